@@ -1,0 +1,291 @@
+"""What is said to a model, and what it answers.
+
+One `Reply` definition gives the format instructions at the end of a prompt, the strict parser that reads the answer, the JSON schema for
+providers that take one, and the vote. Nothing of a model's text is ever evaluated, repaired or guessed at: a reply is read as asked for,
+or it is malformed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec import inspect as types
+
+from microagents.errors import InvalidDefinition, MicroagentsError
+
+A = TypeVar("A", bound="Reply")
+Format = Literal["lines", "json"]
+
+Unvoted = Meta(extra={"voted": False})
+"""``Annotated[str, Unvoted]``: the model is asked for the field, but two replies that differ only there cast the same vote."""
+
+MAX_REPLY_CHARS = 200_000
+"""A longer answer is malformed without being read: parsing is bounded whatever a model sends."""
+
+
+class Prompt(Struct, frozen=True, kw_only=True):
+    """One question to a model: what never changes goes into ``system`` (providers cache it), what does into ``user``."""
+
+    user: str
+    system: str = ""
+
+
+class Sampling(Struct, frozen=True, kw_only=True):
+    """How a question is sampled (MAKER, section 4.4)."""
+
+    first_temperature: float | None = 0.0
+    """Temperature of seq 0 only; None leaves it to the provider."""
+    temperature: float | None = 0.1
+    """Temperature of every other seq; None leaves it to the provider."""
+    max_output_tokens: int = 2048
+    """Sent to the provider: where it cuts a reply off."""
+    flag_above_tokens: int | None = 750
+    """Longer replies get the red flag ``too_long``; None for no such flag. A separate setting from the provider's cut on purpose."""
+
+    def temperature_of(self, seq: int) -> float | None:
+        """The temperature of the seq-th sample, counted from 0."""
+        return self.first_temperature if seq == 0 else self.temperature
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """What one reply took, as counted by the provider; None where it does not say."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """One reply of a model, unread. ``finish`` is ``stop`` for a reply that ended by itself, else the reason why it did not."""
+
+    text: str
+    finish: str = "stop"
+    usage: Usage = Usage()
+    model: str = ""
+
+
+class Malformed(MicroagentsError):
+    """A reply does not have the form that its prompt asks for."""
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """The base of what a model fills in; subclass it with typed fields."""
+
+    def vote(self) -> Hashable:
+        """What replies are compared by, with ``==``: by default the values of all fields not marked `Unvoted`."""
+        return hashable(_voted(type(self))(self))
+
+
+def hashable(value: object) -> Hashable:
+    """The value itself where it has a hash, else the same value built of tuples: lists, sets, dicts and structs by their contents."""
+    try:
+        hash(value)
+    except TypeError:
+        if isinstance(value, dict):
+            return frozenset((key, hashable(item)) for key, item in value.items())
+        if isinstance(value, set | frozenset):
+            return frozenset(hashable(item) for item in value)
+        if isinstance(value, Struct):
+            return (type(value), *(hashable(getattr(value, name)) for name in value.__struct_fields__))
+        if isinstance(value, list | tuple):
+            return tuple(hashable(item) for item in value)
+        raise InvalidDefinition(f"{type(value).__name__} {value!r} cannot be compared in a vote; override vote()") from None
+    return value
+
+
+@lru_cache(maxsize=256)
+def _voted(reply: type[Reply]) -> Callable[[Reply], object]:
+    names = [field.name for field in fields_of(reply) if _is_voted(field.type)]
+    if not names:
+        raise InvalidDefinition(f"{reply.__qualname__} has no field to vote on; add one that is not Unvoted, or override vote()")
+    return attrgetter(*names)
+
+
+def _is_voted(info: types.Type) -> bool:
+    if not isinstance(info, types.Metadata):
+        return True
+    return (info.extra or {}).get("voted", True) and _is_voted(info.type)
+
+
+@lru_cache(maxsize=256)
+def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
+    """The fields of a reply class as msgspec sees them.
+
+    Raises:
+        InvalidDefinition: where an annotation is of no type that msgspec can read.
+    """
+    try:
+        info = types.type_info(reply)
+    except (TypeError, NameError) as error:
+        raise InvalidDefinition(f"the fields of {reply.__qualname__} cannot be read from JSON: {error}") from None
+    assert isinstance(info, types.StructType)
+    return info.fields
+
+
+# -- asking ------------------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def instructions(reply: type[Reply], form: Format = "lines") -> str:
+    """The sentences at the end of a prompt that ask for exactly what `parse` reads."""
+    fields = fields_of(reply)
+    notes = [f"- {field.encode_name}: {note}" for field in fields if (note := _note(field))]
+    if form == "lines":
+        head = "Reason first, briefly, if that helps. Then close with the lines below and write nothing after them."
+        body = "\n".join(f"{field.encode_name} = {template(field.type)}" for field in fields)
+        rule = "Every value is plain JSON, in the form shown, directly behind its name; no bold, no quotes around a line."
+    else:
+        head = "Answer with one JSON object of the form below and write nothing after it."
+        body = "{" + ", ".join(f"{json.dumps(field.encode_name)}: {template(field.type)}" for field in fields) + "}"
+        rule = "Every value is plain JSON in the form shown."
+    return "\n".join([head, "", body, "", rule, *notes])
+
+
+@lru_cache(maxsize=256)
+def system_with_instructions(system: str, reply: type[Reply], form: Format) -> str:
+    """A system prompt with the format instructions at its end."""
+    return f"{system}\n\n{instructions(reply, form)}".lstrip("\n")
+
+
+def _note(field: types.Field) -> str:
+    info, notes = field.type, []
+    while isinstance(info, types.Metadata):
+        notes += [str((info.extra_json_schema or {}).get("description", ""))]
+        info = info.type
+    if not field.required:
+        notes.append("may be left out")
+    return "; ".join(note for note in notes if note)
+
+
+_PLAIN: dict[type[types.Type], str] = {
+    types.IntType: "<integer>",
+    types.FloatType: "<number>",
+    types.DecimalType: "<decimal number>",
+    types.StrType: '"<text>"',
+    types.BoolType: "true or false",
+    types.NoneType: "null",
+    types.DateType: '"<YYYY-MM-DD>"',
+    types.DateTimeType: '"<date and time as in ISO 8601>"',
+    types.AnyType: "<any JSON value>",
+}
+
+
+def template(info: types.Type) -> str:
+    """The form of a JSON value of this type, written for a model to fill in: ``[<integer>, <integer>]``."""
+    match info:
+        case types.Metadata():
+            return template(info.type)
+        case types.TupleType():
+            return "[" + ", ".join(template(item) for item in info.item_types) + "]"
+        case types.CollectionType():
+            return f"[{template(info.item_type)}, ...]"
+        case types.DictType():
+            return f'{{"<key>": {template(info.value_type)}, ...}}'
+        case types.LiteralType():
+            return " or ".join(json.dumps(value) for value in info.values)
+        case types.EnumType():
+            return " or ".join(json.dumps(member.value) for member in info.cls)
+        case types.UnionType():
+            return " or ".join(template(item) for item in info.types)
+        case types.StructType():
+            return "{" + ", ".join(f'"{field.encode_name}": {template(field.type)}' for field in info.fields) + "}"
+    return _PLAIN.get(type(info), "<value>")
+
+
+def schema(reply: type[Reply]) -> dict[str, Any]:
+    """The JSON schema of a reply, for providers that constrain their output by one."""
+    return msgspec.json.schema(reply)
+
+
+def write(reply: Reply, form: Format = "lines") -> str:
+    """A reply in the form that `instructions` asks for and `parse` reads."""
+    if form == "json":
+        return msgspec.json.encode(reply).decode()
+    return "\n".join(
+        f"{field.encode_name} = {msgspec.json.encode(getattr(reply, field.name)).decode()}" for field in fields_of(type(reply))
+    )
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------------------
+
+_ENDS = json.JSONDecoder(parse_int=str, parse_float=str)
+"""Only finds where a value ends; numbers stay text here, so that no digit is lost. msgspec then reads the value, strictly and typed."""
+
+
+def parse(text: str, reply: type[A], form: Format = "lines") -> A:
+    """Read a model's answer, strictly.
+
+    ``lines``: the last ``name = <JSON>`` line of every field, after any amount of free text. ``json``: one JSON object at the end, after
+    free text or inside a code fence.
+
+    Raises:
+        Malformed: when a field is missing, is not JSON of its type, or has something behind it.
+    """
+    if len(text) > MAX_REPLY_CHARS:
+        raise Malformed(f"longer than {MAX_REPLY_CHARS} characters")
+    return _parse_lines(text, reply) if form == "lines" else _parse_json(text, reply)
+
+
+@lru_cache(maxsize=256)
+def _decoders(reply: type[Reply]) -> list[tuple[str, str, bool, msgspec.json.Decoder[Any]]]:
+    hints = msgspec.structs.fields(reply)
+    return [(field.name, field.encode_name, field.required, msgspec.json.Decoder(field.type)) for field in hints]
+
+
+def _parse_lines(text: str, reply: type[A]) -> A:
+    values: dict[str, Any] = {}
+    for name, written, required, decoder in _decoders(reply):
+        start = _last_assignment(text, written)
+        if start < 0:
+            if required:
+                raise Malformed(f"no line `{written} = ...`")
+            continue
+        try:
+            _, end = _ENDS.raw_decode(text, start)
+            values[name] = decoder.decode(text[start:end])
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise Malformed(f"{written}: {error}") from None
+        line_end = text.find("\n", end)
+        if text[end : line_end if line_end >= 0 else len(text)].strip():
+            raise Malformed(f"{written}: something stands behind the value")
+    try:
+        return reply(**values)
+    except (ValueError, TypeError) as error:  # a check in the reply's own __post_init__
+        raise Malformed(str(error)) from None
+
+
+def _last_assignment(text: str, name: str) -> int:
+    """Where the value of the last line ``name = value`` starts; -1 where there is no such line."""
+    at = len(text)
+    while (at := text.rfind(name, 0, at)) >= 0:
+        start = _skip_blanks(text, at + len(name))
+        if text.startswith("=", start) and not text.startswith("==", start):
+            line = text.rfind("\n", 0, at) + 1
+            if not text[line:at].strip(" \t"):
+                return _skip_blanks(text, start + 1)
+    return -1
+
+
+def _skip_blanks(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t":
+        at += 1
+    return at
+
+
+def _parse_json(text: str, reply: type[A]) -> A:
+    body = text.strip()
+    if body.endswith("```"):
+        body = body[:-3].rstrip()
+    start = 0 if body.startswith("{") else body.rfind("\n{") + 1
+    if not body.startswith("{", start):
+        raise Malformed("no JSON object that starts on a line of its own")
+    try:
+        return msgspec.json.decode(body[start:], type=reply)
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise Malformed(str(error)) from None

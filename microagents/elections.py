@@ -1,0 +1,162 @@
+"""Elections: how they and their samples are named, and the messages that hold them.
+
+An election is one micro-decision: the same question is put to models until a rule decides. It is named by its place in the work and by
+the question itself, never by a counter, a time or a guess, so that whoever asks the same question at the same place shares its ballots.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from microagents.chat import Prompt, Sample, Sampling, Usage
+from microagents.messages import Request, Stream
+from microagents.voting import Rule
+
+Outcome = Literal["decided", "agreed", "argmax", "leader", "person", "undecided"]
+
+
+class ElectionId(Struct, frozen=True, kw_only=True):
+    """``path`` is the place in the work: ``input/at``; ``fork`` the 128-bit digest of the question asked there."""
+
+    path: str
+    fork: bytes
+
+    @property
+    def input(self) -> int:
+        """Which of the run's inputs the election belongs to."""
+        return int(self.path.partition("/")[0])
+
+
+class SampleId(Struct, frozen=True, kw_only=True):
+    """The seq-th sample of an election, counted from 0 in the order of launch; the idempotency key of its draw."""
+
+    election: ElectionId
+    seq: int
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """All that makes two elections at one place the same question."""
+
+    prompts: tuple[Prompt, ...]
+    """Cycled by seq; the format instructions are already in them."""
+    reply: str
+    """Address of the reply class."""
+    rule: Rule
+    sampling: Sampling
+    models: tuple[str, ...]
+    """A pool; each sample takes one by the hash of its id."""
+    max_draws: int
+    state: bytes = b""
+    """What the prompts were made from, where it is known."""
+
+    def id_at(self, path: str) -> ElectionId:
+        """The name of this question's election at a place."""
+        return ElectionId(path=path, fork=hashlib.blake2b(_canonical(self), digest_size=16).digest())
+
+
+_canonical = msgspec.msgpack.Encoder().encode
+
+
+class Ballot(Struct, frozen=True, kw_only=True, tag=True):
+    """A valid reply, as JSON: msgpack would stop at integers of 64 bits."""
+
+    seq: int
+    value: bytes
+
+
+class Flagged(Struct, frozen=True, kw_only=True, tag=True):
+    """A reply that a red flag discarded; it uses up its seq and casts no vote."""
+
+    seq: int
+    flag: str
+
+
+class Verdict(Struct, frozen=True, kw_only=True, tag=True):
+    """How an election ended."""
+
+    outcome: Outcome
+    winner: bytes | None
+    """The first-launched reply of the leading vote; None where no valid reply came."""
+    tally: tuple[tuple[bytes, int], ...]
+    """Per distinct vote its first-launched reply and its count, in order of launch."""
+    ballots: tuple[Ballot | Flagged, ...]
+    """What was counted, in order of launch."""
+
+
+class Elect(Stream[Ballot | Verdict], frozen=True, kw_only=True):
+    """Hold an election, or join it: valid replies as they arrive, then the verdict."""
+
+    route_by = "id"
+    id: ElectionId
+    question: Question
+
+
+class Draw(Request[Sample], frozen=True, kw_only=True):
+    """Take one sample from a model."""
+
+    route_by = "id"
+    id: SampleId
+    prompt: Prompt
+    reply: str
+    temperature: float | None
+    max_output_tokens: int
+    model: str
+
+
+class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):
+    """Flag a sample, or read a ballot out of it."""
+
+    id: SampleId
+    sample: Sample
+    reply: str
+    flag_above_tokens: int | None
+
+
+class RecordCall(Request[None], frozen=True, kw_only=True):
+    """A call that was sent to a model and may have to be paid for, whether its reply arrived or not."""
+
+    id: SampleId
+    usage: Usage | None
+    """None: it was cancelled, or timed out."""
+
+
+class RecordDecision(Request[None], frozen=True, kw_only=True):
+    """A verdict that the work goes on from."""
+
+    id: ElectionId
+    verdict: Verdict
+    correct: bool | None
+    """What the task's oracle says of it; None without an oracle."""
+
+
+class Account(Struct, frozen=True, kw_only=True):
+    """What a run has done so far."""
+
+    decided: int = 0
+    errors: int | None = None
+    calls: int = 0
+    valid: int = 0
+    flagged: dict[str, int] = {}
+    """Counted red flags by name."""
+    votes: int = 0
+    """Valid ballots in the decisive prefixes of decided elections."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = None
+    undecided_at: tuple[str, ...] = ()
+    decisions_sha256: str = ""
+    ballots_sha256: str = ""
+
+
+class Report(Request[Account], frozen=True, kw_only=True):
+    """Ask for the account of the run."""
+
+
+Durable = Elect | RecordDecision
+"""What the durable calls of a role are made of."""
+
+AnyMessage = Request[Any] | Stream[Any]
