@@ -212,6 +212,12 @@ def write(reply: Reply, form: Format = "lines") -> str:
     )
 
 
+@lru_cache(maxsize=256)
+def decoder_of(reply: type[A]) -> msgspec.json.Decoder[A]:
+    """Reads a ballot's JSON back into the reply that was parsed."""
+    return msgspec.json.Decoder(reply)
+
+
 # -- reading -----------------------------------------------------------------------------------------------------------------------
 
 _ENDS = json.JSONDecoder(parse_int=str, parse_float=str)

@@ -7,12 +7,13 @@ the question itself, never by a counter, a time or a guess, so that whoever asks
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal
+from typing import Generic, Literal
 
 import msgspec
 from msgspec import Struct
 
-from microagents.chat import Prompt, Sample, Sampling, Usage
+from microagents.chat import A, Prompt, Sample, Sampling
+from microagents.errors import Undecided
 from microagents.messages import Request, Stream
 from microagents.voting import Rule
 
@@ -87,6 +88,35 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     """What was counted, in order of launch."""
 
 
+class Decision(Struct, Generic[A], frozen=True, kw_only=True):
+    """How an election ended, for the role that asked."""
+
+    path: str
+    value: A | None
+    """The first-launched reply of the leading vote."""
+    outcome: Outcome
+    tally: tuple[tuple[A, int], ...]
+    """Per distinct vote its first-launched reply and its count, in order of launch."""
+    flagged: int
+
+    @property
+    def decided(self) -> bool:
+        """Whether the work may go on from ``value``: a leader of an undecided election is not a decision."""
+        return self.outcome in ("decided", "agreed", "leader", "person")
+
+    def require(self) -> A:
+        """The decided value.
+
+        Raises:
+            Undecided: when there is none.
+        """
+        if not self.decided or self.value is None:
+            draws = sum(votes for _, votes in self.tally) + self.flagged
+            shown = ", ".join(f"{votes} x {reply}"[:200] for reply, votes in self.tally[:4])
+            raise Undecided(self.path, draws, f"{shown or 'no valid reply'}; {self.flagged} flagged")
+        return self.value
+
+
 class Elect(Stream[Ballot | Verdict], frozen=True, kw_only=True):
     """Hold an election, or join it: valid replies as they arrive, then the verdict."""
 
@@ -114,49 +144,3 @@ class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):
     sample: Sample
     reply: str
     flag_above_tokens: int | None
-
-
-class RecordCall(Request[None], frozen=True, kw_only=True):
-    """A call that was sent to a model and may have to be paid for, whether its reply arrived or not."""
-
-    id: SampleId
-    usage: Usage | None
-    """None: it was cancelled, or timed out."""
-
-
-class RecordDecision(Request[None], frozen=True, kw_only=True):
-    """A verdict that the work goes on from."""
-
-    id: ElectionId
-    verdict: Verdict
-    correct: bool | None
-    """What the task's oracle says of it; None without an oracle."""
-
-
-class Account(Struct, frozen=True, kw_only=True):
-    """What a run has done so far."""
-
-    decided: int = 0
-    errors: int | None = None
-    calls: int = 0
-    valid: int = 0
-    flagged: dict[str, int] = {}
-    """Counted red flags by name."""
-    votes: int = 0
-    """Valid ballots in the decisive prefixes of decided elections."""
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: float | None = None
-    undecided_at: tuple[str, ...] = ()
-    decisions_sha256: str = ""
-    ballots_sha256: str = ""
-
-
-class Report(Request[Account], frozen=True, kw_only=True):
-    """Ask for the account of the run."""
-
-
-Durable = Elect | RecordDecision
-"""What the durable calls of a role are made of."""
-
-AnyMessage = Request[Any] | Stream[Any]

@@ -54,7 +54,9 @@ def resolve(address: str, base: type[C]) -> type[C]:
     return found
 
 
-class _Message(Struct, frozen=True, kw_only=True):
+class Message(Struct, frozen=True, kw_only=True):
+    """What `Request` and `Stream` share."""
+
     route_by: ClassVar[str | None] = None
     """Field whose equal values reach the same replica of a role; None: any replica."""
 
@@ -63,16 +65,16 @@ class _Message(Struct, frozen=True, kw_only=True):
         register(cls)
 
 
-class Request(_Message, Generic[R], frozen=True, kw_only=True):
+class Request(Message, Generic[R], frozen=True, kw_only=True):
     """A message with one reply of type R; the message's class is its address."""
 
 
-class Stream(_Message, Generic[R], frozen=True, kw_only=True):
+class Stream(Message, Generic[R], frozen=True, kw_only=True):
     """A message answered by any number of items of type R, then an end."""
 
 
 @lru_cache(maxsize=4096)
-def reply_type(message: type[Request[Any]] | type[Stream[Any]]) -> Any:
+def reply_type(message: type[Message]) -> Any:
     """The type R that ``class M(Request[R])`` or ``class M(Stream[R])`` names.
 
     Raises:

@@ -1,0 +1,395 @@
+"""The programming model: roles, their handlers, and how they are deployed. Knows no runtime.
+
+A role is a class; a message's class is its address. A handler is a method whose one argument is annotated with a message: an ``async
+def`` for a `Request`, an async generator for a `Stream`.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, get_type_hints
+
+import msgspec
+from msgspec import Struct
+from pydantic import BaseModel, ConfigDict
+
+from microagents.account import RecordAnswer, RecordDecision, RecordProgress
+from microagents.chat import A, Prompt, Sampling, decoder_of, system_with_instructions
+from microagents.elections import Ballot, Decision, Elect, Question, Verdict
+from microagents.errors import InvalidDefinition, InvalidUsage, NoHandler
+from microagents.messages import Message, R, Request, Stream, address_of, reply_type
+from microagents.task import Task
+from microagents.voting import FirstToAheadBy, Rule
+
+T = TypeVar("T", bound=Task)
+G = TypeVar("G", bound="Strategy")
+
+
+class Context(Struct, frozen=True, kw_only=True):
+    """All that a role is built from, in whatever process it lives."""
+
+    run_id: str
+    seed: int
+    tasks: Sequence[Task]
+    """One per input; the first component of every path is the input."""
+    strategy: Strategy
+    models: Mapping[str, tuple[str, ...]] = {}
+    """Pools of model specs by role name; ``""`` is everybody else's."""
+    settings: Mapping[str, Any] = {}
+    """Settings of the run that roles read, such as ``known_inputs``."""
+    options: Mapping[str, Any] = {}
+    """The deployment's own."""
+
+    def pool(self, role: str) -> tuple[str, ...]:
+        """The models that a role's questions go to."""
+        return self.models.get(role.lower()) or self.models[""]
+
+
+class Post(Protocol):
+    """What a role needs of the runtime that carries it."""
+
+    def ask(self, request: Request[R], timeout_s: float | None) -> Awaitable[R]:
+        """Send a request and await its reply."""
+        ...
+
+    def stream(self, request: Stream[R], timeout_s: float | None) -> AsyncIterator[R]:
+        """Send a request and iterate its items."""
+        ...
+
+    def tell(self, request: Request[None]) -> None:
+        """Send a request whose reply nobody awaits."""
+        ...
+
+
+class Role:
+    """The base of every micro-role; built in its own process from its `Context` alone."""
+
+    asks: ClassVar[tuple[type[Message], ...]] = ()
+    """The messages it sends; those of its base classes are added."""
+    concurrency: ClassVar[int | None] = None
+    """How many messages it handles at a time. None: no bound. A bound is refused for a role that its own messages can reach."""
+    handlers: ClassVar[dict[type[Message], str]] = {}
+    """Method names by message; filled in when the class is created."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.handlers = dict(_handlers(cls))
+
+    def __init__(self, context: Context, post: Post) -> None:
+        self.context = context
+        self._post = post
+
+    async def start(self) -> None:
+        """Called before the first message."""
+
+    async def stop(self) -> None:
+        """Called after the last message."""
+
+    def ask(self, request: Request[R], *, timeout_s: float | None = None) -> Awaitable[R]:
+        """Send a request to the role that handles it and await the reply.
+
+        Raises:
+            DeadlinePassed: no reply within ``timeout_s`` seconds; the callee was cancelled.
+            RoleFailed: the handler raised.
+        """
+        return self._post.ask(request, timeout_s)
+
+    def stream(self, request: Stream[R], *, timeout_s: float | None = None) -> AsyncIterator[R]:
+        """Send a request and iterate its items; ``timeout_s`` bounds the wait for each. Close it (``aclosing``) to cancel the callee."""
+        return self._post.stream(request, timeout_s)
+
+    def tell(self, request: Request[None]) -> None:
+        """Send a request whose reply nobody awaits; one sender's messages to one replica keep their order."""
+        self._post.tell(request)
+
+
+def asked_by(role: type[Role]) -> tuple[type[Message], ...]:
+    """All that a role may send: its own ``asks`` and those of its bases."""
+    listed = [message for base in reversed(role.__mro__) for message in base.__dict__.get("asks", ())]
+    return tuple(dict.fromkeys(listed))
+
+
+def _handlers(role: type[Role]) -> Iterator[tuple[type[Message], str]]:
+    seen: dict[type[Message], str] = {}
+    for name in dir(role):
+        method = inspect.getattr_static(role, name)
+        if not inspect.isfunction(method) or name in Role.__dict__ or name.startswith("__"):
+            continue
+        message = _message_of(role, name, method)
+        if message is None:
+            continue
+        if message in seen:
+            raise InvalidDefinition(f"{role.__qualname__} handles {message.__name__} twice: in {seen[message]} and in {name}")
+        seen[message] = name
+        yield message, name
+
+
+def _message_of(role: type[Role], name: str, method: Callable[..., object]) -> type[Message] | None:
+    """The message that a method handles; None for a method that is no handler."""
+    place = f"{role.__qualname__}.{name}"
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    is_async = inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
+    looks_like_one = is_async and len(parameters) == 1 and not name.startswith("_")
+    try:
+        hints = get_type_hints(method)
+    except NameError as error:
+        if not looks_like_one:
+            return None
+        raise InvalidDefinition(f"{place}: {error}; define messages and replies at the top of a module") from None
+    given = hints.get(parameters[0].name) if len(parameters) == 1 else None
+    if not (isinstance(given, type) and issubclass(given, Request | Stream)):
+        if looks_like_one:
+            raise InvalidDefinition(
+                f"{place} takes one argument that is no message; annotate `{parameters[0].name}` with a Request or a Stream, or begin "
+                "the method's name with an underscore"
+            )
+        return None
+    reply = reply_type(given)
+    expected = f"{given.__name__} is answered with {_shown(reply)}"
+    if issubclass(given, Request):
+        if not inspect.iscoroutinefunction(method):
+            raise InvalidDefinition(f"{place} must be an `async def` that returns: {expected}")
+        promised = hints.get("return", reply)
+        if (type(None) if promised is None else promised) != (type(None) if reply is None else reply):
+            raise InvalidDefinition(f"{place} returns {_shown(promised)}, but {expected}")
+    elif not inspect.isasyncgenfunction(method):
+        raise InvalidDefinition(f"{place} must be an `async def` with `yield`: {expected}, item by item")
+    return given
+
+
+def _shown(hint: object) -> str:
+    return hint.__qualname__ if isinstance(hint, type) else str(hint)
+
+
+class Deployment(BaseModel):
+    """How many replicas of a role run, and where (Ray Serve's words)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    role: type[Role]
+    options: dict[str, Any] = {}
+    num_replicas: int = 1
+
+
+def check_graph(deployments: Sequence[Deployment]) -> dict[type[Message], Deployment]:
+    """Who handles what; checked whole, before the first call.
+
+    Raises:
+        NoHandler: a role asks for a message that nobody deployed handles.
+        InvalidDefinition: two roles handle one message, or a role with bounded ``concurrency`` can reach itself.
+    """
+    handled: dict[type[Message], Deployment] = {}
+    for deployment in deployments:
+        for message in deployment.role.handlers:
+            if message in handled:
+                both = f"{handled[message].role.__name__} and {deployment.role.__name__}"
+                raise InvalidDefinition(f"{both} both handle {message.__name__}; deploy one of them")
+            handled[message] = deployment
+    for deployment in deployments:
+        for message in asked_by(deployment.role):
+            if message not in handled:
+                raise NoHandler(
+                    f"{deployment.role.__name__} asks for {address_of(message)}, which no deployed role handles; deployed are "
+                    f"{', '.join(sorted(each.role.__name__ for each in deployments))}; add a Deployment to the strategy's deployments()"
+                )
+        if deployment.role.concurrency is not None and deployment.role in _reachable(deployment.role, handled):
+            raise InvalidDefinition(
+                f"{deployment.role.__name__} bounds its concurrency to {deployment.role.concurrency}, but its own asks lead back to it: "
+                "it could wait for itself for ever; set concurrency = None"
+            )
+    return handled
+
+
+def _reachable(role: type[Role], handled: Mapping[type[Message], Deployment]) -> list[type[Role]]:
+    found: dict[type[Role], None] = {}
+    open_roles = [role]
+    while open_roles:
+        for message in asked_by(open_roles.pop()):
+            callee = handled[message].role if message in handled else None
+            if callee is not None and callee not in found:
+                found[callee] = None
+                open_roles.append(callee)
+    return list(found)
+
+
+# -- strategies and their conductors -------------------------------------------------------------------------------------------------
+
+
+class Strategy(BaseModel):
+    """Which elections are held, in which order, over which candidates; its fields are its options (``-s NAME=VALUE``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    solves: ClassVar[tuple[type[Task], ...]] = ()
+    """The kinds of task it can do."""
+    conductor: ClassVar[type[Conductor[Any, Any]]]
+
+    def deployments(self) -> list[Deployment]:
+        """The roles it needs beside its conductor; by default those of an election. A subclass adds its own.
+
+        Filled in by `microagents.strategies`, since the programming model knows no role.
+        """
+        return list(_election_roles)
+
+    @property
+    def default_rule(self) -> Rule:
+        """Ahead-by the strategy's k, else 3."""
+        return FirstToAheadBy(getattr(self, "k", 3))
+
+
+_election_roles: list[Deployment] = []
+
+
+def deploy_by_default(*deployments: Deployment) -> None:
+    """Name the roles of an election; called once, by the package of roles."""
+    _election_roles[:] = deployments
+
+
+class Conducted(Struct, frozen=True, kw_only=True):
+    """What the work on one input gave, as JSON."""
+
+    value: bytes
+
+
+class Conduct(Request[Conducted], frozen=True, kw_only=True):
+    """Do the whole work on one input."""
+
+    input: int
+
+
+class Conductor(Role, Generic[T, G]):
+    """Does the work on one input. Deterministic apart from its durable calls (`once`, `elect`, `election`): it may be replayed."""
+
+    asks = (Elect, RecordAnswer, RecordDecision, RecordProgress)
+    in_order: ClassVar[bool] = False
+    """Whether decisions are taken in one order, so that their digest is a chain; otherwise it is a tree over their paths."""
+    task: T
+    strategy: G
+    input: int
+
+    async def conduct(self) -> object:
+        """Do the work; returns what it gives, as JSON-like values or a struct."""
+        raise NotImplementedError
+
+    async def conduct_input(self, request: Conduct) -> Conducted:
+        """Do the work on one input with an object of its own."""
+        one = copy.copy(self)
+        one.input = request.input
+        one.task = cast("T", self.context.tasks[request.input])
+        one.strategy = cast("G", self.context.strategy)
+        return Conducted(value=msgspec.json.encode(await one.conduct()))
+
+    def progress(self, done: int, total: int | None = None) -> None:
+        """Say how far the work is."""
+        self.tell(RecordProgress(input=self.input, done=done, total=total))
+
+    async def once(self, at: str, request: Request[R]) -> R:
+        """Ask once at this place of the work. ``at`` is a path unique within an input."""
+        path = self._path(at)
+        answer = await self.ask(request)
+        self.tell(RecordAnswer(path=path, value=msgspec.json.encode(answer)))
+        return answer
+
+    async def elect(
+        self,
+        at: str,
+        prompt: Prompt | Sequence[Prompt],
+        reply: type[A],
+        *,
+        model: str | None = None,
+        rule: Rule | None = None,
+        sampling: Sampling | None = None,
+        max_draws: int = 100,
+    ) -> Decision[A]:
+        """Put a question to models until a rule decides. ``at`` is a path unique within an input.
+
+        Several prompts are cycled by seq (shuffled, paraphrased). ``model`` defaults to the run's, ``rule`` to ahead-by the strategy's
+        k, ``sampling`` to the task's. At ``max_draws`` samples the election ends undecided.
+        """
+        question = self.question(prompt, reply, model=model, rule=rule, sampling=sampling, max_draws=max_draws)
+        verdict = await self.hold(at, question)
+        return self.commit(at, question, reply, verdict)
+
+    async def election(
+        self,
+        at: str,
+        prompt: Prompt | Sequence[Prompt],
+        reply: type[A],
+        *,
+        model: str | None = None,
+        rule: Rule | None = None,
+        sampling: Sampling | None = None,
+        max_draws: int = 100,
+    ) -> AsyncIterator[A | Decision[A]]:
+        """The same as `elect`, item by item: valid replies as they arrive (to guess with, never to decide), then the `Decision`."""
+        question = self.question(prompt, reply, model=model, rule=rule, sampling=sampling, max_draws=max_draws)
+        async with aclosing(self.stream(Elect(id=question.id_at(self._path(at)), question=question))) as items:  # type: ignore[type-var]
+            async for item in items:
+                match item:
+                    case Ballot():
+                        yield decoder_of(reply).decode(item.value)
+                    case Verdict():
+                        yield self.commit(at, question, reply, item)
+
+    # What the durable calls are made of; a strategy that guesses ahead puts them together in its own way.
+
+    def question(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        reply: type[A],
+        *,
+        model: str | None = None,
+        rule: Rule | None = None,
+        sampling: Sampling | None = None,
+        max_draws: int = 100,
+        state: Struct | None = None,
+    ) -> Question:
+        """Put together what an election asks, with the format instructions in its prompts."""
+        prompts = (prompt,) if isinstance(prompt, Prompt) else tuple(prompt)
+        if not prompts or max_draws < 1:
+            raise InvalidUsage(f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}")
+        form = self.task.format
+        return Question(
+            prompts=tuple(Prompt(system=system_with_instructions(each.system, reply, form), user=each.user) for each in prompts),
+            reply=address_of(reply),
+            rule=rule or self.strategy.default_rule,
+            sampling=sampling or self.task.sampling,
+            models=self.context.pool("solver") if model is None else (model,),
+            max_draws=max_draws,
+            state=b"" if state is None else _encode_state(state),
+        )
+
+    async def hold(self, at: str, question: Question) -> Verdict:
+        """Hold an election to its end without going on from its verdict."""
+        async for item in self.stream(Elect(id=question.id_at(self._path(at)), question=question)):
+            if isinstance(item, Verdict):
+                return item
+        raise InvalidDefinition(f"the election at {at!r} ended without a verdict: the voter's handler of Elect must yield one")
+
+    def commit(self, at: str, question: Question, reply: type[A], verdict: Verdict, correct: Callable[[A], bool | None] | None = None) -> Decision[A]:
+        """Go on from a verdict: it enters the record, the digests and the account of errors."""
+        path = self._path(at)
+        decision = _decision(path, verdict, reply)
+        right = correct(decision.value) if correct is not None and decision.decided and decision.value is not None else None
+        self.tell(RecordDecision(id=question.id_at(path), verdict=verdict, correct=right))
+        return decision
+
+    def _path(self, at: str) -> str:
+        if not at or not at.isprintable():
+            raise InvalidUsage(f"{at!r} is no path: name the place in the work, such as 'line/17'")
+        return f"{self.input}/{at}"
+
+
+_encode_state = msgspec.msgpack.Encoder(decimal_format="string").encode
+
+
+def _decision(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
+    decode = decoder_of(reply).decode
+    tally = tuple((decode(value), votes) for value, votes in verdict.tally)
+    value = None if verdict.winner is None else decode(verdict.winner)
+    flagged = sum(not isinstance(ballot, Ballot) for ballot in verdict.ballots)
+    return Decision(path=path, value=value, outcome=verdict.outcome, tally=tally, flagged=flagged)
+

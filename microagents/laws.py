@@ -1,0 +1,276 @@
+"""How success and cost grow with the number of steps: equations 9 to 20 of MAKER (arXiv 2511.09030).
+
+A subtask of m steps (``steps_per_call``) is a race between the right answer and one rival, the worst case: more rivals
+share the wrong votes. ``p`` is the chance that one step of a valid reply is right, ``k`` the margin that decides,
+``valid`` the share of replies without a red flag. Everything is computed from the log-odds ln(p/(1-p)), so that no
+digit is lost however many the steps are.
+"""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import Struct
+
+from microagents.errors import InvalidUsage
+
+_EVEN = 0.5
+_LARGEST = 10**30
+"""The most steps and the largest k: beyond any task, and below it nothing overflows."""
+_RAREST = 1e-100
+"""The smallest share of samples that may count for either racer, for the same reason."""
+
+
+class Estimate(Struct, frozen=True, kw_only=True):
+    """What a task will take; everything but ``k_min`` holds for ``k``."""
+
+    k_min: int
+    """The smallest margin that reaches the target."""
+    k: int
+    """The margin asked for, else ``k_min``."""
+    p_success: float
+    """Chance that every election of the task is won by the right answer."""
+    expected_votes_per_step: float
+    """Votes that one election takes, counted as ``votes_per_step`` of a run."""
+    expected_calls: float
+    """Samples that the task takes; those that are flagged or for neither racer included."""
+
+
+# -- chances -----------------------------------------------------------------------------------------------------------
+
+
+def race_won(p: float, k: int) -> float:
+    """Chance that the right one of two candidates is the first to lead by k votes; MAKER, equations 9 and 12.
+
+    Equation 12, for subtasks of m steps, has the same value: the steps that both candidates have right cancel.
+
+    Raises:
+        InvalidUsage: for p outside [0, 1] or k below 1.
+    """
+    return math.exp(_ln_race_won(p, k))
+
+
+def p_vote(p: float, *, steps_per_call: int = 1) -> float:
+    """Chance that a valid reply has all of its m steps right; MAKER, equation 10.
+
+    Raises:
+        InvalidUsage: for p outside [0, 1] or m below 1.
+    """
+    _check_chance(p)
+    _check_whole("steps_per_call", steps_per_call)
+    return math.pow(p, steps_per_call)
+
+
+def p_alternative(p: float, *, steps_per_call: int = 1) -> float:
+    """Chance that a valid reply is the rival: one given step of its m wrong, the others right; MAKER, equation 11.
+
+    Raises:
+        InvalidUsage: for p outside [0, 1] or m below 1.
+    """
+    _check_chance(p)
+    _check_whole("steps_per_call", steps_per_call)
+    return (1 - p) * math.pow(p, steps_per_call - 1)
+
+
+def p_full(p: float, k: int, steps: int, *, steps_per_call: int = 1) -> float:
+    """Chance that every election of the task is won by the right answer; MAKER, equation 13.
+
+    Raises:
+        InvalidUsage: for p outside [0, 1], k or steps below 1, or m outside [1, steps].
+    """
+    _check_steps(steps, steps_per_call)
+    return math.exp(steps / steps_per_call * _ln_race_won(p, k))
+
+
+def k_min(p: float, steps: int, target: float, *, steps_per_call: int = 1) -> int:
+    """The smallest margin k whose `p_full` reaches the target; MAKER, equation 14.
+
+    Found by halving on equation 13: the closed form, ceil(ln(t^(-m/s) - 1) / ln((1-p)/p)), is off by one where rounding
+    carries it over a whole number.
+
+    Raises:
+        InvalidUsage: for p outside (0.5, 1], target outside (0, 1), steps below 1, or m outside [1, steps].
+    """
+    _check_majority(p)
+    if not 0 < target < 1:
+        raise InvalidUsage(
+            f"the target must be above 0 and below 1, not {target!r}; no margin makes success sure: ask for 0.99, say"
+        )
+    too_small, enough = 0, 1
+    while p_full(p, enough, steps, steps_per_call=steps_per_call) < target:
+        too_small, enough = enough, 2 * enough
+    while enough - too_small > 1:
+        middle = (too_small + enough) // 2
+        if p_full(p, middle, steps, steps_per_call=steps_per_call) < target:
+            too_small = middle
+        else:
+            enough = middle
+    return enough
+
+
+# -- votes and calls ---------------------------------------------------------------------------------------------------
+
+
+def expected_votes(p: float, k: int) -> float:
+    """Votes until one of two candidates leads by k: k/(2p-1) * (1-r^k)/(1+r^k) with r = (1-p)/p, or k*k at p = 0.5.
+
+    MAKER's equation 16 writes it as k(2 p_sub - 1)/(2p - 1). The short form k/(2p-1) holds only where p_sub is near 1.
+
+    Raises:
+        InvalidUsage: for p outside [0, 1] or k below 1.
+    """
+    _check_chance(p)
+    _check_whole("k", k)
+    half = abs(_log_odds(p)) / 2
+    return k * math.tanh(k * half) / math.tanh(half) if half else float(k) * k
+
+
+def samples_per_vote(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
+    """Samples until one is valid and for either of the two racers: 1 / (valid (p_vote + p_alternative)).
+
+    Raises:
+        InvalidUsage: for p outside (0.5, 1], valid outside (0, 1], m below 1, or where such a sample never comes.
+    """
+    _check_majority(p)
+    _check_whole("steps_per_call", steps_per_call)
+    if not 0 < valid <= 1:
+        raise InvalidUsage(
+            f"valid must be above 0 and at most 1, not {valid!r}; give the share of replies without a red flag"
+        )
+    share = valid * math.pow(p, steps_per_call - 1)
+    if share < _RAREST:
+        raise InvalidUsage(
+            f"with p={p!r} and valid={valid!r} no sample of {steps_per_call!r} steps will ever count; put fewer steps "
+            "into a call"
+        )
+    return 1 / share
+
+
+def expected_calls(p: float, k: int, steps: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
+    """Samples that the whole task takes: its elections, times the votes of each, times the samples per vote.
+
+    Raises:
+        InvalidUsage: for an argument out of range, see `samples_per_vote` and `p_full`.
+    """
+    _check_steps(steps, steps_per_call)
+    per_vote = samples_per_vote(p, valid=valid, steps_per_call=steps_per_call)
+    return steps / steps_per_call * expected_votes(p, k) * per_vote
+
+
+# -- costs -------------------------------------------------------------------------------------------------------------
+
+
+def cost_per_vote(cost_usd: float, p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
+    """US dollars for one vote, where a sample of one step costs ``cost_usd``; MAKER, equation 15, with 19's 1/v.
+
+    Raises:
+        InvalidUsage: for a cost below 0, and for an argument out of range, see `samples_per_vote`.
+    """
+    _check_amount("cost_usd", cost_usd)
+    return cost_usd * steps_per_call * samples_per_vote(p, valid=valid, steps_per_call=steps_per_call)
+
+
+def cost_per_subtask(cost_usd: float, p: float, k: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
+    """US dollars for one election, where a sample of one step costs ``cost_usd``; MAKER, equation 16, with 19's 1/v.
+
+    Raises:
+        InvalidUsage: for a cost below 0, and for an argument out of range, see `samples_per_vote` and `expected_votes`.
+    """
+    return cost_per_vote(cost_usd, p, valid=valid, steps_per_call=steps_per_call) * expected_votes(p, k)
+
+
+def cost_full(  # noqa: PLR0913 - the symbols of the equation
+    cost_usd: float, p: float, k: int, steps: int, *, valid: float = 1.0, steps_per_call: int = 1
+) -> float:
+    """US dollars for the whole task, where a sample of one step costs ``cost_usd``; MAKER, equations 17 to 19.
+
+    Equation 18 is the case m = 1, equation 19 the case valid < 1. The paper's short forms take p_sub for 1; this is
+    exact.
+
+    Raises:
+        InvalidUsage: for a cost below 0, and for an argument out of range, see `expected_calls`.
+    """
+    _check_amount("cost_usd", cost_usd)
+    return cost_usd * steps_per_call * expected_calls(p, k, steps, valid=valid, steps_per_call=steps_per_call)
+
+
+def sample_price(input_tokens: int, output_tokens: int, *, input_usd: float, output_usd: float) -> float:
+    """US dollars for one sample, from its tokens and the US dollars per token of each kind; MAKER, equation 20.
+
+    Raises:
+        InvalidUsage: for a count or a price below 0, or not finite.
+    """
+    _check_amount("input_tokens", input_tokens)
+    _check_amount("output_tokens", output_tokens)
+    _check_amount("input_usd", input_usd)
+    _check_amount("output_usd", output_usd)
+    return input_usd * input_tokens + output_usd * output_tokens
+
+
+def estimate(  # noqa: PLR0913 - the options of the command
+    p: float, steps: int, target: float, *, valid: float = 1.0, steps_per_call: int = 1, k: int | None = None
+) -> Estimate:
+    """What a task will take, with the smallest margin that reaches the target or with the k given.
+
+    Raises:
+        InvalidUsage: for an argument out of range, see `k_min` and `expected_calls`.
+    """
+    smallest = k_min(p, steps, target, steps_per_call=steps_per_call)
+    used = smallest if k is None else k
+    return Estimate(
+        k_min=smallest,
+        k=used,
+        p_success=p_full(p, used, steps, steps_per_call=steps_per_call),
+        expected_votes_per_step=expected_votes(p, used),
+        expected_calls=expected_calls(p, used, steps, valid=valid, steps_per_call=steps_per_call),
+    )
+
+
+# -- arithmetic and ranges ---------------------------------------------------------------------------------------------
+
+
+def _log_odds(p: float) -> float:
+    if p in (0, 1):
+        return math.inf if p else -math.inf
+    # 2p - 1 is exact from 0.25 up, and the difference of logarithms loses nothing below.
+    return math.log(p) - math.log1p(-p) if p < _EVEN / 2 else 2 * math.atanh(2 * p - 1)
+
+
+def _ln_race_won(p: float, k: int) -> float:
+    _check_chance(p)
+    _check_whole("k", k)
+    lead = k * _log_odds(p)
+    return min(lead, 0.0) - math.log1p(math.exp(-abs(lead)))
+
+
+def _check_chance(p: float) -> None:
+    if not 0 <= p <= 1:
+        raise InvalidUsage(f"p must be from 0 to 1, not {p!r}; give the share of valid replies that are right")
+
+
+def _check_majority(p: float) -> None:
+    _check_chance(p)
+    if p <= _EVEN:
+        raise InvalidUsage(
+            f"p must be above 0.5, not {p!r}: voting makes a model that is wrong more often than right wrong almost "
+            "always, so take a stronger model or smaller steps"
+        )
+
+
+def _check_whole(name: str, value: int) -> None:
+    if not 1 <= value <= _LARGEST:
+        raise InvalidUsage(f"{name} must be a whole number from 1 to 10^30, not {value!r}")
+
+
+def _check_steps(steps: int, steps_per_call: int) -> None:
+    _check_whole("steps", steps)
+    _check_whole("steps_per_call", steps_per_call)
+    if steps_per_call > steps:
+        raise InvalidUsage(
+            f"steps_per_call must be at most steps={steps!r}, not {steps_per_call!r}: a call holds no more than all"
+        )
+
+
+def _check_amount(name: str, value: float) -> None:
+    if not 0 <= value < math.inf:
+        raise InvalidUsage(f"{name} must be 0 or more and finite, not {value!r}")

@@ -1,0 +1,63 @@
+"""Plausible wrong replies, made from right ones by the types of their fields."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect as types
+
+from microagents.chat import Reply, fields_of
+
+A = TypeVar("A", bound=Reply)
+_TRIES = 20
+
+
+def one_field_altered(right: A, rng: Random) -> A:
+    """The reply with one field changed to another value of its type, so that its vote differs.
+
+    Raises:
+        ValueError: when no field can be altered; a task with such replies brings its own ``mistake``.
+    """
+    fields = fields_of(type(right))
+    for _ in range(_TRIES):
+        field = rng.choice(fields)
+        value = getattr(right, field.name)
+        altered = {**msgspec.structs.asdict(right), field.name: _altered(value, field.type, rng)}
+        try:  # bounds in the field's annotation hold for mistakes too
+            wrong = msgspec.convert(altered, type(right))
+        except msgspec.ValidationError:
+            continue
+        if wrong.vote() != right.vote():
+            return wrong
+    raise ValueError(f"no field of {right!r} can be altered; give the task a `mistake` of its own")
+
+
+def _altered(value: Any, info: types.Type, rng: Random) -> Any:
+    match info:
+        case types.Metadata():
+            return _altered(value, info.type, rng)
+        case types.LiteralType():
+            return rng.choice([other for other in info.values if other != value] or [value])
+        case types.EnumType():
+            return rng.choice([other for other in info.cls if other != value] or [value])
+        case types.UnionType():
+            return _altered(value, types.type_info(type(value)), rng)
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + rng.choice((-10, -2, -1, 1, 2, 10))
+        case float():
+            return value * rng.choice((0.1, 0.9, 1.1, 10.0)) + rng.choice((-1.0, 1.0))
+        case Decimal():
+            return value + rng.choice((-1, 1)) * Decimal(1).scaleb(int(value.as_tuple().exponent) + rng.randrange(3))
+        case str():
+            return value[::-1] if value[::-1] != value and rng.random() < 0.5 else f"{value} {rng.randrange(10)}".strip()
+        case list() | tuple() if value:
+            items, at = list(value), rng.randrange(len(value))
+            items[at] = _altered(items[at], types.type_info(type(items[at])), rng)
+            return type(value)(items)
+    return value

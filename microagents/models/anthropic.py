@@ -1,0 +1,77 @@
+"""Models of Anthropic, and of every server that speaks its messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+from msgspec import Struct
+
+from microagents.chat import Sample
+from microagents.models.http import Client, HttpModel, bounded_client, finish_name
+
+if TYPE_CHECKING:
+    from microagents.models.model import Call
+
+_VERSION = "2023-06-01"
+"""The later version of the API, 2026-10-21, which the SDK asks for by itself, takes no temperature for any model."""
+_FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}
+
+
+class AnthropicModel(HttpModel):
+    """A model behind Anthropic's messages.
+
+    A ``base_url`` is given without ``/v1``. With one and no key, ``none`` is sent: local servers need none.
+    """
+
+    url = "https://api.anthropic.com"
+    url_env = "ANTHROPIC_BASE_URL"
+    key_env = "ANTHROPIC_API_KEY"
+    path = "/v1/messages"
+    instead: ClassVar = {"temperature": None}
+
+    def _connect(self) -> Client:
+        from anthropic import AsyncAnthropic, DefaultAioHttpClient  # noqa: PLC0415 - costs 1 s
+
+        return AsyncAnthropic(
+            api_key=self._key or "none",
+            base_url=self.base_url,
+            timeout=None,
+            max_retries=0,
+            default_headers={"anthropic-version": _VERSION},
+            http_client=bounded_client(DefaultAioHttpClient),
+        )
+
+    def _body(self, call: Call) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.name,
+            "max_tokens": call.max_output_tokens,
+            "messages": [{"role": "user", "content": call.prompt.user}],
+        }
+        if call.prompt.system:
+            body["system"] = call.prompt.system
+        if call.temperature is not None:
+            body["temperature"] = call.temperature
+        return body
+
+    def _read(self, body: bytes) -> Sample:
+        reply = _decode(body)
+        text = "".join(block.text or "" for block in reply.content if block.type == "text")
+        finish = _FINISH.get(reply.stop_reason) or finish_name(reply.stop_reason)
+        return Sample(
+            text=text, finish=finish, usage=self._usage(reply.usage, "input_tokens", "output_tokens"), model=self.name
+        )
+
+
+class _Block(Struct):
+    type: str
+    text: str | None = None
+
+
+class _Reply(Struct):
+    content: list[_Block]
+    stop_reason: str
+    usage: Any = None
+
+
+_decode = msgspec.json.Decoder(_Reply).decode

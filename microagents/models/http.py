@@ -1,0 +1,375 @@
+"""What providers behind HTTP share: options, one bounded request through an SDK, and every failure as our own error.
+
+An SDK builds and sends the request. How long it may take, how much is read and what becomes of a failure is decided
+here: the SDKs follow redirects, inflate any body and raise errors that hold the key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import re
+from abc import ABC, abstractmethod
+from contextlib import aclosing
+from difflib import get_close_matches
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec import Struct
+
+from microagents.chat import Prompt, Sample, Usage
+from microagents.errors import InvalidUsage, ModelUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import httpx2
+
+    from microagents.models.model import Call, ModelSpec
+
+MAX_BODY_BYTES = 8 * 2**20
+"""No more of a reply is read, counted after decompression; the longest replies of today's models are below 1 MiB."""
+MAX_ERROR_BYTES = 64 * 2**10
+MAX_MESSAGE_CHARS = 300
+MAX_RETRY_AFTER_S = 86_400.0
+MAX_TOKENS = 100_000_000
+MAX_CONNECTIONS = 512
+KEEPALIVE_S = 4.0
+"""Many servers drop an idle connection after 5 s: letting go first avoids sending into a closed one."""
+
+_OPTIONS = ("base_url", "api_key_env", "timeout_s", "price_in", "price_out")
+_KEPT_HEADERS = ("retry-after", "retry-after-ms", "date", "x-request-id", "request-id")
+_ECHO_CHARS = 24
+
+_KEY_LIKE = re.compile(r"\bsk-[\w*.-]{4,}")
+_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_UNSUPPORTED = re.compile(r"unsupported|not support|unrecogni[sz]ed|unknown|not permitted|deprecated", re.IGNORECASE)
+
+
+class Client(Protocol):
+    """What is used of an SDK's client."""
+
+    async def post(self, path: str, *, cast_to: type[httpx2.Response], body: dict[str, Any]) -> httpx2.Response:
+        """Send one request and give the response back."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+class HttpModel(ABC):
+    """A model behind HTTP; a provider's file says what is sent and how a reply is read.
+
+    Options: ``base_url``; ``api_key_env``, the environment variable with the key; ``timeout_s`` for a whole call;
+    ``price_in`` and ``price_out`` in USD per million tokens, without which the cost is unknown. Cached input is priced
+    as any other input, so the cost is an upper bound.
+
+    Raises:
+        InvalidUsage: for an option that is not known or not readable, and for a missing key.
+    """
+
+    url: ClassVar[str]
+    """Where the provider itself answers."""
+    url_env: ClassVar[str]
+    """Environment variable that the provider's SDK takes another address from."""
+    key_env: ClassVar[str]
+    path: ClassVar[str]
+    instead: ClassVar[Mapping[str, str | None]]
+    """Parameters that some models refuse, each with the name to send in its place; None: nothing."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        options = spec.options
+        for name in options:
+            if name not in _OPTIONS:
+                near = "".join(f", did you mean {match!r}" for match in get_close_matches(name, _OPTIONS, n=1))
+                raise InvalidUsage(f"{spec.provider} has no option {name!r}{near}; it has {', '.join(_OPTIONS)}")
+        if ("price_in" in options) != ("price_out" in options):
+            raise InvalidUsage("price_in and price_out go together: the cost of a call needs both")
+        self.name = spec.name
+        self.base_url = _checked_url(options.get("base_url") or os.environ.get(self.url_env) or self.url)
+        self.timeout_s = _number(options, "timeout_s", 120.0)
+        self._price_in = _number(options, "price_in", math.nan)
+        self._price_out = _number(options, "price_out", math.nan)
+        self._key = self._find_key(options)
+        self._adapted: dict[str, str | None] = {}
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
+
+    async def complete(self, call: Call) -> Sample:
+        """Take one sample; one attempt, and another only without a parameter that the model refuses.
+
+        Raises:
+            ModelUnavailable: for everything that kept a reply from arriving.
+        """
+        # Outside of the timeout: the first call imports the SDK, which takes a second.
+        client = self._client()
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                answer = await self._ask(client, call)
+        except TimeoutError:
+            answer = ModelUnavailable("timeout", f"no whole reply within {self.timeout_s:g} s")
+        sample = answer if isinstance(answer, ModelUnavailable) else self._sample(answer, call.prompt)
+        # Raised here, not where it was caught: its context would be the SDK's error, which holds the request and key.
+        if isinstance(sample, ModelUnavailable):
+            raise sample
+        return sample
+
+    async def close(self) -> None:
+        """Let go of the connections of the running event loop; a later call opens new ones."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+
+    @abstractmethod
+    def _connect(self) -> Client:
+        """A new client of the provider's SDK, on `bounded_client`, with ``max_retries=0`` and ``timeout=None``."""
+
+    @abstractmethod
+    def _body(self, call: Call) -> dict[str, Any]:
+        """The JSON of a request."""
+
+    @abstractmethod
+    def _read(self, body: bytes) -> Sample:
+        """The sample in a reply's JSON; any msgspec error means that it cannot be read."""
+
+    def _client(self) -> Client:
+        loop = asyncio.get_running_loop()
+        if loop not in self._clients:
+            self._clients[loop] = self._connect()
+        return self._clients[loop]
+
+    def _find_key(self, options: Mapping[str, str]) -> str | None:
+        name = options.get("api_key_env", self.key_env)
+        key = os.environ.get(name, "").strip()
+        if not key and (self.base_url == self.url or "api_key_env" in options):
+            raise InvalidUsage(f"no key for {self.base_url}: set the environment variable {name}")
+        if not (key.isascii() and key.isprintable()):
+            raise InvalidUsage(f"the environment variable {name} holds characters that no key has")
+        return key or None
+
+    async def _ask(self, client: Client, call: Call) -> httpx2.Response | ModelUnavailable:
+        while True:
+            body = self._body(call)
+            for name in body.keys() & self._adapted.keys():
+                value, other = body.pop(name), self._adapted[name]
+                if other is not None:
+                    body[other] = value
+            answer = await self._post(client, body)
+            if not self._adapts(answer, body):
+                return answer
+
+    def _adapts(self, answer: httpx2.Response | ModelUnavailable, sent: dict[str, Any]) -> bool:
+        """Whether a refusal names a parameter that can be left out or renamed; remembered for all later calls."""
+        if isinstance(answer, ModelUnavailable) or answer.status_code != 400:  # noqa: PLR2004
+            return False
+        error = _explanation(answer.content)
+        for name, other in self.instead.items():
+            # Not a name that was itself the replacement: the two would be exchanged for ever.
+            if name in sent and name not in self._adapted.values() and error.refuses(name):
+                if name not in self._adapted:
+                    import structlog  # noqa: PLC0415 - as rare as this is
+
+                    self._adapted[name] = other
+                    structlog.get_logger().warning(
+                        "model refuses a parameter", model=self.name, parameter=name, sent_instead=other
+                    )
+                return True
+        return False
+
+    async def _post(self, client: Client, body: dict[str, Any]) -> httpx2.Response | ModelUnavailable:
+        import httpx2  # noqa: PLC0415 - the SDK has it loaded by now
+
+        try:
+            return await client.post(self.path, cast_to=httpx2.Response, body=body)
+        except Exception as error:  # noqa: BLE001 - none of an SDK's errors may leave; no list of them is complete
+            response, cause = getattr(error, "response", None), error.__cause__
+            if isinstance(response, httpx2.Response):
+                return response
+            if isinstance(cause, httpx2.RequestError):
+                return ModelUnavailable("garbled" if isinstance(cause, httpx2.DecodingError) else "network", str(cause))
+            return ModelUnavailable("refused", f"the request cannot be written: {type(error).__name__}")
+
+    def _sample(self, response: httpx2.Response, prompt: Prompt) -> Sample | ModelUnavailable:
+        if not response.is_success:
+            return self._refusal(response, prompt)
+        if len(response.content) > MAX_BODY_BYTES:
+            reason = f"longer than {MAX_BODY_BYTES} bytes"
+        else:
+            try:
+                return self._read(response.content)
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                reason = self._short(str(error))
+        return ModelUnavailable("garbled", reason, response.status_code, None, self._request_id(response))
+
+    def _refusal(self, response: httpx2.Response, prompt: Prompt) -> ModelUnavailable:
+        status = response.status_code
+        if response.is_redirect:
+            message = "it redirects elsewhere, which is not followed; give the final address as base_url"
+        else:
+            error = _explanation(response.content)
+            message = self._short(error.message)
+            if _repeats(message, prompt):
+                message = "what it says repeats the prompt and is left out"
+            message = self._short(": ".join(part for part in (str(error.code or error.type or ""), message) if part))
+        kind = "busy" if status == 429 else "server" if status >= 500 or status in (408, 409) else "refused"  # noqa: PLR2004
+        return ModelUnavailable(
+            kind, message or "no explanation", status, retry_after_s(response.headers), self._request_id(response)
+        )
+
+    def _short(self, text: str) -> str:
+        """One printable line without a key: what a server says goes to logs and screens."""
+        text = _KEY_LIKE.sub("***", text.replace(self._key, "***") if self._key else text)
+        return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:MAX_MESSAGE_CHARS]
+
+    def _request_id(self, response: httpx2.Response) -> str | None:
+        found = response.headers.get("x-request-id") or response.headers.get("request-id")
+        return found if found and self._short(found) == found and _NAME.fullmatch(found) else None
+
+    def _usage(self, usage: object, input_name: str, output_name: str) -> Usage:
+        """What a reply took; None where the provider's count is missing or cannot be true."""
+        counts = usage if isinstance(usage, dict) else {}
+        read, written = _count(counts.get(input_name)), _count(counts.get(output_name))
+        cost = math.nan
+        if read is not None and written is not None:
+            cost = (read * self._price_in + written * self._price_out) / 1e6
+        return Usage(input_tokens=read, output_tokens=written, cost_usd=None if math.isnan(cost) else cost)
+
+
+def bounded_client(aiohttp_client: type[httpx2.AsyncClient]) -> httpx2.AsyncClient:
+    """An SDK's HTTP client that reads no more than it should, follows no redirect and fails in plain words.
+
+    Its responses have been read: up to one byte more than `MAX_BODY_BYTES`, or `MAX_ERROR_BYTES` of an error. It raises
+    ``httpx2.DecodingError`` for an answer that is not HTTP, and ``httpx2.NetworkError`` for none.
+    """
+    import httpx2  # noqa: PLC0415 - costs 0.2 s
+
+    class Bounded(aiohttp_client):  # type: ignore[misc, valid-type]
+        async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+            try:
+                response = await super().send(request, **{**options, "stream": True})
+                try:
+                    body = await _bounded_body(response, MAX_BODY_BYTES + 1 if response.is_success else MAX_ERROR_BYTES)
+                finally:
+                    await response.aclose()
+            except Exception as error:  # noqa: BLE001 - the backend lets errors of three libraries through
+                unheard = isinstance(error, httpx2.TransportError | OSError)
+                # The backend reports a refused connection as a timeout; the clock is ours, so it never is one.
+                failure = (
+                    httpx2.NetworkError("no connection, or it broke")
+                    if unheard
+                    else httpx2.DecodingError("not an HTTP reply")
+                )
+            else:
+                headers = {name: value for name in _KEPT_HEADERS if (value := response.headers.get(name))}
+                return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
+            raise failure
+
+    limits = httpx2.Limits(
+        max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_S
+    )
+    client: httpx2.AsyncClient = Bounded(limits=limits, timeout=None, follow_redirects=False)
+    return client
+
+
+async def _bounded_body(response: httpx2.Response, limit: int) -> bytes:
+    body = bytearray()
+    async with aclosing(response.aiter_bytes()) as pieces:
+        # Pieces are inflated one by one and none is above 1 MiB, so a gzip bomb stops here too.
+        async for piece in pieces:
+            body += piece
+            if len(body) >= limit:
+                break
+    return bytes(body[:limit])
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """The wait that a server asks for, in seconds; None when it says nothing, or what cannot be meant (above a day)."""
+    try:
+        if "retry-after-ms" in headers:
+            wait_s = float(headers["retry-after-ms"]) / 1000
+        else:
+            wait_s = float(headers["retry-after"])
+    except (KeyError, ValueError):
+        wait_s = _until(headers.get("retry-after", ""), headers.get("date", ""))
+    return wait_s if 0 <= wait_s <= MAX_RETRY_AFTER_S else None
+
+
+def _until(date: str, now: str) -> float:
+    """Seconds between two dates of one server, whose clock need not be ours; NaN where one is missing."""
+    try:
+        return max(0.0, (parsedate_to_datetime(date) - parsedate_to_datetime(now)).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        return math.nan
+
+
+def finish_name(reason: str) -> str:
+    """A provider's own word for why a reply ended, where it is a word: it becomes the name of a flag."""
+    return reason if _NAME.fullmatch(reason) else "unreadable"
+
+
+class _Error(Struct):
+    message: str = ""
+    type: str | None = None
+    code: str | int | None = None
+    param: str | None = None
+
+    def refuses(self, parameter: str) -> bool:
+        """Whether the model does not take a parameter at all, and not just this value of it."""
+        named = re.search(rf"\b{parameter}\b", f"{self.param} {self.message}")
+        return named is not None and _UNSUPPORTED.search(f"{self.code} {self.message}") is not None
+
+
+class _ErrorBody(Struct):
+    error: _Error | str
+
+
+def _explanation(body: bytes) -> _Error:
+    try:
+        error = msgspec.json.decode(body, type=_ErrorBody).error
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return _Error()
+    return _Error(message=error) if isinstance(error, str) else error
+
+
+def _repeats(message: str, prompt: Prompt) -> bool:
+    for text in (" ".join(prompt.system.split()), " ".join(prompt.user.split())):
+        size = min(_ECHO_CHARS, len(text))
+        if size >= 8 and any(message[at : at + size] in text for at in range(len(message) - size + 1)):  # noqa: PLR2004
+            return True
+    return False
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
+
+
+def _number(options: Mapping[str, str], name: str, default: float) -> float:
+    if name not in options:
+        return default
+    try:
+        value = float(options[name])
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and (value > 0 if name == "timeout_s" else value >= 0)):
+        raise InvalidUsage(f"{name}={options[name]!r} is not a positive number")
+    return value
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port)
+    except ValueError:
+        good = False
+        parts = None
+    if parts and "@" in parts.netloc:
+        raise InvalidUsage(
+            "a base_url holds no user or password; put the key into a variable and name it with api_key_env"
+        )
+    if not good:
+        raise InvalidUsage(f"base_url={url!r} is not an address such as http://localhost:8000/v1")
+    return url.rstrip("/")

@@ -1,0 +1,90 @@
+"""Models of OpenAI, and of every server that speaks its chat completions: vLLM, Ollama, llama.cpp and others."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta, Struct
+
+from microagents.chat import Sample
+from microagents.models.http import Client, HttpModel, bounded_client, finish_name
+
+if TYPE_CHECKING:
+    from microagents.models.model import Call
+
+_REASONING = re.compile(r"(.*/)?(o\d|gpt-[5-9])")
+"""Names of the models that take ``max_completion_tokens`` only, wherever they are served."""
+
+
+class OpenAIModel(HttpModel):
+    """A model behind OpenAI's chat completions.
+
+    The cap on output goes as ``max_completion_tokens`` to OpenAI itself and to reasoning models by name (o1, o3, gpt-5
+    and on), and as ``max_tokens`` to every other address: a server that does not know the newer name may ignore it and
+    set no cap. A server that refuses one name is asked again with the other.
+
+    With a ``base_url`` and no key, ``none`` is sent: local servers need none.
+    """
+
+    url = "https://api.openai.com/v1"
+    url_env = "OPENAI_BASE_URL"
+    key_env = "OPENAI_API_KEY"
+    path = "/chat/completions"
+    instead: ClassVar = {
+        "temperature": None,
+        "max_tokens": "max_completion_tokens",
+        "max_completion_tokens": "max_tokens",
+    }
+
+    def _connect(self) -> Client:
+        from openai import AsyncOpenAI, DefaultAioHttpClient  # noqa: PLC0415 - costs 0.5 s
+
+        return AsyncOpenAI(
+            api_key=self._key or "none",
+            base_url=self.base_url,
+            timeout=None,
+            max_retries=0,
+            http_client=bounded_client(DefaultAioHttpClient),
+        )
+
+    def _body(self, call: Call) -> dict[str, Any]:
+        messages = [{"role": "user", "content": call.prompt.user}]
+        if call.prompt.system:
+            messages.insert(0, {"role": "system", "content": call.prompt.system})
+        body: dict[str, Any] = {"model": self.name, "messages": messages, self._cap_name(): call.max_output_tokens}
+        if call.temperature is not None:
+            body["temperature"] = call.temperature
+        return body
+
+    def _cap_name(self) -> str:
+        newer = urlsplit(self.base_url).hostname == "api.openai.com" or _REASONING.match(self.name)
+        return "max_completion_tokens" if newer else "max_tokens"
+
+    def _read(self, body: bytes) -> Sample:
+        reply = _decode(body)
+        choice = reply.choices[0]
+        message = choice.message
+        finish = "refusal" if message.refusal else finish_name(choice.finish_reason)
+        usage = self._usage(reply.usage, "prompt_tokens", "completion_tokens")
+        return Sample(text=message.content or message.refusal or "", finish=finish, usage=usage, model=self.name)
+
+
+class _Message(Struct):
+    content: str | None = None
+    refusal: str | None = None
+
+
+class _Choice(Struct):
+    message: _Message
+    finish_reason: str
+
+
+class _Reply(Struct):
+    choices: Annotated[list[_Choice], Meta(min_length=1)]
+    usage: Any = None
+
+
+_decode = msgspec.json.Decoder(_Reply).decode

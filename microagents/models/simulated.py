@@ -1,0 +1,257 @@
+"""A simulated model: reads the prompt's text, has the task's expert work out the right reply, then errs on purpose.
+
+It stands in for a real one where no key is at hand, and for measuring: its errors follow the laws that it is given. Everything it does
+is a function of the run's seed and the sample's id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from hashlib import blake2b
+from math import exp
+from random import Random
+from statistics import NormalDist
+
+from msgspec import Struct, convert, structs
+
+from microagents.chat import Format, Prompt, Reply, Sample, Usage, write
+from microagents.errors import InvalidUsage
+from microagents.models.model import Call, ModelSpec
+from microagents.task import Task
+
+
+class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a simulated model errs; every field is an option of its spec (``sim:gpt-4.1-mini@error=0.01,latency=0.8``)."""
+
+    error: float
+    """Share of wrong replies among those that no red flag discards, at the provider's default temperature."""
+    cool_error: float | None = None
+    """The same at temperatures up to 0.1; None: as ``error``. In between it changes linearly."""
+    flag: float = 0.0
+    """Share of replies that a red flag discards: half of them ramble past the length limit, half break the format."""
+    alternatives: int = 3
+    """How many different wrong replies a question has; 1 makes the two-way race of the laws."""
+    hard: float = 0.0
+    """Share of questions on which one wrong reply is likelier than not."""
+    latency: float = 0.0
+    """Median time of a reply in seconds."""
+    sigma: float = 0.5
+    """Spread of the latency: the standard deviation of its logarithm."""
+    tokens: float = 400.0
+    """Median length of a reply in output tokens."""
+    price_in: float = 0.0
+    """US dollars per million input tokens."""
+    price_out: float = 0.0
+    """US dollars per million output tokens."""
+
+
+# Error rates: MAKER, figure 6 and section 4.3. Prices: what the model of that name cost then, so that a bill can be foreseen.
+PROFILES = {
+    "gpt-4.1-nano": Profile(error=0.3583, flag=0.02, price_in=0.1, price_out=0.4),
+    "gpt-4.1-mini": Profile(error=0.0045, cool_error=0.0022, flag=0.004, price_in=0.4, price_out=1.6),
+    "o3-mini": Profile(error=0.0017, flag=0.002, price_in=1.1, price_out=4.4),
+    "perfect": Profile(error=0.0),
+}
+
+HARD_ERROR = 0.65
+"""Error rate on a hard question; all of it is one and the same wrong reply."""
+RAMBLING_ERROR = 0.1
+"""Error rate of replies that ramble (MAKER, figure 9a)."""
+RAMBLING_TOKENS = (760, 2600)
+"""Length of a reply that rambles, in output tokens."""
+LONGEST_PLAIN_TOKENS = 700
+CHARS_PER_TOKEN = 4
+REMEMBERED = 4096
+"""Questions whose right reply is kept, since every question is asked several times."""
+
+_NORMAL = NormalDist()
+_THOUGHTS = (
+    "Let me go through this carefully. The question gives everything that is needed, so one pass over it should do. "
+    "First I look at what is given, then at what the rule asks for, then I apply the rule once and check the outcome. "
+    "Nothing else may change in this step, so the rest stays as it is. "
+) * 60
+_DOUBTS = "Wait, that may not be right. Let me start over and look at it once more from the beginning. " * 120
+
+
+class SimulatedModel:
+    """See the module. ``spec`` is ``sim:PROFILE[@field=value,...]``."""
+
+    def __init__(self, spec: ModelSpec, tasks: Sequence[Task], seed: int) -> None:
+        self.name = f"sim:{spec.name}"
+        self.profile = _profile(spec)
+        for task in tasks:
+            if type(task).expert is Task.expert:
+                raise InvalidUsage(
+                    f"{type(task).__name__} has no `expert`, so the simulated model cannot work out its replies; give the task one, or "
+                    "name a real model, such as --model openai:gpt-4.1-mini"
+                )
+        self._tasks = tasks
+        self._key = blake2b(f"{seed}".encode(), digest_size=32).digest()
+        self._questions: OrderedDict[tuple[str, str, type[Reply], int], _Question] = OrderedDict()
+
+    async def complete(self, call: Call) -> Sample:
+        """One sample, after its latency."""
+        chance = _Chance(self._key, call)
+        if self.profile.latency > 0:
+            await asyncio.sleep(self.profile.latency * exp(self.profile.sigma * _NORMAL.inv_cdf(chance.latency)))
+        question = self._question(call)
+        text, tokens = self._reply(call, question, chance)
+        finish = "stop"
+        if tokens > call.max_output_tokens:
+            text, tokens, finish = text[: call.max_output_tokens * CHARS_PER_TOKEN], call.max_output_tokens, "length"
+        cost = (question.input_tokens * self.profile.price_in + tokens * self.profile.price_out) / 1e6
+        usage = Usage(input_tokens=question.input_tokens, output_tokens=tokens, cost_usd=cost)
+        return Sample(text=text, finish=finish, usage=usage, model=self.name)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _question(self, call: Call) -> _Question:
+        prompt, of_input = call.prompt, call.id.election.input
+        key = (prompt.user, prompt.system, call.reply, of_input)
+        found = self._questions.get(key)
+        if found is None:
+            found = self._questions[key] = _Question(self._tasks[of_input], prompt, call.reply, self._key)
+            if len(self._questions) > REMEMBERED:
+                self._questions.popitem(last=False)
+        return found
+
+    def _reply(self, call: Call, question: _Question, chance: _Chance) -> tuple[str, int]:
+        """The text of a reply, and its length in tokens."""
+        profile = self.profile
+        if chance.flag < profile.flag / 2:
+            low, high = RAMBLING_TOKENS
+            answer = question.wrong(self._alternative(chance)) if chance.error < RAMBLING_ERROR else question.right_text
+            return _padded(answer, int(low + (high - low) * chance.length), _DOUBTS)
+        hard = question.hardness < profile.hard
+        rate = HARD_ERROR if hard else self._error_rate(question, call.temperature)
+        wrong = 0 if hard else self._alternative(chance)
+        answer = question.wrong(wrong) if chance.error < rate else question.right_text
+        if chance.flag < profile.flag:
+            answer = _BROKEN[int(chance.alternative * len(_BROKEN))](answer)
+        if not answer:
+            return "", 0
+        tokens = profile.tokens * exp(0.2 * _NORMAL.inv_cdf(chance.length))
+        return _padded(answer, int(min(tokens, LONGEST_PLAIN_TOKENS)), _THOUGHTS)
+
+    def _error_rate(self, question: _Question, temperature: float | None) -> float:
+        if question.difficulty is not None:
+            return question.difficulty
+        warm, cool = self.profile.error, self.profile.cool_error
+        if cool is None or temperature is None or temperature >= 1:
+            return warm
+        return cool + (warm - cool) * max(0.0, (temperature - 0.1) / 0.9)
+
+    def _alternative(self, chance: _Chance) -> int:
+        return int(chance.alternative * self.profile.alternatives)
+
+
+class _Question:
+    """What the model makes of one prompt: the same whenever it is asked."""
+
+    def __init__(self, task: Task, prompt: Prompt, reply: type[Reply], key: bytes) -> None:
+        self._task = task
+        self._digest = blake2b(f"{prompt.system}\0{prompt.user}".encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest()
+        self._right = task.expert(prompt, reply)
+        self._wrong: dict[int, str] = {}
+        self.right_text = write(self._right, task.format)
+        self.difficulty = task.difficulty(prompt, reply)
+        self.hardness = int.from_bytes(self._digest[:8]) / 2**64
+        self.input_tokens = (len(prompt.system) + len(prompt.user)) // CHARS_PER_TOKEN
+
+    def wrong(self, alternative: int) -> str:
+        """The text of one of the question's wrong replies."""
+        found = self._wrong.get(alternative)
+        if found is None:
+            mistake = self._task.mistake(self._right, Random(self._digest + alternative.to_bytes(4)))  # noqa: S311 - seeded on purpose
+            found = self._wrong[alternative] = write(mistake, self._task.format)
+        return found
+
+
+class _Chance:
+    """Uniform numbers in (0, 1) that belong to one sample."""
+
+    __slots__ = ("alternative", "error", "flag", "latency", "length")
+
+    def __init__(self, key: bytes, call: Call) -> None:
+        election = call.id.election
+        digest = blake2b(f"{election.path}\0{call.id.seq}\0".encode() + election.fork, digest_size=20, key=key).digest()
+        number = int.from_bytes(digest)
+        self.flag = _uniform(number)
+        self.error = _uniform(number >> 32)
+        self.alternative = _uniform(number >> 64)
+        self.length = _uniform(number >> 96)
+        self.latency = _uniform(number >> 128)
+
+
+def _uniform(number: int) -> float:
+    return ((number & 0xFFFFFFFF) + 0.5) / 2**32
+
+
+def _padded(answer: str, tokens: int, filler: str) -> tuple[str, int]:
+    """The answer behind so much reasoning that both make up that many tokens."""
+    thoughts = filler[: max(0, tokens * CHARS_PER_TOKEN - len(answer) - 1)]
+    text = f"{thoughts}\n{answer}"
+    return text, max(1, len(text) // CHARS_PER_TOKEN)
+
+
+def _profile(spec: ModelSpec) -> Profile:
+    base = PROFILES.get(spec.name)
+    if base is None:
+        near = get_close_matches(spec.name, PROFILES, n=1)
+        hint = f"; did you mean sim:{near[0]}" if near else ""
+        raise InvalidUsage(f"there is no simulated model {spec.name!r}{hint}; there are {', '.join(f'sim:{name}' for name in PROFILES)}")
+    known = {field.name: field.type for field in structs.fields(Profile)}
+    given: dict[str, object] = {}
+    for name, text in spec.options.items():
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}" if near else ""
+            raise InvalidUsage(f"a simulated model has no option {name!r}{hint}; options are {', '.join(known)}")
+        try:
+            given[name] = convert(text, known[name], strict=False)
+        except ValueError:
+            raise InvalidUsage(f"{name}={text!r} is not a number") from None
+    if "error" in given:
+        given.setdefault("cool_error", None)  # one rate was asked for, whatever the temperature
+    profile = structs.replace(base, **given)
+    _check(profile)
+    return profile
+
+
+def _check(profile: Profile) -> None:
+    for name in ("error", "cool_error", "flag", "hard"):
+        share = getattr(profile, name)
+        if share is not None and not 0 <= share <= 1:
+            raise InvalidUsage(f"{name}={share!r} is not a share; it lies between 0 and 1")
+    for name in ("latency", "sigma", "tokens", "price_in", "price_out"):
+        if not 0 <= getattr(profile, name) < float("inf"):
+            raise InvalidUsage(f"{name}={getattr(profile, name)!r} must be a number of at least 0")
+    if profile.alternatives < 1:
+        raise InvalidUsage(f"alternatives={profile.alternatives!r} must be at least 1")
+
+
+# -- the formats that models are seen to break ---------------------------------------------------------------------------------------
+
+
+def _without_last_line(answer: str) -> str:
+    return answer.rpartition("\n")[0] if "\n" in answer else answer.partition("=")[0]
+
+
+_BROKEN: Sequence[Callable[[str], str]] = (
+    lambda _: "",
+    _without_last_line,
+    lambda answer: answer[: len(answer) // 2],
+    lambda answer: answer.replace(" = ", ": ").replace('":', '" ='),
+    lambda answer: "\n".join(f"**{line}**" for line in answer.splitlines()),
+    lambda answer: "\n".join(f"{line}, or so I think" for line in answer.splitlines()),
+    lambda answer: answer.replace("=", "= (", 1).replace("\n", ")\n", 1) if "\n" in answer else f"({answer})",
+    lambda answer: answer.replace("[", "(").replace("]", ")") if "[" in answer else f"{answer},",
+    lambda answer: answer.replace("]", ",]") if "]" in answer else f"{answer},",
+    lambda answer: answer.replace('"', "\u201d") if '"' in answer else f"\u201c{answer}\u201d",
+    lambda answer: answer.replace("1", "True") if "1" in answer else f"{answer} True",
+)
+"""Empty, a field missing, cut in two, another separator, bold, text behind the value, tuples, trailing commas, smart quotes, True for 1."""

@@ -1,0 +1,30 @@
+"""The red-flagger: discards unreliable replies, and reads ballots out of the others."""
+
+from __future__ import annotations
+
+import msgspec
+
+from microagents.actors import Role
+from microagents.chat import Malformed, Reply, parse
+from microagents.elections import Ballot, Flagged, Screen
+from microagents.flags import MALFORMED, flag_unread
+from microagents.messages import resolve
+
+
+class RedFlagger(Role):
+    """Flags a sample by name, or reads a ballot out of it. It screens, it does not solve."""
+
+    async def screen(self, request: Screen) -> Ballot | Flagged:
+        """Flags in this order: cut off, too long, empty, malformed, the task's own."""
+        flag = flag_unread(request.sample, request.flag_above_tokens)
+        if flag is not None:
+            return Flagged(seq=request.id.seq, flag=flag)
+        task = self.context.tasks[request.id.election.input]
+        try:
+            reply = parse(request.sample.text, resolve(request.reply, Reply), task.format)
+        except Malformed:
+            return Flagged(seq=request.id.seq, flag=MALFORMED)
+        flag = task.flag(reply)
+        if flag is not None:
+            return Flagged(seq=request.id.seq, flag=flag)
+        return Ballot(seq=request.id.seq, value=msgspec.json.encode(reply))

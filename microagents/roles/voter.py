@@ -1,0 +1,174 @@
+"""The voter: runs elections. Ballots are counted in the order of their launch, and no call is made that could turn out unneeded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Hashable
+from hashlib import blake2b
+
+from microagents.actors import Context, Post, Role
+from microagents.chat import Reply, decoder_of
+from microagents.elections import Ballot, Draw, Elect, ElectionId, Flagged, Question, SampleId, Screen, Verdict
+from microagents.errors import MicroagentsError, RoleFailed
+from microagents.messages import resolve
+from microagents.scope import Scope
+from microagents.voting import Tally
+
+
+class Voter(Role):
+    """Holds one election per id; whoever asks for one that is open joins it."""
+
+    asks = (Draw, Screen)
+
+    def __init__(self, context: Context, post: Post) -> None:
+        super().__init__(context, post)
+        self._open: dict[ElectionId, Election] = {}
+
+    async def elect(self, request: Elect) -> AsyncIterator[Ballot | Verdict]:
+        """Valid ballots as they arrive, then the verdict."""
+        election = self._open.get(request.id)
+        if election is None:
+            election = self._open[request.id] = Election(self, request.id, request.question)
+            election.launch()
+        election.followers += 1
+        try:
+            shown = 0
+            while True:
+                while shown < len(election.items):
+                    yield election.items[shown]
+                    shown += 1
+                if election.ended:
+                    break
+                await election.news()
+            if election.failure is not None:
+                raise election.failure
+        finally:
+            election.followers -= 1
+            if not election.followers:
+                del self._open[request.id]
+                await election.scope.close()
+
+
+class Election:
+    """One open election: what was launched, what arrived, what is counted."""
+
+    def __init__(self, voter: Voter, election_id: ElectionId, question: Question) -> None:
+        self.id = election_id
+        self.items: list[Ballot | Verdict] = []
+        """What its followers are shown, in order."""
+        self.ended = False
+        self.failure: MicroagentsError | None = None
+        self.followers = 0
+        self.scope = Scope()
+        self._voter = voter
+        self._question = question
+        self._tally = Tally(question.rule)
+        self._decoder = decoder_of(resolve(question.reply, Reply))
+        self._launched = 0
+        self._arrived: dict[int, Ballot | Flagged] = {}
+        self._flagged_ahead = 0
+        """Flagged replies that arrived beyond the counted prefix."""
+        self._counted: list[Ballot | Flagged] = []
+        self._first: dict[Hashable, bytes] = {}
+        """Per vote its first-launched reply."""
+        self._votes: dict[bytes, Hashable] = {}
+        self._news: asyncio.Future[None] | None = None
+
+    def launch(self) -> None:
+        """Draw as many samples as can still be needed, and not one more: launched = n + votes needed + flagged ahead, up to the cap."""
+        wanted = min(self._question.max_draws, len(self._counted) + self._tally.votes_needed + self._flagged_ahead)
+        while self._launched < wanted:
+            self.scope.start(self._draw(self._launched))
+            self._launched += 1
+
+    def news(self) -> asyncio.Future[None]:
+        """Done once there is more to show."""
+        if self._news is None:
+            self._news = asyncio.get_running_loop().create_future()
+        return self._news
+
+    async def _draw(self, seq: int) -> None:
+        question, sample_id = self._question, SampleId(election=self.id, seq=seq)
+        try:
+            sample = await self._voter.ask(
+                Draw(
+                    id=sample_id,
+                    prompt=question.prompts[seq % len(question.prompts)],
+                    reply=question.reply,
+                    temperature=question.sampling.temperature_of(seq),
+                    max_output_tokens=question.sampling.max_output_tokens,
+                    model=_model_of(sample_id, question.models),
+                )
+            )
+            ballot = await self._voter.ask(
+                Screen(id=sample_id, sample=sample, reply=question.reply, flag_above_tokens=question.sampling.flag_above_tokens)
+            )
+        except MicroagentsError as error:
+            self._end(error)
+        else:
+            self._arrive(seq, ballot)
+
+    def _arrive(self, seq: int, ballot: Ballot | Flagged) -> None:
+        if self.ended:
+            return
+        self._arrived[seq] = ballot
+        if isinstance(ballot, Ballot):
+            self.items.append(ballot)
+            self._tell()
+        else:
+            self._flagged_ahead += 1
+        try:
+            self._count()
+        except Exception as error:  # a reply's own vote() may raise anything
+            self._end(RoleFailed("Voter", "Elect", f"vote() of {self._question.reply} raised {error!r}"))
+            return
+        if self._tally.outcome is not None or len(self._counted) == self._question.max_draws:
+            self.items.append(self._verdict())
+            self._end(None)
+        else:
+            self.launch()
+
+    def _count(self) -> None:
+        # Counting arrivals would favour fast answers: a ballot waits here until every earlier one is in.
+        while self._tally.votes_needed and (ballot := self._arrived.pop(len(self._counted), None)) is not None:
+            self._counted.append(ballot)
+            if isinstance(ballot, Ballot):
+                self._tally.count(self._vote(ballot.value))
+            else:
+                self._flagged_ahead -= 1
+
+    def _vote(self, value: bytes) -> Hashable:
+        if value in self._votes:  # most ballots are the same to the letter
+            return self._votes[value]
+        vote = self._votes[value] = self._decoder.decode(value).vote()
+        self._first.setdefault(vote, value)
+        return vote
+
+    def _verdict(self) -> Verdict:
+        tally = tuple((self._first[vote], votes) for vote, votes in self._tally.counts.items())
+        leader = self._tally.leader
+        return Verdict(
+            outcome=self._tally.outcome or "undecided",
+            winner=None if not self._tally.counted else self._first[leader],
+            tally=tally,
+            ballots=tuple(self._counted),
+        )
+
+    def _end(self, failure: MicroagentsError | None) -> None:
+        if not self.ended:
+            self.ended = True
+            self.failure = failure
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+        self._news = None
+
+
+def _model_of(sample: SampleId, models: tuple[str, ...]) -> str:
+    """Each sample takes its model of a pool by its id, never by load."""
+    if len(models) == 1:
+        return models[0]
+    digest = blake2b(sample.election.fork + f"{sample.election.path}\0{sample.seq}".encode(), digest_size=8).digest()
+    return models[int.from_bytes(digest) % len(models)]

@@ -1,0 +1,34 @@
+"""An ordered owner of tasks: children are cancelled in the order of their launch, in every process the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Scope:
+    """Owns the tasks started in it until they end or it is closed (``asyncio.TaskGroup`` iterates a set, so its order changes)."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a coroutine as a task of this scope."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
+
+    def cancel(self) -> None:
+        """Cancel every task, first launched first."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def close(self) -> None:
+        """Cancel every task and wait until each has ended."""
+        self.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))

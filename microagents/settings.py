@@ -1,0 +1,97 @@
+"""What a run is made of, validated before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from microagents.actors import Strategy
+from microagents.errors import InvalidUsage
+from microagents.finding import STRATEGIES, find, unknown
+from microagents.task import Task
+
+M = TypeVar("M", bound=BaseModel)
+Models = str | Sequence[str] | Mapping[str, Sequence[str]]
+RuntimeName = Literal["local", "linked"]
+
+
+class Settings(BaseModel):
+    """The settings of a run beside its task and its strategy."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    models: dict[str, tuple[str, ...]]
+    """Pools of model specs by role; ``""`` for every other role."""
+    seed: int = 0
+    """Seeds the simulated model."""
+    runtime: RuntimeName = "local"
+    """`linked` splits the roles over two dispatchers that share no memory: what works there works on a cluster."""
+    run_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    """The name of the run."""
+    known_inputs: bool = False
+    """Every step's input is the oracle's; steps run side by side."""
+    concurrency: Annotated[int, Field(ge=1)] = 256
+    """Calls open at a time, per solver."""
+    max_outage_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 7200.0
+    """How long a provider may be out before the run stops."""
+
+
+def validated(model: type[M], what: str, given: Mapping[str, Any]) -> M:
+    """An instance of a pydantic model, or one sentence about the first thing that is wrong.
+
+    Raises:
+        InvalidUsage: with the near misses of an unknown name.
+    """
+    try:
+        return model(**given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            raise InvalidUsage(unknown(f"option of {what} called", name, sorted(model.model_fields))) from None
+        if first["type"] == "missing":
+            raise InvalidUsage(f"{what} needs {name}; give it with -o {name}=VALUE or -s {name}=VALUE") from None
+        raise InvalidUsage(f"{what}: {name}={first['input']!r:.100} will not do: {first['msg'].lower()}") from None
+
+
+def model_pools(models: Models) -> dict[str, tuple[str, ...]]:
+    """Pools by role from any of the forms that `run` takes."""
+    if isinstance(models, str):
+        return {"": (models,)}
+    if isinstance(models, Mapping):
+        pools = {role.lower(): tuple([pool] if isinstance(pool, str) else pool) for role, pool in models.items()}
+        return {"": next(iter(pools.values())), **pools}
+    return {"": tuple(models)}
+
+
+def strategy_of(strategy: str | Strategy, task: Task, given: Mapping[str, Any]) -> Strategy:
+    """The strategy, checked against the task.
+
+    Raises:
+        InvalidUsage: unknown, wrong options, or not for this kind of task.
+    """
+    if isinstance(strategy, str):
+        strategy = validated(find("strategy", strategy, STRATEGIES, Strategy), f"strategy {strategy!r}", given)
+    elif given:
+        strategy = validated(type(strategy), type(strategy).__name__, {**strategy.model_dump(), **given})
+    if not isinstance(task, strategy.solves):
+        kinds = ", ".join(kind.__name__ for kind in strategy.solves) or "nothing"
+        raise InvalidUsage(f"{type(strategy).__name__} solves {kinds}; {type(task).__name__} is none of these")
+    return strategy
+
+
+def read_value(text: str) -> str:
+    """The value of an option: as it stands, or, behind an @, the text of a file.
+
+    Raises:
+        InvalidUsage: when the file cannot be read.
+    """
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidUsage(f"{text[1:]!r} cannot be read: {error}") from None

@@ -1,0 +1,133 @@
+"""MAKER: every step of a chain is one election (arXiv 2511.09030, sections 3 and 4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from typing import Annotated, Any, Literal
+
+from msgspec import Struct
+from pydantic import Field
+
+from microagents.actors import Conductor, Strategy
+from microagents.elections import Ballot, Question, Verdict
+from microagents.errors import InvalidUsage
+from microagents.scope import Scope
+from microagents.task import ChainTask, chain_types
+from microagents.voting import FirstTo, FirstToAheadBy, Rule
+
+
+class KnownInputs(Struct, frozen=True, kw_only=True):
+    """What a run with known inputs shows: how elections ended, and how they came to an end (MAKER, figure 8)."""
+
+    steps: int
+    wrong: int
+    undecided: int
+    sampling_rounds: list[int]
+    """How many steps are undecided after each round of samples, flagged ones included; the first item is before any (figure 8a)."""
+    voting_rounds: list[int]
+    """The same after each round of valid ballots (figure 8b)."""
+
+
+class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
+    """Walks the chain; each step's question is made from the state that the steps before it decided."""
+
+    in_order = True
+
+    async def conduct(self) -> object:
+        """The chain's result; with known inputs, how its elections went."""
+        self._reply = chain_types(type(self.task))[1]
+        return await (self._side_by_side() if self.context.settings["known_inputs"] else self._chained())
+
+    async def _chained(self) -> object:
+        task, state, total, step = self.task, self.task.start(), self.task.steps(), 0
+        while not task.done(state):
+            question = self._question(state)
+            verdict = await self.hold(f"step/{step}", question)
+            state = task.advance(state, self._commit(step, state, question, verdict).require())
+            step += 1
+            self.progress(step, total)
+        return task.result(state)
+
+    async def _side_by_side(self) -> KnownInputs:
+        """Every step's input is the oracle's, so that steps need not wait for each other; a window of them is open at a time."""
+        task, state, total, launched = self.task, self.task.start(), self.task.steps(), 0
+        open_steps: deque[tuple[int, Struct, Question, asyncio.Task[Verdict]]] = deque()
+        curves = _Curves()
+        scope = Scope()
+        try:
+            while open_steps or not task.done(state):
+                while len(open_steps) < self.strategy.window and not task.done(state):
+                    question = self._question(state)
+                    open_steps.append((launched, state, question, scope.start(self.hold(f"step/{launched}", question))))
+                    state, launched = task.advance(state, self._known(state)), launched + 1
+                step, before, question, election = open_steps.popleft()
+                verdict = await election
+                decision = self._commit(step, before, question, verdict)
+                curves.add(verdict, decision.decided and not task.correct(before, decision.require()))
+                self.progress(step + 1, total)
+        finally:
+            await scope.close()
+        return curves.drawn()
+
+    def _known(self, state: Struct) -> Any:
+        reply = self.task.oracle(state)
+        if reply is None:
+            raise InvalidUsage(f"{type(self.task).__name__} has no oracle, so its inputs are not known; run it without --known-inputs")
+        return reply
+
+    def _question(self, state: Struct) -> Question:
+        return self.question(self.task.prompt(state), self._reply, max_draws=self.strategy.max_draws, state=state)
+
+    def _commit(self, step: int, state: Struct, question: Question, verdict: Verdict) -> Any:
+        return self.commit(f"step/{step}", question, self._reply, verdict, lambda reply: self.task.correct(state, reply))
+
+
+class _Curves:
+    def __init__(self) -> None:
+        self._samples: Counter[int] = Counter()
+        self._ballots: Counter[int] = Counter()
+        self._wrong = self._undecided = 0
+
+    def add(self, verdict: Verdict, wrong: bool | None) -> None:
+        self._samples[len(verdict.ballots)] += 1
+        self._ballots[sum(isinstance(ballot, Ballot) for ballot in verdict.ballots)] += 1
+        self._wrong += bool(wrong)
+        self._undecided += verdict.outcome == "undecided"
+
+    def drawn(self) -> KnownInputs:
+        return KnownInputs(
+            steps=self._samples.total(),
+            wrong=self._wrong,
+            undecided=self._undecided,
+            sampling_rounds=_left_after(self._samples),
+            voting_rounds=_left_after(self._ballots),
+        )
+
+
+def _left_after(ended: Counter[int]) -> list[int]:
+    left = [ended.total()]
+    for after in range(1, max(ended, default=0) + 1):
+        left.append(left[-1] - ended[after])
+    return left
+
+
+class Maker(Strategy):
+    """First-to-ahead-by-k voting over red-flagged replies, step by step."""
+
+    solves = (ChainTask,)
+    conductor = MakerConductor
+
+    k: Annotated[int, Field(ge=1)] = 3
+    """The margin by which a reply must lead every other."""
+    rule: Literal["ahead-by", "first-to"] = "ahead-by"
+    """`first-to`: the first reply with k votes wins."""
+    max_draws: Annotated[int, Field(ge=1)] = 100
+    """The cap of an election: so many samples, flagged ones included, then it is undecided."""
+    window: Annotated[int, Field(ge=1)] = 256
+    """How many steps are open at a time with --known-inputs."""
+
+    @property
+    def default_rule(self) -> Rule:
+        """The rule of every step."""
+        return FirstToAheadBy(self.k) if self.rule == "ahead-by" else FirstTo(self.k)

@@ -1,0 +1,1 @@
+"""Where roles live; imported as ``microagents.runtimes``."""

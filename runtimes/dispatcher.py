@@ -1,0 +1,385 @@
+"""Carries roles and moves their messages: ask, stream, tell, cancel. The same code in every runtime.
+
+Within one dispatcher an ask awaits the handler in the asker's own task: no task, no timer, no queue. Between dispatchers a message
+becomes an envelope; what is sent to one peer in one turn of the loop leaves as one batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing, suppress
+from hashlib import blake2b
+from typing import Any, cast
+
+import msgspec
+
+from microagents.actors import Role
+from microagents.errors import DeadlinePassed, InvalidDefinition, MicroagentsError, NoHandler, RoleFailed
+from microagents.messages import Message, R, Request, Stream, address_of, reply_type, resolve
+from microagents.runtimes import wire
+from microagents.runtimes.link import Link
+from microagents.scope import Scope
+
+UNDECODABLE = (TypeError, OverflowError, ValueError, msgspec.MsgspecError)
+
+
+class Seat:
+    """One replica of a role, hosted here."""
+
+    def __init__(self, name: str, role: Role, scope: Scope) -> None:
+        self.name = name
+        self.role = role
+        self._handlers = {message: getattr(role, method) for message, method in role.handlers.items()}
+        self._returns = {message: _checkable(reply_type(message)) for message in role.handlers}
+        self._gate = None if role.concurrency is None else asyncio.Semaphore(role.concurrency)
+        self._mailbox = Mailbox(self, scope)
+
+    async def ask(self, request: Request[R]) -> R:
+        """Handle one request in the asker's task."""
+        if self._mailbox.waiting:
+            await self._mailbox.drain()
+        if self._gate is not None:
+            async with self._gate:
+                return await self.handle(request)
+        return await self.handle(request)
+
+    async def stream(self, request: Stream[R]) -> AsyncIterator[R]:
+        """Handle one streamed request in the asker's task."""
+        if self._mailbox.waiting:
+            await self._mailbox.drain()
+        try:
+            async with aclosing(self._handlers[type(request)](request)) as items:
+                async for item in items:
+                    yield item
+        except MicroagentsError:
+            raise
+        except Exception as error:
+            raise self._failed(request, error) from error
+
+    def tell(self, request: Request[None]) -> None:
+        """Queue a request whose reply nobody awaits; they are handled in order."""
+        self._mailbox.put(request)
+
+    async def handle(self, request: Request[R]) -> R:
+        """Call the handler; whatever it raises, the asker gets one typed error."""
+        message = type(request)
+        try:
+            reply = await self._handlers[message](request)
+        except MicroagentsError:
+            raise
+        except Exception as error:
+            raise self._failed(request, error) from error
+        expected = self._returns[message]
+        if expected is not None and not isinstance(reply, expected):
+            raise RoleFailed(self.name, message.__name__, f"it returned {reply!r:.200}, which is not {_shown(expected)}")
+        return cast("R", reply)
+
+    def _failed(self, request: Message, error: Exception) -> RoleFailed:
+        return RoleFailed(self.name, type(request).__name__, f"{type(error).__name__}: {error}")
+
+
+class Mailbox:
+    """What was told to a seat and is not handled yet. Whoever asks the seat afterwards has it handled first."""
+
+    def __init__(self, seat: Seat, scope: Scope) -> None:
+        self.waiting: deque[Request[None]] = deque()
+        self._seat = seat
+        self._scope = scope
+        self._reader: asyncio.Task[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self._failure: MicroagentsError | None = None
+
+    def put(self, request: Request[None]) -> None:
+        """Queue a message; the reader takes it on the next turn of the loop.
+
+        Raises:
+            MicroagentsError: what an earlier told message failed with, since nobody was there to be told.
+        """
+        if self._failure is not None:
+            raise self._failure
+        self.waiting.append(request)
+        if self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+        elif self._reader is None:
+            self._reader = self._scope.start(self._read())
+
+    async def drain(self) -> None:
+        """Handle what is queued, in order."""
+        while self.waiting:
+            try:
+                await self._seat.handle(self.waiting.popleft())
+            except MicroagentsError as error:
+                self._failure = error
+        if self._failure is not None:
+            raise self._failure
+
+    async def _read(self) -> None:
+        while self._failure is None:
+            with suppress(MicroagentsError):  # kept for whoever comes next
+                await self.drain()
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+
+
+def _checkable(reply: Any) -> Any:
+    """What isinstance takes; None for a type that only decoding can check."""
+    if reply is None:
+        return type(None)
+    try:
+        isinstance(None, reply)
+    except TypeError:
+        return None
+    return reply
+
+
+def _shown(expected: Any) -> str:
+    return expected.__qualname__ if isinstance(expected, type) else str(expected)
+
+
+class Peer:
+    """Another dispatcher, as seen from here."""
+
+    def __init__(self, name: str, link: Link) -> None:
+        self.name = name
+        self.link = link
+        self.outbox: list[wire.Envelope] = []
+        self.serving: dict[int, asyncio.Task[None]] = {}
+
+    def post(self, envelope: wire.Envelope) -> None:
+        """Put an envelope into the outbox; it leaves on the next turn of the loop, with all that is put there until then."""
+        if not self.outbox:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self.outbox.append(envelope)
+
+    def _flush(self) -> None:
+        batch, self.outbox = self.outbox, []
+        self.link.send(self.name, wire.encode(batch))
+
+
+class RemoteSeat:
+    """A replica of a role that another dispatcher hosts."""
+
+    def __init__(self, name: str, peer: Peer, calls: Calls) -> None:
+        self.name = name
+        self._peer = peer
+        self._calls = calls
+
+    async def ask(self, request: Request[R]) -> R:
+        """Send a request and await the reply."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        call = self._send(request, future)
+        try:
+            body = await future
+        except asyncio.CancelledError:
+            self._peer.post(wire.Cancelled(call))
+            raise
+        finally:
+            del self._calls.open[call]
+        return cast("R", self._unpacked(body, request))
+
+    async def stream(self, request: Stream[R]) -> AsyncIterator[R]:
+        """Send a request and iterate what comes back."""
+        items: asyncio.Queue[wire.Envelope] = asyncio.Queue()
+        call = self._send(request, items)
+        ended = False
+        try:
+            while not ended:
+                match await items.get():
+                    case wire.Item(_, body):
+                        yield self._unpacked(body, request)
+                    case wire.Failed() as failed:
+                        ended = True
+                        raise wire.error_of(failed)
+                    case _:
+                        ended = True
+        finally:
+            if not ended:
+                self._peer.post(wire.Cancelled(call))
+            del self._calls.open[call]
+
+    def tell(self, request: Request[None]) -> None:
+        """Send a request whose reply nobody awaits."""
+        self._peer.post(self._envelope(None, request))
+
+    def _send(self, request: Message, waiting: asyncio.Future[Any] | asyncio.Queue[wire.Envelope]) -> int:
+        self._calls.last += 1
+        call = self._calls.last
+        envelope = self._envelope(call, request)
+        self._calls.open[call] = waiting
+        self._peer.post(envelope)
+        return call
+
+    def _envelope(self, call: int | None, request: Message) -> wire.Sent:
+        try:
+            return wire.Sent(call, self.name, address_of(type(request)), wire.pack(request))
+        except UNDECODABLE as error:
+            raise InvalidDefinition(f"{type(request).__name__} cannot travel between roles: {error}") from None
+
+    def _unpacked(self, body: msgspec.Raw, request: Message) -> Any:
+        try:
+            return wire.unpack(body, reply_type(type(request)))
+        except UNDECODABLE as error:
+            raise RoleFailed(self.name, type(request).__name__, f"its reply cannot be read: {error}") from None
+
+
+class Calls:
+    """The open calls of one dispatcher to others, by number."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.open: dict[int, asyncio.Future[Any] | asyncio.Queue[wire.Envelope]] = {}
+
+
+class Route:
+    """Which replica of a role a message goes to."""
+
+    def __init__(self, seats: Sequence[Seat | RemoteSeat], key: str | None) -> None:
+        self.only = seats[0] if len(seats) == 1 else None
+        self._seats = seats
+        self._key = key
+        self._next = 0
+
+    def seat(self, message: Message) -> Seat | RemoteSeat:
+        """Equal keys reach the same replica, whoever asks and however many there are (rendezvous hashing); without a key, in turn."""
+        if self.only is not None:
+            return self.only
+        if self._key is None:
+            self._next = (self._next + 1) % len(self._seats)
+            return self._seats[self._next]
+        key = bytes(wire.pack(getattr(message, self._key)))
+        return max(self._seats, key=lambda seat: blake2b(key, key=seat.name.encode()[:64], digest_size=8).digest())
+
+
+class Desk:
+    """The post of one role: what it may ask, and where that goes."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._routes: dict[type[Message], Route] = {}
+        self._single: dict[type[Message], Seat | RemoteSeat] = {}
+
+    def connect(self, routes: dict[type[Message], Route]) -> None:
+        """Say where messages go; before the role starts."""
+        self._routes = routes
+        self._single = {message: route.only for message, route in routes.items() if route.only is not None}
+
+    def ask(self, request: Request[R], timeout_s: float | None = None) -> Coroutine[Any, Any, R]:
+        """Send a request and await its reply."""
+        seat = self._single.get(type(request)) or self._seat(request)
+        return seat.ask(request) if timeout_s is None else self._within(timeout_s, seat.ask, request)
+
+    async def stream(self, request: Stream[R], timeout_s: float | None = None) -> AsyncIterator[R]:
+        """Send a request and iterate its items."""
+        seat = self._single.get(type(request)) or self._seat(request)
+        async with aclosing(seat.stream(request)) as items:  # type: ignore[type-var]
+            if timeout_s is None:
+                async for item in items:
+                    yield item
+                return
+            while True:
+                try:
+                    yield await self._within(timeout_s, lambda _: anext(items), request)
+                except StopAsyncIteration:
+                    return
+
+    def tell(self, request: Request[None]) -> None:
+        """Send a request whose reply nobody awaits."""
+        (self._single.get(type(request)) or self._seat(request)).tell(request)
+
+    def _seat(self, message: Message) -> Seat | RemoteSeat:
+        route = self._routes.get(type(message))
+        if route is None:
+            raise NoHandler(f"{self._owner} sends {type(message).__name__} without listing it: add it to {self._owner}.asks")
+        return route.seat(message)
+
+    async def _within(self, timeout_s: float, call: Callable[[Any], Awaitable[Any]], message: Message) -> Any:
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return await call(message)
+        except TimeoutError:
+            if limit.expired():
+                raise DeadlinePassed(type(message).__name__, timeout_s) from None
+            raise
+
+
+class Dispatcher:
+    """Hosts seats, and answers the envelopes that peers send to them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seats: dict[str, Seat] = {}
+        self.scope = Scope()
+        self.calls = Calls()
+        self._peers: dict[str, Peer] = {}
+
+    def connect(self, peer: str, link: Link) -> None:
+        """Make another dispatcher known."""
+        self._peers[peer] = Peer(peer, link)
+
+    def seat(self, name: str, home: str) -> Seat | RemoteSeat:
+        """A replica that the dispatcher called ``home`` hosts, as reached from here."""
+        return self.seats[name] if home == self.name else RemoteSeat(name, self._peers[home], self.calls)
+
+    def host(self, name: str, role: Role) -> Seat:
+        """Take in a replica of a role."""
+        seat = self.seats[name] = Seat(name, role, self.scope)
+        return seat
+
+    def receive(self, peer: str, batch: bytes) -> None:
+        """Take a batch of envelopes from a peer."""
+        sender = self._peers[peer]
+        for envelope in wire.decode(batch):
+            match envelope:
+                case wire.Sent(call=None):
+                    self._told(envelope)
+                case wire.Sent():
+                    self._serve(sender, envelope)
+                case wire.Cancelled(call):
+                    if (task := sender.serving.get(call)) is not None:
+                        task.cancel()
+                case _:
+                    self._deliver(envelope)
+
+    async def close(self) -> None:
+        """Cancel what is still being handled."""
+        await self.scope.close()
+
+    def _deliver(self, envelope: wire.Replied | wire.Item | wire.Ended | wire.Failed) -> None:
+        match self.calls.open.get(envelope.call), envelope:
+            case asyncio.Queue() as items, _:
+                items.put_nowait(envelope)
+            case asyncio.Future() as future, wire.Replied(_, body) if not future.done():
+                future.set_result(body)
+            case asyncio.Future() as future, wire.Failed() as failed if not future.done():
+                future.set_exception(wire.error_of(failed))
+            # Anything else answers a call that was cancelled on this side while the answer was on its way.
+
+    def _told(self, envelope: wire.Sent) -> None:
+        message = resolve(envelope.message, Request)
+        self.seats[envelope.seat].tell(wire.unpack(envelope.body, message))
+
+    def _serve(self, peer: Peer, envelope: wire.Sent) -> None:
+        call = cast("int", envelope.call)
+        task = self.scope.start(self._answer(peer, call, envelope))
+        peer.serving[call] = task
+        task.add_done_callback(lambda _: peer.serving.pop(call))
+
+    async def _answer(self, peer: Peer, call: int, envelope: wire.Sent) -> None:
+        seat = self.seats[envelope.seat]
+        try:
+            message = resolve(envelope.message, Message)
+            request = wire.unpack(envelope.body, message)
+            if isinstance(request, Request):
+                peer.post(wire.Replied(call, wire.pack(await seat.ask(request))))
+                return
+            async with aclosing(seat.stream(request)) as items:
+                async for item in items:
+                    peer.post(wire.Item(call, wire.pack(item)))
+            peer.post(wire.Ended(call))
+        except MicroagentsError as error:
+            peer.post(wire.failed(call, error))
+        except UNDECODABLE as error:
+            peer.post(wire.failed(call, RoleFailed(seat.name, envelope.message, f"{type(error).__name__}: {error}")))

@@ -1,0 +1,1 @@
+"""Work that ships; imported as ``microagents.tasks``."""

@@ -1,0 +1,63 @@
+"""A walk on a ring of numbers, for tests of the engine: every reply is legal, and the walk goes on from wherever it leads.
+
+Where Hanoi decides the same whatever an engine does, one wrong count here changes everything that follows.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from pydantic import Field
+
+from microagents.chat import Prompt, Reply
+from microagents.task import ChainTask
+
+RING = 1009
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where the walk is."""
+
+    number: int = 1
+    steps_done: int = 0
+
+
+class Onward(Reply, frozen=True):
+    """Where it goes."""
+
+    number: Annotated[int, Meta(ge=0, lt=RING)]
+
+
+class Drift(ChainTask[Place, Onward]):
+    """Go on from a number to 17 times itself plus 5, on a ring of 1009."""
+
+    length: Annotated[int, Field(ge=1)] = 200
+
+    def start(self) -> Place:
+        return Place()
+
+    def steps(self) -> int:
+        return self.length
+
+    def done(self, state: Place) -> bool:
+        return state.steps_done == self.length
+
+    def prompt(self, state: Place) -> Prompt:
+        return Prompt(
+            system=f"Multiply the number by 17, add 5, and give the remainder of a division by {RING}.", user=f"Number: {state.number}"
+        )
+
+    def advance(self, state: Place, reply: Onward) -> Place:
+        return Place(number=reply.number, steps_done=state.steps_done + 1)
+
+    def oracle(self, state: Place) -> Onward:
+        return Onward(number=(state.number * 17 + 5) % RING)
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Onward:  # noqa: ARG002 - it has one kind of reply
+        return self.oracle(Place(number=int(prompt.user.removeprefix("Number: "))))
+
+    def mistake(self, right: Reply, rng: Random) -> Onward:
+        assert isinstance(right, Onward)
+        return Onward(number=(right.number + rng.randrange(1, RING)) % RING)

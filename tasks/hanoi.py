@@ -1,0 +1,152 @@
+"""The towers of Hanoi: 2^disks - 1 dependent steps, the task of MAKER's million-step run."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from itertools import chain
+from random import Random
+from typing import Annotated
+
+from msgspec import Struct
+from pydantic import Field
+
+from microagents.chat import Prompt, Reply
+from microagents.task import ChainTask
+
+Move = tuple[int, int, int]
+"""Disk, from peg, to peg."""
+Pegs = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Per peg its disks, the top one last."""
+
+
+class Towers(Struct, frozen=True, kw_only=True):
+    """Where the disks are, and the move that brought them there."""
+
+    pegs: Pegs
+    last: Move | None = None
+    moves: int = 0
+
+
+class Step(Reply, frozen=True):
+    """The next move, and the pegs after it. Both are voted on: a right move with a wrong state must not win."""
+
+    move: Move
+    next_state: Pegs
+
+
+class Solved(Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    solved: bool
+    """Whether every disk stands on the last peg, in order."""
+    moves: int
+    pegs: Pegs
+
+
+class Hanoi(ChainTask[Towers, Step]):
+    """Move a tower of disks from the first peg to the third, one disk at a time, never a larger one onto a smaller one."""
+
+    disks: Annotated[int, Field(ge=1, le=64)] = 10
+
+    @cached_property
+    def cycle(self) -> tuple[int, int, int]:
+        """The order in which disk 1 goes round: it ends on the third peg for an even number of disks only in one of the two."""
+        return (0, 1, 2) if self.disks % 2 == 0 else (0, 2, 1)
+
+    @cached_property
+    def system(self) -> str:
+        """What never changes in the prompt: the rules and the procedure."""
+        first, second, third = self.cycle
+        return (
+            f"You carry out one step of the towers of Hanoi puzzle with {self.disks} disks. Disk 1 is the smallest, disk {self.disks} the "
+            "largest. The three pegs are numbered 0, 1 and 2. A state lists the disks of each peg from bottom to top, so the last number "
+            "of a list is the disk that can be moved.\n"
+            "Rules: one disk moves at a time; only the top disk of a peg can move; no disk may lie on a smaller one.\n"
+            f"Procedure: if the previous move did not move disk 1 (or there was none), move disk 1 one peg on in the cycle {first} -> "
+            f"{second} -> {third} -> {first}. If the previous move did move disk 1, make the only legal move of another disk.\n"
+            "Give that one move as [disk, from peg, to peg], and the state after it."
+        )
+
+    def start(self) -> Towers:
+        return Towers(pegs=(tuple(range(self.disks, 0, -1)), (), ()))
+
+    def steps(self) -> int:
+        return 2**self.disks - 1
+
+    def done(self, state: Towers) -> bool:
+        return state.moves == 2**self.disks - 1
+
+    def prompt(self, state: Towers) -> Prompt:
+        # Lists, not tuples: a prompt with tuples gets answers with tuples, which are red-flagged.
+        first, second, third = map(list, state.pegs)
+        last = "none" if state.last is None else list(state.last)
+        return Prompt(system=self.system, user=f"Previous move: {last}\nState: [{first}, {second}, {third}]")
+
+    def advance(self, state: Towers, reply: Step) -> Towers:
+        return Towers(pegs=reply.next_state, last=reply.move, moves=state.moves + 1)
+
+    def result(self, state: Towers) -> Solved:
+        goal = tuple(range(self.disks, 0, -1))
+        return Solved(solved=state.pegs[2] == goal, moves=state.moves, pegs=state.pegs)
+
+    def flag(self, reply: Reply) -> str | None:
+        """As the paper's parser: every disk is there once. Whether the move is legal is for the votes to decide."""
+        assert isinstance(reply, Step)
+        return None if sorted(chain.from_iterable(reply.next_state)) == self._all_disks else "disks_missing_or_twice"
+
+    @cached_property
+    def _all_disks(self) -> list[int]:
+        return list(range(1, self.disks + 1))
+
+    def oracle(self, state: Towers) -> Step:
+        return self._next(state.last, state.pegs)
+
+    def correct(self, state: Towers, reply: Step) -> bool:
+        return self.oracle(state) == reply
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Step:  # noqa: ARG002 - it has one kind of reply
+        last_line, _, state_line = prompt.user.partition("\n")
+        last = last_line.removeprefix("Previous move: ")
+        first, second, third = json.loads(state_line.removeprefix("State: "))
+        return self._next(None if last == "none" else tuple(json.loads(last)), (tuple(first), tuple(second), tuple(third)))
+
+    def mistake(self, right: Reply, rng: Random) -> Step:
+        """A move to the wrong peg, a state that does not follow from the move, or another disk."""
+        assert isinstance(right, Step)
+        disk, source, target = right.move
+        other = 3 - source - target
+        kind = rng.randrange(3)
+        if kind == 0:  # the wrong peg, carried out consistently
+            return Step(move=(disk, source, other), next_state=_moved(right.next_state, disk, target, other))
+        if kind == 1:  # the right move, then a slip in writing down the state
+            return Step(move=right.move, next_state=_moved(right.next_state, disk, target, other))
+        filled = [peg for peg in range(3) if right.next_state[peg]]
+        peg = rng.choice(filled)
+        top = right.next_state[peg][-1]
+        return Step(move=right.move, next_state=_moved(right.next_state, top, peg, (peg + rng.choice((1, 2))) % 3))
+
+    def _next(self, last: Move | None, pegs: Pegs) -> Step:
+        """The procedure, carried out; also on states that a wrong decision has led to, where the legal move may be missing."""
+        holder = next(peg for peg in range(3) if 1 in pegs[peg])
+        if last is None or last[0] != 1:
+            return self._step(pegs, 1, holder, self._after(holder))
+        one, two = (peg for peg in range(3) if peg != holder)
+        if not (pegs[one] or pegs[two]):
+            return self._step(pegs, 1, holder, self._after(holder))
+        if not pegs[one] or (pegs[two] and pegs[two][-1] < pegs[one][-1]):
+            one, two = two, one
+        return self._step(pegs, pegs[one][-1], one, two)
+
+    def _after(self, peg: int) -> int:
+        return self.cycle[(self.cycle.index(peg) + 1) % 3]
+
+    def _step(self, pegs: Pegs, disk: int, source: int, target: int) -> Step:
+        return Step(move=(disk, source, target), next_state=_moved(pegs, disk, source, target))
+
+
+def _moved(pegs: Pegs, disk: int, source: int, target: int) -> Pegs:
+    new = list(pegs)
+    new[source] = tuple(other for other in pegs[source] if other != disk)
+    new[target] = (*pegs[target], disk)
+    return (new[0], new[1], new[2])
