@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, get_type_hints
 
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from microagents.account import RecordAnswer, RecordDecision, RecordProgress
 from microagents.chat import A, Prompt, Sampling, decoder_of, system_with_instructions
-from microagents.elections import Ballot, Decision, Elect, Question, Verdict
+from microagents.elections import Ballot, Decision, Elect, ElectionId, Question, Verdict
 from microagents.errors import InvalidDefinition, InvalidUsage, NoHandler
 from microagents.messages import Message, R, Request, Stream, address_of, reply_type
 from microagents.task import Task
@@ -55,7 +55,7 @@ class Post(Protocol):
         """Send a request and await its reply."""
         ...
 
-    def stream(self, request: Stream[R], timeout_s: float | None) -> AsyncIterator[R]:
+    def stream(self, request: Stream[R], timeout_s: float | None) -> AsyncGenerator[R]:
         """Send a request and iterate its items."""
         ...
 
@@ -97,7 +97,7 @@ class Role:
         """
         return self._post.ask(request, timeout_s)
 
-    def stream(self, request: Stream[R], *, timeout_s: float | None = None) -> AsyncIterator[R]:
+    def stream(self, request: Stream[R], *, timeout_s: float | None = None) -> AsyncGenerator[R]:
         """Send a request and iterate its items; ``timeout_s`` bounds the wait for each. Close it (``aclosing``) to cancel the callee."""
         return self._post.stream(request, timeout_s)
 
@@ -310,8 +310,8 @@ class Conductor(Role, Generic[T, G]):
         k, ``sampling`` to the task's. At ``max_draws`` samples the election ends undecided.
         """
         question = self.question(prompt, reply, model=model, rule=rule, sampling=sampling, max_draws=max_draws)
-        verdict = await self.hold(at, question)
-        return self.commit(at, question, reply, verdict)
+        election = self.election_id(at, question)
+        return self.commit(election, reply, await self.hold(election, question))
 
     async def election(
         self,
@@ -326,13 +326,13 @@ class Conductor(Role, Generic[T, G]):
     ) -> AsyncIterator[A | Decision[A]]:
         """The same as `elect`, item by item: valid replies as they arrive (to guess with, never to decide), then the `Decision`."""
         question = self.question(prompt, reply, model=model, rule=rule, sampling=sampling, max_draws=max_draws)
-        async with aclosing(self.stream(Elect(id=question.id_at(self._path(at)), question=question))) as items:  # type: ignore[type-var]
+        election = self.election_id(at, question)
+        async with aclosing(self.stream(Elect(id=election, question=question))) as items:
             async for item in items:
-                match item:
-                    case Ballot():
-                        yield decoder_of(reply).decode(item.value)
-                    case Verdict():
-                        yield self.commit(at, question, reply, item)
+                if isinstance(item, Ballot):
+                    yield decoder_of(reply).decode(item.value)
+                else:
+                    yield self.commit(election, reply, item)
 
     # What the durable calls are made of; a strategy that guesses ahead puts them together in its own way.
 
@@ -362,19 +362,26 @@ class Conductor(Role, Generic[T, G]):
             state=b"" if state is None else _encode_state(state),
         )
 
-    async def hold(self, at: str, question: Question) -> Verdict:
-        """Hold an election to its end without going on from its verdict."""
-        async for item in self.stream(Elect(id=question.id_at(self._path(at)), question=question)):
-            if isinstance(item, Verdict):
-                return item
-        raise InvalidDefinition(f"the election at {at!r} ended without a verdict: the voter's handler of Elect must yield one")
+    def election_id(self, at: str, question: Question) -> ElectionId:
+        """The name of a question's election at this place of the work."""
+        return question.id_at(self._path(at))
 
-    def commit(self, at: str, question: Question, reply: type[A], verdict: Verdict, correct: Callable[[A], bool | None] | None = None) -> Decision[A]:
+    async def hold(self, election: ElectionId, question: Question) -> Verdict:
+        """Hold an election to its end without going on from its verdict."""
+        last: Ballot | Verdict | None = None
+        async for last in self.stream(Elect(id=election, question=question)):  # noqa: B007 - to the end: a stream left early costs a task
+            pass
+        if not isinstance(last, Verdict):
+            raise InvalidDefinition(f"the election at {election.path} ended without a verdict: the voter's handler of Elect must yield one")
+        return last
+
+    def commit(
+        self, election: ElectionId, reply: type[A], verdict: Verdict, correct: Callable[[A], bool | None] | None = None
+    ) -> Decision[A]:
         """Go on from a verdict: it enters the record, the digests and the account of errors."""
-        path = self._path(at)
-        decision = _decision(path, verdict, reply)
+        decision = _decision(election.path, verdict, reply)
         right = correct(decision.value) if correct is not None and decision.decided and decision.value is not None else None
-        self.tell(RecordDecision(id=question.id_at(path), verdict=verdict, correct=right))
+        self.tell(RecordDecision(id=election, verdict=verdict, correct=right))
         return decision
 
     def _path(self, at: str) -> str:
@@ -389,7 +396,6 @@ _encode_state = msgspec.msgpack.Encoder(decimal_format="string").encode
 def _decision(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
     decode = decoder_of(reply).decode
     tally = tuple((decode(value), votes) for value, votes in verdict.tally)
-    value = None if verdict.winner is None else decode(verdict.winner)
-    flagged = sum(not isinstance(ballot, Ballot) for ballot in verdict.ballots)
+    value = next((each for (each, _), (written, _) in zip(tally, verdict.tally, strict=True) if written == verdict.winner), None)
+    flagged = len(verdict.ballots) - sum(votes for _, votes in tally)
     return Decision(path=path, value=value, outcome=verdict.outcome, tally=tally, flagged=flagged)
-

@@ -30,5 +30,5 @@ class Scope:
     async def close(self) -> None:
         """Cancel every task and wait until each has ended."""
         self.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks))
+        if running := [task for task in self._tasks if not task.done()]:
+            await asyncio.wait(running)

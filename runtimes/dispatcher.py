@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from hashlib import blake2b
 from typing import Any, cast
@@ -45,7 +45,7 @@ class Seat:
                 return await self.handle(request)
         return await self.handle(request)
 
-    async def stream(self, request: Stream[R]) -> AsyncIterator[R]:
+    async def stream(self, request: Stream[R]) -> AsyncGenerator[R]:
         """Handle one streamed request in the asker's task."""
         if self._mailbox.waiting:
             await self._mailbox.drain()
@@ -180,7 +180,7 @@ class RemoteSeat:
             del self._calls.open[call]
         return cast("R", self._unpacked(body, request))
 
-    async def stream(self, request: Stream[R]) -> AsyncIterator[R]:
+    async def stream(self, request: Stream[R]) -> AsyncGenerator[R]:
         """Send a request and iterate what comes back."""
         items: asyncio.Queue[wire.Envelope] = asyncio.Queue()
         call = self._send(request, items)
@@ -271,19 +271,10 @@ class Desk:
         seat = self._single.get(type(request)) or self._seat(request)
         return seat.ask(request) if timeout_s is None else self._within(timeout_s, seat.ask, request)
 
-    async def stream(self, request: Stream[R], timeout_s: float | None = None) -> AsyncIterator[R]:
+    def stream(self, request: Stream[R], timeout_s: float | None = None) -> AsyncGenerator[R]:
         """Send a request and iterate its items."""
-        seat = self._single.get(type(request)) or self._seat(request)
-        async with aclosing(seat.stream(request)) as items:  # type: ignore[type-var]
-            if timeout_s is None:
-                async for item in items:
-                    yield item
-                return
-            while True:
-                try:
-                    yield await self._within(timeout_s, lambda _: anext(items), request)
-                except StopAsyncIteration:
-                    return
+        items = (self._single.get(type(request)) or self._seat(request)).stream(request)
+        return items if timeout_s is None else self._each_within(timeout_s, items, request)
 
     def tell(self, request: Request[None]) -> None:
         """Send a request whose reply nobody awaits."""
@@ -294,6 +285,14 @@ class Desk:
         if route is None:
             raise NoHandler(f"{self._owner} sends {type(message).__name__} without listing it: add it to {self._owner}.asks")
         return route.seat(message)
+
+    async def _each_within(self, timeout_s: float, items: AsyncGenerator[R], message: Message) -> AsyncGenerator[R]:
+        async with aclosing(items):
+            while True:
+                try:
+                    yield await self._within(timeout_s, lambda _: anext(items), message)
+                except StopAsyncIteration:
+                    return
 
     async def _within(self, timeout_s: float, call: Callable[[Any], Awaitable[Any]], message: Message) -> Any:
         try:

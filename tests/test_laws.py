@@ -357,13 +357,12 @@ def test_a_target_that_is_no_chance_or_certainty_is_refused(target: float) -> No
 
 @pytest.mark.parametrize("number", [0, -1, 10**31])
 def test_counts_out_of_range_are_refused_by_name(number: int) -> None:
-    for name, law in {
-        "k": lambda: race_won(0.9, number),
-        "steps": lambda: p_full(0.9, 3, number),
-        "steps_per_call": lambda: p_vote(0.9, steps_per_call=number),
-    }.items():
-        with pytest.raises(InvalidUsage, match=rf"^{name} must be a whole number"):
-            law()
+    with pytest.raises(InvalidUsage, match=r"^k must be a whole number"):
+        race_won(0.9, number)
+    with pytest.raises(InvalidUsage, match=r"^steps must be a whole number"):
+        p_full(0.9, 3, number)
+    with pytest.raises(InvalidUsage, match=r"^steps_per_call must be a whole number"):
+        p_vote(0.9, steps_per_call=number)
     with pytest.raises(InvalidUsage, match=r"^k must be"):
         estimate(0.9, 10, 0.9, k=number)
     with pytest.raises(InvalidUsage, match=r"^steps must be"):

@@ -44,7 +44,7 @@ class AnthropicModel(HttpModel):
 
     def _body(self, call: Call) -> dict[str, Any]:
         body: dict[str, Any] = {
-            "model": self.name,
+            "model": self.model,
             "max_tokens": call.max_output_tokens,
             "messages": [{"role": "user", "content": call.prompt.user}],
         }

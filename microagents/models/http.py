@@ -90,7 +90,8 @@ class HttpModel(ABC):
                 raise InvalidUsage(f"{spec.provider} has no option {name!r}{near}; it has {', '.join(_OPTIONS)}")
         if ("price_in" in options) != ("price_out" in options):
             raise InvalidUsage("price_in and price_out go together: the cost of a call needs both")
-        self.name = spec.name
+        self.name = f"{spec.provider}:{spec.name}"
+        self.model = spec.name
         self.base_url = _checked_url(options.get("base_url") or os.environ.get(self.url_env) or self.url)
         self.timeout_s = _number(options, "timeout_s", 120.0)
         self._price_in = _number(options, "price_in", math.nan)

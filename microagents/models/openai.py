@@ -54,13 +54,13 @@ class OpenAIModel(HttpModel):
         messages = [{"role": "user", "content": call.prompt.user}]
         if call.prompt.system:
             messages.insert(0, {"role": "system", "content": call.prompt.system})
-        body: dict[str, Any] = {"model": self.name, "messages": messages, self._cap_name(): call.max_output_tokens}
+        body: dict[str, Any] = {"model": self.model, "messages": messages, self._cap_name(): call.max_output_tokens}
         if call.temperature is not None:
             body["temperature"] = call.temperature
         return body
 
     def _cap_name(self) -> str:
-        newer = urlsplit(self.base_url).hostname == "api.openai.com" or _REASONING.match(self.name)
+        newer = urlsplit(self.base_url).hostname == "api.openai.com" or _REASONING.match(self.model)
         return "max_completion_tokens" if newer else "max_tokens"
 
     def _read(self, body: bytes) -> Sample:

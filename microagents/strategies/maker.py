@@ -10,7 +10,7 @@ from msgspec import Struct
 from pydantic import Field
 
 from microagents.actors import Conductor, Strategy
-from microagents.elections import Ballot, Question, Verdict
+from microagents.elections import Ballot, Decision, ElectionId, Question, Verdict
 from microagents.errors import InvalidUsage
 from microagents.scope import Scope
 from microagents.task import ChainTask, chain_types
@@ -42,9 +42,8 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
     async def _chained(self) -> object:
         task, state, total, step = self.task, self.task.start(), self.task.steps(), 0
         while not task.done(state):
-            question = self._question(state)
-            verdict = await self.hold(f"step/{step}", question)
-            state = task.advance(state, self._commit(step, state, question, verdict).require())
+            election, question = self._question(step, state)
+            state = task.advance(state, self._commit(election, state, await self.hold(election, question)).require())
             step += 1
             self.progress(step, total)
         return task.result(state)
@@ -52,20 +51,20 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
     async def _side_by_side(self) -> KnownInputs:
         """Every step's input is the oracle's, so that steps need not wait for each other; a window of them is open at a time."""
         task, state, total, launched = self.task, self.task.start(), self.task.steps(), 0
-        open_steps: deque[tuple[int, Struct, Question, asyncio.Task[Verdict]]] = deque()
+        open_steps: deque[tuple[ElectionId, Struct, asyncio.Task[Verdict]]] = deque()
         curves = _Curves()
         scope = Scope()
         try:
             while open_steps or not task.done(state):
                 while len(open_steps) < self.strategy.window and not task.done(state):
-                    question = self._question(state)
-                    open_steps.append((launched, state, question, scope.start(self.hold(f"step/{launched}", question))))
+                    election, question = self._question(launched, state)
+                    open_steps.append((election, state, scope.start(self.hold(election, question))))
                     state, launched = task.advance(state, self._known(state)), launched + 1
-                step, before, question, election = open_steps.popleft()
-                verdict = await election
-                decision = self._commit(step, before, question, verdict)
-                curves.add(verdict, decision.decided and not task.correct(before, decision.require()))
-                self.progress(step + 1, total)
+                election, before, held = open_steps.popleft()
+                verdict = await held
+                decision = self._commit(election, before, verdict)
+                curves.add(verdict, wrong=decision.decided and not task.correct(before, decision.require()))
+                self.progress(launched - len(open_steps), total)
         finally:
             await scope.close()
         return curves.drawn()
@@ -76,11 +75,12 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
             raise InvalidUsage(f"{type(self.task).__name__} has no oracle, so its inputs are not known; run it without --known-inputs")
         return reply
 
-    def _question(self, state: Struct) -> Question:
-        return self.question(self.task.prompt(state), self._reply, max_draws=self.strategy.max_draws, state=state)
+    def _question(self, step: int, state: Struct) -> tuple[ElectionId, Question]:
+        question = self.question(self.task.prompt(state), self._reply, max_draws=self.strategy.max_draws, state=state)
+        return self.election_id(f"step/{step}", question), question
 
-    def _commit(self, step: int, state: Struct, question: Question, verdict: Verdict) -> Any:
-        return self.commit(f"step/{step}", question, self._reply, verdict, lambda reply: self.task.correct(state, reply))
+    def _commit(self, election: ElectionId, state: Struct, verdict: Verdict) -> Decision[Any]:
+        return self.commit(election, self._reply, verdict, lambda reply: self.task.correct(state, reply))
 
 
 class _Curves:
@@ -89,10 +89,10 @@ class _Curves:
         self._ballots: Counter[int] = Counter()
         self._wrong = self._undecided = 0
 
-    def add(self, verdict: Verdict, wrong: bool | None) -> None:
+    def add(self, verdict: Verdict, *, wrong: bool) -> None:
         self._samples[len(verdict.ballots)] += 1
         self._ballots[sum(isinstance(ballot, Ballot) for ballot in verdict.ballots)] += 1
-        self._wrong += bool(wrong)
+        self._wrong += wrong
         self._undecided += verdict.outcome == "undecided"
 
     def drawn(self) -> KnownInputs:

@@ -1,0 +1,912 @@
+"""Both HTTP providers against a real, hostile server."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import logging
+import socket
+import subprocess
+import sys
+import tracemalloc
+import zlib
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import Struct
+from structlog.testing import capture_logs
+
+from microagents.chat import Prompt, Reply, Sample, Usage
+from microagents.elections import ElectionId, SampleId
+from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.models.anthropic import AnthropicModel
+from microagents.models.http import MAX_BODY_BYTES, MAX_MESSAGE_CHARS, HttpModel, retry_after_s
+from microagents.models.model import Call, Model, ModelSpec
+from microagents.models.openai import OpenAIModel
+from tests.models import server as scripted
+from tests.models.server import Answer, Server, serving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+KEY = "k3y-Zebra-Quartz-77"
+ROBUST_S = "10"
+"""A timeout that is not meant to pass."""
+TINY_S = "0.3"
+"""A timeout that is."""
+
+
+class Provider(Struct, frozen=True):
+    """What differs between the two on the wire."""
+
+    name: str
+    model: Callable[[ModelSpec], HttpModel]
+    key_env: str
+    path: str
+    input_tokens: str
+    output_tokens: str
+    length: str
+
+    def good(self, text: str = "x = 1", finish: str | None = None, usage: object = None) -> dict[str, Any]:
+        """The JSON of a reply that ended by itself, or as told."""
+        if usage is None:
+            usage = {self.input_tokens: 11, self.output_tokens: 7}
+        if self.name == "openai":
+            message = {"role": "assistant", "content": text, "refusal": None}
+            return {"choices": [{"index": 0, "message": message, "finish_reason": finish or "stop"}], "usage": usage}
+        return {"content": [{"type": "text", "text": text}], "stop_reason": finish or "end_turn", "usage": usage}
+
+    def open(self, url: str, name: str = "m-1", **options: str) -> HttpModel:
+        """A model that asks a server of the test."""
+        return self.model(
+            ModelSpec(provider=self.name, name=name, options={"base_url": url, "timeout_s": ROBUST_S, **options})
+        )
+
+
+OPENAI = Provider(
+    name="openai",
+    model=OpenAIModel,
+    key_env="OPENAI_API_KEY",
+    path="/chat/completions",
+    input_tokens="prompt_tokens",
+    output_tokens="completion_tokens",
+    length="length",
+)
+ANTHROPIC = Provider(
+    name="anthropic",
+    model=AnthropicModel,
+    key_env="ANTHROPIC_API_KEY",
+    path="/v1/messages",
+    input_tokens="input_tokens",
+    output_tokens="output_tokens",
+    length="max_tokens",
+)
+
+
+@pytest.fixture(params=[OPENAI, ANTHROPIC], ids=lambda provider: provider.name)
+def provider(request: pytest.FixtureRequest) -> Provider:
+    assert isinstance(request.param, Provider)
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, KEY)
+
+
+def a_call(user: str = "What is x?", system: str = "Be brief.", temperature: float | None = 0.1) -> Call:
+    sample = SampleId(election=ElectionId(path="0/step", fork=b"f"), seq=0)
+    return Call(
+        id=sample,
+        prompt=Prompt(user=user, system=system),
+        reply=Reply,
+        temperature=temperature,
+        max_output_tokens=64,
+    )
+
+
+@asynccontextmanager
+async def asking(
+    provider: Provider, *answers: Answer, name: str = "m-1", **options: str
+) -> AsyncIterator[tuple[HttpModel, Server]]:
+    async with serving(*answers) as server:
+        model = provider.open(server.url, name, **options)
+        try:
+            yield model, server
+        finally:
+            await model.close()
+
+
+async def sample_of(provider: Provider, body: object, **options: str) -> Sample:
+    async with asking(provider, scripted.reply(body), **options) as (model, _):
+        return await model.complete(a_call())
+
+
+async def failure_of(
+    provider: Provider, *answers: Answer, call: Call | None = None, **options: str
+) -> ModelUnavailable:
+    async with asking(provider, *answers, **options) as (model, _):
+        with pytest.raises(ModelUnavailable) as caught:
+            await model.complete(call or a_call())
+    assert_plain(caught.value)
+    return caught.value
+
+
+def assert_plain(error: BaseException) -> None:
+    """No key in the error, and nothing behind it that could hold one."""
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    for text in (str(error), repr(error), repr(error.args)):
+        assert KEY not in text
+    assert len(error.args[1]) <= MAX_MESSAGE_CHARS
+
+
+# -- the plain right call ----------------------------------------------------------------------------------------------
+
+
+async def test_openai_is_sent_a_chat_completion_and_nothing_more() -> None:
+    async with asking(OPENAI, scripted.reply(OPENAI.good("x = 1"))) as (model, server):
+        sample = await model.complete(a_call())
+    assert sample == Sample(text="x = 1", usage=Usage(input_tokens=11, output_tokens=7), model="openai:m-1")
+    (request,) = server.received
+    assert request.path == "/chat/completions"
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.json == {
+        "model": "m-1",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is x?"}],
+        "max_tokens": 64,
+        "temperature": 0.1,
+    }
+
+
+async def test_anthropic_is_sent_a_message_and_nothing_more() -> None:
+    async with asking(ANTHROPIC, scripted.reply(ANTHROPIC.good("x = 1"))) as (model, server):
+        sample = await model.complete(a_call())
+    assert sample == Sample(text="x = 1", usage=Usage(input_tokens=11, output_tokens=7), model="anthropic:m-1")
+    (request,) = server.received
+    assert request.path == "/v1/messages"
+    assert KEY in (request.headers.get("x-api-key"), request.headers["authorization"].removeprefix("Bearer "))
+    assert request.headers["anthropic-version"] == "2023-06-01"
+    assert request.json == {
+        "model": "m-1",
+        "max_tokens": 64,
+        "messages": [{"role": "user", "content": "What is x?"}],
+        "system": "Be brief.",
+        "temperature": 0.1,
+    }
+
+
+async def test_an_empty_system_prompt_and_no_temperature_are_not_sent(provider: Provider) -> None:
+    async with asking(provider, scripted.reply(provider.good())) as (model, server):
+        await model.complete(a_call(system="", temperature=None))
+    sent = server.received[0].json
+    assert "temperature" not in sent
+    assert "system" not in sent
+    assert [message["role"] for message in sent["messages"]] == ["user"]
+
+
+async def test_a_temperature_of_zero_is_sent(provider: Provider) -> None:
+    async with asking(provider, scripted.reply(provider.good())) as (model, server):
+        await model.complete(a_call(temperature=0.0))
+    assert server.received[0].json["temperature"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("base_url", "name", "expected"),
+    [
+        (None, "gpt-4.1-mini", "max_completion_tokens"),
+        ("http://localhost:8000/v1", "gpt-4.1-mini", "max_tokens"),
+        ("http://localhost:8000/v1", "openai/gpt-oss-20b", "max_tokens"),
+        ("http://localhost:8000/v1", "olmo-2", "max_tokens"),
+        ("http://localhost:8000/v1", "o3-mini", "max_completion_tokens"),
+        ("https://router.example/v1", "openai/gpt-5-nano", "max_completion_tokens"),
+    ],
+)
+def test_the_cap_goes_by_the_name_that_the_address_takes(base_url: str | None, name: str, expected: str) -> None:
+    # Reads the body where it is made: one of the addresses is OpenAI's own.
+    options = {"base_url": base_url} if base_url else {}
+    sent = OpenAIModel(ModelSpec(provider="openai", name=name, options=options))._body(a_call())
+    assert {key for key in sent if "tokens" in key} == {expected}
+
+
+async def test_a_compressed_reply_is_read(provider: Provider) -> None:
+    body = gzip.compress(json.dumps(provider.good("x = 1")).encode())
+    async with asking(provider, scripted.reply(body, headers={"content-encoding": "gzip"})) as (model, _):
+        assert (await model.complete(a_call())).text == "x = 1"
+
+
+async def test_text_blocks_are_joined_and_other_blocks_left_out() -> None:
+    body = ANTHROPIC.good()
+    body["content"] = [
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "text", "text": "x ="},
+        {"type": "tool_use", "id": "t", "name": "n", "input": {}},
+        {"type": "text", "text": " 1"},
+    ]
+    assert (await sample_of(ANTHROPIC, body)).text == "x = 1"
+
+
+async def test_hostile_text_is_handed_over_as_it_is(provider: Provider) -> None:
+    text = "\x00\x1b]52;c;eA==\x07\u202e\u200b[red]<script>" + "9" * 5000
+    assert (await sample_of(provider, provider.good(text))).text == text
+
+
+@pytest.mark.parametrize("text", ["", None])
+async def test_an_empty_reply_is_a_sample_for_the_flags_to_judge(provider: Provider, text: str | None) -> None:
+    body = provider.good(text or "")
+    if text is None and provider is OPENAI:
+        body["choices"][0]["message"]["content"] = None
+    if text is None and provider is ANTHROPIC:
+        body["content"] = []
+    sample = await sample_of(provider, body)
+    assert (sample.text, sample.finish) == ("", "stop")
+
+
+async def test_one_model_serves_one_event_loop_after_another(provider: Provider) -> None:
+    async with serving(scripted.reply(provider.good())) as server:
+        model = provider.open(server.url)
+
+        async def ask_and_close() -> str:
+            try:
+                return (await model.complete(a_call())).text
+            finally:
+                await model.close()
+
+        assert await asyncio.to_thread(asyncio.run, ask_and_close()) == "x = 1"
+        assert await asyncio.to_thread(asyncio.run, ask_and_close()) == "x = 1"
+        assert await ask_and_close() == "x = 1"
+
+
+async def test_a_closed_model_may_be_asked_again(provider: Provider) -> None:
+    async with asking(provider, scripted.reply(provider.good())) as (model, server):
+        await model.complete(a_call())
+        await model.close()
+        await model.close()
+        await model.complete(a_call())
+    assert len(server.received) == 2
+
+
+async def test_connections_are_used_again(provider: Provider) -> None:
+    async with asking(provider, scripted.reply(provider.good())) as (model, server):
+        await model.complete(a_call())
+        await model.complete(a_call())
+        assert not server.gone.is_set()
+
+
+# -- finish and usage --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("provider", "reason", "finish"),
+    [
+        (OPENAI, "stop", "stop"),
+        (OPENAI, "length", "length"),
+        (OPENAI, "content_filter", "content_filter"),
+        (OPENAI, "tool_calls", "tool_calls"),
+        (OPENAI, "function_call", "function_call"),
+        (OPENAI, "abort", "abort"),
+        (OPENAI, "\x1b[2J" + "x" * 1000, "unreadable"),
+        (ANTHROPIC, "end_turn", "stop"),
+        (ANTHROPIC, "stop_sequence", "stop"),
+        (ANTHROPIC, "max_tokens", "length"),
+        (ANTHROPIC, "refusal", "refusal"),
+        (ANTHROPIC, "pause_turn", "pause_turn"),
+        (ANTHROPIC, "tool_use", "tool_use"),
+        (ANTHROPIC, "model_context_window_exceeded", "model_context_window_exceeded"),
+        (ANTHROPIC, "\x1b[2J" + "x" * 1000, "unreadable"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Provider) else value[:30].strip("\x1b"),
+)
+async def test_every_finish_reason_is_read_by_name(provider: Provider, reason: str, finish: str) -> None:
+    assert (await sample_of(provider, provider.good(finish=reason))).finish == finish
+
+
+async def test_a_refusal_of_openai_is_no_reply_that_ended_by_itself() -> None:
+    body = OPENAI.good()
+    body["choices"][0]["message"] = {"content": None, "refusal": "I cannot help with that."}
+    sample = await sample_of(OPENAI, body)
+    assert (sample.text, sample.finish) == ("I cannot help with that.", "refusal")
+
+
+async def test_a_call_costs_what_its_tokens_cost(provider: Provider) -> None:
+    usage = {provider.input_tokens: 1_000_000, provider.output_tokens: 500_000}
+    sample = await sample_of(provider, provider.good(usage=usage), price_in="0.4", price_out="1.6")
+    assert sample.usage.cost_usd == pytest.approx(1.2)
+
+
+async def test_a_price_of_zero_is_known(provider: Provider) -> None:
+    assert (await sample_of(provider, provider.good(), price_in="0", price_out="0")).usage.cost_usd == 0
+
+
+async def test_an_unknown_price_is_none_and_never_zero(provider: Provider) -> None:
+    assert (await sample_of(provider, provider.good())).usage.cost_usd is None
+
+
+@pytest.mark.parametrize("count", [-1, 10**12, 10**40, 1.5, "7", True, None, [], {}])
+async def test_a_count_that_cannot_be_true_is_none_and_so_is_its_cost(provider: Provider, count: object) -> None:
+    usage = {provider.input_tokens: 11, provider.output_tokens: count}
+    sample = await sample_of(provider, provider.good(usage=usage), price_in="1", price_out="1")
+    assert sample.usage == Usage(input_tokens=11, output_tokens=None, cost_usd=None)
+
+
+@pytest.mark.parametrize("usage", [{}, [], "many", 3])
+async def test_a_reply_without_usage_is_still_a_reply(provider: Provider, usage: object) -> None:
+    sample = await sample_of(provider, provider.good(usage=usage), price_in="1", price_out="1")
+    assert (sample.text, sample.usage) == ("x = 1", Usage())
+
+
+async def test_a_reply_with_no_usage_field_is_still_a_reply(provider: Provider) -> None:
+    body = provider.good()
+    del body["usage"]
+    assert (await sample_of(provider, body)).usage == Usage()
+
+
+# -- statuses ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (429, "busy"),
+        (408, "server"),
+        (409, "server"),
+        (500, "server"),
+        (502, "server"),
+        (503, "server"),
+        (529, "server"),
+    ]
+    + [(status, "refused") for status in (400, 401, 402, 403, 404, 413, 422, 302, 304)],
+)
+async def test_a_status_says_what_to_do(provider: Provider, status: int, kind: str) -> None:
+    headers = {"x-request-id": "req_1"} if provider is OPENAI else {"request-id": "req_1"}
+    body = {"error": {"type": "some_error", "message": "no such model"}}
+    error = await failure_of(provider, scripted.reply(body if status != 304 else b"", status, headers))
+    assert (error.kind, error.args[2], error.args[4]) == (kind, status, "req_1")
+    if status >= 400:
+        assert error.args[1] == "some_error: no such model"
+
+
+@pytest.mark.parametrize("status", [201, 204])
+async def test_a_success_without_a_reply_is_garbled(provider: Provider, status: int) -> None:
+    headers = {} if status != 204 else {"content-length": "0"}
+    assert (await failure_of(provider, scripted.reply(b"", status, headers))).kind == "garbled"
+
+
+DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
+LATER = "Wed, 21 Oct 2026 07:28:30 GMT"
+WAITS: list[tuple[str, float | None]] = [
+    ("0", 0),
+    ("1", 1),
+    ("0.25", 0.25),
+    ("600", 600),
+    ("-1", None),
+    ("NaN", None),
+    ("inf", None),
+    ("1e308", None),
+    ("9" * 4000, None),
+    ("soon", None),
+    ("", None),
+    (LATER, 30),
+    ("Wed, 21 Oct 2020 07:28:00 GMT", 0),
+    ("Wed, 21 Oct 9999 07:28:00 GMT", None),
+    ("Wed, 99 Oct 2026 99:99:99 GMT", None),
+]
+
+
+@pytest.mark.parametrize(("header", "wait_s"), WAITS, ids=lambda value: str(value)[:30])
+async def test_retry_after_is_a_wait_or_nothing(provider: Provider, header: str, wait_s: float | None) -> None:
+    answer = scripted.reply({}, 429, {"retry-after": header, "date": DATE})
+    error = await failure_of(provider, answer)
+    assert (error.kind, error.retry_after_s) == ("busy", wait_s)
+
+
+async def test_no_retry_after_is_no_wait_known(provider: Provider) -> None:
+    assert (await failure_of(provider, scripted.reply({}, 429))).retry_after_s is None
+
+
+def test_milliseconds_are_more_exact_than_seconds() -> None:
+    assert retry_after_s({"retry-after": "2", "retry-after-ms": "1500"}) == 1.5
+
+
+def test_a_date_without_the_servers_own_clock_says_nothing() -> None:
+    assert retry_after_s({"retry-after": LATER}) is None
+
+
+async def test_an_attempt_is_one_request(provider: Provider) -> None:
+    async with asking(provider, scripted.reply({}, 500, {"retry-after": "0"})) as (model, server):
+        with pytest.raises(ModelUnavailable):
+            await model.complete(a_call())
+    assert len(server.received) == 1
+
+
+async def test_a_redirect_is_not_followed(provider: Provider) -> None:
+    for status in (301, 302, 307, 308):
+        async with serving(scripted.reply(provider.good())) as elsewhere:
+            answer = scripted.reply(b"", status, {"location": f"{elsewhere.url}{provider.path}"})
+            error = await failure_of(provider, answer)
+            assert (error.kind, error.args[2]) == ("refused", status)
+            assert "base_url" in str(error)
+            assert elsewhere.received == []
+
+
+# -- bodies that cannot be read ----------------------------------------------------------------------------------------
+
+GARBLED = {
+    "html": b"<html><body>Bad gateway</body></html>",
+    "nothing": b"",
+    "null": b"null",
+    "a list": b"[]",
+    "an empty object": b"{}",
+    "truncated": b'{"choices": [{"message": {"content": "x =',
+    "not utf-8": b'{"choices": "\xff\xfe", "content": "\xff\xfe"}',
+    "NaN": b'{"usage": NaN}',
+    "nested in what is read": b'{"usage": ' + b"[" * 100_000,
+    "nested in what is not read": b'{"other": ' + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("name", GARBLED)
+async def test_what_is_no_reply_is_garbled(provider: Provider, name: str) -> None:
+    error = await failure_of(provider, scripted.reply(GARBLED[name]))
+    assert (error.kind, error.args[2]) == ("garbled", 200)
+
+
+OPENAI_BODIES: list[object] = [
+    {"choices": []},
+    {"choices": None},
+    {"choices": {}},
+    {"choices": [None]},
+    {"choices": [{}]},
+    {"choices": [{"message": {"content": "x"}}]},
+    {"choices": [{"message": {"content": "x"}, "finish_reason": None}]},
+    {"choices": [{"message": {"content": "x"}, "finish_reason": 3}]},
+    {"choices": [{"message": None, "finish_reason": "stop"}]},
+    {"choices": [{"message": {"content": 3}, "finish_reason": "stop"}]},
+    {"choices": [{"message": {"content": ["x"]}, "finish_reason": "stop"}]},
+]
+ANTHROPIC_BODIES: list[object] = [
+    {"content": []},
+    {"content": "x", "stop_reason": "end_turn"},
+    {"content": None, "stop_reason": "end_turn"},
+    {"content": [None], "stop_reason": "end_turn"},
+    {"content": [{"text": "x"}], "stop_reason": "end_turn"},
+    {"content": [{"type": "text", "text": 3}], "stop_reason": "end_turn"},
+    {"content": [{"type": "text", "text": "x"}], "stop_reason": None},
+    {"content": [{"type": "text", "text": "x"}], "stop_reason": 3},
+    {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("provider", "body"),
+    [(OPENAI, body) for body in OPENAI_BODIES] + [(ANTHROPIC, body) for body in ANTHROPIC_BODIES],
+    ids=lambda value: value.name if isinstance(value, Provider) else json.dumps(value)[:70],
+)
+async def test_wrong_types_and_missing_fields_are_garbled(provider: Provider, body: object) -> None:
+    assert (await failure_of(provider, scripted.reply(body))).kind == "garbled"
+
+
+async def test_a_lone_surrogate_is_garbled(provider: Provider) -> None:
+    # json.dumps writes it as the escape "\ud800", which is no text.
+    assert (await failure_of(provider, scripted.reply(provider.good("x = \ud800")))).kind == "garbled"
+
+
+async def test_a_body_that_is_not_compressed_as_it_says_is_garbled(provider: Provider) -> None:
+    answer = scripted.reply(b"this is not gzip", headers={"content-encoding": "gzip"})
+    assert (await failure_of(provider, answer)).kind == "garbled"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00\xff\x16\x03\x01 garbage \r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"HTTP/1.1 abc OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx-long: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzzz\r\n",
+    ],
+    ids=["bytes", "ssh", "no status", "a long header", "wrong chunks"],
+)
+async def test_what_is_not_http_is_our_own_error(provider: Provider, data: bytes) -> None:
+    error = await failure_of(provider, scripted.raw(data))
+    assert error.kind in ("garbled", "network")
+    assert error.retryable
+
+
+# -- bodies that are too large -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bomb() -> bytes:
+    """64 MB of JSON blanks in 64 kB."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    blanks = b" " * 2**20
+    return b"".join(packer.compress(blanks) for _ in range(64)) + packer.flush()
+
+
+@pytest.mark.parametrize("status", [200, 500])
+async def test_a_gzip_bomb_is_not_inflated(provider: Provider, bomb: bytes, status: int) -> None:
+    answer = scripted.reply(bomb, status, {"content-encoding": "gzip"})
+    async with asking(provider, scripted.reply(provider.good()), answer) as (model, _):
+        await model.complete(a_call())
+        tracemalloc.start()
+        try:
+            with pytest.raises(ModelUnavailable) as caught:
+                await model.complete(a_call())
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert caught.value.kind == ("garbled" if status == 200 else "server")
+    assert peak_bytes < 4 * MAX_BODY_BYTES
+
+
+@pytest.mark.parametrize("status", [200, 400])
+async def test_a_body_of_100_mb_is_not_read_to_its_end(provider: Provider, status: int) -> None:
+    async with asking(provider, scripted.endless_body(lambda: server, status)) as (model, server):
+        with pytest.raises(ModelUnavailable) as caught:
+            await model.complete(a_call())
+        await server.gone.wait()
+    assert caught.value.kind == ("garbled" if status == 200 else "refused")
+    # What was read, and what the sockets of both ends hold.
+    assert server.sent_bytes < 32 * 2**20
+
+
+# -- time and connections ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [scripted.silent, scripted.dripped_headers, scripted.dripped_body])
+async def test_a_call_ends_by_our_clock_and_lets_go(provider: Provider, answer: Callable[[], Answer]) -> None:
+    async with asking(provider, answer(), timeout_s=TINY_S) as (model, server):
+        with pytest.raises(ModelUnavailable) as caught:
+            await model.complete(a_call())
+        await server.gone.wait()
+    assert caught.value.kind == "timeout"
+    assert_plain(caught.value)
+
+
+async def test_a_large_prompt_to_a_server_that_does_not_read_ends_by_our_clock(provider: Provider) -> None:
+    async def answer_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n ")
+        await done.wait()
+        writer.close()
+
+    done = asyncio.Event()
+    listener = await asyncio.start_server(answer_early, "127.0.0.1", 0)
+    model = provider.open(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}", timeout_s=TINY_S)
+    try:
+        async with asyncio.timeout(5):
+            with pytest.raises(ModelUnavailable) as caught:
+                await model.complete(a_call(user="x" * 32 * 2**20))
+    finally:
+        done.set()
+        await model.close()
+        listener.close()
+        await listener.wait_closed()
+    assert caught.value.kind == "timeout"
+
+
+async def test_the_clock_runs_over_both_requests_of_a_call(provider: Provider) -> None:
+    async with asking(provider, refusal_of("temperature"), scripted.silent(), timeout_s=TINY_S) as (model, server):
+        with pytest.raises(ModelUnavailable) as caught:
+            await model.complete(a_call())
+    assert (caught.value.kind, len(server.received)) == ("timeout", 2)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [scripted.reset(), scripted.cut_off(b'{"a": ', missing=10), scripted.raw(b"")],
+    ids=["reset", "cut off", "hung up"],
+)
+async def test_a_broken_connection_is_the_network(provider: Provider, answer: Answer) -> None:
+    assert (await failure_of(provider, answer)).kind == "network"
+
+
+async def test_nobody_listening_is_the_network(provider: Provider) -> None:
+    with socket.socket() as taken:
+        # Bound but not listening: refuses, and no one else can take the port meanwhile.
+        taken.bind(("127.0.0.1", 0))
+        model = provider.open(f"http://127.0.0.1:{taken.getsockname()[1]}")
+        try:
+            with pytest.raises(ModelUnavailable) as caught:
+                await model.complete(a_call())
+        finally:
+            await model.close()
+    assert caught.value.kind == "network"
+    assert_plain(caught.value)
+
+
+async def test_a_cancelled_call_is_cancelled_and_lets_go(provider: Provider) -> None:
+    async with asking(provider, scripted.silent()) as (model, server):
+        task = asyncio.create_task(model.complete(a_call()))
+        await server.arrived.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await server.gone.wait()
+
+
+async def test_a_prompt_that_cannot_be_written_is_refused_and_not_sent(provider: Provider) -> None:
+    async with asking(provider, scripted.reply(provider.good())) as (model, server):
+        with pytest.raises(ModelUnavailable) as caught:
+            await model.complete(a_call(user="secret \ud800"))
+    assert caught.value.kind == "refused"
+    assert "secret" not in str(caught.value)
+    assert_plain(caught.value)
+    assert server.received == []
+
+
+# -- keys and prompts stay where they are ------------------------------------------------------------------------------
+
+
+def echo(status: int) -> Answer:
+    """A server that repeats the key wherever it can."""
+    body = {"error": {"message": f"{KEY} is wrong; Bearer {KEY}", "type": KEY, "code": KEY, "param": KEY}}
+    headers = dict.fromkeys(("x-request-id", "request-id", "retry-after", "x-other", "content-type"), KEY)
+    return scripted.reply(body, status, headers)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *map(echo, (200, 400, 401, 429, 500)),
+        scripted.raw(f"HTTP/1.1 {KEY}\r\n\r\n".encode()),
+        scripted.raw(f"{KEY} {KEY}\r\n".encode()),
+        scripted.reset(),
+        scripted.reply(f'"{KEY}"'.encode()),
+    ],
+    ids=["200", "400", "401", "429", "500", "status line", "bytes", "reset", "text"],
+)
+async def test_a_key_is_in_no_error_and_no_log(
+    provider: Provider, answer: Answer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with capture_logs() as logs:
+        await failure_of(provider, answer)
+    assert caplog.records
+    for record in caplog.records:
+        assert KEY not in logging.Formatter().format(record)
+    assert KEY not in repr(logs)
+
+
+async def test_a_key_is_not_in_the_models_repr(provider: Provider) -> None:
+    assert KEY not in repr(provider.open("http://localhost:1"))
+
+
+async def test_what_looks_like_a_key_is_masked_though_it_is_not_ours(provider: Provider) -> None:
+    body = {"error": {"message": "Incorrect API key provided: sk-proj-ab***************yz12."}}
+    error = await failure_of(provider, scripted.reply(body, 401))
+    assert "yz12" not in str(error)
+    assert "Incorrect API key" in str(error)
+
+
+async def test_an_error_does_not_repeat_the_prompt(provider: Provider) -> None:
+    user = "The patient, Ada Lovelace,\nwas seen on Tuesday."
+    body = {
+        "error": {"type": "invalid_prompt", "message": f"cannot process {user!r}; Ada Lovelace, was seen on Tuesday."}
+    }
+    error = await failure_of(provider, scripted.reply(body, 400), call=a_call(user=user))
+    assert "Ada" not in str(error)
+    assert "invalid_prompt" in str(error)
+
+
+async def test_an_error_is_one_short_printable_line(provider: Provider) -> None:
+    body = {"error": {"message": "a\r\nb\x1b[31m\u202e\x00" + "long " * 1000}}
+    message = (await failure_of(provider, scripted.reply(body, 500))).args[1]
+    assert message.isprintable()
+    assert len(message) <= MAX_MESSAGE_CHARS
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<html>", b"[" * 100_000, b'{"error": "out of memory"}', b'{"error": {"code": [1]}}', b'{"error": null}'],
+    ids=["nothing", "html", "nested", "a string", "wrong types", "null"],
+)
+async def test_an_error_that_explains_nothing_is_still_an_error(provider: Provider, body: bytes) -> None:
+    error = await failure_of(provider, scripted.reply(body, 503))
+    assert (error.kind, error.args[2]) == ("server", 503)
+    assert error.args[1] in ("no explanation", "out of memory")
+
+
+# -- parameters that a model refuses -----------------------------------------------------------------------------------
+
+
+def refusal_of(parameter: str, message: str | None = None) -> Answer:
+    error = {
+        "message": message or f"Unsupported value: '{parameter}' does not support 0.1 with this model.",
+        "type": "invalid_request_error",
+        "param": parameter,
+        "code": "unsupported_value",
+    }
+    return scripted.reply({"type": "error", "error": error}, 400)
+
+
+def only_message(message: str) -> Answer:
+    return scripted.reply({"type": "error", "error": {"type": "invalid_request_error", "message": message}}, 400)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        refusal_of("temperature"),
+        only_message("`temperature` is deprecated for this model."),
+        only_message("temperature: Extra inputs are not permitted"),
+    ],
+)
+async def test_a_refused_temperature_is_dropped_once_and_remembered(provider: Provider, refusal: Answer) -> None:
+    answers = (refusal, scripted.reply(provider.good()))
+    with capture_logs() as logs:
+        async with asking(provider, *answers) as (model, server):
+            first = await model.complete(a_call())
+            second = await model.complete(a_call())
+    assert first == second
+    assert ["temperature" in request.json for request in server.received] == [True, False, False]
+    kept = {name: value for name, value in server.received[0].json.items() if name != "temperature"}
+    assert server.received[1].json == kept
+    assert [(entry["log_level"], entry["parameter"], entry["model"]) for entry in logs] == [
+        ("warning", "temperature", model.name)
+    ]
+
+
+async def test_calls_in_flight_together_are_all_asked_again_and_said_once(provider: Provider) -> None:
+    held = asyncio.Event()
+
+    async def refuse_when_all_are_here(connection: scripted.Connection) -> None:
+        if len(server.received) == 3:
+            held.set()
+        await held.wait()
+        await refusal_of("temperature")(connection)
+
+    answers = [refuse_when_all_are_here] * 3 + [scripted.reply(provider.good())]
+    with capture_logs() as logs:
+        async with asking(provider, *answers) as (model, server), asyncio.TaskGroup() as tasks:
+            for _ in range(3):
+                tasks.create_task(model.complete(a_call()))
+    assert len(server.received) == 6
+    assert len(logs) == 1
+
+
+async def test_a_temperature_out_of_range_is_refused_and_not_dropped(provider: Provider) -> None:
+    answer = only_message("temperature: Input should be less than or equal to 1")
+    async with asking(provider, answer) as (model, server):
+        with pytest.raises(ModelUnavailable) as caught:
+            await model.complete(a_call(temperature=7))
+    assert caught.value.kind == "refused"
+    assert len(server.received) == 1
+
+
+async def test_a_refused_name_of_the_cap_is_exchanged_and_remembered() -> None:
+    refusal = refusal_of(
+        "max_tokens",
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+    )
+    answers = (refusal, refusal_of("temperature"), scripted.reply(OPENAI.good()))
+    with capture_logs() as logs:
+        async with asking(OPENAI, *answers) as (model, server):
+            await model.complete(a_call())
+            await model.complete(a_call())
+    sent = [set(request.json) - {"model", "messages"} for request in server.received]
+    assert sent == [
+        {"max_tokens", "temperature"},
+        {"max_completion_tokens", "temperature"},
+        {"max_completion_tokens"},
+        {"max_completion_tokens"},
+    ]
+    assert server.received[-1].json["max_completion_tokens"] == 64
+    assert [entry["parameter"] for entry in logs] == ["max_tokens", "temperature"]
+
+
+async def test_a_server_that_refuses_both_names_is_not_asked_for_ever() -> None:
+    answers = (refusal_of("max_tokens"), refusal_of("max_completion_tokens"))
+    async with asking(OPENAI, *answers) as (model, server):
+        with pytest.raises(ModelUnavailable) as caught:
+            await model.complete(a_call())
+    assert caught.value.kind == "refused"
+    assert len(server.received) == 2
+
+
+async def test_a_cap_that_is_too_large_is_refused_and_kept(provider: Provider) -> None:
+    message = "max_tokens is too large: 64. This model supports at most 32 completion tokens."
+    async with asking(provider, only_message(message)) as (model, server):
+        error = await failure_of(provider, only_message(message))
+        with pytest.raises(ModelUnavailable):
+            await model.complete(a_call())
+    assert message in str(error)
+    assert len(server.received) == 1
+
+
+# -- options and keys --------------------------------------------------------------------------------------------------
+
+
+def opened(provider: Provider, **options: str) -> Model:
+    return provider.model(ModelSpec(provider=provider.name, name="m-1", options=options))
+
+
+def test_a_missing_key_is_said_when_the_model_is_opened(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(provider.key_env)
+    with pytest.raises(InvalidUsage, match=provider.key_env):
+        opened(provider)
+    with pytest.raises(InvalidUsage, match="MY_KEY"):
+        opened(provider, base_url="http://localhost:8000", api_key_env="MY_KEY")
+
+
+async def test_a_key_may_stand_in_another_variable(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(provider.key_env)
+    monkeypatch.setenv("MY_KEY", "other-key\n")
+    async with asking(provider, scripted.reply(provider.good()), api_key_env="MY_KEY") as (model, server):
+        await model.complete(a_call())
+    assert server.received[0].headers["authorization"] == "Bearer other-key"
+
+
+async def test_a_local_server_needs_no_key(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(provider.key_env)
+    async with asking(provider, scripted.reply(provider.good())) as (model, server):
+        await model.complete(a_call())
+    assert server.received[0].headers["authorization"] == "Bearer none"
+
+
+@pytest.mark.parametrize("key", ["two\nlines", "schlüssel", "bell\x07"])
+def test_what_cannot_be_a_key_is_said_and_not_shown(
+    provider: Provider, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(provider.key_env, key)
+    with pytest.raises(InvalidUsage, match=provider.key_env) as caught:
+        opened(provider)
+    assert key not in str(caught.value)
+
+
+def test_an_unknown_option_names_the_near_one_and_all(provider: Provider) -> None:
+    with pytest.raises(InvalidUsage, match=r"'timeout', did you mean 'timeout_s'.*base_url, api_key_env"):
+        opened(provider, timeout="3")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("timeout_s", value) for value in ("0", "-1", "nan", "inf", "soon", "")]
+    + [("price_in", value) for value in ("-1", "nan", "inf", "free")]
+    + [
+        ("base_url", value)
+        for value in ("localhost:8000", "ftp://host", "http://", "http://host:99999", "http://u:p@h")
+    ],
+)
+def test_an_option_out_of_range_is_refused(provider: Provider, name: str, value: str) -> None:
+    both = {"price_in": "1", "price_out": "1"} if name == "price_in" else {}
+    with pytest.raises(InvalidUsage, match=name):
+        opened(provider, **{**both, name: value})
+
+
+def test_half_a_price_is_refused(provider: Provider) -> None:
+    with pytest.raises(InvalidUsage, match="price_out"):
+        opened(provider, price_in="1")
+
+
+async def test_the_address_may_stand_where_the_sdk_looks_for_it(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(scripted.reply(provider.good())) as server:
+        monkeypatch.setenv(f"{provider.name.upper()}_BASE_URL", server.url)
+        model = opened(provider)
+        await model.complete(a_call())
+        await model.close()
+    assert len(server.received) == 1
+
+
+def test_importing_and_opening_loads_no_sdk() -> None:
+    code = """
+import os, sys
+os.environ["OPENAI_API_KEY"] = os.environ["ANTHROPIC_API_KEY"] = "k"
+from microagents.models.anthropic import AnthropicModel
+from microagents.models.model import ModelSpec
+from microagents.models.openai import OpenAIModel
+OpenAIModel(ModelSpec(provider="openai", name="m"))
+AnthropicModel(ModelSpec(provider="anthropic", name="m"))
+print(sorted({"openai", "anthropic", "httpx2", "aiohttp"} & set(sys.modules)))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert run.stdout.strip() == "[]"
