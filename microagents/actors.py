@@ -6,6 +6,7 @@ def`` for a `Request`, an async generator for a `Stream`.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from microagents.account import RecordAnswer, RecordDecision, RecordProgress
 from microagents.chat import A, Prompt, Sampling, decoder_of, system_with_instructions
-from microagents.elections import Ballot, Decision, Elect, ElectionId, Question, Verdict
+from microagents.elections import Ballot, Decision, Elect, ElectionId, Follow, Question, Verdict
 from microagents.errors import InvalidDefinition, InvalidUsage, NoHandler
 from microagents.messages import Message, R, Request, Stream, address_of, reply_type
 from microagents.task import Task
@@ -26,6 +27,10 @@ from microagents.voting import FirstToAheadBy, Rule
 
 T = TypeVar("T", bound=Task)
 G = TypeVar("G", bound="Strategy")
+
+
+PROGRESS_EVERY_S = 0.1
+"""How often a conductor tells how far it is; the last word is always told."""
 
 
 class Context(Struct, frozen=True, kw_only=True):
@@ -263,12 +268,14 @@ class Conduct(Request[Conducted], frozen=True, kw_only=True):
 class Conductor(Role, Generic[T, G]):
     """Does the work on one input. Deterministic apart from its durable calls (`once`, `elect`, `election`): it may be replayed."""
 
-    asks = (Elect, RecordAnswer, RecordDecision, RecordProgress)
+    asks = (Elect, Follow, RecordAnswer, RecordDecision, RecordProgress)
     in_order: ClassVar[bool] = False
     """Whether decisions are taken in one order, so that their digest is a chain; otherwise it is a tree over their paths."""
     task: T
     strategy: G
     input: int
+    _progress: RecordProgress
+    _progress_told_s = 0.0
 
     async def conduct(self) -> object:
         """Do the work; returns what it gives, as JSON-like values or a struct."""
@@ -280,11 +287,18 @@ class Conductor(Role, Generic[T, G]):
         one.input = request.input
         one.task = cast("T", self.context.tasks[request.input])
         one.strategy = cast("G", self.context.strategy)
-        return Conducted(value=msgspec.json.encode(await one.conduct()))
+        one._progress = RecordProgress(input=request.input, done=0, total=None)  # noqa: SLF001 - its own
+        value = await one.conduct()
+        one.tell(one._progress)  # noqa: SLF001 - its own
+        return Conducted(value=msgspec.json.encode(value))
 
     def progress(self, done: int, total: int | None = None) -> None:
         """Say how far the work is."""
-        self.tell(RecordProgress(input=self.input, done=done, total=total))
+        self._progress = RecordProgress(input=self.input, done=done, total=total)
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._progress_told_s + PROGRESS_EVERY_S:
+            self._progress_told_s = now_s
+            self.tell(self._progress)
 
     async def once(self, at: str, request: Request[R]) -> R:
         """Ask once at this place of the work. ``at`` is a path unique within an input."""
@@ -327,7 +341,7 @@ class Conductor(Role, Generic[T, G]):
         """The same as `elect`, item by item: valid replies as they arrive (to guess with, never to decide), then the `Decision`."""
         question = self.question(prompt, reply, model=model, rule=rule, sampling=sampling, max_draws=max_draws)
         election = self.election_id(at, question)
-        async with aclosing(self.stream(Elect(id=election, question=question))) as items:
+        async with aclosing(self.stream(Follow(id=election, question=question))) as items:
             async for item in items:
                 if isinstance(item, Ballot):
                     yield decoder_of(reply).decode(item.value)
@@ -368,12 +382,7 @@ class Conductor(Role, Generic[T, G]):
 
     async def hold(self, election: ElectionId, question: Question) -> Verdict:
         """Hold an election to its end without going on from its verdict."""
-        last: Ballot | Verdict | None = None
-        async for last in self.stream(Elect(id=election, question=question)):  # noqa: B007 - to the end: a stream left early costs a task
-            pass
-        if not isinstance(last, Verdict):
-            raise InvalidDefinition(f"the election at {election.path} ended without a verdict: the voter's handler of Elect must yield one")
-        return last
+        return await self.ask(Elect(id=election, question=question))
 
     def commit(
         self, election: ElectionId, reply: type[A], verdict: Verdict, correct: Callable[[A], bool | None] | None = None
@@ -396,6 +405,6 @@ _encode_state = msgspec.msgpack.Encoder(decimal_format="string").encode
 def _decision(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
     decode = decoder_of(reply).decode
     tally = tuple((decode(value), votes) for value, votes in verdict.tally)
-    value = next((each for (each, _), (written, _) in zip(tally, verdict.tally, strict=True) if written == verdict.winner), None)
+    value = None if verdict.leader is None else tally[verdict.leader][0]
     flagged = len(verdict.ballots) - sum(votes for _, votes in tally)
     return Decision(path=path, value=value, outcome=verdict.outcome, tally=tally, flagged=flagged)

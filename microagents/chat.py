@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from msgspec import inspect as types
 
 from microagents.errors import InvalidDefinition, MicroagentsError
+from microagents.messages import register
 
 A = TypeVar("A", bound="Reply")
 Format = Literal["lines", "json"]
@@ -76,6 +77,10 @@ class Malformed(MicroagentsError):
 
 class Reply(Struct, frozen=True, kw_only=True):
     """The base of what a model fills in; subclass it with typed fields."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        register(cls)
 
     def vote(self) -> Hashable:
         """What replies are compared by, with ``==``: by default the values of all fields not marked `Unvoted`."""

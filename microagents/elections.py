@@ -80,12 +80,17 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     """How an election ended."""
 
     outcome: Outcome
-    winner: bytes | None
-    """The first-launched reply of the leading vote; None where no valid reply came."""
+    leader: int | None
+    """Whose reply it is: a place in the tally; None where no valid reply came."""
     tally: tuple[tuple[bytes, int], ...]
     """Per distinct vote its first-launched reply and its count, in order of launch."""
     ballots: tuple[Ballot | Flagged, ...]
     """What was counted, in order of launch."""
+
+    @property
+    def winner(self) -> bytes | None:
+        """The first-launched reply of the leading vote."""
+        return None if self.leader is None else self.tally[self.leader][0]
 
 
 class Decision(Struct, Generic[A], frozen=True, kw_only=True):
@@ -117,8 +122,16 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
         return self.value
 
 
-class Elect(Stream[Ballot | Verdict], frozen=True, kw_only=True):
-    """Hold an election, or join it: valid replies as they arrive, then the verdict."""
+class Elect(Request[Verdict], frozen=True, kw_only=True):
+    """Hold an election, or join it, and await its verdict."""
+
+    route_by = "id"
+    id: ElectionId
+    question: Question
+
+
+class Follow(Stream[Ballot | Verdict], frozen=True, kw_only=True):
+    """Hold an election, or join it, and follow it: valid replies as they arrive, then the verdict."""
 
     route_by = "id"
     id: ElectionId

@@ -26,9 +26,9 @@ def address_of(named: type) -> str:
 def register(named: type) -> None:
     """Make a class known under its address in this process."""
     _named[address_of(named)] = named
+    resolve.cache_clear()
 
 
-@lru_cache(maxsize=4096)
 def _imported(address: str) -> object:
     module, _, qualname = address.partition(":")
     found: object = import_module(module)
@@ -37,6 +37,7 @@ def _imported(address: str) -> object:
     return found
 
 
+@lru_cache(maxsize=4096)
 def resolve(address: str, base: type[C]) -> type[C]:
     """The class that an address names, which must be a subclass of ``base``.
 

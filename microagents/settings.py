@@ -39,7 +39,7 @@ class Settings(BaseModel):
     """How long a provider may be out before the run stops."""
 
 
-def validated(model: type[M], what: str, given: Mapping[str, Any]) -> M:
+def validated(model: type[M], what: str, given: Mapping[str, Any], *, flag: str = "") -> M:
     """An instance of a pydantic model, or one sentence about the first thing that is wrong.
 
     Raises:
@@ -51,9 +51,9 @@ def validated(model: type[M], what: str, given: Mapping[str, Any]) -> M:
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
-            raise InvalidUsage(unknown(f"option of {what} called", name, sorted(model.model_fields))) from None
+            raise InvalidUsage(unknown(f"option of {what} named", name, sorted(model.model_fields))) from None
         if first["type"] == "missing":
-            raise InvalidUsage(f"{what} needs {name}; give it with -o {name}=VALUE or -s {name}=VALUE") from None
+            raise InvalidUsage(f"{what} needs {name}; give it with {flag} {name}=VALUE".replace("  ", " ")) from None
         raise InvalidUsage(f"{what}: {name}={first['input']!r:.100} will not do: {first['msg'].lower()}") from None
 
 
@@ -74,7 +74,7 @@ def strategy_of(strategy: str | Strategy, task: Task, given: Mapping[str, Any]) 
         InvalidUsage: unknown, wrong options, or not for this kind of task.
     """
     if isinstance(strategy, str):
-        strategy = validated(find("strategy", strategy, STRATEGIES, Strategy), f"strategy {strategy!r}", given)
+        strategy = validated(find("strategy", strategy, STRATEGIES, Strategy), f"strategy {strategy!r}", given, flag="-s")
     elif given:
         strategy = validated(type(strategy), type(strategy).__name__, {**strategy.model_dump(), **given})
     if not isinstance(task, strategy.solves):

@@ -75,9 +75,9 @@ class Tally:
         self.votes_needed = self.rule.votes_needed(self._leading, self._second, self.counted)
 
     @property
-    def leader(self) -> Hashable | None:
-        """The candidate with most votes, the first launched of equals; None before the first vote."""
-        return max(self.counts, key=self.counts.__getitem__, default=None)
+    def leader(self) -> int | None:
+        """The place in ``counts`` of the candidate with most votes, the first launched of equals; None before the first vote."""
+        return list(self.counts.values()).index(self._leading) if self.counts else None
 
     @property
     def outcome(self) -> Literal["decided", "argmax"] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing, nullcontext, suppress
 from hashlib import blake2b
 from typing import Any, cast
 
@@ -36,14 +36,14 @@ class Seat:
         self._gate = None if role.concurrency is None else asyncio.Semaphore(role.concurrency)
         self._mailbox = Mailbox(self, scope)
 
-    async def ask(self, request: Request[R]) -> R:
-        """Handle one request in the asker's task."""
-        if self._mailbox.waiting:
-            await self._mailbox.drain()
-        if self._gate is not None:
-            async with self._gate:
-                return await self.handle(request)
-        return await self.handle(request)
+    def ask(self, request: Request[R]) -> Coroutine[Any, Any, R]:
+        """Handle one request in the asker's task, after what was told before."""
+        return self._in_turn(request) if self._mailbox.waiting or self._gate is not None else self.handle(request)
+
+    async def _in_turn(self, request: Request[R]) -> R:
+        await self._mailbox.drain()
+        async with self._gate or nullcontext():
+            return await self.handle(request)
 
     async def stream(self, request: Stream[R]) -> AsyncGenerator[R]:
         """Handle one streamed request in the asker's task."""

@@ -128,10 +128,10 @@ class Hanoi(ChainTask[Towers, Step]):
 
     def _next(self, last: Move | None, pegs: Pegs) -> Step:
         """The procedure, carried out; also on states that a wrong decision has led to, where the legal move may be missing."""
-        holder = next(peg for peg in range(3) if 1 in pegs[peg])
+        holder = 0 if 1 in pegs[0] else 1 if 1 in pegs[1] else 2
         if last is None or last[0] != 1:
             return self._step(pegs, 1, holder, self._after(holder))
-        one, two = (peg for peg in range(3) if peg != holder)
+        one, two = _OTHERS[holder]
         if not (pegs[one] or pegs[two]):
             return self._step(pegs, 1, holder, self._after(holder))
         if not pegs[one] or (pegs[two] and pegs[two][-1] < pegs[one][-1]):
@@ -145,8 +145,14 @@ class Hanoi(ChainTask[Towers, Step]):
         return Step(move=(disk, source, target), next_state=_moved(pegs, disk, source, target))
 
 
+_OTHERS = ((1, 2), (0, 2), (0, 1))
+
+
 def _moved(pegs: Pegs, disk: int, source: int, target: int) -> Pegs:
     new = list(pegs)
-    new[source] = tuple(other for other in pegs[source] if other != disk)
+    if pegs[source][-1] == disk:
+        new[source] = pegs[source][:-1]
+    else:  # only a state that a wrong decision has led to
+        new[source] = tuple(other for other in pegs[source] if other != disk)
     new[target] = (*pegs[target], disk)
     return (new[0], new[1], new[2])

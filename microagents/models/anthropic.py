@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from microagents.chat import Sample
-from microagents.models.http import Client, HttpModel, bounded_client, finish_name
+from microagents.models.http import Client, HttpModel, bounded_client, finish_name, read_or_empty
 
 if TYPE_CHECKING:
     from microagents.models.model import Call
@@ -39,7 +39,7 @@ class AnthropicModel(HttpModel):
             timeout=None,
             max_retries=0,
             default_headers={"anthropic-version": _VERSION},
-            http_client=bounded_client(DefaultAioHttpClient),
+            http_client=bounded_client(DefaultAioHttpClient, self._key),
         )
 
     def _body(self, call: Call) -> dict[str, Any]:
@@ -58,9 +58,15 @@ class AnthropicModel(HttpModel):
         reply = _decode(body)
         text = "".join(block.text or "" for block in reply.content if block.type == "text")
         finish = _FINISH.get(reply.stop_reason) or finish_name(reply.stop_reason)
-        return Sample(
-            text=text, finish=finish, usage=self._usage(reply.usage, "input_tokens", "output_tokens"), model=self.name
-        )
+        counts = read_or_empty(reply.usage, _Counts)
+        usage = self._usage(counts.input_tokens, counts.output_tokens)
+        return Sample(text=text, finish=finish, usage=usage, model=self.name)
+
+
+class _Counts(Struct):
+    # Raw: a hostile server may put anything there, and it is not worth a reply.
+    input_tokens: Raw = Raw(b"")
+    output_tokens: Raw = Raw(b"")
 
 
 class _Block(Struct):
@@ -71,7 +77,7 @@ class _Block(Struct):
 class _Reply(Struct):
     content: list[_Block]
     stop_reason: str
-    usage: Any = None
+    usage: Raw = Raw(b"{}")
 
 
 _decode = msgspec.json.Decoder(_Reply).decode

@@ -14,17 +14,21 @@ from abc import ABC, abstractmethod
 from contextlib import aclosing
 from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from microagents.chat import Prompt, Sample, Usage
 from microagents.errors import InvalidUsage, ModelUnavailable
 
+S = TypeVar("S", bound=Struct)
+
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
 
     import httpx2
@@ -36,7 +40,7 @@ MAX_BODY_BYTES = 8 * 2**20
 MAX_ERROR_BYTES = 64 * 2**10
 MAX_MESSAGE_CHARS = 300
 MAX_RETRY_AFTER_S = 86_400.0
-MAX_TOKENS = 100_000_000
+MAX_COUNT_DIGITS = 9
 MAX_CONNECTIONS = 512
 KEEPALIVE_S = 4.0
 """Many servers drop an idle connection after 5 s: letting go first avoids sending into a closed one."""
@@ -88,14 +92,11 @@ class HttpModel(ABC):
             if name not in _OPTIONS:
                 near = "".join(f", did you mean {match!r}" for match in get_close_matches(name, _OPTIONS, n=1))
                 raise InvalidUsage(f"{spec.provider} has no option {name!r}{near}; it has {', '.join(_OPTIONS)}")
-        if ("price_in" in options) != ("price_out" in options):
-            raise InvalidUsage("price_in and price_out go together: the cost of a call needs both")
         self.name = f"{spec.provider}:{spec.name}"
         self.model = spec.name
-        self.base_url = _checked_url(options.get("base_url") or os.environ.get(self.url_env) or self.url)
-        self.timeout_s = _number(options, "timeout_s", 120.0)
-        self._price_in = _number(options, "price_in", math.nan)
-        self._price_out = _number(options, "price_out", math.nan)
+        self.base_url = _checked_url(options.get("base_url", os.environ.get(self.url_env) or self.url))
+        self.timeout_s = _number({"timeout_s": "120", **options}, "timeout_s")
+        self._prices = _prices(options)
         self._key = self._find_key(options)
         self._adapted: dict[str, str | None] = {}
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
@@ -155,9 +156,9 @@ class HttpModel(ABC):
     async def _ask(self, client: Client, call: Call) -> httpx2.Response | ModelUnavailable:
         while True:
             body = self._body(call)
-            for name in body.keys() & self._adapted.keys():
-                value, other = body.pop(name), self._adapted[name]
-                if other is not None:
+            for name, other in self._adapted.items():
+                value = body.pop(name, None)
+                if other is not None and value is not None:
                     body[other] = value
             answer = await self._post(client, body)
             if not self._adapts(answer, body):
@@ -212,14 +213,13 @@ class HttpModel(ABC):
             message = "it redirects elsewhere, which is not followed; give the final address as base_url"
         else:
             error = _explanation(response.content)
-            message = self._short(error.message)
+            message, name = self._short(error.message), str(error.code or error.type or "")
             if _repeats(message, prompt):
                 message = "what it says repeats the prompt and is left out"
-            message = self._short(": ".join(part for part in (str(error.code or error.type or ""), message) if part))
-        kind = "busy" if status == 429 else "server" if status >= 500 or status in (408, 409) else "refused"  # noqa: PLR2004
-        return ModelUnavailable(
-            kind, message or "no explanation", status, retry_after_s(response.headers), self._request_id(response)
-        )
+            if _NAME.fullmatch(name):
+                message = self._short(f"{name}: {message}" if message else name)
+        wait_s, request_id = retry_after_s(response.headers), self._request_id(response)
+        return ModelUnavailable(_kind(status), message or "no explanation", status, wait_s, request_id)
 
     def _short(self, text: str) -> str:
         """One printable line without a key: what a server says goes to logs and screens."""
@@ -230,17 +230,24 @@ class HttpModel(ABC):
         found = response.headers.get("x-request-id") or response.headers.get("request-id")
         return found if found and self._short(found) == found and _NAME.fullmatch(found) else None
 
-    def _usage(self, usage: object, input_name: str, output_name: str) -> Usage:
+    def _usage(self, read: Raw, written: Raw) -> Usage:
         """What a reply took; None where the provider's count is missing or cannot be true."""
-        counts = usage if isinstance(usage, dict) else {}
-        read, written = _count(counts.get(input_name)), _count(counts.get(output_name))
-        cost = math.nan
-        if read is not None and written is not None:
-            cost = (read * self._price_in + written * self._price_out) / 1e6
-        return Usage(input_tokens=read, output_tokens=written, cost_usd=None if math.isnan(cost) else cost)
+        input_tokens, output_tokens = _count(read), _count(written)
+        cost_usd = None
+        if self._prices is not None and input_tokens is not None and output_tokens is not None:
+            cost_usd = (input_tokens * self._prices[0] + output_tokens * self._prices[1]) / 1e6
+        return Usage(input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost_usd)
 
 
-def bounded_client(aiohttp_client: type[httpx2.AsyncClient]) -> httpx2.AsyncClient:
+@lru_cache(maxsize=1)
+def _tls() -> ssl.SSLContext:
+    """Reading the certificates takes 22 ms: once per process, not once per client."""
+    import httpx2  # noqa: PLC0415 - costs 0.2 s
+
+    return httpx2.create_ssl_context()
+
+
+def bounded_client(aiohttp_client: type[httpx2.AsyncClient], key: str | None) -> httpx2.AsyncClient:
     """An SDK's HTTP client that reads no more than it should, follows no redirect and fails in plain words.
 
     Its responses have been read: up to one byte more than `MAX_BODY_BYTES`, or `MAX_ERROR_BYTES` of an error. It raises
@@ -257,23 +264,32 @@ def bounded_client(aiohttp_client: type[httpx2.AsyncClient]) -> httpx2.AsyncClie
                 finally:
                     await response.aclose()
             except Exception as error:  # noqa: BLE001 - the backend lets errors of three libraries through
-                unheard = isinstance(error, httpx2.TransportError | OSError)
+                failure: httpx2.RequestError
                 # The backend reports a refused connection as a timeout; the clock is ours, so it never is one.
-                failure = (
-                    httpx2.NetworkError("no connection, or it broke")
-                    if unheard
-                    else httpx2.DecodingError("not an HTTP reply")
-                )
+                if isinstance(error, httpx2.TransportError | OSError):
+                    place = request.url.netloc.decode()
+                    failure = httpx2.NetworkError(f"no connection to {place}, or it broke: {_origin(error)}")
+                else:
+                    failure = httpx2.DecodingError(f"no HTTP reply that can be read: {_origin(error)}")
             else:
-                headers = {name: value for name in _KEPT_HEADERS if (value := response.headers.get(name))}
+                found = {name: response.headers.get(name, "") for name in _KEPT_HEADERS}
+                # The SDKs log headers: one that repeats the key goes.
+                headers = {name: value for name, value in found.items() if value and not (key and key in value)}
                 return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
             raise failure
 
     limits = httpx2.Limits(
         max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_S
     )
-    client: httpx2.AsyncClient = Bounded(limits=limits, timeout=None, follow_redirects=False)
+    client: httpx2.AsyncClient = Bounded(limits=limits, verify=_tls(), timeout=None, follow_redirects=False)
     return client
+
+
+def _origin(error: BaseException) -> str:
+    """What it was at first, by its type alone: a message might repeat anything."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return type(error).__name__
 
 
 async def _bounded_body(response: httpx2.Response, limit: int) -> bytes:
@@ -305,6 +321,15 @@ def _until(date: str, now: str) -> float:
         return max(0.0, (parsedate_to_datetime(date) - parsedate_to_datetime(now)).total_seconds())
     except (ValueError, TypeError, OverflowError):
         return math.nan
+
+
+def _kind(status: int) -> str:
+    match status:
+        case 429:
+            return "busy"
+        case 408 | 409:
+            return "server"
+    return "server" if status >= 500 else "refused"  # noqa: PLR2004
 
 
 def finish_name(reason: str) -> str:
@@ -344,13 +369,26 @@ def _repeats(message: str, prompt: Prompt) -> bool:
     return False
 
 
-def _count(value: object) -> int | None:
-    return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
+def _count(written: Raw) -> int | None:
+    digits = bytes(written)
+    return int(digits) if digits.isdigit() and len(digits) <= MAX_COUNT_DIGITS else None
 
 
-def _number(options: Mapping[str, str], name: str, default: float) -> float:
-    if name not in options:
-        return default
+def read_or_empty(raw: Raw, kind: type[S]) -> S:
+    """An object where it is one, and one without fields where it is not: for what a reply can do without."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, RecursionError):
+        return kind()
+
+
+def _prices(options: Mapping[str, str]) -> tuple[float, float] | None:
+    if ("price_in" in options) != ("price_out" in options):
+        raise InvalidUsage("price_in and price_out go together: the cost of a call needs both")
+    return (_number(options, "price_in"), _number(options, "price_out")) if "price_in" in options else None
+
+
+def _number(options: Mapping[str, str], name: str) -> float:
     try:
         value = float(options[name])
     except ValueError:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from microagents.chat import Sample
-from microagents.models.http import Client, HttpModel, bounded_client, finish_name
+from microagents.models.http import Client, HttpModel, bounded_client, finish_name, read_or_empty
 
 if TYPE_CHECKING:
     from microagents.models.model import Call
@@ -47,7 +47,7 @@ class OpenAIModel(HttpModel):
             base_url=self.base_url,
             timeout=None,
             max_retries=0,
-            http_client=bounded_client(DefaultAioHttpClient),
+            http_client=bounded_client(DefaultAioHttpClient, self._key),
         )
 
     def _body(self, call: Call) -> dict[str, Any]:
@@ -68,8 +68,15 @@ class OpenAIModel(HttpModel):
         choice = reply.choices[0]
         message = choice.message
         finish = "refusal" if message.refusal else finish_name(choice.finish_reason)
-        usage = self._usage(reply.usage, "prompt_tokens", "completion_tokens")
+        counts = read_or_empty(reply.usage, _Counts)
+        usage = self._usage(counts.prompt_tokens, counts.completion_tokens)
         return Sample(text=message.content or message.refusal or "", finish=finish, usage=usage, model=self.name)
+
+
+class _Counts(Struct):
+    # Raw: a hostile server may put anything there, and it is not worth a reply.
+    prompt_tokens: Raw = Raw(b"")
+    completion_tokens: Raw = Raw(b"")
 
 
 class _Message(Struct):
@@ -84,7 +91,7 @@ class _Choice(Struct):
 
 class _Reply(Struct):
     choices: Annotated[list[_Choice], Meta(min_length=1)]
-    usage: Any = None
+    usage: Raw = Raw(b"{}")
 
 
 _decode = msgspec.json.Decoder(_Reply).decode

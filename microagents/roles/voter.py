@@ -8,10 +8,9 @@ from hashlib import blake2b
 
 from microagents.actors import Context, Post, Role
 from microagents.chat import Reply, decoder_of
-from microagents.elections import Ballot, Draw, Elect, ElectionId, Flagged, Question, SampleId, Screen, Verdict
+from microagents.elections import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, SampleId, Screen, Verdict
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import resolve
-from microagents.scope import Scope
 from microagents.voting import Tally
 
 
@@ -24,29 +23,45 @@ class Voter(Role):
         super().__init__(context, post)
         self._open: dict[ElectionId, Election] = {}
 
-    async def elect(self, request: Elect) -> AsyncIterator[Ballot | Verdict]:
-        """Valid ballots as they arrive, then the verdict."""
+    async def elect(self, request: Elect) -> Verdict:
+        """The verdict."""
+        election = self._join(request)
+        try:
+            while not election.ended:
+                await election.news()
+            return election.verdict()
+        finally:
+            await self._leave(election)
+
+    async def follow(self, request: Follow) -> AsyncIterator[Ballot | Verdict]:
+        """Valid ballots as they arrive, those that have arrived before first; then the verdict."""
+        election = self._join(request)
+        shown = 0
+        try:
+            while True:
+                while shown < len(election.arrivals):
+                    yield election.arrivals[shown]
+                    shown += 1
+                if election.ended:
+                    break
+                await election.news()
+            yield election.verdict()
+        finally:
+            await self._leave(election)
+
+    def _join(self, request: Elect | Follow) -> Election:
         election = self._open.get(request.id)
         if election is None:
             election = self._open[request.id] = Election(self, request.id, request.question)
             election.launch()
         election.followers += 1
-        try:
-            shown = 0
-            while True:
-                while shown < len(election.items):
-                    yield election.items[shown]
-                    shown += 1
-                if election.ended:
-                    break
-                await election.news()
-            if election.failure is not None:
-                raise election.failure
-        finally:
-            election.followers -= 1
-            if not election.followers:
-                del self._open[request.id]
-                await election.scope.close()
+        return election
+
+    async def _leave(self, election: Election) -> None:
+        election.followers -= 1
+        if not election.followers:
+            del self._open[election.id]
+            await election.close()
 
 
 class Election:
@@ -54,12 +69,12 @@ class Election:
 
     def __init__(self, voter: Voter, election_id: ElectionId, question: Question) -> None:
         self.id = election_id
-        self.items: list[Ballot | Verdict] = []
-        """What its followers are shown, in order."""
+        self.arrivals: list[Ballot] = []
+        """Valid ballots in the order of their arrival: to guess with, not to count."""
         self.ended = False
-        self.failure: MicroagentsError | None = None
         self.followers = 0
-        self.scope = Scope()
+        self._failure: MicroagentsError | None = None
+        self._draws: dict[int, asyncio.Task[None]] = {}
         self._voter = voter
         self._question = question
         self._tally = Tally(question.rule)
@@ -78,8 +93,29 @@ class Election:
         """Draw as many samples as can still be needed, and not one more: launched = n + votes needed + flagged ahead, up to the cap."""
         wanted = min(self._question.max_draws, len(self._counted) + self._tally.votes_needed + self._flagged_ahead)
         while self._launched < wanted:
-            self.scope.start(self._draw(self._launched))
+            self._draws[self._launched] = asyncio.create_task(self._draw(self._launched))
             self._launched += 1
+
+    def verdict(self) -> Verdict:
+        """How it ended.
+
+        Raises:
+            MicroagentsError: what a draw or a screen failed with.
+        """
+        if self._failure is not None:
+            raise self._failure
+        tally = tuple((self._first[vote], votes) for vote, votes in self._tally.counts.items())
+        return Verdict(
+            outcome=self._tally.outcome or "undecided", leader=self._tally.leader, tally=tally, ballots=tuple(self._counted)
+        )
+
+    async def close(self) -> None:
+        """Cancel what is still drawn, first launched first, and wait until it has ended."""
+        draws = list(self._draws.values())
+        for draw in draws:
+            draw.cancel()
+        if draws:
+            await asyncio.wait(draws)
 
     def news(self) -> asyncio.Future[None]:
         """Done once there is more to show."""
@@ -103,27 +139,26 @@ class Election:
             ballot = await self._voter.ask(
                 Screen(id=sample_id, sample=sample, reply=question.reply, flag_above_tokens=question.sampling.flag_above_tokens)
             )
+            self._arrive(seq, ballot)
         except MicroagentsError as error:
             self._end(error)
-        else:
-            self._arrive(seq, ballot)
+        except Exception as error:  # a defect must end the election, not leave it waiting
+            self._end(RoleFailed("Voter", "Elect", f"{type(error).__name__}: {error}"))
+            raise
+        finally:
+            del self._draws[seq]
 
     def _arrive(self, seq: int, ballot: Ballot | Flagged) -> None:
         if self.ended:
             return
         self._arrived[seq] = ballot
         if isinstance(ballot, Ballot):
-            self.items.append(ballot)
+            self.arrivals.append(ballot)
             self._tell()
         else:
             self._flagged_ahead += 1
-        try:
-            self._count()
-        except Exception as error:  # a reply's own vote() may raise anything
-            self._end(RoleFailed("Voter", "Elect", f"vote() of {self._question.reply} raised {error!r}"))
-            return
-        if self._tally.outcome is not None or len(self._counted) == self._question.max_draws:
-            self.items.append(self._verdict())
+        self._count()
+        if not self._tally.votes_needed or len(self._counted) == self._question.max_draws:
             self._end(None)
         else:
             self.launch()
@@ -140,24 +175,17 @@ class Election:
     def _vote(self, value: bytes) -> Hashable:
         if value in self._votes:  # most ballots are the same to the letter
             return self._votes[value]
-        vote = self._votes[value] = self._decoder.decode(value).vote()
+        try:
+            vote = self._votes[value] = self._decoder.decode(value).vote()
+        except Exception as error:  # a reply's own vote() may raise anything
+            raise RoleFailed("Voter", "Elect", f"vote() of {self._question.reply} raised {error!r}") from error
         self._first.setdefault(vote, value)
         return vote
-
-    def _verdict(self) -> Verdict:
-        tally = tuple((self._first[vote], votes) for vote, votes in self._tally.counts.items())
-        leader = self._tally.leader
-        return Verdict(
-            outcome=self._tally.outcome or "undecided",
-            winner=None if not self._tally.counted else self._first[leader],
-            tally=tally,
-            ballots=tuple(self._counted),
-        )
 
     def _end(self, failure: MicroagentsError | None) -> None:
         if not self.ended:
             self.ended = True
-            self.failure = failure
+            self._failure = failure
             self._tell()
 
     def _tell(self) -> None:

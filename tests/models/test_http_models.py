@@ -446,7 +446,7 @@ GARBLED = {
     "truncated": b'{"choices": [{"message": {"content": "x =',
     "not utf-8": b'{"choices": "\xff\xfe", "content": "\xff\xfe"}',
     "NaN": b'{"usage": NaN}',
-    "nested in what is read": b'{"usage": ' + b"[" * 100_000,
+    "nested in the usage": b'{"usage": ' + b"[" * 100_000,
     "nested in what is not read": b'{"other": ' + b"[" * 100_000,
 }
 
@@ -502,6 +502,16 @@ async def test_a_body_that_is_not_compressed_as_it_says_is_garbled(provider: Pro
     assert (await failure_of(provider, answer)).kind == "garbled"
 
 
+async def test_a_body_that_is_compressed_too_often_is_garbled_and_let_go(provider: Provider) -> None:
+    headers = {"content-encoding": ", ".join(["gzip"] * 6), "content-length": "1000"}
+    async with asking(provider, scripted.reply(b"", headers=headers)) as (model, server):
+        with pytest.raises(ModelUnavailable) as caught:
+            await model.complete(a_call())
+        await server.gone.wait()
+    assert caught.value.kind == "garbled"
+    assert_plain(caught.value)
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -546,6 +556,20 @@ async def test_a_gzip_bomb_is_not_inflated(provider: Provider, bomb: bytes, stat
     assert peak_bytes < 4 * MAX_BODY_BYTES
 
 
+async def test_what_is_not_needed_of_a_reply_takes_no_memory(provider: Provider) -> None:
+    body = json.dumps(provider.good())[:-1] + ', "usage": [' + "[]," * 2**21 + "0]}"
+    async with asking(provider, scripted.reply(provider.good()), scripted.reply(body.encode())) as (model, _):
+        await model.complete(a_call())
+        tracemalloc.start()
+        try:
+            sample = await model.complete(a_call())
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert sample.usage == Usage()
+    assert peak_bytes < 4 * MAX_BODY_BYTES
+
+
 @pytest.mark.parametrize("status", [200, 400])
 async def test_a_body_of_100_mb_is_not_read_to_its_end(provider: Provider, status: int) -> None:
     async with asking(provider, scripted.endless_body(lambda: server, status)) as (model, server):
@@ -570,6 +594,7 @@ async def test_a_call_ends_by_our_clock_and_lets_go(provider: Provider, answer: 
     assert_plain(caught.value)
 
 
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # aiohttp's, above 1 MiB
 async def test_a_large_prompt_to_a_server_that_does_not_read_ends_by_our_clock(provider: Provider) -> None:
     async def answer_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -583,7 +608,7 @@ async def test_a_large_prompt_to_a_server_that_does_not_read_ends_by_our_clock(p
     try:
         async with asyncio.timeout(5):
             with pytest.raises(ModelUnavailable) as caught:
-                await model.complete(a_call(user="x" * 32 * 2**20))
+                await model.complete(a_call(user="x" * 16 * 2**20))
     finally:
         done.set()
         await model.close()
@@ -593,7 +618,7 @@ async def test_a_large_prompt_to_a_server_that_does_not_read_ends_by_our_clock(p
 
 
 async def test_the_clock_runs_over_both_requests_of_a_call(provider: Provider) -> None:
-    async with asking(provider, refusal_of("temperature"), scripted.silent(), timeout_s=TINY_S) as (model, server):
+    async with asking(provider, refusal_of("temperature"), scripted.silent(), timeout_s="1") as (model, server):
         with pytest.raises(ModelUnavailable) as caught:
             await model.complete(a_call())
     assert (caught.value.kind, len(server.received)) == ("timeout", 2)
@@ -619,6 +644,7 @@ async def test_nobody_listening_is_the_network(provider: Provider) -> None:
         finally:
             await model.close()
     assert caught.value.kind == "network"
+    assert "ConnectionRefusedError" in str(caught.value)
     assert_plain(caught.value)
 
 
@@ -872,7 +898,7 @@ def test_an_unknown_option_names_the_near_one_and_all(provider: Provider) -> Non
     + [("price_in", value) for value in ("-1", "nan", "inf", "free")]
     + [
         ("base_url", value)
-        for value in ("localhost:8000", "ftp://host", "http://", "http://host:99999", "http://u:p@h")
+        for value in ("", "localhost:8000", "ftp://host", "http://", "http://host:99999", "http://u:p@h")
     ],
 )
 def test_an_option_out_of_range_is_refused(provider: Provider, name: str, value: str) -> None:

@@ -1,0 +1,30 @@
+"""The terminal face: one file per command, and what they share."""
+
+from __future__ import annotations
+
+import typer
+
+from microagents.cli import estimate, run, step
+
+app = typer.Typer(
+    name="microagents",
+    help="Long tasks by language models without an error: every micro-decision is an election.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.command)
+app.command("step")(step.command)
+app.command("estimate")(estimate.command)
+
+
+@app.callback()
+def _commands() -> None:
+    """Keeps `microagents run` a subcommand whatever their number."""
+
+
+def main() -> None:
+    """The `microagents` command."""
+    app()

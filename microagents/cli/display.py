@@ -1,0 +1,112 @@
+"""What a person sees of a run: the live line while it goes on, the summary at its end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from microagents.account import Account
+from microagents.run import Result
+
+RESULT_LINES = 12
+
+
+@contextmanager
+def live(title: str) -> Iterator[Callable[[Account], None] | None]:
+    """A line on stderr that follows the account of a run; nothing where stderr is no terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    progress = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}", markup=False),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("\n  {task.fields[votes]}", markup=False),
+        console=console,
+        transient=True,
+    )
+    with progress:
+        line = progress.add_task(title, total=None, rate="", votes="")
+
+        def show(account: Account) -> None:
+            speed = progress.tasks[line].finished_speed or progress.tasks[line].speed
+            progress.update(
+                line, completed=account.steps, total=account.total_steps, rate=f"{speed:,.0f} steps/s" if speed else "", votes=_counts(account)
+            )
+
+        yield show
+
+
+def _counts(account: Account) -> str:
+    flagged = sum(account.flagged.values())
+    votes = account.votes_per_step
+    parts = [
+        f"{votes:.3f} votes/step" if votes is not None else "no step decided yet",
+        f"{_share(flagged, account.valid + flagged)} flagged",
+        f"{account.calls:,} calls",
+        money(account.cost_usd),
+    ]
+    if account.errors:
+        parts.append(f"{account.errors} wrong")
+    return "   ".join(parts)
+
+
+def summary(result: Result, options: str) -> str:
+    """What was done and how, for a person."""
+    account = result.account
+    total = f" of {account.total_steps:,}" if account.total_steps is not None else ""
+    checked = {None: "no oracle checks them", 0: "none of them wrong by the task's own oracle"}.get(
+        account.errors, f"{account.errors} of them WRONG by the task's own oracle"
+    )
+    rows = [(result.outcome, f"{result.task}{options}: {account.steps:,}{total} steps, {account.decided:,} decisions, {checked}")]
+    if result.reason is not None:
+        rows.append(("why", result.reason))
+    flagged = sum(account.flagged.values())
+    names = ", ".join(f"{name} {count:,}" for name, count in sorted(account.flagged.items(), key=lambda item: -item[1]))
+    votes = f"{account.votes_per_step:.3f} votes a step" if account.votes_per_step is not None else "no decision"
+    replies = f"{account.calls:,} replies, {flagged:,} red-flagged" + (f" ({names})" if names else "")
+    rows.append(("how", f"{result.strategy}: {votes}; {replies}"))
+    models = ", ".join(spec for pool in result.settings.models.values() for spec in pool)
+    rows.append(("model", models + _origin(result, models)))
+    rate = account.steps / result.wall_s if result.wall_s else 0
+    rows.append(("took", f"{result.wall_s:,.1f} s, {rate:,.0f} steps a second; run {result.run_id}"))
+    if result.value is not None:
+        rows.append(("result", shown(result.value)))
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
+
+
+def _origin(result: Result, models: str) -> str:
+    cost = money(result.cost_usd)
+    if all(spec.startswith("sim:") for spec in models.split(", ")):
+        return f" (simulated: no real model was asked; at list prices the real one would have cost {cost})"
+    return f", {cost}"
+
+
+def money(cost_usd: float | None) -> str:
+    """An amount of US dollars; an unknown one is called so."""
+    if cost_usd is None:
+        return "cost unknown"
+    return f"${cost_usd:,.4f}" if 0 < cost_usd < 0.1 else f"${cost_usd:,.2f}"  # noqa: PLR2004 - ten cents
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.2%}" if whole else "0%"
+
+
+def shown(value: object) -> str:
+    """A result in a few lines, safe for a terminal; ``--json`` gives it whole."""
+    width = shutil.get_terminal_size().columns * RESULT_LINES
+    text = json.dumps(value)
+    return text if len(text) <= width else f"{text[:width]} ... ({len(text):,} characters; --json gives them all)"

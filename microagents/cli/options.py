@@ -1,0 +1,93 @@
+"""Options that commands share, and how their words become a task, a strategy and models."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from microagents.actors import Strategy
+from microagents.errors import InvalidUsage
+from microagents.finding import TASKS, find
+from microagents.settings import read_value, strategy_of, validated
+from microagents.task import Task
+
+DEFAULT_MODEL = "sim:gpt-4.1-mini"
+
+
+def _from_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Make a TOML file's values the defaults of a command; flags and the environment go before them."""
+    if path is None:
+        return None
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise typer.BadParameter(f"{str(path)!r} cannot be read: {error}") from None
+    tables = {name: [f"{key}={value}" for key, value in table.items()] for name, table in values.items() if isinstance(table, dict)}
+    context.default_map = {**(context.default_map or {}), **values, **tables}
+    return path
+
+
+TaskName = Annotated[str, typer.Argument(metavar="TASK", help="A shipped name (hanoi, drift), package.module:Class, or path/file.py:Class.")]
+Options = Annotated[
+    list[str], typer.Option("-o", "--option", metavar="NAME=VALUE", help="An option of the task; NAME=@FILE reads text. Repeatable.")
+]
+StrategyName = Annotated[str, typer.Option("--strategy", metavar="NAME", help="A shipped name, package.module:Class, or file.py:Class.")]
+StrategyOptions = Annotated[
+    list[str], typer.Option("-s", "--set", metavar="NAME=VALUE", help="An option of the strategy. Repeatable.")
+]
+ModelSpecs = Annotated[
+    list[str],
+    typer.Option(
+        "--model",
+        metavar="[ROLE=]SPEC",
+        envvar="MICROAGENTS_MODEL",
+        help=f"provider:model[@key=value,...]; repeated: a pool that samples rotate through. Default: {DEFAULT_MODEL}.",
+    ),
+]
+Margin = Annotated[int | None, typer.Option("-k", metavar="K", envvar="MICROAGENTS_K", help="Short for -s k=K: the margin of an election.")]
+Seed = Annotated[int, typer.Option("--seed", envvar="MICROAGENTS_SEED", help="Seeds simulated models.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; everything else goes to stderr.")]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", is_eager=True, callback=_from_config, help="A TOML file with defaults for these options."),
+]
+
+
+def pairs(option: str, words: list[str]) -> dict[str, Any]:
+    """NAME=VALUE words as a dict; VALUE behind an @ is a file's text.
+
+    Raises:
+        InvalidUsage: for a word without a name or an equals sign.
+    """
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not (name and equals):
+            raise InvalidUsage(f"{option} {word!r} is not of the form NAME=VALUE")
+        found[name] = read_value(value)
+    return found
+
+
+def task_of(name: str, options: list[str]) -> Task:
+    """The task that the command line names."""
+    return validated(find("task", name, TASKS, Task), f"task {name!r}", pairs("-o", options), flag="-o")
+
+
+def strategy_named(name: str, options: list[str], k: int | None, task: Task) -> Strategy:
+    """The strategy that the command line names."""
+    short = {} if k is None else {"k": k}
+    return strategy_of(name, task, {**pairs("-s", options), **short})
+
+
+def models_of(specs: list[str]) -> dict[str, list[str]]:
+    """Pools by role: ``ROLE=SPEC`` goes to that role, a bare spec to all others."""
+    pools: dict[str, list[str]] = {}
+    for spec in specs:
+        role, equals, rest = spec.partition("=")
+        named = bool(equals) and ":" not in role and ":" in rest
+        pools.setdefault(role.lower() if named else "", []).append(rest if named else spec)
+    pools.setdefault("", [DEFAULT_MODEL])
+    return pools

@@ -1,0 +1,50 @@
+"""What every command does alike: logs to stderr, expected trouble in one sentence, exit codes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler
+
+EXIT_CODES = {"completed": 0, "stopped": 3, "undecided": 4, "interrupted": 130}
+FAILURE, WRONG_USAGE = 1, 2
+
+
+def log_to_stderr() -> None:
+    """Structured logs on stderr: for people on a terminal, as JSON otherwise; warnings and worse, or $MICROAGENTS_LOG."""
+    import structlog  # noqa: PLC0415 - a tenth of a second that --help does not need
+
+    level = logging.getLevelNamesMapping().get(os.environ.get("MICROAGENTS_LOG", "warning").upper(), logging.WARNING)
+    tty = sys.stderr.isatty()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.dev.ConsoleRenderer() if tty else structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """Expected trouble ends the command with one sentence on stderr, without a traceback.
+
+    Raises:
+        typer.Exit: with 2 for what was asked, with 1 for what went wrong while doing it.
+    """
+    try:
+        yield
+    except (InvalidUsage, InvalidDefinition, NoHandler) as error:
+        typer.echo(f"microagents: {error}", err=True)
+        raise typer.Exit(WRONG_USAGE) from None
+    except MicroagentsError as error:
+        typer.echo(f"microagents: {error}", err=True)
+        raise typer.Exit(FAILURE) from None

@@ -1,0 +1,103 @@
+"""`microagents run`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from typing import Annotated
+
+import typer
+
+from microagents.cli.options import (
+    AsJson,
+    Config,
+    Margin,
+    ModelSpecs,
+    Options,
+    Seed,
+    StrategyName,
+    StrategyOptions,
+    TaskName,
+    models_of,
+    strategy_named,
+    task_of,
+)
+from microagents.cli.reporting import EXIT_CODES, log_to_stderr, one_sentence
+from microagents.run import Result, name_of, run
+from microagents.settings import RuntimeName
+from microagents.task import Task
+
+
+def command(
+    task: TaskName,
+    option: Options = [],  # noqa: B006 - typer copies it
+    strategy: StrategyName = "maker",
+    set_: StrategyOptions = [],  # noqa: B006
+    model: ModelSpecs = [],  # noqa: B006
+    k: Margin = None,
+    seed: Seed = 0,
+    runtime: Annotated[RuntimeName, typer.Option(help="Where roles live; `linked` encodes every message, as a cluster would.")] = "local",
+    run_id: Annotated[str | None, typer.Option(metavar="ID", help="The run's name; made up when not given.")] = None,
+    known_inputs: Annotated[
+        bool, typer.Option("--known-inputs", help="Feed every step the oracle's state; steps run side by side, in rounds.")
+    ] = False,
+    concurrency: Annotated[int, typer.Option(min=1, help="Calls open at a time.")] = 256,
+    max_outage: Annotated[float, typer.Option(min=0, metavar="S", help="Stop once a provider was out for so many seconds.")] = 7200.0,
+    as_json: AsJson = False,
+    config: Config = None,  # noqa: ARG001 - read by its callback
+) -> None:
+    """Do a task: every step an election.
+
+    Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, 4 undecided, 130 interrupted.
+    """
+    log_to_stderr()
+    with one_sentence():
+        work = task_of(task, option)
+        chosen = strategy_named(strategy, set_, k, work)
+        result = asyncio.run(
+            _watched(
+                work,
+                title=task,
+                models=models_of(model),
+                strategy=chosen,
+                seed=seed,
+                runtime=runtime,
+                run_id=run_id,
+                known_inputs=known_inputs,
+                concurrency=concurrency,
+                max_outage_s=max_outage,
+            )
+        )
+    _show(result, _described(work), as_json=as_json)
+    raise typer.Exit(EXIT_CODES[result.outcome])
+
+
+async def _watched(work: Task, *, title: str, **settings: object) -> Result:
+    """The run, with a live line; the first Ctrl-C ends it in order, a second one leaves at once."""
+    from microagents.cli.display import live  # noqa: PLC0415 - rich, which --help does not need
+
+    interrupt = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def ctrl_c() -> None:
+        interrupt.set()
+        loop.remove_signal_handler(signal.SIGINT)
+
+    loop.add_signal_handler(signal.SIGINT, ctrl_c)
+    with live(title) as show:
+        return await run(work, on_progress=show, interrupt=interrupt, **settings)  # type: ignore[arg-type] - checked by run's own settings
+
+
+def _show(result: Result, options: str, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(result.as_json()))
+        return
+    from microagents.cli.display import summary  # noqa: PLC0415 - rich, which --json does not need
+
+    typer.echo(summary(result, options))
+
+
+def _described(work: Task) -> str:
+    shown = ", ".join(f"{name}={value!r:.60}" for name, value in work.model_dump().items())
+    return f" ({shown})" if shown else ""

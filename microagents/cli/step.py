@@ -1,0 +1,86 @@
+"""`microagents step`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+import typer
+
+from microagents.cli.options import (
+    AsJson,
+    Config,
+    Margin,
+    ModelSpecs,
+    Options,
+    Seed,
+    StrategyName,
+    StrategyOptions,
+    TaskName,
+    models_of,
+    strategy_named,
+    task_of,
+)
+from microagents.cli.reporting import EXIT_CODES, log_to_stderr, one_sentence
+from microagents.errors import InvalidUsage
+from microagents.settings import Settings, model_pools
+from microagents.step import ShownStep, show_step
+from microagents.task import ChainTask
+
+
+def command(
+    task: TaskName,
+    option: Options = [],  # noqa: B006 - typer copies it
+    strategy: StrategyName = "maker",
+    set_: StrategyOptions = [],  # noqa: B006
+    model: ModelSpecs = [],  # noqa: B006
+    k: Margin = None,
+    seed: Seed = 0,
+    step: Annotated[int, typer.Option(min=0, metavar="N", help="Which step, counted from 0; the task's oracle leads there.")] = 0,
+    as_json: AsJson = False,
+    config: Config = None,  # noqa: ARG001 - read by its callback
+) -> None:
+    """Show one step whole: its prompt, the raw replies, flags, votes and price."""
+    log_to_stderr()
+    with one_sentence():
+        work = task_of(task, option)
+        if not isinstance(work, ChainTask):
+            raise InvalidUsage(f"{task!r} is no chain of steps")
+        chosen = strategy_named(strategy, set_, k, work)
+        settings = Settings(models=model_pools(models_of(model)), seed=seed, run_id="step")
+        shown = asyncio.run(show_step(work, chosen, settings, step))
+    if as_json:
+        typer.echo(msgspec.json.encode(shown))
+    else:
+        _print(shown)
+    raise typer.Exit(EXIT_CODES["undecided" if shown.outcome == "undecided" else "completed"])
+
+
+def _print(shown: ShownStep) -> None:
+    from rich.console import Console  # noqa: PLC0415 - not needed for --json
+    from rich.text import Text  # noqa: PLC0415
+
+    from microagents.cli.display import money  # noqa: PLC0415
+
+    console = Console(highlight=False)
+
+    def part(title: str, body: str) -> None:
+        console.rule(Text(title), align="left", style="dim")
+        console.print(Text(_printable(body)))
+
+    part(f"step {shown.step}: system prompt", shown.system)
+    part("user prompt", shown.user)
+    for reply in shown.replies:
+        temperature = "provider's temperature" if reply.temperature is None else f"temperature {reply.temperature:g}"
+        tokens = "tokens unknown" if reply.output_tokens is None else f"{reply.output_tokens} tokens"
+        read = f"RED FLAG {reply.flag}" if reply.flag else f"vote {msgspec.json.encode(reply.vote).decode()}"
+        part(f"reply {reply.seq}: {reply.model}, {temperature}, {tokens}, {reply.finish}, {money(reply.cost_usd)}", f"{reply.text}\n=> {read}")
+    checked = {None: "", True: ", right by the task's own oracle", False: ", WRONG by the task's own oracle"}[shown.correct]
+    votes = "\n".join(f"{count} x {msgspec.json.encode(value).decode()}" for value, count in shown.tally) or "no valid reply"
+    part(f"{shown.outcome}{checked}; {shown.calls} calls, {money(shown.cost_usd)}", votes)
+
+
+def _printable(text: str) -> str:
+    """The text without what a terminal would act on."""
+    return "".join(character if character.isprintable() or character == "\n" else "\N{REPLACEMENT CHARACTER}" for character in text)
