@@ -268,7 +268,7 @@ class Conduct(Request[Conducted], frozen=True, kw_only=True):
 class Conductor(Role, Generic[T, G]):
     """Does the work on one input. Deterministic apart from its durable calls (`once`, `elect`, `election`): it may be replayed."""
 
-    asks = (Elect, Follow, RecordAnswer, RecordDecision, RecordProgress)
+    asks: ClassVar[tuple[type[Message], ...]] = (Elect, Follow, RecordAnswer, RecordDecision, RecordProgress)
     in_order: ClassVar[bool] = False
     """Whether decisions are taken in one order, so that their digest is a chain; otherwise it is a tree over their paths."""
     task: T

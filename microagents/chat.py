@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable
+from decimal import Decimal
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Literal, TypeVar
@@ -28,6 +29,8 @@ Unvoted = Meta(extra={"voted": False})
 
 MAX_REPLY_CHARS = 200_000
 """A longer answer is malformed without being read: parsing is bounded whatever a model sends."""
+MAX_DEPTH = 100
+"""A value nested deeper is malformed: the stack bounds what can be compared, and how much of it is left varies from call to call."""
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
@@ -140,14 +143,20 @@ def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
 def instructions(reply: type[Reply], form: Format = "lines") -> str:
     """The sentences at the end of a prompt that ask for exactly what `parse` reads."""
     fields = fields_of(reply)
+    try:
+        forms = {field.encode_name: template(field.type) for field in fields}
+    except RecursionError:
+        raise InvalidDefinition(f"{reply.__qualname__} holds itself, which no prompt can show; give it a flat form") from None
+    except InvalidDefinition as error:
+        raise InvalidDefinition(f"{reply.__qualname__} cannot be asked for: {error}") from None
     notes = [f"- {field.encode_name}: {note}" for field in fields if (note := _note(field))]
     if form == "lines":
         head = "Reason first, briefly, if that helps. Then close with the lines below and write nothing after them."
-        body = "\n".join(f"{field.encode_name} = {template(field.type)}" for field in fields)
+        body = "\n".join(f"{name} = {wanted}" for name, wanted in forms.items())
         rule = "Every value is plain JSON, in the form shown, directly behind its name; no bold, no quotes around a line."
     else:
         head = "Answer with one JSON object of the form below and write nothing after it."
-        body = "{" + ", ".join(f"{json.dumps(field.encode_name)}: {template(field.type)}" for field in fields) + "}"
+        body = "{" + ", ".join(f"{json.dumps(name)}: {wanted}" for name, wanted in forms.items()) + "}"
         rule = "Every value is plain JSON in the form shown."
     return "\n".join([head, "", body, "", rule, *notes])
 
@@ -177,6 +186,10 @@ _PLAIN: dict[type[types.Type], str] = {
     types.NoneType: "null",
     types.DateType: '"<YYYY-MM-DD>"',
     types.DateTimeType: '"<date and time as in ISO 8601>"',
+    types.TimeType: '"<hh:mm:ss>"',
+    types.TimeDeltaType: '"<duration as in ISO 8601>"',
+    types.UUIDType: '"<UUID>"',
+    types.BytesType: '"<base64>"',
     types.AnyType: "<any JSON value>",
 }
 
@@ -199,8 +212,19 @@ def template(info: types.Type) -> str:
         case types.UnionType():
             return " or ".join(template(item) for item in info.types)
         case types.StructType():
-            return "{" + ", ".join(f'"{field.encode_name}": {template(field.type)}' for field in info.fields) + "}"
-    return _PLAIN.get(type(info), "<value>")
+            return _struct(info)
+    if type(info) not in _PLAIN:
+        raise InvalidDefinition(f"{info} has no form to ask for; use JSON's own types or a msgspec Struct")
+    return _PLAIN[type(info)]
+
+
+def _struct(info: types.StructType) -> str:
+    """The form of a part with fields: its tag first where it has one, a list where it is written as one."""
+    tag = [] if info.tag is None else [(info.tag_field, json.dumps(info.tag))]
+    forms = [*tag, *((field.encode_name, template(field.type)) for field in info.fields)]
+    if info.array_like:
+        return "[" + ", ".join(form for _, form in forms) + "]"
+    return "{" + ", ".join(f'"{name}": {form}' for name, form in forms) + "}"
 
 
 def schema(reply: type[Reply]) -> dict[str, Any]:
@@ -240,7 +264,36 @@ def parse(text: str, reply: type[A], form: Format = "lines") -> A:
     """
     if len(text) > MAX_REPLY_CHARS:
         raise Malformed(f"longer than {MAX_REPLY_CHARS} characters")
-    return _parse_lines(text, reply) if form == "lines" else _parse_json(text, reply)
+    read = _parse_lines(text, reply) if form == "lines" else _parse_json(text, reply)
+    if _is_open(reply):
+        _refuse_unfit(read)
+    return read
+
+
+@lru_cache(maxsize=256)
+def _is_open(reply: type[Reply]) -> bool:
+    """Whether msgspec may read more into a reply than its instructions ask for."""
+    return any(_PLAIN[kind] in instructions(reply) for kind in (types.DecimalType, types.AnyType))
+
+
+def _refuse_unfit(value: object, depth: int = 0) -> None:
+    """What msgspec reads though no prompt asks for it: decimals that are no numbers, and nesting that overflows the stack later."""
+    if depth > MAX_DEPTH:
+        raise Malformed(f"nested more than {MAX_DEPTH} deep")
+    match value:
+        case Decimal():
+            if not value.is_finite():
+                raise Malformed(f"{value} is not a finite number")
+        case Struct():
+            for name in value.__struct_fields__:
+                _refuse_unfit(getattr(value, name), depth + 1)
+        case dict():
+            for key, item in value.items():
+                _refuse_unfit(key, depth + 1)
+                _refuse_unfit(item, depth + 1)
+        case list() | tuple() | set() | frozenset():
+            for item in value:
+                _refuse_unfit(item, depth + 1)
 
 
 @lru_cache(maxsize=256)
@@ -251,8 +304,9 @@ def _decoders(reply: type[Reply]) -> list[tuple[str, str, bool, msgspec.json.Dec
 
 def _parse_lines(text: str, reply: type[A]) -> A:
     values: dict[str, Any] = {}
+    spans: dict[str, tuple[int, int]] = {}
     for name, written, required, decoder in _decoders(reply):
-        start = _last_assignment(text, written)
+        start = _last_line_of(text, written)
         if start < 0:
             if required:
                 raise Malformed(f"no line `{written} = ...`")
@@ -265,22 +319,49 @@ def _parse_lines(text: str, reply: type[A]) -> A:
         line_end = text.find("\n", end)
         if text[end : line_end if line_end >= 0 else len(text)].strip():
             raise Malformed(f"{written}: something stands behind the value")
+        spans[written] = start, end
+    for written, (_, end) in spans.items():
+        if _is_assigned_again(text, written, end, spans):
+            raise Malformed(f"{written}: another value is given after its line")
     try:
         return reply(**values)
     except (ValueError, TypeError) as error:  # a check in the reply's own __post_init__
         raise Malformed(str(error)) from None
 
 
-def _last_assignment(text: str, name: str) -> int:
+def _last_line_of(text: str, name: str) -> int:
     """Where the value of the last line ``name = value`` starts; -1 where there is no such line."""
     at = len(text)
     while (at := text.rfind(name, 0, at)) >= 0:
-        start = _skip_blanks(text, at + len(name))
-        if text.startswith("=", start) and not text.startswith("==", start):
-            line = text.rfind("\n", 0, at) + 1
-            if not text[line:at].strip(" \t"):
-                return _skip_blanks(text, start + 1)
+        start = _value_after(text, at, name)
+        if start >= 0:
+            line = at
+            while line and text[line - 1] in " \t":
+                line -= 1
+            if not line or text[line - 1] == "\n":
+                return start
     return -1
+
+
+def _is_assigned_again(text: str, name: str, end: int, spans: dict[str, tuple[int, int]]) -> bool:
+    """Whether the model says ``name = ...`` once more behind its line, in whatever form: then the line was not its last word."""
+    at = end
+    while (at := text.find(name, at)) >= 0:
+        within = next((stop for start, stop in spans.values() if start <= at < stop), None)
+        if within is None and not _ends_a_word(text, at) and _value_after(text, at, name) >= 0:
+            return True
+        at = within or at + len(name)
+    return False
+
+
+def _ends_a_word(text: str, at: int) -> bool:
+    return at > 0 and (text[at - 1].isalnum() or text[at - 1] == "_")
+
+
+def _value_after(text: str, at: int, name: str) -> int:
+    """Where the value starts that the name at this place is given; -1 where it is given none."""
+    equals = _skip_blanks(text, at + len(name))
+    return _skip_blanks(text, equals + 1) if text.startswith("=", equals) and not text.startswith("==", equals) else -1
 
 
 def _skip_blanks(text: str, at: int) -> int:

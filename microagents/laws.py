@@ -93,9 +93,7 @@ def k_min(p: float, steps: int, target: float, *, steps_per_call: int = 1) -> in
     """
     _check_majority(p)
     if not 0 < target < 1:
-        raise InvalidUsage(
-            f"the target must be above 0 and below 1, not {target!r}; no margin makes success sure: ask for 0.99, say"
-        )
+        raise InvalidUsage(f"the target must be above 0 and below 1, not {target!r}; no margin makes success certain, ask for 0.99")
     too_small, enough = 0, 1
     while p_full(p, enough, steps, steps_per_call=steps_per_call) < target:
         too_small, enough = enough, 2 * enough
@@ -134,14 +132,11 @@ def samples_per_vote(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -
     _check_majority(p)
     _check_whole("steps_per_call", steps_per_call)
     if not 0 < valid <= 1:
-        raise InvalidUsage(
-            f"valid must be above 0 and at most 1, not {valid!r}; give the share of replies without a red flag"
-        )
+        raise InvalidUsage(f"valid must be above 0 and at most 1, not {valid!r}; give the share of replies without a red flag")
     share = valid * math.pow(p, steps_per_call - 1)
     if share < _RAREST:
         raise InvalidUsage(
-            f"with p={p!r} and valid={valid!r} no sample of {steps_per_call!r} steps will ever count; put fewer steps "
-            "into a call"
+            f"with p={p!r} and valid={valid!r} no sample of {steps_per_call!r} steps will ever count; put fewer steps into a call"
         )
     return 1 / share
 
@@ -179,9 +174,7 @@ def cost_per_subtask(cost_usd: float, p: float, k: int, *, valid: float = 1.0, s
     return cost_per_vote(cost_usd, p, valid=valid, steps_per_call=steps_per_call) * expected_votes(p, k)
 
 
-def cost_full(  # noqa: PLR0913 - the symbols of the equation
-    cost_usd: float, p: float, k: int, steps: int, *, valid: float = 1.0, steps_per_call: int = 1
-) -> float:
+def cost_full(cost_usd: float, p: float, k: int, steps: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
     """US dollars for the whole task, where a sample of one step costs ``cost_usd``; MAKER, equations 17 to 19.
 
     Equation 18 is the case m = 1, equation 19 the case valid < 1. The paper's short forms take p_sub for 1; this is
@@ -207,9 +200,7 @@ def sample_price(input_tokens: int, output_tokens: int, *, input_usd: float, out
     return input_usd * input_tokens + output_usd * output_tokens
 
 
-def estimate(  # noqa: PLR0913 - the options of the command
-    p: float, steps: int, target: float, *, valid: float = 1.0, steps_per_call: int = 1, k: int | None = None
-) -> Estimate:
+def estimate(p: float, steps: int, target: float, *, valid: float = 1.0, steps_per_call: int = 1, k: int | None = None) -> Estimate:
     """What a task will take, with the smallest margin that reaches the target or with the k given.
 
     Raises:
@@ -266,9 +257,7 @@ def _check_steps(steps: int, steps_per_call: int) -> None:
     _check_whole("steps", steps)
     _check_whole("steps_per_call", steps_per_call)
     if steps_per_call > steps:
-        raise InvalidUsage(
-            f"steps_per_call must be at most steps={steps!r}, not {steps_per_call!r}: a call holds no more than all"
-        )
+        raise InvalidUsage(f"steps_per_call must be at most steps={steps!r}, not {steps_per_call!r}; put fewer steps into a call")
 
 
 def _check_amount(name: str, value: float) -> None:

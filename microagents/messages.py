@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ C = TypeVar("C")
 
 _named: dict[str, type] = {}
 """Every class that may be named in an envelope, by its address; the last definition wins, as with names of a module."""
+_resolved: dict[tuple[str, type], type] = {}
 
 
 def address_of(named: type) -> str:
@@ -26,7 +27,7 @@ def address_of(named: type) -> str:
 def register(named: type) -> None:
     """Make a class known under its address in this process."""
     _named[address_of(named)] = named
-    resolve.cache_clear()
+    _resolved.clear()
 
 
 def _imported(address: str) -> object:
@@ -37,13 +38,19 @@ def _imported(address: str) -> object:
     return found
 
 
-@lru_cache(maxsize=4096)
 def resolve(address: str, base: type[C]) -> type[C]:
     """The class that an address names, which must be a subclass of ``base``.
 
     Raises:
         InvalidDefinition: when this process cannot import it, or when it is something else.
     """
+    found: object = _resolved.get((address, base))
+    if found is None:
+        found = _resolved[address, base] = _checked(address, base)
+    return cast("type[C]", found)
+
+
+def _checked(address: str, base: type) -> type:
     found: object = _named.get(address)
     if found is None:
         try:

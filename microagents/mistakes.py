@@ -55,7 +55,7 @@ def _altered(value: Any, info: types.Type, rng: Random) -> Any:
         case Decimal():
             return value + rng.choice((-1, 1)) * Decimal(1).scaleb(int(value.as_tuple().exponent) + rng.randrange(3))
         case str():
-            return value[::-1] if value[::-1] != value and rng.random() < 0.5 else f"{value} {rng.randrange(10)}".strip()
+            return rng.choice((value[::-1], f"{value} {rng.randrange(10)}".strip()))
         case list() | tuple() if value:
             items, at = list(value), rng.randrange(len(value))
             items[at] = _altered(items[at], types.type_info(type(items[at])), rng)

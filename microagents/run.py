@@ -26,6 +26,7 @@ from microagents.task import Task
 
 RUNTIMES: Mapping[RuntimeName, type[LocalRuntime]] = {"local": LocalRuntime, "linked": LinkedRuntime}
 PROGRESS_EVERY_S = 0.2
+OnProgress = Callable[[Account], None]
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -97,7 +98,7 @@ async def run(
     known_inputs: bool = False,
     concurrency: int = 256,
     max_outage_s: float = 7200.0,
-    on_progress: Callable[[Account], None] | None = None,
+    on_progress: OnProgress | None = None,
     interrupt: asyncio.Event | None = None,
 ) -> Result:
     """Do a task without an error.
@@ -133,7 +134,12 @@ async def run(
     }
     settings = validated(Settings, "the run", given)
     context = Context(
-        run_id=settings.run_id, seed=seed, tasks=[task], strategy=chosen, models=settings.models, settings=settings.model_dump()
+        run_id=settings.run_id,
+        seed=seed,
+        tasks=[task],
+        strategy=chosen,
+        models=settings.models,
+        settings=settings.model_dump(),
     )
     deployments = [Deployment(role=chosen.conductor), *chosen.deployments(), Deployment(role=Recorder)]
     started = time.monotonic()
@@ -141,7 +147,10 @@ async def run(
         outcome, reason, value = await _conduct(roles.desk, on_progress, interrupt)
         account = await roles.desk.ask(Report(digests=True))
     if account.undecided_at and outcome == "completed":
-        outcome, reason = "undecided", f"{len(account.undecided_at)} elections are undecided, the first at {account.undecided_at[0]}"
+        outcome, reason = (
+            "undecided",
+            f"{len(account.undecided_at)} elections are undecided, the first at {account.undecided_at[0]}",
+        )
     return Result(
         outcome=outcome,
         reason=reason,
@@ -171,7 +180,7 @@ def _new_run_id(task: Task) -> str:
 
 
 async def _conduct(
-    desk: Desk, on_progress: Callable[[Account], None] | None, interrupt: asyncio.Event | None
+    desk: Desk, on_progress: OnProgress | None, interrupt: asyncio.Event | None
 ) -> tuple[Literal["completed", "stopped", "undecided", "interrupted"], str | None, Any]:
     scope = Scope()
     try:

@@ -92,10 +92,16 @@ class StepConductor(Conductor[ChainTask[Any, Any], Strategy]):
         verdict = await self.hold(election, question)
         decision = self.commit(election, reply, verdict, lambda right: task.correct(state, right))
         drawn = await self.ask(Samples())
-        return _shown(wanted, question.prompts[0], verdict, drawn, None if decision.value is None else task.correct(state, decision.value))
+        return _shown(
+            wanted,
+            question.prompts[0],
+            verdict,
+            drawn,
+            correct=None if decision.value is None else task.correct(state, decision.value),
+        )
 
 
-def _shown(step: int, prompt: Prompt, verdict: Verdict, drawn: list[tuple[Draw, Sample]], correct: bool | None) -> ShownStep:
+def _shown(step: int, prompt: Prompt, verdict: Verdict, drawn: list[tuple[Draw, Sample]], *, correct: bool | None) -> ShownStep:
     replies = [
         ShownReply(
             seq=draw.id.seq,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import lru_cache
 from random import Random
 from typing import Any, ClassVar, Generic, TypeVar
@@ -27,7 +28,7 @@ class Task(BaseModel):
     """The form of its answers: ``lines`` (``name = <JSON>`` after free reasoning) or ``json`` (one object)."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        for name in cls.__dict__.get("__annotations__", {}):
+        for name in inspect.get_annotations(cls):
             if any(callable(base.__dict__.get(name)) for base in cls.__mro__[1:]):
                 raise InvalidDefinition(f"the field {cls.__qualname__}.{name} would hide the method {name}(); give it another name")
         super().__init_subclass__(**options)

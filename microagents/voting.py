@@ -58,7 +58,6 @@ class Tally:
         self.counted = 0
         self.votes_needed = rule.votes_needed(0, 0, 0)
         """The fewest further votes that can decide; 0 once the election is decided."""
-        self._leader: Hashable = None
         self._leading = 0
         self._second = 0
 
@@ -66,9 +65,7 @@ class Tally:
         """Count one ballot."""
         votes = self.counts[vote] = self.counts.get(vote, 0) + 1
         self.counted += 1
-        if vote == self._leader or votes > self._leading:
-            if vote != self._leader:
-                self._leader, self._second = vote, self._leading
+        if votes > self._leading:  # a new leader was level with the old one, who is level with the second
             self._leading = votes
         else:
             self._second = max(self._second, votes)

@@ -14,12 +14,12 @@ from hashlib import blake2b
 from typing import Any, cast
 
 import msgspec
+from microagents.runtimes import wire
+from microagents.runtimes.link import Link
 
 from microagents.actors import Role
 from microagents.errors import DeadlinePassed, InvalidDefinition, MicroagentsError, NoHandler, RoleFailed
 from microagents.messages import Message, R, Request, Stream, address_of, reply_type, resolve
-from microagents.runtimes import wire
-from microagents.runtimes.link import Link
 from microagents.scope import Scope
 
 UNDECODABLE = (TypeError, OverflowError, ValueError, msgspec.MsgspecError)
@@ -295,8 +295,9 @@ class Desk:
                     return
 
     async def _within(self, timeout_s: float, call: Callable[[Any], Awaitable[Any]], message: Message) -> Any:
+        limit = asyncio.timeout(timeout_s)
         try:
-            async with asyncio.timeout(timeout_s) as limit:
+            async with limit:
                 return await call(message)
         except TimeoutError:
             if limit.expired():

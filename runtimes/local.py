@@ -9,11 +9,11 @@ from typing import Self
 
 import msgspec
 import structlog
+from microagents.runtimes.dispatcher import Desk, Dispatcher, Route
 
 from microagents.actors import Context, Deployment, Role, asked_by, check_graph
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import Message
-from microagents.runtimes.dispatcher import Desk, Dispatcher, Route
 
 DRIVER = "driver"
 STOP_S = 30.0
@@ -93,10 +93,8 @@ class LinkedRuntime(LocalRuntime):
 
     def _connected(self) -> dict[str, Dispatcher]:
         both = {name: Dispatcher(name) for name in (DRIVER, self.OTHER)}
-        for name in both:
-            for peer in both:
-                if peer != name:
-                    both[name].connect(peer, _LoopLink(name, both))
+        both[DRIVER].connect(self.OTHER, _LoopLink(DRIVER, both))
+        both[self.OTHER].connect(DRIVER, _LoopLink(self.OTHER, both))
         return both
 
     def _place(self, deployment: Deployment) -> str:

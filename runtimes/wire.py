@@ -94,12 +94,17 @@ def decode(batch: bytes) -> list[Envelope]:
 
 def failed(call: int, error: MicroagentsError) -> Failed:
     """An error for the asker of a call."""
-    return Failed(call, address_of(type(error)), [arg if isinstance(arg, str | int | float | None) else repr(arg) for arg in error.args])
+    return Failed(
+        call,
+        address_of(type(error)),
+        [arg if isinstance(arg, str | int | float | None) else repr(arg) for arg in error.args],
+    )
 
 
 def error_of(envelope: Failed) -> MicroagentsError:
     """The error that a handler raised."""
     try:
-        return resolve(envelope.error, MicroagentsError)(*envelope.args)
+        error: MicroagentsError = resolve(envelope.error, MicroagentsError)(*envelope.args)
     except (MicroagentsError, TypeError) as unknown:
         return RoleFailed(envelope.error, "its asker", f"{envelope.args!r} ({unknown})")
+    return error

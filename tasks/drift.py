@@ -46,7 +46,8 @@ class Drift(ChainTask[Place, Onward]):
 
     def prompt(self, state: Place) -> Prompt:
         return Prompt(
-            system=f"Multiply the number by 17, add 5, and give the remainder of a division by {RING}.", user=f"Number: {state.number}"
+            system=f"Multiply the number by 17, add 5, and give the remainder of a division by {RING}.",
+            user=f"Number: {state.number}",
         )
 
     def advance(self, state: Place, reply: Onward) -> Place:

@@ -72,10 +72,10 @@ class Hanoi(ChainTask[Towers, Step]):
         return Towers(pegs=(tuple(range(self.disks, 0, -1)), (), ()))
 
     def steps(self) -> int:
-        return 2**self.disks - 1
+        return (1 << self.disks) - 1
 
     def done(self, state: Towers) -> bool:
-        return state.moves == 2**self.disks - 1
+        return state.moves == (1 << self.disks) - 1
 
     def prompt(self, state: Towers) -> Prompt:
         # Lists, not tuples: a prompt with tuples gets answers with tuples, which are red-flagged.

@@ -105,6 +105,12 @@ class Grid(Reply, frozen=True):
     x: list[list[int]]
 
 
+class Priced(Reply, frozen=True):
+    """Decimal numbers in a list."""
+
+    x: list[Decimal]
+
+
 class Pair(Reply, frozen=True):
     """A tuple."""
 
@@ -212,7 +218,7 @@ def refused(text: str, reply: type[Reply], form: Format) -> bool:
 
 
 @both_forms
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(reply=replies)
 @example(reply=Text(x='x = 1\n"x" = 2, [3]\n```\n}'))
 def test_a_reply_that_is_written_as_asked_is_read_as_it_was(reply: Reply, form: Format) -> None:
@@ -222,7 +228,7 @@ def test_a_reply_that_is_written_as_asked_is_read_as_it_was(reply: Reply, form: 
 
 
 @both_forms
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(reply=replies)
 def test_a_reply_that_was_read_casts_the_vote_of_the_one_written(reply: Reply, form: Format) -> None:
     assert parse(write(reply, form), type(reply), form).vote() == reply.vote()
@@ -248,9 +254,7 @@ BLANKS = {
 
 
 @both_forms
-@pytest.mark.parametrize(
-    "reply", [Whole, Exact, Real, Text, Anything, Grid, Pair, Choice, HanoiMove, Everything, Renamed, Argued]
-)
+@pytest.mark.parametrize("reply", [Whole, Exact, Real, Text, Anything, Grid, Pair, Choice, HanoiMove, Everything, Renamed, Argued])
 def test_the_instructions_with_their_blanks_filled_in_are_a_reply(reply: type[Reply], form: Format) -> None:
     body = instructions(reply, form).split("\n\n")[1]
     for blank, filling in BLANKS.items():
@@ -321,8 +325,13 @@ def test_each_field_takes_its_own_last_line_in_any_order() -> None:
 def test_a_name_within_another_name_or_a_sentence_is_no_assignment() -> None:
     with pytest.raises(Malformed, match="no line `state"):
         parse("so state = [1, 2, 3] and\nnext_state = [[1]]", HanoiMove)
-    assert parse("x = 1\nso x = 2 follows, if x == 3", Whole) == Whole(x=1)
-    assert parse("x = 1\nx == 2", Whole) == Whole(x=1)
+    assert parse("so x = 2 at first\nx = 1\nx == 2 or max = 3", Whole) == Whole(x=1)
+
+
+@pytest.mark.parametrize("text", ["x = 1\nNo, wait: x = 2", "x = 1\n**x = 2**", "x = 1\nso x = 2 follows", "x = 1\n`x =2`"])
+def test_a_line_that_is_not_the_last_word_on_its_name_does_not_count(text: str) -> None:
+    with pytest.raises(Malformed, match="another value"):
+        parse(text, Whole)
 
 
 @pytest.mark.parametrize(
@@ -386,9 +395,7 @@ def test_a_line_that_is_not_as_asked_is_malformed(text: str) -> None:
     assert refused(text, Whole, "lines")
 
 
-@pytest.mark.parametrize(
-    "tail", [".", ",", ";", " # five", " (sure)", "**", "`", "\x00", "\u200b", "\ud800", " 6", "\\", "\x1b[0m", "]"]
-)
+@pytest.mark.parametrize("tail", [".", ",", ";", " # five", " (sure)", "**", "`", "\x00", "\u200b", "\ud800", " 6", "\\", "\x1b[0m", "]"])
 def test_nothing_may_stand_behind_a_value(tail: str) -> None:
     assert refused(f"x = 5{tail}", Whole, "lines")
     assert refused(f'{{"x": 5}}{tail}', Whole, "json")
@@ -560,9 +567,7 @@ def test_what_is_none_of_the_choices_is_malformed(value: str, form: Format) -> N
 
 
 @both_forms
-@pytest.mark.parametrize(
-    "value", ["NaN", "Infinity", "1e400", "-1e400", '"1"', "true", "1,5", "½", ".5", "5.", "9" * 5_000]
-)
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e400", "-1e400", '"1"', "true", "1,5", "½", ".5", "5.", "9" * 5_000])
 def test_what_is_no_finite_number_is_malformed(value: str, form: Format) -> None:
     assert refused(answer(value, form), Real, form)
 
@@ -623,9 +628,11 @@ def test_no_text_takes_long_to_refuse(start: str, unit: str, form: Format) -> No
         assert refused(text, reply, form) or form == "lines"
 
 
-def test_numbers_of_four_thousand_digits_are_read_exactly() -> None:
+@both_forms
+def test_long_numbers_are_read_to_the_last_digit(form: Format) -> None:
     number = 7 * 10**3_999 + 1
-    assert parse(f"x = {number}", Whole).x == number
+    assert parse(answer(str(number), form), Whole, form).x == number
+    assert parse(answer("7" * 5_000, form), Exact, form).x == Decimal("7" * 5_000)
 
 
 # -- votes -------------------------------------------------------------------------------------------------------------
@@ -646,6 +653,12 @@ def test_decimals_keep_every_digit_and_compare_by_value(form: Format) -> None:
     assert parse(answer(digits, form), Exact, form).x == Decimal(digits)
     assert parse(answer(digits, form), Exact, form).vote() != parse(answer("0.1", form), Exact, form).vote()
     assert parse(answer("1.10", form), Exact, form).vote() == parse(answer('"1.1"', form), Exact, form).vote()
+
+
+def test_decimals_in_lists_compare_by_value_too() -> None:
+    one, other = Priced(x=[Decimal("1.10")]), Priced(x=[Decimal("1.1")])
+    assert one.vote() == other.vote()
+    assert hash(one.vote()) == hash(other.vote())
 
 
 def test_fields_not_voted_on_do_not_divide_votes() -> None:
@@ -669,9 +682,7 @@ def test_equal_replies_cast_equal_votes_that_have_a_hash(reply: Reply) -> None:
 
 
 def test_the_order_of_keys_is_no_part_of_a_vote() -> None:
-    one, other = (
-        parse(answer(value, "json"), Anything, "json") for value in ('{"a": [1], "b": 2}', '{"b": 2, "a": [1]}')
-    )
+    one, other = (parse(answer(value, "json"), Anything, "json") for value in ('{"a": [1], "b": 2}', '{"b": 2, "a": [1]}'))
     assert one.vote() == other.vote()
     assert hash(one.vote()) == hash(other.vote())
 
@@ -744,9 +755,7 @@ def names_that_run_text(source: str) -> set[str]:
 
 def test_no_source_file_runs_text_as_code() -> None:
     root = Path(__file__).parents[1]
-    sources = [
-        path for folder in ("microagents", "runtimes", "tasks") for path in sorted((root / folder).rglob("*.py"))
-    ]
+    sources = [path for folder in ("microagents", "runtimes", "tasks") for path in sorted((root / folder).rglob("*.py"))]
     assert root / "microagents" / "chat.py" in sources
     assert {path.name: names for path in sources if (names := names_that_run_text(path.read_text("utf-8")))} == {}
 

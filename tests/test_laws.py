@@ -112,9 +112,7 @@ def test_voting_amplifies_the_majority_right_or_wrong() -> None:
 def test_the_cost_of_the_million_step_run_is_that_of_the_short_form() -> None:
     steps = 2**20 - 1
     assert cost_full(1e-3, 0.9978, 3, steps) == pytest.approx(1e-3 * steps * 3 / (2 * 0.9978 - 1), rel=1e-6)
-    assert cost_full(1e-3, 0.9978, 3, steps, valid=0.9) == pytest.approx(
-        1e-3 * steps * 3 / (0.9 * (2 * 0.9978 - 1)), rel=1e-6
-    )
+    assert cost_full(1e-3, 0.9978, 3, steps, valid=0.9) == pytest.approx(1e-3 * steps * 3 / (0.9 * (2 * 0.9978 - 1)), rel=1e-6)
 
 
 # -- against exact arithmetic ------------------------------------------------------------------------------------------
@@ -175,9 +173,7 @@ def test_success_of_the_whole_agrees_with_long_arithmetic(p: float, k: int, step
 def test_the_smallest_margin_agrees_with_long_arithmetic(p: float, steps: int, target: float, at_once: int) -> None:
     m = min(at_once, steps)
     found, exact = k_min(p, steps, target, steps_per_call=m), k_min_exactly(p, steps, target, m)
-    if (
-        found != exact
-    ):  # allowed only where rounding decides: the two lie on either side of a target reached to 15 digits
+    if found != exact:  # allowed only where rounding decides: the two lie on either side of a target reached to 15 digits
         assert abs(found - exact) == 1
         at_border = ln_p_full_exactly(p, min(found, exact), steps, m)
         assert float(at_border) == pytest.approx(math.log(target), rel=0, abs=1e-14)
@@ -333,9 +329,7 @@ def test_margins_and_costs_are_refused_for_a_model_that_is_not_right_more_often_
 
 
 def test_the_refusal_says_what_voting_would_do() -> None:
-    with pytest.raises(
-        InvalidUsage, match="voting makes a model that is wrong more often than right wrong almost always"
-    ):
+    with pytest.raises(InvalidUsage, match="voting makes a model that is wrong more often than right wrong almost always"):
         estimate(0.4, 10, 0.9)
 
 

@@ -84,9 +84,7 @@ def test_a_tally_agrees_with_a_recount_from_scratch_after_every_vote(rule: Rule,
 
 
 @given(rules, ballots, st.data())
-def test_launching_the_votes_needed_never_decides_before_all_of_them_are_counted(
-    rule: Rule, votes: Votes, data: st.DataObject
-) -> None:
+def test_launching_the_votes_needed_never_decides_before_all_of_them_are_counted(rule: Rule, votes: Votes, data: st.DataObject) -> None:
     tally = counted(rule, votes_to_the_end(rule, votes))
     for _ in range(8):  # rounds, each of exactly the votes that the one before asked for
         batch = tally.votes_needed

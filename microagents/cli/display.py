@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from microagents.account import Account
 from microagents.run import Result
@@ -42,7 +50,11 @@ def live(title: str) -> Iterator[Callable[[Account], None] | None]:
         def show(account: Account) -> None:
             speed = progress.tasks[line].finished_speed or progress.tasks[line].speed
             progress.update(
-                line, completed=account.steps, total=account.total_steps, rate=f"{speed:,.0f} steps/s" if speed else "", votes=_counts(account)
+                line,
+                completed=account.steps,
+                total=account.total_steps,
+                rate=f"{speed:,.0f} steps/s" if speed else "",
+                votes=_counts(account),
             )
 
         yield show
@@ -69,7 +81,12 @@ def summary(result: Result, options: str) -> str:
     checked = {None: "no oracle checks them", 0: "none of them wrong by the task's own oracle"}.get(
         account.errors, f"{account.errors} of them WRONG by the task's own oracle"
     )
-    rows = [(result.outcome, f"{result.task}{options}: {account.steps:,}{total} steps, {account.decided:,} decisions, {checked}")]
+    rows: list[tuple[str, str]] = [
+        (
+            result.outcome,
+            f"{result.task}{options}: {account.steps:,}{total} steps, {account.decided:,} decisions, {checked}",
+        )
+    ]
     if result.reason is not None:
         rows.append(("why", result.reason))
     flagged = sum(account.flagged.values())

@@ -30,14 +30,16 @@ def _from_config(context: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
-TaskName = Annotated[str, typer.Argument(metavar="TASK", help="A shipped name (hanoi, drift), package.module:Class, or path/file.py:Class.")]
+TaskName = Annotated[
+    str,
+    typer.Argument(metavar="TASK", help="A shipped name (hanoi, drift), package.module:Class, or path/file.py:Class."),
+]
 Options = Annotated[
-    list[str], typer.Option("-o", "--option", metavar="NAME=VALUE", help="An option of the task; NAME=@FILE reads text. Repeatable.")
+    list[str],
+    typer.Option("-o", "--option", metavar="NAME=VALUE", help="An option of the task; NAME=@FILE reads text. Repeatable."),
 ]
 StrategyName = Annotated[str, typer.Option("--strategy", metavar="NAME", help="A shipped name, package.module:Class, or file.py:Class.")]
-StrategyOptions = Annotated[
-    list[str], typer.Option("-s", "--set", metavar="NAME=VALUE", help="An option of the strategy. Repeatable.")
-]
+StrategyOptions = Annotated[list[str], typer.Option("-s", "--set", metavar="NAME=VALUE", help="An option of the strategy. Repeatable.")]
 ModelSpecs = Annotated[
     list[str],
     typer.Option(
@@ -47,12 +49,21 @@ ModelSpecs = Annotated[
         help=f"provider:model[@key=value,...]; repeated: a pool that samples rotate through. Default: {DEFAULT_MODEL}.",
     ),
 ]
-Margin = Annotated[int | None, typer.Option("-k", metavar="K", envvar="MICROAGENTS_K", help="Short for -s k=K: the margin of an election.")]
+Margin = Annotated[
+    int | None,
+    typer.Option("-k", metavar="K", envvar="MICROAGENTS_K", help="Short for -s k=K: the margin of an election."),
+]
 Seed = Annotated[int, typer.Option("--seed", envvar="MICROAGENTS_SEED", help="Seeds simulated models.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; everything else goes to stderr.")]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", is_eager=True, callback=_from_config, help="A TOML file with defaults for these options."),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        is_eager=True,
+        callback=_from_config,
+        help="A TOML file with defaults for these options.",
+    ),
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from collections.abc import Callable, Coroutine
 from typing import Annotated
 
 import typer
@@ -24,7 +25,7 @@ from microagents.cli.options import (
     task_of,
 )
 from microagents.cli.reporting import EXIT_CODES, log_to_stderr, one_sentence
-from microagents.run import Result, name_of, run
+from microagents.run import OnProgress, Result, run
 from microagents.settings import RuntimeName
 from microagents.task import Task
 
@@ -40,7 +41,8 @@ def command(
     runtime: Annotated[RuntimeName, typer.Option(help="Where roles live; `linked` encodes every message, as a cluster would.")] = "local",
     run_id: Annotated[str | None, typer.Option(metavar="ID", help="The run's name; made up when not given.")] = None,
     known_inputs: Annotated[
-        bool, typer.Option("--known-inputs", help="Feed every step the oracle's state; steps run side by side, in rounds.")
+        bool,
+        typer.Option("--known-inputs", help="Feed every step the oracle's state; steps run side by side, in rounds."),
     ] = False,
     concurrency: Annotated[int, typer.Option(min=1, help="Calls open at a time.")] = 256,
     max_outage: Annotated[float, typer.Option(min=0, metavar="S", help="Stop once a provider was out for so many seconds.")] = 7200.0,
@@ -55,10 +57,10 @@ def command(
     with one_sentence():
         work = task_of(task, option)
         chosen = strategy_named(strategy, set_, k, work)
-        result = asyncio.run(
-            _watched(
+
+        def start(on_progress: OnProgress | None, interrupt: asyncio.Event) -> Coroutine[None, None, Result]:
+            return run(
                 work,
-                title=task,
                 models=models_of(model),
                 strategy=chosen,
                 seed=seed,
@@ -67,13 +69,16 @@ def command(
                 known_inputs=known_inputs,
                 concurrency=concurrency,
                 max_outage_s=max_outage,
+                on_progress=on_progress,
+                interrupt=interrupt,
             )
-        )
+
+        result = asyncio.run(_watched(task, start))
     _show(result, _described(work), as_json=as_json)
     raise typer.Exit(EXIT_CODES[result.outcome])
 
 
-async def _watched(work: Task, *, title: str, **settings: object) -> Result:
+async def _watched(title: str, start: Callable[[OnProgress | None, asyncio.Event], Coroutine[None, None, Result]]) -> Result:
     """The run, with a live line; the first Ctrl-C ends it in order, a second one leaves at once."""
     from microagents.cli.display import live  # noqa: PLC0415 - rich, which --help does not need
 
@@ -86,7 +91,7 @@ async def _watched(work: Task, *, title: str, **settings: object) -> Result:
 
     loop.add_signal_handler(signal.SIGINT, ctrl_c)
     with live(title) as show:
-        return await run(work, on_progress=show, interrupt=interrupt, **settings)  # type: ignore[arg-type] - checked by run's own settings
+        return await start(show, interrupt)
 
 
 def _show(result: Result, options: str, *, as_json: bool) -> None:

@@ -75,7 +75,10 @@ def _print(shown: ShownStep) -> None:
         temperature = "provider's temperature" if reply.temperature is None else f"temperature {reply.temperature:g}"
         tokens = "tokens unknown" if reply.output_tokens is None else f"{reply.output_tokens} tokens"
         read = f"RED FLAG {reply.flag}" if reply.flag else f"vote {msgspec.json.encode(reply.vote).decode()}"
-        part(f"reply {reply.seq}: {reply.model}, {temperature}, {tokens}, {reply.finish}, {money(reply.cost_usd)}", f"{reply.text}\n=> {read}")
+        part(
+            f"reply {reply.seq}: {reply.model}, {temperature}, {tokens}, {reply.finish}, {money(reply.cost_usd)}",
+            f"{reply.text}\n=> {read}",
+        )
     checked = {None: "", True: ", right by the task's own oracle", False: ", WRONG by the task's own oracle"}[shown.correct]
     votes = "\n".join(f"{count} x {msgspec.json.encode(value).decode()}" for value, count in shown.tally) or "no valid reply"
     part(f"{shown.outcome}{checked}; {shown.calls} calls, {money(shown.cost_usd)}", votes)

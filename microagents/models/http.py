@@ -176,9 +176,7 @@ class HttpModel(ABC):
                     import structlog  # noqa: PLC0415 - as rare as this is
 
                     self._adapted[name] = other
-                    structlog.get_logger().warning(
-                        "model refuses a parameter", model=self.name, parameter=name, sent_instead=other
-                    )
+                    structlog.get_logger().warning("model refuses a parameter", model=self.name, parameter=name, sent_instead=other)
                 return True
         return False
 
@@ -278,9 +276,7 @@ def bounded_client(aiohttp_client: type[httpx2.AsyncClient], key: str | None) ->
                 return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
             raise failure
 
-    limits = httpx2.Limits(
-        max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_S
-    )
+    limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_S)
     client: httpx2.AsyncClient = Bounded(limits=limits, verify=_tls(), timeout=None, follow_redirects=False)
     return client
 
@@ -306,10 +302,7 @@ async def _bounded_body(response: httpx2.Response, limit: int) -> bytes:
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """The wait that a server asks for, in seconds; None when it says nothing, or what cannot be meant (above a day)."""
     try:
-        if "retry-after-ms" in headers:
-            wait_s = float(headers["retry-after-ms"]) / 1000
-        else:
-            wait_s = float(headers["retry-after"])
+        wait_s = float(headers["retry-after-ms"]) / 1000 if "retry-after-ms" in headers else float(headers["retry-after"])
     except (KeyError, ValueError):
         wait_s = _until(headers.get("retry-after", ""), headers.get("date", ""))
     return wait_s if 0 <= wait_s <= MAX_RETRY_AFTER_S else None
@@ -406,9 +399,7 @@ def _checked_url(url: str) -> str:
         good = False
         parts = None
     if parts and "@" in parts.netloc:
-        raise InvalidUsage(
-            "a base_url holds no user or password; put the key into a variable and name it with api_key_env"
-        )
+        raise InvalidUsage("a base_url holds no user or password; put the key into a variable and name it with api_key_env")
     if not good:
         raise InvalidUsage(f"base_url={url!r} is not an address such as http://localhost:8000/v1")
     return url.rstrip("/")

@@ -12,8 +12,11 @@ from microagents.errors import InvalidUsage
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """One request for one sample. Providers send ``prompt``, ``temperature`` and ``max_output_tokens``; the simulated model draws its
-    chance from ``id``, and asks the task's expert for a ``reply``."""
+    """One request for one sample.
+
+    Providers send ``prompt``, ``temperature`` and ``max_output_tokens``; the simulated model draws its chance from ``id``, and asks the
+    task's expert for a ``reply``.
+    """
 
     id: SampleId
     prompt: Prompt

@@ -17,7 +17,7 @@ from statistics import NormalDist
 
 from msgspec import Struct, convert, structs
 
-from microagents.chat import Format, Prompt, Reply, Sample, Usage, write
+from microagents.chat import Prompt, Reply, Sample, Usage, write
 from microagents.errors import InvalidUsage
 from microagents.models.model import Call, ModelSpec
 from microagents.task import Task

@@ -34,8 +34,7 @@ class Recorder(Role):
             return
         account.input_tokens += usage.input_tokens or 0
         account.output_tokens += usage.output_tokens or 0
-        known = usage.cost_usd is not None and account.cost_usd is not None
-        account.cost_usd = account.cost_usd + usage.cost_usd if known else None
+        account.cost_usd = None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
 
     async def decision(self, request: RecordDecision) -> None:
         """Count a decision and its ballots, and take both into the digests."""
@@ -56,9 +55,7 @@ class Recorder(Role):
             account.errors = (account.errors or 0) + (not request.correct)
         of_input = request.id.input
         self._decisions[of_input].add(path, verdict.outcome, verdict.winner)
-        self._ballots[of_input].add(
-            path, [(each.seq, each.value if isinstance(each, Ballot) else each.flag) for each in verdict.ballots]
-        )
+        self._ballots[of_input].add(path, [(each.seq, each.value if isinstance(each, Ballot) else each.flag) for each in verdict.ballots])
 
     async def answer(self, request: RecordAnswer) -> None:
         """Take the answer to a `once` into the digest of decisions."""

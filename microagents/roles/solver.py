@@ -106,4 +106,4 @@ def _backoff_s(sample: SampleId, tries: int) -> float:
     """Doubling waits, spread by the sample's id so that calls that failed together do not come back together."""
     first_s, longest_s = BACKOFF_S
     spread = blake2b(sample.election.fork + f"{sample.seq}/{tries}".encode(), digest_size=2).digest()
-    return min(longest_s, first_s * 2 ** min(tries - 1, 20)) * (0.5 + int.from_bytes(spread) / 65536)
+    return min(longest_s, first_s * (1 << min(tries - 1, 20))) * (0.5 + int.from_bytes(spread) / 65536)

@@ -106,7 +106,10 @@ class Election:
             raise self._failure
         tally = tuple((self._first[vote], votes) for vote, votes in self._tally.counts.items())
         return Verdict(
-            outcome=self._tally.outcome or "undecided", leader=self._tally.leader, tally=tally, ballots=tuple(self._counted)
+            outcome=self._tally.outcome or "undecided",
+            leader=self._tally.leader,
+            tally=tally,
+            ballots=tuple(self._counted),
         )
 
     async def close(self) -> None:
@@ -137,7 +140,12 @@ class Election:
                 )
             )
             ballot = await self._voter.ask(
-                Screen(id=sample_id, sample=sample, reply=question.reply, flag_above_tokens=question.sampling.flag_above_tokens)
+                Screen(
+                    id=sample_id,
+                    sample=sample,
+                    reply=question.reply,
+                    flag_above_tokens=question.sampling.flag_above_tokens,
+                )
             )
             self._arrive(seq, ballot)
         except MicroagentsError as error:
@@ -176,9 +184,10 @@ class Election:
         if value in self._votes:  # most ballots are the same to the letter
             return self._votes[value]
         try:
-            vote = self._votes[value] = self._decoder.decode(value).vote()
+            vote: Hashable = self._decoder.decode(value).vote()
         except Exception as error:  # a reply's own vote() may raise anything
             raise RoleFailed("Voter", "Elect", f"vote() of {self._question.reply} raised {error!r}") from error
+        self._votes[value] = vote
         self._first.setdefault(vote, value)
         return vote
 

@@ -11,8 +11,9 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-from microagents import Conductor, Context, Deployment, Request, Role, Strategy
 from microagents.runtimes.local import LinkedRuntime, LocalRuntime
+
+from microagents import Conductor, Context, Deployment, Request, Role, Strategy
 
 IN_FLIGHT = 300
 

@@ -13,13 +13,14 @@ import time
 from collections.abc import Hashable
 from statistics import median
 
+from microagents.tasks.hanoi import Hanoi, Step, Towers
+
 from microagents import Prompt, run
 from microagents.chat import Malformed, parse, system_with_instructions
 from microagents.elections import ElectionId, SampleId
 from microagents.flags import flag_unread
 from microagents.models.model import Call, Model
 from microagents.models.registry import open_model
-from microagents.tasks.hanoi import Hanoi, Step, Towers
 
 MODEL = "sim:gpt-4.1-mini"
 K = 3
@@ -98,7 +99,11 @@ def main() -> None:
     _us_a_step(task, "bare"), _us_a_step(task, "local")  # warm-up
     turns = [(_us_a_step(task, "bare"), _us_a_step(task, "local")) for _ in range(options.turns)]
     bare, framework, ratios = zip(*((bare, framework, framework / bare) for bare, framework in turns), strict=True)
-    for name, values, unit in (("bare loop", bare, " us a step"), ("framework", framework, " us a step"), ("ratio", ratios, "")):
+    for name, values, unit in (
+        ("bare loop", bare, " us a step"),
+        ("framework", framework, " us a step"),
+        ("ratio", ratios, ""),
+    ):
         print(f"{name:<10} median {median(values):7.2f}  min {min(values):7.2f}  max {max(values):7.2f}{unit}")
 
 

@@ -60,9 +60,7 @@ class Provider(Struct, frozen=True):
 
     def open(self, url: str, name: str = "m-1", **options: str) -> HttpModel:
         """A model that asks a server of the test."""
-        return self.model(
-            ModelSpec(provider=self.name, name=name, options={"base_url": url, "timeout_s": ROBUST_S, **options})
-        )
+        return self.model(ModelSpec(provider=self.name, name=name, options={"base_url": url, "timeout_s": ROBUST_S, **options}))
 
 
 OPENAI = Provider(
@@ -112,9 +110,7 @@ def a_call(user: str = "What is x?", system: str = "Be brief.", temperature: flo
 
 
 @asynccontextmanager
-async def asking(
-    provider: Provider, *answers: Answer, name: str = "m-1", **options: str
-) -> AsyncIterator[tuple[HttpModel, Server]]:
+async def asking(provider: Provider, *answers: Answer, name: str = "m-1", **options: str) -> AsyncIterator[tuple[HttpModel, Server]]:
     async with serving(*answers) as server:
         model = provider.open(server.url, name, **options)
         try:
@@ -128,9 +124,7 @@ async def sample_of(provider: Provider, body: object, **options: str) -> Sample:
         return await model.complete(a_call())
 
 
-async def failure_of(
-    provider: Provider, *answers: Answer, call: Call | None = None, **options: str
-) -> ModelUnavailable:
+async def failure_of(provider: Provider, *answers: Answer, call: Call | None = None, **options: str) -> ModelUnavailable:
     async with asking(provider, *answers, **options) as (model, _):
         with pytest.raises(ModelUnavailable) as caught:
             await model.complete(call or a_call())
@@ -689,9 +683,7 @@ def echo(status: int) -> Answer:
     ],
     ids=["200", "400", "401", "429", "500", "status line", "bytes", "reset", "text"],
 )
-async def test_a_key_is_in_no_error_and_no_log(
-    provider: Provider, answer: Answer, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_key_is_in_no_error_and_no_log(provider: Provider, answer: Answer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with capture_logs() as logs:
         await failure_of(provider, answer)
@@ -714,9 +706,7 @@ async def test_what_looks_like_a_key_is_masked_though_it_is_not_ours(provider: P
 
 async def test_an_error_does_not_repeat_the_prompt(provider: Provider) -> None:
     user = "The patient, Ada Lovelace,\nwas seen on Tuesday."
-    body = {
-        "error": {"type": "invalid_prompt", "message": f"cannot process {user!r}; Ada Lovelace, was seen on Tuesday."}
-    }
+    body = {"error": {"type": "invalid_prompt", "message": f"cannot process {user!r}; Ada Lovelace, was seen on Tuesday."}}
     error = await failure_of(provider, scripted.reply(body, 400), call=a_call(user=user))
     assert "Ada" not in str(error)
     assert "invalid_prompt" in str(error)
@@ -775,9 +765,7 @@ async def test_a_refused_temperature_is_dropped_once_and_remembered(provider: Pr
     assert ["temperature" in request.json for request in server.received] == [True, False, False]
     kept = {name: value for name, value in server.received[0].json.items() if name != "temperature"}
     assert server.received[1].json == kept
-    assert [(entry["log_level"], entry["parameter"], entry["model"]) for entry in logs] == [
-        ("warning", "temperature", model.name)
-    ]
+    assert [(entry["log_level"], entry["parameter"], entry["model"]) for entry in logs] == [("warning", "temperature", model.name)]
 
 
 async def test_calls_in_flight_together_are_all_asked_again_and_said_once(provider: Provider) -> None:
@@ -878,9 +866,7 @@ async def test_a_local_server_needs_no_key(provider: Provider, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("key", ["two\nlines", "schlüssel", "bell\x07"])
-def test_what_cannot_be_a_key_is_said_and_not_shown(
-    provider: Provider, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_a_key_is_said_and_not_shown(provider: Provider, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(provider.key_env, key)
     with pytest.raises(InvalidUsage, match=provider.key_env) as caught:
         opened(provider)
@@ -896,10 +882,7 @@ def test_an_unknown_option_names_the_near_one_and_all(provider: Provider) -> Non
     ("name", "value"),
     [("timeout_s", value) for value in ("0", "-1", "nan", "inf", "soon", "")]
     + [("price_in", value) for value in ("-1", "nan", "inf", "free")]
-    + [
-        ("base_url", value)
-        for value in ("", "localhost:8000", "ftp://host", "http://", "http://host:99999", "http://u:p@h")
-    ],
+    + [("base_url", value) for value in ("", "localhost:8000", "ftp://host", "http://", "http://host:99999", "http://u:p@h")],
 )
 def test_an_option_out_of_range_is_refused(provider: Provider, name: str, value: str) -> None:
     both = {"price_in": "1", "price_out": "1"} if name == "price_in" else {}
@@ -912,9 +895,7 @@ def test_half_a_price_is_refused(provider: Provider) -> None:
         opened(provider, price_in="1")
 
 
-async def test_the_address_may_stand_where_the_sdk_looks_for_it(
-    provider: Provider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_address_may_stand_where_the_sdk_looks_for_it(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(scripted.reply(provider.good())) as server:
         monkeypatch.setenv(f"{provider.name.upper()}_BASE_URL", server.url)
         model = opened(provider)
