@@ -5,9 +5,17 @@ from microagents.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
 from microagents.elections import Decision, Draw, Elect, Screen
 from microagents.errors import MicroagentsError, RoleFailed, Stopped, Undecided
 from microagents.messages import Request, Stream
-from microagents.run import Result, run, run_sync
 from microagents.task import ChainTask, Task
 from microagents.voting import FirstTo, FirstToAheadBy
+
+try:
+    from microagents.run import Result, run, run_sync
+except ModuleNotFoundError as error:
+    if error.name != "microagents.runtimes":
+        raise
+    raise ModuleNotFoundError(
+        "this is a checkout of microagents that is not installed; run `pip install -e .` in it", name=error.name
+    ) from None
 
 __all__ = [
     "ChainTask",

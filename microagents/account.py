@@ -5,16 +5,16 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from microagents.chat import Usage
-from microagents.elections import ElectionId, SampleId, Verdict
+from microagents.elections import ElectionId, Verdict
 from microagents.messages import Request
 
 
-class RecordCall(Request[None], frozen=True, kw_only=True):
-    """A call that was sent to a model and may have to be paid for, whether its reply arrived or not."""
+class RecordCalls(Request[None], frozen=True, kw_only=True):
+    """Calls that were sent to models and may have to be paid for, whether their replies arrived or not."""
 
-    id: SampleId
-    usage: Usage | None
-    """None: it was cancelled or timed out, so that nobody knows."""
+    calls: int
+    usage: Usage
+    """Of all of them; a call that was cancelled or timed out adds nothing, an unknown price makes the sum None."""
 
 
 class RecordDecision(Request[None], frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import copy
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from functools import cached_property
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, get_type_hints
 
 import msgspec
@@ -121,7 +122,7 @@ def _handlers(role: type[Role]) -> Iterator[tuple[type[Message], str]]:
     seen: dict[type[Message], str] = {}
     for name in dir(role):
         method = inspect.getattr_static(role, name)
-        if not inspect.isfunction(method) or name in Role.__dict__ or name.startswith("__"):
+        if not inspect.isfunction(method) or name in Role.__dict__ or name.startswith("_"):
             continue
         message = _message_of(role, name, method)
         if message is None:
@@ -137,7 +138,7 @@ def _message_of(role: type[Role], name: str, method: Callable[..., object]) -> t
     place = f"{role.__qualname__}.{name}"
     parameters = list(inspect.signature(method).parameters.values())[1:]
     is_async = inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
-    looks_like_one = is_async and len(parameters) == 1 and not name.startswith("_")
+    looks_like_one = is_async and len(parameters) == 1
     try:
         hints = get_type_hints(method)
     except NameError as error:
@@ -239,7 +240,7 @@ class Strategy(BaseModel):
         """
         return list(_election_roles)
 
-    @property
+    @cached_property
     def default_rule(self) -> Rule:
         """Ahead-by the strategy's k, else 3."""
         return FirstToAheadBy(getattr(self, "k", 3))
@@ -274,7 +275,7 @@ class Conductor(Role, Generic[T, G]):
     task: T
     strategy: G
     input: int
-    _progress: RecordProgress
+    _progress: tuple[int, int | None] = (0, None)
     _progress_told_s = 0.0
 
     async def conduct(self) -> object:
@@ -287,18 +288,22 @@ class Conductor(Role, Generic[T, G]):
         one.input = request.input
         one.task = cast("T", self.context.tasks[request.input])
         one.strategy = cast("G", self.context.strategy)
-        one._progress = RecordProgress(input=request.input, done=0, total=None)  # noqa: SLF001 - its own
-        value = await one.conduct()
-        one.tell(one._progress)  # noqa: SLF001 - its own
-        return Conducted(value=msgspec.json.encode(value))
+        try:
+            return Conducted(value=msgspec.json.encode(await one.conduct()))
+        finally:
+            one._tell_progress()  # noqa: SLF001 - its own
 
     def progress(self, done: int, total: int | None = None) -> None:
         """Say how far the work is."""
-        self._progress = RecordProgress(input=self.input, done=done, total=total)
+        self._progress = done, total
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._progress_told_s + PROGRESS_EVERY_S:
             self._progress_told_s = now_s
-            self.tell(self._progress)
+            self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        done, total = self._progress
+        self.tell(RecordProgress(input=self.input, done=done, total=total))
 
     async def once(self, at: str, request: Request[R]) -> R:
         """Ask once at this place of the work. ``at`` is a path unique within an input."""
@@ -362,12 +367,12 @@ class Conductor(Role, Generic[T, G]):
         state: Struct | None = None,
     ) -> Question:
         """Put together what an election asks, with the format instructions in its prompts."""
-        prompts = (prompt,) if isinstance(prompt, Prompt) else tuple(prompt)
+        prompts = [prompt] if isinstance(prompt, Prompt) else prompt
         if not prompts or max_draws < 1:
             raise InvalidUsage(f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}")
         form = self.task.format
         return Question(
-            prompts=tuple(Prompt(system=system_with_instructions(each.system, reply, form), user=each.user) for each in prompts),
+            prompts=tuple([Prompt(system=system_with_instructions(each.system, reply, form), user=each.user) for each in prompts]),
             reply=address_of(reply),
             rule=rule or self.strategy.default_rule,
             sampling=sampling or self.task.sampling,
@@ -380,9 +385,9 @@ class Conductor(Role, Generic[T, G]):
         """The name of a question's election at this place of the work."""
         return question.id_at(self._path(at))
 
-    async def hold(self, election: ElectionId, question: Question) -> Verdict:
+    def hold(self, election: ElectionId, question: Question) -> Awaitable[Verdict]:
         """Hold an election to its end without going on from its verdict."""
-        return await self.ask(Elect(id=election, question=question))
+        return self.ask(Elect(id=election, question=question))
 
     def commit(
         self, election: ElectionId, reply: type[A], verdict: Verdict, correct: Callable[[A], bool | None] | None = None

@@ -7,6 +7,7 @@ the question itself, never by a counter, a time or a guess, so that whoever asks
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Generic, Literal
 
 import msgspec
@@ -20,6 +21,12 @@ from microagents.voting import Rule
 Outcome = Literal["decided", "agreed", "argmax", "leader", "person", "undecided"]
 
 
+@lru_cache(maxsize=4096)
+def input_of(path: str) -> int:
+    """Which of the run's inputs a path belongs to: its first component."""
+    return int(path.partition("/")[0])
+
+
 class ElectionId(Struct, frozen=True, kw_only=True):
     """``path`` is the place in the work: ``input/at``; ``fork`` the 128-bit digest of the question asked there."""
 
@@ -29,7 +36,7 @@ class ElectionId(Struct, frozen=True, kw_only=True):
     @property
     def input(self) -> int:
         """Which of the run's inputs the election belongs to."""
-        return int(self.path.partition("/")[0])
+        return input_of(self.path)
 
 
 class SampleId(Struct, frozen=True, kw_only=True):
@@ -56,10 +63,18 @@ class Question(Struct, frozen=True, kw_only=True):
 
     def id_at(self, path: str) -> ElectionId:
         """The name of this question's election at a place."""
-        return ElectionId(path=path, fork=hashlib.blake2b(_canonical(self), digest_size=16).digest())
+        asked = [(_digest(prompt.system), prompt.user) for prompt in self.prompts]
+        terms = (self.reply, self.rule, self.sampling, self.models, self.max_draws)
+        return ElectionId(path=path, fork=hashlib.blake2b(_canonical((asked, terms, self.state)), digest_size=16).digest())
 
 
 _canonical = msgspec.msgpack.Encoder().encode
+
+
+@lru_cache(maxsize=256)
+def _digest(system: str) -> bytes:
+    """System prompts are long and hardly ever change."""
+    return hashlib.blake2b(system.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class Ballot(Struct, frozen=True, kw_only=True, tag=True):

@@ -96,7 +96,7 @@ async def run(
     runtime: RuntimeName = "local",
     run_id: str | None = None,
     known_inputs: bool = False,
-    concurrency: int = 256,
+    concurrency: int | None = None,
     max_outage_s: float = 7200.0,
     on_progress: OnProgress | None = None,
     interrupt: asyncio.Event | None = None,
@@ -112,7 +112,7 @@ async def run(
         runtime: where roles live.
         run_id: the run's name; made up when not given.
         known_inputs: feed every step the oracle's state, and run steps side by side.
-        concurrency: calls open at a time.
+        concurrency: calls open at a time; None for no bound but the provider's own.
         max_outage_s: how long a provider may be out before the run stops.
         on_progress: called a few times a second with the account so far.
         interrupt: ends the run as ``interrupted`` once it is set.

@@ -33,8 +33,8 @@ class Settings(BaseModel):
     """The name of the run."""
     known_inputs: bool = False
     """Every step's input is the oracle's; steps run side by side."""
-    concurrency: Annotated[int, Field(ge=1)] = 256
-    """Calls open at a time, per solver."""
+    concurrency: Annotated[int, Field(ge=1)] | None = None
+    """Calls open at a time, per solver; None for no bound but the provider's own."""
     max_outage_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 7200.0
     """How long a provider may be out before the run stops."""
 

@@ -44,7 +44,7 @@ def command(
         bool,
         typer.Option("--known-inputs", help="Feed every step the oracle's state; steps run side by side, in rounds."),
     ] = False,
-    concurrency: Annotated[int, typer.Option(min=1, help="Calls open at a time.")] = 256,
+    concurrency: Annotated[int | None, typer.Option(min=1, metavar="N", help="Calls open at a time; no bound when not given.")] = None,
     max_outage: Annotated[float, typer.Option(min=0, metavar="S", help="Stop once a provider was out for so many seconds.")] = 7200.0,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by its callback

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from copy import copy
 from hashlib import sha256
 
-from microagents.account import Account, RecordAnswer, RecordCall, RecordDecision, RecordProgress, Report
+from microagents.account import Account, RecordAnswer, RecordCalls, RecordDecision, RecordProgress, Report
 from microagents.actors import Context, Post, Role
 from microagents.digests import ChainDigest, TreeDigest
-from microagents.elections import Ballot
+from microagents.elections import Ballot, input_of
 
 Digest = ChainDigest | TreeDigest
 
@@ -26,12 +26,10 @@ class Recorder(Role):
         self._decisions: Mapping[int, Digest] = {each: kind() for each in inputs}
         self._ballots: Mapping[int, Digest] = {each: kind() for each in inputs}
 
-    async def call(self, request: RecordCall) -> None:
-        """Count a call and what it took."""
+    async def calls(self, request: RecordCalls) -> None:
+        """Count calls and what they took."""
         account, usage = self._account, request.usage
-        account.calls += 1
-        if usage is None:
-            return
+        account.calls += request.calls
         account.input_tokens += usage.input_tokens or 0
         account.output_tokens += usage.output_tokens or 0
         account.cost_usd = None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
@@ -55,11 +53,11 @@ class Recorder(Role):
             account.errors = (account.errors or 0) + (not request.correct)
         of_input = request.id.input
         self._decisions[of_input].add(path, verdict.outcome, verdict.winner)
-        self._ballots[of_input].add(path, [(each.seq, each.value if isinstance(each, Ballot) else each.flag) for each in verdict.ballots])
+        self._ballots[of_input].add(path, verdict.ballots)
 
     async def answer(self, request: RecordAnswer) -> None:
         """Take the answer to a `once` into the digest of decisions."""
-        self._decisions[int(request.path.partition("/")[0])].add(request.path, "once", request.value)
+        self._decisions[input_of(request.path)].add(request.path, "once", request.value)
 
     async def progress(self, request: RecordProgress) -> None:
         """Note how far an input is."""

@@ -7,9 +7,9 @@ from hashlib import blake2b
 
 import structlog
 
-from microagents.account import RecordCall
+from microagents.account import RecordCalls
 from microagents.actors import Context, Post, Role
-from microagents.chat import Reply, Sample
+from microagents.chat import Reply, Sample, Usage
 from microagents.elections import Draw, SampleId
 from microagents.errors import ModelUnavailable, Stopped
 from microagents.messages import resolve
@@ -18,6 +18,8 @@ from microagents.models.registry import open_model
 
 BACKOFF_S = (0.5, 60.0)
 """First and longest wait before a call is tried again, where the provider names none."""
+UNKNOWN = Usage(cost_usd=0.0)
+"""What a call took that was cancelled or timed out: it is counted, but nobody can price it."""
 MAY_BE_BILLED = ("timeout", "garbled")
 """Failures after which the provider may still ask for money."""
 
@@ -25,12 +27,14 @@ MAY_BE_BILLED = ("timeout", "garbled")
 class Solver(Role):
     """Takes samples, and tries again what failed in transport: such failures are neither flags nor votes."""
 
-    asks = (RecordCall,)
+    asks = (RecordCalls,)
 
     def __init__(self, context: Context, post: Post) -> None:
         super().__init__(context, post)
         self._models: dict[str, Model] = {}
-        self._permits = asyncio.Semaphore(context.settings["concurrency"])
+        concurrency: int | None = context.settings["concurrency"]
+        self._permits = None if concurrency is None else asyncio.Semaphore(concurrency)
+        self._counted: list[Usage] = []
         self._max_outage_s: float = context.settings["max_outage_s"]
 
     async def start(self) -> None:
@@ -51,6 +55,12 @@ class Solver(Role):
             Stopped: when the provider was out for longer than ``--max-outage``.
             ModelUnavailable: when it refuses the request as such.
         """
+        if self._permits is None:
+            return await self._sample(request)
+        async with self._permits:
+            return await self._sample(request)
+
+    async def _sample(self, request: Draw) -> Sample:
         model = self._model(request.model)
         call = Call(
             id=request.id,
@@ -59,11 +69,20 @@ class Solver(Role):
             temperature=request.temperature,
             max_output_tokens=request.max_output_tokens,
         )
-        async with self._permits:
+        outage = _Outage(request.id, self._max_outage_s)
+        while True:
             try:
-                return await self._attempt(model, call)
+                sample = await model.complete(call)
+            except asyncio.CancelledError:
+                self._count(UNKNOWN)
+                raise
             except ModelUnavailable as error:
-                return await self._again(model, call, error)
+                if error.kind in MAY_BE_BILLED:
+                    self._count(UNKNOWN)
+                await outage.wait(error)
+            else:
+                self._count(sample.usage)
+                return sample
 
     def _model(self, spec: str) -> Model:
         found = self._models.get(spec)
@@ -71,39 +90,56 @@ class Solver(Role):
             found = self._models[spec] = open_model(spec, self.context.tasks, self.context.seed)
         return found
 
-    async def _attempt(self, model: Model, call: Call) -> Sample:
-        try:
-            sample = await model.complete(call)
-        except asyncio.CancelledError:
-            self.tell(RecordCall(id=call.id, usage=None))
-            raise
-        except ModelUnavailable as error:
-            if error.kind in MAY_BE_BILLED:
-                self.tell(RecordCall(id=call.id, usage=None))
-            raise
-        self.tell(RecordCall(id=call.id, usage=sample.usage))
-        return sample
+    def _count(self, usage: Usage) -> None:
+        """Count a call; what is counted in one turn of the loop is told at once."""
+        if not self._counted:
+            asyncio.get_running_loop().call_soon(self._tell_calls)
+        self._counted.append(usage)
 
-    async def _again(self, model: Model, call: Call, error: ModelUnavailable) -> Sample:
-        loop = asyncio.get_running_loop()
-        give_up = loop.time() + self._max_outage_s
-        tries = 0
-        while error.retryable:
-            tries += 1
-            wait_s = max(error.retry_after_s or 0.0, _backoff_s(call.id, tries))
-            if loop.time() + wait_s > give_up:
-                raise Stopped(f"{error}; gave up after {tries} tries in {self._max_outage_s:g} s (--max-outage); nothing decided is lost")
-            structlog.get_logger().info("a call is tried again", path=call.id.election.path, tries=tries, wait_s=wait_s, error=str(error))
-            await asyncio.sleep(wait_s)
-            try:
-                return await self._attempt(model, call)
-            except ModelUnavailable as again:
-                error = again
-        raise error
+    def _tell_calls(self) -> None:
+        input_tokens = output_tokens = 0
+        cost_usd: float | None = 0.0
+        for usage in self._counted:
+            input_tokens += usage.input_tokens or 0
+            output_tokens += usage.output_tokens or 0
+            cost_usd = None if cost_usd is None or usage.cost_usd is None else cost_usd + usage.cost_usd
+        usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost_usd)
+        self.tell(RecordCalls(calls=len(self._counted), usage=usage))
+        self._counted.clear()
 
 
-def _backoff_s(sample: SampleId, tries: int) -> float:
-    """Doubling waits, spread by the sample's id so that calls that failed together do not come back together."""
-    first_s, longest_s = BACKOFF_S
-    spread = blake2b(sample.election.fork + f"{sample.seq}/{tries}".encode(), digest_size=2).digest()
-    return min(longest_s, first_s * (1 << min(tries - 1, 20))) * (0.5 + int.from_bytes(spread) / 65536)
+class _Outage:
+    """The failed attempts at one sample, and the waits between them."""
+
+    def __init__(self, sample: SampleId, longest_s: float) -> None:
+        self._sample = sample
+        self._longest_s = longest_s
+        self._tries = 0
+        self._began_s = 0.0
+
+    async def wait(self, error: ModelUnavailable) -> None:
+        """Wait before the next attempt.
+
+        Raises:
+            ModelUnavailable: the same error, where trying again cannot help.
+            Stopped: the provider was out for too long.
+        """
+        if not error.retryable:
+            raise error
+        now_s = asyncio.get_running_loop().time()
+        self._began_s = self._began_s or now_s
+        self._tries += 1
+        wait_s = max(error.retry_after_s or 0.0, self._backoff_s())
+        if now_s + wait_s > self._began_s + self._longest_s:
+            after = f"after {self._tries} tries in {now_s - self._began_s:.0f} s (--max-outage {self._longest_s:g})"
+            raise Stopped(f"{error}; gave up {after}; what was decided until then holds")
+        structlog.get_logger().info(
+            "a call is tried again", path=self._sample.election.path, tries=self._tries, wait_s=wait_s, error=str(error)
+        )
+        await asyncio.sleep(wait_s)
+
+    def _backoff_s(self) -> float:
+        """Doubling waits, spread by the sample's id so that calls that failed together do not come back together."""
+        first_s, longest_s = BACKOFF_S
+        spread = blake2b(self._sample.election.fork + f"{self._sample.seq}/{self._tries}".encode(), digest_size=2).digest()
+        return min(longest_s, first_s * (1 << min(self._tries - 1, 20))) * (0.5 + int.from_bytes(spread) / 65536)

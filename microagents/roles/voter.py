@@ -31,7 +31,8 @@ class Voter(Role):
                 await election.news()
             return election.verdict()
         finally:
-            await self._leave(election)
+            if self._is_left(election):
+                await election.close()
 
     async def follow(self, request: Follow) -> AsyncIterator[Ballot | Verdict]:
         """Valid ballots as they arrive, those that have arrived before first; then the verdict."""
@@ -47,7 +48,8 @@ class Voter(Role):
                 await election.news()
             yield election.verdict()
         finally:
-            await self._leave(election)
+            if self._is_left(election):
+                await election.close()
 
     def _join(self, request: Elect | Follow) -> Election:
         election = self._open.get(request.id)
@@ -57,11 +59,13 @@ class Voter(Role):
         election.followers += 1
         return election
 
-    async def _leave(self, election: Election) -> None:
+    def _is_left(self, election: Election) -> bool:
+        """Take a follower's leave; whether it was the last, and draws are still under way."""
         election.followers -= 1
-        if not election.followers:
-            del self._open[election.id]
-            await election.close()
+        if election.followers:
+            return False
+        del self._open[election.id]
+        return bool(election.draws)
 
 
 class Election:
@@ -74,7 +78,7 @@ class Election:
         self.ended = False
         self.followers = 0
         self._failure: MicroagentsError | None = None
-        self._draws: dict[int, asyncio.Task[None]] = {}
+        self.draws: dict[int, asyncio.Task[None]] = {}
         self._voter = voter
         self._question = question
         self._tally = Tally(question.rule)
@@ -88,12 +92,13 @@ class Election:
         """Per vote its first-launched reply."""
         self._votes: dict[bytes, Hashable] = {}
         self._news: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
 
     def launch(self) -> None:
         """Draw as many samples as can still be needed, and not one more: launched = n + votes needed + flagged ahead, up to the cap."""
         wanted = min(self._question.max_draws, len(self._counted) + self._tally.votes_needed + self._flagged_ahead)
         while self._launched < wanted:
-            self._draws[self._launched] = asyncio.create_task(self._draw(self._launched))
+            self.draws[self._launched] = self._loop.create_task(self._draw(self._launched))
             self._launched += 1
 
     def verdict(self) -> Verdict:
@@ -114,7 +119,7 @@ class Election:
 
     async def close(self) -> None:
         """Cancel what is still drawn, first launched first, and wait until it has ended."""
-        draws = list(self._draws.values())
+        draws = list(self.draws.values())
         for draw in draws:
             draw.cancel()
         if draws:
@@ -123,7 +128,7 @@ class Election:
     def news(self) -> asyncio.Future[None]:
         """Done once there is more to show."""
         if self._news is None:
-            self._news = asyncio.get_running_loop().create_future()
+            self._news = self._loop.create_future()
         return self._news
 
     async def _draw(self, seq: int) -> None:
@@ -154,7 +159,7 @@ class Election:
             self._end(RoleFailed("Voter", "Elect", f"{type(error).__name__}: {error}"))
             raise
         finally:
-            del self._draws[seq]
+            del self.draws[seq]
 
     def _arrive(self, seq: int, ballot: Ballot | Flagged) -> None:
         if self.ended:

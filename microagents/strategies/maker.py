@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from msgspec import Struct
@@ -127,7 +128,7 @@ class Maker(Strategy):
     window: Annotated[int, Field(ge=1)] = 256
     """How many steps are open at a time with --known-inputs."""
 
-    @property
+    @cached_property
     def default_rule(self) -> Rule:
         """The rule of every step."""
         return FirstToAheadBy(self.k) if self.rule == "ahead-by" else FirstTo(self.k)

@@ -1,0 +1,699 @@
+"""Elections, held by the real voter: what is drawn, what is counted, how they end, and who shares them.
+
+Where the order of arrival matters, a `HeldSolver` takes the solver's place: its replies arrive when the test lets them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Hashable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from decimal import Decimal
+from itertools import permutations
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from microagents.runtimes.dispatcher import Desk
+from structlog.testing import capture_logs
+
+from microagents import (
+    Conductor,
+    Context,
+    Decision,
+    Deployment,
+    Draw,
+    Elect,
+    FirstTo,
+    FirstToAheadBy,
+    Prompt,
+    Reply,
+    Role,
+    RoleFailed,
+    Sample,
+    Sampling,
+    Stopped,
+    Strategy,
+    Task,
+    Undecided,
+    Unvoted,
+    run,
+)
+from microagents.account import Report
+from microagents.actors import Conduct
+from microagents.chat import write
+from microagents.elections import Ballot, ElectionId, Flagged, Follow, Question, Verdict
+from microagents.errors import ModelUnavailable
+from microagents.messages import address_of
+from microagents.models.scripted import Line
+from microagents.roles import Recorder, RedFlagger, Solver, Voter, solver
+from microagents.run import RUNTIMES
+from microagents.settings import RuntimeName
+from microagents.voting import Rule, Tally
+
+both_runtimes = pytest.mark.parametrize("runtime", RUNTIMES)
+ROBUST_S = 20.0
+"""A time that is not meant to pass."""
+TURNS = 20
+"""Turns of the loop in which all has happened that can happen without another arrival, links between dispatchers included."""
+
+
+class Say(Reply, frozen=True):
+    """A word, and what is not voted on."""
+
+    word: str
+    remark: Annotated[str, Unvoted] = ""
+
+
+class Amount(Reply, frozen=True):
+    """Equal numbers may be written differently."""
+
+    amount: Decimal
+
+
+class Touchy(Reply, frozen=True):
+    """A vote of a user's own, which raises."""
+
+    word: str
+
+    def vote(self) -> Hashable:
+        raise ValueError(f"{self.word!r} is no word of mine")
+
+
+class Unhashed(Reply, frozen=True):
+    """A vote of a user's own, which has no hash."""
+
+    word: str
+
+    def vote(self) -> Hashable:
+        return [self.word]  # type: ignore[return-value]
+
+
+class Quiz(Task):
+    """Screens two words."""
+
+    def flag(self, reply: Reply) -> str | None:
+        word = getattr(reply, "word", "")
+        if word == "explosive":
+            raise ValueError("boom")
+        return "rude" if word == "damn" else None
+
+
+class Held:
+    """Replies that arrive when the test says so, and what was asked for."""
+
+    def __init__(self) -> None:
+        self.drawn: list[Draw] = []
+        self.cancelled: list[int] = []
+        self._replies: dict[int, asyncio.Future[str]] = {}
+
+    @property
+    def seqs(self) -> list[int]:
+        """What was drawn, in order of launch."""
+        return [draw.id.seq for draw in self.drawn]
+
+    @property
+    def open(self) -> list[int]:
+        """What was drawn and has not arrived."""
+        return [seq for seq, reply in self._replies.items() if not reply.done()]
+
+    async def reply(self, draw: Draw) -> Sample:
+        seq = draw.id.seq
+        self.drawn.append(draw)
+        self._replies[seq] = asyncio.get_running_loop().create_future()
+        try:
+            return Sample(text=await self._replies[seq])
+        except asyncio.CancelledError:
+            self.cancelled.append(seq)
+            raise
+
+    async def arrive(self, seq: int, reply: Reply | None) -> None:
+        """Let a reply arrive, None for one that is flagged, and all happen that follows from it."""
+        self._replies[seq].set_result("" if reply is None else write(reply))
+        await turns()
+
+    async def fail(self, seq: int, error: Exception) -> None:
+        self._replies[seq].set_exception(error)
+        await turns()
+
+    async def arrive_in(self, order: Sequence[int], replies: Sequence[Reply | None]) -> None:
+        """Let what is open arrive until nothing is, in this order of preference."""
+        while left := [seq for seq in order if seq in self.open]:
+            await self.arrive(left[0], replies[left[0]])
+
+
+class HeldSolver(Role):
+    """Draws what `Held` holds. An object in the options is shared by memory, which local runtimes allow."""
+
+    async def draw(self, request: Draw) -> Sample:
+        held: Held = self.context.options["held"]
+        return await held.reply(request)
+
+
+async def turns() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+class AskOnceConductor(Conductor[Quiz, "AskOnce"]):
+    """Holds one election."""
+
+    async def conduct(self) -> object:
+        decision = await self.elect("line/7", Prompt(user="?"), Say, max_draws=self.strategy.max_draws)
+        if self.strategy.goes_on:
+            return {"value": decision.value, "outcome": decision.outcome, "decided": decision.decided, "flagged": decision.flagged}
+        return decision.require()
+
+
+class AskOnce(Strategy):
+    """A strategy of one election."""
+
+    solves = (Quiz,)
+    conductor = AskOnceConductor
+    max_draws: int = 100
+    goes_on: bool = False
+
+
+@asynccontextmanager
+async def voting(
+    solver_: Deployment,
+    *,
+    runtime: RuntimeName = "local",
+    strategy: Strategy | None = None,
+    model: str = "",
+    max_outage_s: float = 0.0,
+) -> AsyncIterator[Desk]:
+    """The roles of an election around a solver."""
+    chosen = strategy or AskOnce()
+    run_settings = {"concurrency": 100, "max_outage_s": max_outage_s}
+    context = Context(run_id="a", seed=0, tasks=[Quiz()], strategy=chosen, models={"": (model,)} if model else {}, settings=run_settings)
+    roles = [Deployment(role=role) for role in (chosen.conductor, Voter, RedFlagger, Recorder)]
+    async with asyncio.timeout(ROBUST_S), RUNTIMES[runtime](context, [*roles, solver_]) as opened:
+        yield opened.desk
+
+
+def holding(held: Held) -> Deployment:
+    return Deployment(role=HeldSolver, options={"held": held})
+
+
+def scripted(file: Path, lines: Sequence[Line]) -> str:
+    file.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
+    return f"scripted:{file}"
+
+
+def a_line(seq: int, reply: Reply | None, *, fails: int = 0, after_s: float = 0.0, path: str = "0/q") -> Line:
+    return Line(path=path, seq=seq, text="" if reply is None else write(reply), fails=fails, after_s=after_s)
+
+
+def a_question(
+    rule: Rule | None = None,
+    *,
+    prompts: Sequence[Prompt] = (Prompt(user="?"),),
+    reply: type[Reply] = Say,
+    sampling: Sampling | None = None,
+    models: Sequence[str] = ("held",),
+    max_draws: int = 100,
+    state: bytes = b"",
+) -> Question:
+    return Question(
+        prompts=tuple(prompts),
+        reply=address_of(reply),
+        rule=rule or FirstToAheadBy(k=3),
+        sampling=sampling or Sampling(),
+        models=tuple(models),
+        max_draws=max_draws,
+        state=state,
+    )
+
+
+def elect(question: Question, path: str = "0/q") -> Elect:
+    return Elect(id=question.id_at(path), question=question)
+
+
+def follow(question: Question, path: str = "0/q") -> Follow:
+    return Follow(id=question.id_at(path), question=question)
+
+
+def says(words: str) -> list[Reply | None]:
+    """A reply per letter; a dot for one that is flagged."""
+    return [None if word == "." else Say(word=word) for word in words]
+
+
+def tally_of(verdict: Verdict) -> dict[str, int]:
+    return {msgspec.json.decode(value, type=Say).word: votes for value, votes in verdict.tally}
+
+
+async def verdict_of(question: Question, replies: Sequence[Reply | None], order: Sequence[int], runtime: RuntimeName = "local") -> Verdict:
+    """The verdict where replies arrive in this order of preference."""
+    held = Held()
+    async with voting(holding(held), runtime=runtime) as desk:
+        asking = asyncio.create_task(desk.ask(elect(question)))
+        await turns()
+        await held.arrive_in(order, replies)
+        verdict = await asking
+        assert held.seqs == list(range(len(verdict.ballots)))
+        return verdict
+
+
+# -- what is counted, and in which order -------------------------------------------------------------------------------
+
+
+@both_runtimes
+async def test_ballots_are_counted_in_order_of_launch_whatever_the_order_of_arrival(runtime: RuntimeName) -> None:
+    replies = [Say(word="a", remark="first"), Say(word="b"), None, Say(word="a", remark="second"), Say(word="a")]
+    question = a_question(FirstToAheadBy(k=2))
+    verdicts = [await verdict_of(question, replies, order, runtime) for order in permutations(range(5))]
+    assert all(verdict == verdicts[0] for verdict in verdicts)
+    assert verdicts[0].outcome == "decided"
+    assert msgspec.json.decode(verdicts[0].winner or b"", type=Say) == replies[0]
+    assert [(ballot.seq, type(ballot)) for ballot in verdicts[0].ballots] == [(seq, Flagged if seq == 2 else Ballot) for seq in range(5)]
+
+
+def counted_prefix(replies: Sequence[Reply | None], arrived: set[int], rule: Rule, cap: int) -> tuple[int, int]:
+    """How many samples are counted once these have arrived, and how many votes are needed then, from the definition."""
+    tally, counted = Tally(rule), 0
+    while counted in arrived and counted < cap and tally.votes_needed:
+        if (reply := replies[counted]) is not None:
+            tally.count(reply.vote())
+        counted += 1
+    return counted, tally.votes_needed
+
+
+samples = st.text("aaabb.", min_size=30, max_size=30).map(says)
+rules = st.builds(FirstToAheadBy, k=st.integers(1, 4)) | st.builds(FirstTo, k=st.integers(1, 4), at_most=st.none() | st.integers(1, 6))
+
+
+@settings(deadline=None, max_examples=300)
+@given(replies=samples, rule=rules, cap=st.integers(1, 30), order=st.permutations(range(30)))
+async def test_exactly_the_decisive_prefix_is_drawn_and_at_every_moment_no_more_than_can_be_needed(
+    replies: list[Reply | None], rule: Rule, cap: int, order: list[int]
+) -> None:
+    held, arrived = Held(), set[int]()
+    prefix, left_open = counted_prefix(replies, set(range(30)), rule, cap)
+    async with voting(holding(held)) as desk:
+        asking = asyncio.create_task(desk.ask(elect(a_question(rule, max_draws=cap))))
+        await turns()
+        while held.open:
+            assert not asking.done()
+            counted, needed = counted_prefix(replies, arrived, rule, cap)
+            flagged_ahead = sum(seq >= counted and replies[seq] is None for seq in arrived)
+            assert held.seqs == list(range(min(cap, counted + needed + flagged_ahead)))
+            seq = next(seq for seq in order if seq in held.open)
+            arrived.add(seq)
+            await held.arrive(seq, replies[seq])
+        verdict = await asking
+    assert held.seqs == list(range(prefix))
+    assert [ballot.seq for ballot in verdict.ballots] == held.seqs
+    assert [isinstance(ballot, Flagged) for ballot in verdict.ballots] == [reply is None for reply in replies[:prefix]]
+    assert (verdict.outcome == "undecided") == bool(left_open)
+
+
+async def test_a_flagged_reply_uses_its_seq_but_casts_no_vote(tmp_path: Path) -> None:
+    words: list[Reply | None] = [Say(word="a"), None, Say(word="damn"), Say(word="a"), Say(word="a")]
+    model = scripted(tmp_path / "script", [a_line(seq, word) for seq, word in enumerate(words)])
+    async with voting(Deployment(role=Solver), model=model) as desk:
+        verdict = await desk.ask(elect(a_question(models=[model])))
+        account = await desk.ask(Report())
+    flags = [ballot.flag if isinstance(ballot, Flagged) else None for ballot in verdict.ballots]
+    assert flags == [None, "empty", "rude", None, None]
+    assert (verdict.outcome, tally_of(verdict), account.calls) == ("decided", {"a": 3}, 5)
+
+
+async def test_three_equal_votes_do_not_decide_at_k_of_four() -> None:
+    held = Held()
+    async with voting(holding(held)) as desk:
+        asking = asyncio.create_task(desk.ask(elect(a_question(FirstToAheadBy(k=4)))))
+        await turns()
+        for seq in range(3):
+            await held.arrive(seq, Say(word="a"))
+        assert not asking.done()
+        assert held.seqs == [0, 1, 2, 3]
+        await held.arrive(3, Say(word="a"))
+        assert tally_of(await asking) == {"a": 4}
+
+
+async def test_votes_are_compared_as_values_and_the_first_launched_reply_stands_for_them() -> None:
+    replies = [Amount(amount=Decimal(text)) for text in ("1.00", "1.0", "1")]
+    for order in permutations(range(3)):
+        verdict = await verdict_of(a_question(reply=Amount), replies, order)
+        assert (verdict.tally, verdict.winner) == (((b'{"amount":"1.00"}', 3),), b'{"amount":"1.00"}')
+
+
+# -- what is drawn -----------------------------------------------------------------------------------------------------
+
+
+async def all_drawn(question: Question, words: str, path: str = "0/q") -> list[Draw]:
+    """What an election draws, in which these letters come back."""
+    held = Held()
+    async with voting(holding(held)) as desk:
+        asking = asyncio.create_task(desk.ask(elect(question, path)))
+        await turns()
+        await held.arrive_in(range(len(words)), says(words))
+        await asking
+    return held.drawn
+
+
+@pytest.mark.parametrize("words", ["aaa", ".aaa", "..baaaa"])
+async def test_temperature_zero_is_for_the_first_sample_only_even_after_a_flag(words: str) -> None:
+    drawn = await all_drawn(a_question(), words)
+    assert [draw.temperature for draw in drawn] == [0.0] + [0.1] * (len(words) - 1)
+
+
+async def test_a_questions_sampling_goes_with_every_draw() -> None:
+    sampling = Sampling(first_temperature=None, temperature=0.7, max_output_tokens=99)
+    drawn = await all_drawn(a_question(sampling=sampling), "aaa")
+    assert [(draw.temperature, draw.max_output_tokens) for draw in drawn] == [(None, 99), (0.7, 99), (0.7, 99)]
+
+
+async def test_several_prompts_are_cycled_by_seq() -> None:
+    prompts = [Prompt(user=f"{number}") for number in range(3)]
+    drawn = await all_drawn(a_question(prompts=prompts), "ab.abaaa")
+    assert [draw.prompt.user for draw in drawn] == ["0", "1", "2", "0", "1", "2", "0", "1"]
+
+
+async def test_each_sample_takes_its_model_of_a_pool_by_its_id() -> None:
+    question = a_question(FirstToAheadBy(k=40), models=["m:one", "m:two", "m:three"])
+    first, again, elsewhere = [[draw.model for draw in await all_drawn(question, "a" * 40, path)] for path in ("0/q", "0/q", "0/r")]
+    assert first == again != elsewhere
+    assert min(first.count(model) for model in question.models) >= 5  # of 40; a fair draw has fewer for one of the three once in 180
+
+
+# -- how it ends -------------------------------------------------------------------------------------------------------
+
+
+async def test_at_its_cap_an_election_is_undecided_and_its_leader_no_decision(tmp_path: Path) -> None:
+    model = scripted(tmp_path / "script", [a_line(seq, word, path="0/line/7") for seq, word in enumerate(says("ab.aa"))])
+    async with voting(Deployment(role=Solver), model=model, strategy=AskOnce(max_draws=5, goes_on=True)) as desk:
+        conducted = await desk.ask(Conduct(input=0))
+        account = await desk.ask(Report())
+    given = msgspec.json.decode(conducted.value)
+    assert given == {"value": {"word": "a", "remark": ""}, "outcome": "undecided", "decided": False, "flagged": 1}
+    assert (account.decided, account.undecided_at, account.calls) == (0, ("0/line/7",), 5)
+
+
+async def test_to_require_a_decision_of_an_undecided_election_names_its_path_and_tally(tmp_path: Path) -> None:
+    model = scripted(tmp_path / "script", [a_line(seq, word, path="0/line/7") for seq, word in enumerate(says("ab.aa"))])
+    async with voting(Deployment(role=Solver), model=model, strategy=AskOnce(max_draws=5)) as desk:
+        with pytest.raises(
+            Undecided, match=r"^the election at 0/line/7 is undecided after 5 draws \(3 x Say.*1 x Say.*; 1 flagged\)"
+        ) as raised:
+            await desk.ask(Conduct(input=0))
+    assert (raised.value.path, raised.value.args[1]) == ("0/line/7", 5)
+
+
+async def test_an_election_without_a_valid_reply_has_no_leader(tmp_path: Path) -> None:
+    model = scripted(tmp_path / "script", [a_line(seq, None) for seq in range(4)])
+    async with voting(Deployment(role=Solver), model=model) as desk:
+        verdict = await desk.ask(elect(a_question(models=[model], max_draws=4)))
+    assert (verdict.outcome, verdict.leader, verdict.winner, verdict.tally, len(verdict.ballots)) == ("undecided", None, None, (), 4)
+
+
+@pytest.mark.parametrize("outcome", ["argmax", "undecided"])
+def test_only_what_is_decided_can_be_required(outcome: Any) -> None:
+    decision = Decision(path="0/q", value=Say(word="a"), outcome=outcome, tally=((Say(word="a"), 2),), flagged=0)
+    assert not decision.decided
+    with pytest.raises(Undecided):
+        decision.require()
+
+
+async def test_an_election_decided_by_its_last_draw_is_decided() -> None:
+    verdict = await verdict_of(a_question(max_draws=3), says("aaa"), [2, 1, 0])
+    assert (verdict.outcome, verdict.leader) == ("decided", 0)
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_transport_error_is_tried_again_under_its_seq_and_is_neither_flag_nor_vote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(solver, "BACKOFF_S", (0.0, 0.0))  # inside: a test does not wait for a provider to come back
+    lines = [a_line(0, Say(word="a")), a_line(1, Say(word="a"), fails=3), a_line(2, Say(word="a"), fails=1)]
+    model = scripted(tmp_path / "script", lines)
+    with capture_logs() as logs:
+        async with voting(Deployment(role=Solver), model=model, max_outage_s=60.0) as desk:
+            verdict = await desk.ask(elect(a_question(models=[model])))
+            account = await desk.ask(Report())
+    assert (verdict.outcome, tally_of(verdict), account.flagged) == ("decided", {"a": 3}, {})
+    assert [ballot.seq for ballot in verdict.ballots] == [0, 1, 2]
+    assert [log["tries"] for log in logs] == [1, 1, 2, 3]
+    assert account.calls == 3  # a provider does not bill a 503
+
+
+async def test_an_outage_longer_than_allowed_stops_the_run(tmp_path: Path) -> None:
+    model = scripted(tmp_path / "script", [a_line(seq, Say(word="a"), fails=1000) for seq in range(3)])
+    async with voting(Deployment(role=Solver), model=model, max_outage_s=0.0) as desk:
+        with pytest.raises(Stopped, match=r"gave up after .* \(--max-outage\); nothing decided is lost"):
+            await desk.ask(elect(a_question(models=[model])))
+
+
+@both_runtimes
+async def test_a_refusal_ends_the_election_once_and_for_all_who_follow_it(runtime: RuntimeName) -> None:
+    held, question = Held(), a_question()
+    async with voting(holding(held), runtime=runtime) as desk:
+        asking = [asyncio.create_task(desk.ask(elect(question))) for _ in range(3)]
+        await turns()
+        await held.fail(1, ModelUnavailable("refused", "no such model", 404))
+        ended = await asyncio.gather(*asking, return_exceptions=True)
+        await turns()
+    assert [type(each) for each in ended] == [ModelUnavailable] * 3
+    assert [each.args for each in ended if isinstance(each, ModelUnavailable)] == [("refused", "no such model", 404, None, None)] * 3
+    assert held.seqs == [0, 1, 2]
+    assert held.cancelled == [0, 2]
+
+
+async def test_a_refusal_of_the_model_is_not_tried_again(tmp_path: Path) -> None:
+    model = scripted(tmp_path / "script", [a_line(0, Say(word="a"))])
+    with capture_logs() as logs:
+        async with voting(Deployment(role=Solver), model=model, max_outage_s=60.0) as desk:
+            with pytest.raises(ModelUnavailable, match=r"refused.*no reply for sample [12] of 0/q"):
+                await desk.ask(elect(a_question(models=[model])))
+    assert logs == []
+
+
+@both_runtimes
+@pytest.mark.parametrize("reply", [Touchy, Unhashed])
+async def test_a_vote_that_raises_gives_one_typed_error_and_no_other_noise(
+    runtime: RuntimeName, reply: type[Touchy | Unhashed], request: pytest.FixtureRequest
+) -> None:
+    if reply is Unhashed:
+        request.applymarker(
+            pytest.mark.xfail(reason="only what vote() raises is caught: a vote without a hash ends in a task nobody awaits")
+        )
+    noise: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
+    held, question = Held(), a_question(reply=reply)
+    async with voting(holding(held), runtime=runtime) as desk:
+        asking = [asyncio.create_task(desk.ask(elect(question))) for _ in range(2)]
+        await turns()
+        await held.arrive(1, reply(word="x"))
+        await held.arrive(0, reply(word="x"))
+        ended = await asyncio.gather(*asking, return_exceptions=True)
+    assert [type(each) for each in ended] == [RoleFailed, RoleFailed]
+    assert all(reply.__name__ in str(each) for each in ended)
+    gc.collect()  # a task's exception that nobody took is told by its end
+    assert noise == []
+
+
+async def test_what_a_tasks_own_flag_raises_ends_the_election() -> None:
+    held, question = Held(), a_question()
+    async with voting(holding(held)) as desk:
+        asking = asyncio.create_task(desk.ask(elect(question)))
+        await turns()
+        await held.arrive(0, Say(word="explosive"))
+        with pytest.raises(RoleFailed, match=r"RedFlagger\S* failed on Screen: ValueError: boom"):
+            await asking
+
+
+# -- sharing -----------------------------------------------------------------------------------------------------------
+
+
+@both_runtimes
+async def test_two_who_ask_for_one_election_share_its_draws(runtime: RuntimeName) -> None:
+    held, question = Held(), a_question()
+    async with voting(holding(held), runtime=runtime) as desk:
+        first = asyncio.create_task(desk.ask(elect(question)))
+        await turns()
+        await held.arrive(1, Say(word="a"))
+        second = asyncio.create_task(desk.ask(elect(question)))
+        await turns()
+        await held.arrive_in([0, 2], says("aaa"))
+        assert await first == await second
+    assert held.seqs == [0, 1, 2]
+
+
+@both_runtimes
+async def test_elections_of_other_questions_or_places_share_nothing(runtime: RuntimeName) -> None:
+    held = Held()
+    async with voting(holding(held), runtime=runtime) as desk:
+        asked = [elect(a_question()), elect(a_question(), "0/r"), elect(a_question(state=b"x"))]
+        asking = [asyncio.create_task(desk.ask(each)) for each in asked]
+        await turns()
+        assert len(held.drawn) == 9
+        assert len({draw.id for draw in held.drawn}) == 9
+        for task in asking:
+            task.cancel()
+
+
+@both_runtimes
+async def test_who_joins_late_is_first_shown_what_has_arrived(runtime: RuntimeName) -> None:
+    held, question = Held(), a_question()
+    async with voting(holding(held), runtime=runtime) as desk:
+        asking = asyncio.create_task(desk.ask(elect(question)))
+        await turns()
+        await held.arrive(2, Say(word="c"))
+        await held.arrive(0, Say(word="a"))
+        async with aclosing(desk.stream(follow(question))) as items:
+            early = [await anext(items), await anext(items)]
+            assert [item.seq for item in early if isinstance(item, Ballot)] == [2, 0]
+            await held.arrive_in(range(6), says("aacaaa"))
+            later = [item async for item in items]
+        assert [item.seq for item in later if isinstance(item, Ballot)] == [1, 3, 4]
+        assert later[-1] == await asking
+    assert held.seqs == [0, 1, 2, 3, 4]
+
+
+async def test_who_joins_an_election_that_has_ended_and_is_still_read_gets_its_verdict() -> None:
+    held, question = Held(), a_question()
+    async with voting(holding(held)) as desk, aclosing(desk.stream(follow(question))) as items:
+        reading = asyncio.ensure_future(anext(items))
+        await turns()
+        await held.arrive_in(range(3), says("aaa"))
+        assert isinstance(await reading, Ballot)
+        assert tally_of(await desk.ask(elect(question))) == {"a": 3}
+    assert held.seqs == [0, 1, 2]
+
+
+@both_runtimes
+async def test_one_who_leaves_does_not_end_it_for_the_other(runtime: RuntimeName, request: pytest.FixtureRequest) -> None:
+    request.applymarker(pytest.mark.xfail(reason="all followers await one future, and whoever is cancelled cancels it for the others"))
+    held, question = Held(), a_question()
+    async with voting(holding(held), runtime=runtime) as desk:
+        leaving, staying = [asyncio.create_task(desk.ask(elect(question))) for _ in range(2)]
+        await turns()
+        leaving.cancel()
+        await turns()
+        assert leaving.cancelled()
+        assert not staying.done()
+        assert held.cancelled == []
+        await held.arrive_in(range(3), says("aaa"))
+        assert tally_of(await staying) == {"a": 3}
+
+
+@both_runtimes
+async def test_a_reader_who_leaves_does_not_end_it_for_the_other(runtime: RuntimeName) -> None:
+    held, question = Held(), a_question()
+    async with voting(holding(held), runtime=runtime) as desk:
+        staying = asyncio.create_task(desk.ask(elect(question)))
+        await turns()
+        await held.arrive(1, Say(word="a"))
+        async with aclosing(desk.stream(follow(question))) as items:
+            assert isinstance(await anext(items), Ballot)
+        await turns()
+        assert held.cancelled == []
+        await held.arrive_in([2, 0], says("aaa"))
+        assert tally_of(await staying) == {"a": 3}
+
+
+@both_runtimes
+async def test_when_the_last_one_leaves_the_draws_are_cancelled_in_order_of_launch(runtime: RuntimeName) -> None:
+    held, question = Held(), a_question(FirstToAheadBy(k=6))
+    async with voting(holding(held), runtime=runtime) as desk:
+        asking = asyncio.create_task(desk.ask(elect(question)))
+        await turns()
+        await held.arrive(2, Say(word="a"))
+        asking.cancel()
+        await turns()
+        assert asking.cancelled()
+        assert held.cancelled == [0, 1, 3, 4, 5]
+
+
+@both_runtimes
+async def test_calls_that_are_cancelled_are_accounted_for(runtime: RuntimeName, tmp_path: Path) -> None:
+    model = scripted(tmp_path / "script", [a_line(seq, Say(word="a"), after_s=3600.0) for seq in range(3)])
+    async with voting(Deployment(role=Solver), model=model, runtime=runtime) as desk:
+        asking = asyncio.create_task(desk.ask(elect(a_question(models=[model]))))
+        await turns()
+        assert (await desk.ask(Report())).calls == 0
+        asking.cancel()
+        await turns()
+        account = await desk.ask(Report())
+    assert (account.calls, account.wasted_calls, account.valid) == (3, 3, 0)
+
+
+@both_runtimes
+async def test_calls_that_an_interrupt_cancels_are_in_the_result(
+    runtime: RuntimeName, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if runtime == "linked":
+        request.applymarker(pytest.mark.xfail(reason="the account is asked for before the cancelled draws have told of themselves"))
+    lines = [a_line(seq, Say(word="a"), after_s=3600.0, path="0/line/7") for seq in range(3)]
+    model, interrupt = scripted(tmp_path / "script", lines), asyncio.Event()
+    running = asyncio.create_task(run(Quiz(), models=model, strategy=AskOnce(), runtime=runtime, interrupt=interrupt))
+    await turns()
+    interrupt.set()
+    result = await running
+    assert (result.outcome, result.calls) == ("interrupted", 3)
+
+
+async def test_the_cost_of_calls_that_were_cancelled_is_not_known(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    request.applymarker(pytest.mark.xfail(reason="a call without usage counts as free, though its docstring says that nobody knows"))
+    model = scripted(tmp_path / "script", [a_line(seq, Say(word="a"), after_s=3600.0) for seq in range(3)])
+    async with voting(Deployment(role=Solver), model=model) as desk:
+        asking = asyncio.create_task(desk.ask(elect(a_question(models=[model]))))
+        await turns()
+        asking.cancel()
+        await turns()
+        assert (await desk.ask(Report())).cost_usd is None
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+VARIANTS = {
+    "user": a_question(prompts=[Prompt(user="??")]),
+    "system": a_question(prompts=[Prompt(user="?", system="s")]),
+    "two prompts": a_question(prompts=[Prompt(user="?"), Prompt(user="??")]),
+    "their order": a_question(prompts=[Prompt(user="??"), Prompt(user="?")]),
+    "one twice": a_question(prompts=[Prompt(user="?"), Prompt(user="?")]),
+    "k": a_question(FirstToAheadBy(k=4)),
+    "rule": a_question(FirstTo(k=3)),
+    "at_most": a_question(FirstTo(k=3, at_most=3)),
+    "first temperature": a_question(sampling=Sampling(first_temperature=0.1)),
+    "temperature": a_question(sampling=Sampling(temperature=0.2)),
+    "provider's temperature": a_question(sampling=Sampling(temperature=None)),
+    "tokens": a_question(sampling=Sampling(max_output_tokens=1024)),
+    "flag above": a_question(sampling=Sampling(flag_above_tokens=None)),
+    "model": a_question(models=["other"]),
+    "pool": a_question(models=["held", "other"]),
+    "pool's order": a_question(models=["other", "held"]),
+    "reply": a_question(reply=Touchy),
+    "cap": a_question(max_draws=99),
+    "state": a_question(state=b"\x00"),
+}
+
+
+def test_the_fork_differs_with_all_that_makes_the_question() -> None:
+    forks = [question.id_at("0/q").fork for question in (a_question(), *VARIANTS.values())]
+    assert len(set(forks)) == 1 + len(VARIANTS)
+    assert all(len(fork) == 16 for fork in forks)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_fork_of_an_equal_question_is_the_same_wherever_it_is_asked(variant: str) -> None:
+    question = VARIANTS[variant]
+    again = msgspec.msgpack.decode(msgspec.msgpack.encode(question), type=Question)
+    assert again.id_at("0/q") == question.id_at("0/q")
+    assert again.id_at("1/step/3").fork == question.id_at("0/q").fork
+
+
+def test_the_fork_is_the_same_in_every_process() -> None:
+    fork = a_question(FirstTo(k=3), prompts=[Prompt(user="?", system="s")]).id_at("0/q").fork.hex()
+    assert fork == "e29d44fec065118e9478c9882587744c"  # a change of it would orphan every journal
+
+
+def test_an_election_is_named_by_its_input() -> None:
+    assert [ElectionId(path=path, fork=b"").input for path in ("0/q", "12/step/3")] == [0, 12]

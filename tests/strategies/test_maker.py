@@ -1,0 +1,240 @@
+"""MAKER: chains decided step by step, and how often and how fast they are, against the scaling laws."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from itertools import pairwise
+from statistics import NormalDist
+
+import pytest
+from microagents.tasks.drift import Drift, Onward, Place
+from microagents.tasks.hanoi import Hanoi
+
+from microagents import ChainTask, FirstTo, FirstToAheadBy, Prompt, Reply, Result, RoleFailed, laws, run, run_sync
+from microagents.errors import InvalidUsage
+from microagents.run import RUNTIMES
+from microagents.settings import RuntimeName
+from microagents.strategies import Maker
+
+FALSE_ALARMS = 1e-4
+"""How often a check against a law would fail with a fresh seed although the law holds; seeds here are fixed."""
+ELECTIONS = 3000
+
+
+class Walk(ChainTask[Place, Onward]):
+    """A chain without an oracle."""
+
+    def start(self) -> Place:
+        return Place()
+
+    def done(self, state: Place) -> bool:
+        return state.steps_done == 5
+
+    def prompt(self, state: Place) -> Prompt:
+        return Prompt(user=f"{state.number}")
+
+    def advance(self, state: Place, reply: Onward) -> Place:
+        return Place(number=reply.number, steps_done=state.steps_done + 1)
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Onward:  # noqa: ARG002 - it has one kind of reply
+        return Onward(number=int(prompt.user) + 1)
+
+
+class Stumble(Drift):
+    """A user's chain that raises on the way."""
+
+    def advance(self, state: Place, reply: Onward) -> Place:
+        if state.steps_done == 3:
+            raise ValueError("no such place")
+        return super().advance(state, reply)
+
+
+# -- chains ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("disks", range(1, 7))
+async def test_a_tower_of_hanoi_is_solved_without_an_error(disks: int, runtime: RuntimeName) -> None:
+    result = await run(Hanoi(disks=disks), models="sim:gpt-4.1-mini@error=0.02,flag=0.1", runtime=runtime)
+    steps = 2**disks - 1
+    assert (result.outcome, result.reason) == ("completed", None)
+    assert result.value == {"solved": True, "moves": steps, "pegs": [[], [], list(range(disks, 0, -1))]}
+    assert (result.account.errors, result.account.steps, result.account.decided) == (0, steps, steps)
+    assert result.account.wasted_calls == 0
+
+
+async def test_a_wrong_decision_leads_on_from_where_it_leads() -> None:
+    """Voting makes errors rare; it does not notice them."""
+    result = await run(Drift(length=100), models="sim:perfect@error=0.4", k=1)
+    assert result.outcome == "completed"
+    assert result.value["steps_done"] == 100
+    assert 0 < (result.account.errors or 0) < 100
+
+
+async def test_without_an_oracle_nobody_knows_the_errors() -> None:
+    result = await run(Walk(), models="sim:perfect")
+    assert (result.outcome, result.value, result.account.errors) == ("completed", {"number": 6, "steps_done": 5}, None)
+
+
+async def test_a_chain_ends_undecided_at_a_step_that_is_undecided() -> None:
+    result = await run(Drift(length=50), models="sim:perfect@error=0.4,alternatives=1", strategy=Maker(k=3, max_draws=12))
+    at = result.account.steps
+    assert at < 50
+    assert (result.outcome, result.value) == ("undecided", None)
+    assert result.account.undecided_at == (f"0/step/{at}",)
+    assert (result.reason or "").startswith(f"the election at 0/step/{at} is undecided after 12 draws (")
+    assert result.account.decided == at
+
+
+@pytest.mark.parametrize("known_inputs", [False, True])
+async def test_what_a_users_chain_raises_is_named(*, known_inputs: bool) -> None:
+    with pytest.raises(RoleFailed, match=r"MakerConductor\S* failed on Conduct: ValueError: no such place"):
+        await run(Stumble(), models="sim:perfect", known_inputs=known_inputs)
+
+
+def test_the_rule_is_ahead_by_k_unless_first_to_k_is_asked_for() -> None:
+    assert Maker().default_rule == FirstToAheadBy(k=3)
+    assert Maker(k=5).default_rule == FirstToAheadBy(k=5)
+    assert Maker(k=2, rule="first-to").default_rule == FirstTo(k=2)
+
+
+async def test_first_to_k_takes_the_first_reply_with_k_votes() -> None:
+    first_to, ahead_by = [
+        await run(Drift(length=200), models="sim:perfect@error=0.4,alternatives=1", strategy=Maker(k=3, rule=rule))
+        for rule in ("first-to", "ahead-by")
+    ]
+    assert 3 < (first_to.account.votes_per_step or 0) <= 5  # of two replies one has three votes after five at the latest
+    assert (ahead_by.account.votes_per_step or 0) > 5
+
+
+# -- known inputs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_the_curves_of_known_inputs_start_with_all_steps_never_rise_and_end_with_none(runtime: RuntimeName) -> None:
+    result = await run(Drift(length=300), models="sim:perfect@error=0.2,flag=0.2", known_inputs=True, runtime=runtime)
+    shown, account = result.value, result.account
+    assert result.outcome == "completed"
+    assert (shown["steps"], shown["wrong"], shown["undecided"]) == (300, account.errors, 0)
+    sampling, voting = shown["sampling_rounds"], shown["voting_rounds"]
+    for curve in (sampling, voting):
+        assert (curve[0], curve[3] > 0, curve[-1]) == (300, True, 0)
+        assert all(before >= after for before, after in pairwise(curve))
+    assert len(sampling) > len(voting)
+    assert all(by_samples >= by_votes for by_samples, by_votes in zip(sampling, voting, strict=False))
+    # Every round takes one sample, or one valid one, of each step that is undecided before it.
+    assert sum(voting) == account.valid
+    assert sum(sampling) == account.valid + sum(account.flagged.values())
+
+
+async def test_known_inputs_ask_every_step_from_the_right_state() -> None:
+    """However wrong the decisions are, no error leads to another; and they are those of any window."""
+    wide, narrow = [
+        await run(Drift(length=100), models="sim:perfect@error=0.4", strategy=Maker(k=1, window=window), known_inputs=True)
+        for window in (256, 1)
+    ]
+    assert wide.account == narrow.account
+    assert wide.value == narrow.value
+    right = await run(Drift(length=100), models="sim:perfect", known_inputs=True)
+    assert right.account.errors == 0
+    assert wide.account.errors == wide.value["wrong"] > 0
+
+
+async def test_undecided_steps_are_counted_apart_with_known_inputs() -> None:
+    strategy = Maker(k=3, max_draws=8)
+    result = await run(Drift(length=100), models="sim:perfect@error=0.5,alternatives=1", strategy=strategy, known_inputs=True)
+    undecided = result.account.undecided_at
+    assert 0 < len(undecided) < 100
+    assert (result.outcome, result.value["undecided"]) == ("undecided", len(undecided))
+    assert result.reason == f"{len(undecided)} elections are undecided, the first at {undecided[0]}"
+    assert result.value["wrong"] == result.account.errors
+    assert result.account.decided + len(undecided) == result.value["steps"] == 100
+
+
+async def test_known_inputs_need_an_oracle() -> None:
+    with pytest.raises(InvalidUsage, match="Walk has no oracle, so its inputs are not known; run it without --known-inputs"):
+        await run(Walk(), models="sim:perfect", known_inputs=True)
+
+
+# -- against the laws --------------------------------------------------------------------------------------------------
+
+
+@cache
+def held(p: float, k: int = 3) -> Result:
+    """Elections between the right reply and one rival, as the laws have it."""
+    error = round(1 - p, 6)
+    return run_sync(Drift(length=ELECTIONS), models=f"sim:perfect@error={error},alternatives=1", k=k, seed=1, known_inputs=True)
+
+
+def right_decisions(result: Result) -> int:
+    assert (result.outcome, result.account.decided) == ("completed", ELECTIONS)
+    assert result.account.errors is not None
+    return ELECTIONS - result.account.errors
+
+
+def share_agrees(successes: int, trials: int, share: float) -> bool:
+    """Whether so many successes are no rarer than `FALSE_ALARMS` at this share: an exact binomial test, two-sided."""
+
+    def chance(least: int, most: int) -> float:
+        ways = (math.lgamma(trials + 1) - math.lgamma(n + 1) - math.lgamma(trials - n + 1) for n in range(least, most + 1))
+        return math.fsum(math.exp(way + n * math.log(share) + (trials - n) * math.log1p(-share)) for n, way in enumerate(ways, least))
+
+    return 2 * min(chance(0, successes), chance(successes, trials)) >= FALSE_ALARMS
+
+
+def votes_of_a_race(p: float, k: int) -> tuple[float, float]:
+    """Mean and standard deviation of the votes until one of two leads by k, summed over the walk itself and not by any law."""
+    at, mean, square, n = {0: 1.0}, 0.0, 0.0, 0
+    while at and sum(at.values()) > 1e-15:
+        n += 1
+        after: dict[int, float] = {}
+        for lead, chance in at.items():
+            for step, share in ((1, p), (-1, 1 - p)):
+                after[lead + step] = after.get(lead + step, 0.0) + chance * share
+        ended = after.pop(k, 0.0) + after.pop(-k, 0.0)
+        mean, square, at = mean + n * ended, square + n * n * ended, after
+    return mean, math.sqrt(square - mean * mean)
+
+
+def votes_agree(votes: int, elections: int, mean: float, deviation: float) -> bool:
+    """Whether so many votes are no rarer than `FALSE_ALARMS` at this mean; the mean of thousands of elections is normal enough."""
+    bound = NormalDist().inv_cdf(1 - FALSE_ALARMS / 2) * deviation / math.sqrt(elections)
+    return abs(votes / elections - mean) <= bound
+
+
+@pytest.mark.parametrize("p", [0.7, 0.8, 0.9])
+def test_decisions_are_right_as_often_as_the_law_says(p: float) -> None:
+    right = right_decisions(held(p))
+    assert share_agrees(right, ELECTIONS, laws.race_won(p, 3))
+    assert not share_agrees(right, ELECTIONS, laws.race_won(p, 2))
+    assert not share_agrees(right, ELECTIONS, p)
+
+
+@pytest.mark.parametrize("p", [0.7, 0.8, 0.9])
+def test_elections_take_as_many_votes_as_the_law_says(p: float) -> None:
+    account = held(p).account
+    mean, deviation = votes_of_a_race(p, 3)
+    assert laws.expected_votes(p, 3) == pytest.approx(mean, rel=1e-9)
+    assert votes_agree(account.votes, ELECTIONS, laws.expected_votes(p, 3), deviation)
+    assert not votes_agree(account.votes, ELECTIONS, laws.expected_votes(p, 2), deviation)
+    assert account.votes_per_step == account.votes / ELECTIONS
+    assert account.calls == account.votes
+
+
+def test_the_short_form_of_the_law_of_votes_is_told_from_the_long_one() -> None:
+    """k/(2p - 1) leaves out the races that the rival wins: at p = 0.7 and k = 3 it says 7.5 votes for 6.4."""
+    _, deviation = votes_of_a_race(0.7, 3)
+    assert not votes_agree(held(0.7).account.votes, ELECTIONS, 3 / (2 * 0.7 - 1), deviation)
+
+
+def test_a_model_that_is_wrong_more_often_than_right_is_wrong_almost_always() -> None:
+    right = right_decisions(held(0.3))
+    assert share_agrees(right, ELECTIONS, laws.race_won(0.3, 3))
+    assert 0.91 < 1 - right / ELECTIONS < 0.945
+
+
+def test_the_checks_themselves_raise_false_alarms_as_rarely_as_they_say() -> None:
+    """A check that accepts all, or a bound that is too tight, would show here: the exact bounds at 4,000 trials of 0.5 are 2,000 +- 123."""
+    assert [share_agrees(2000 + off, 4000, 0.5) for off in (-124, -122, 0, 122, 124)] == [False, True, True, True, False]
+    assert [votes_agree(4000 + off, 1000, 4.0, 1.0) for off in (-124, -122, 0, 122, 124)] == [False, True, True, True, False]

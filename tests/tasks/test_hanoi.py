@@ -1,0 +1,204 @@
+"""The towers of Hanoi: the procedure solves every height, the expert reads only the prompt, and mistakes are wrong but well formed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import product
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from microagents.tasks.hanoi import Hanoi, Move, Pegs, Solved, Step, Towers
+from pydantic import ValidationError
+
+from microagents.chat import instructions, parse, write
+
+HEIGHTS = range(1, 11)
+LOW = range(1, 8)
+
+
+def walked(task: Hanoi) -> Iterator[tuple[Towers, Step, Towers]]:
+    """Every step as the oracle takes it: the state before, the reply, the state after."""
+    state = task.start()
+    while not task.done(state):
+        reply = task.oracle(state)
+        after = task.advance(state, reply)
+        yield state, reply, after
+        state = after
+
+
+def pegs_of(places: tuple[int, ...]) -> Pegs:
+    """The pegs when disk i + 1 stands on ``places[i]``, in legal order."""
+    one, two, three = (tuple(disk for disk in range(len(places), 0, -1) if places[disk - 1] == peg) for peg in range(3))
+    return one, two, three
+
+
+def last_moves(disks: int) -> list[Move | None]:
+    """No move, one of disk 1, one of another disk: the procedure asks for no more."""
+    other: list[Move | None] = [(disks, 2, 0)] if disks > 1 else []
+    return [None, (1, 0, 1), (1, 2, 1), *other]
+
+
+def legal_states(disks: int) -> Iterator[Towers]:
+    """Every legal distribution of the disks, after every kind of move."""
+    for places in product(range(3), repeat=disks):
+        for last in last_moves(disks):
+            yield Towers(pegs=pegs_of(places), last=last)
+
+
+@st.composite
+def corrupted(draw: st.DrawFn) -> tuple[Hanoi, Towers]:
+    """Any distribution of the disks, in any order, after any move: what a wrong decision may lead to."""
+    disks = draw(st.integers(1, 8))
+    pegs: tuple[list[int], list[int], list[int]] = ([], [], [])
+    for disk in draw(st.permutations(range(1, disks + 1))):
+        pegs[draw(st.integers(0, 2))].append(disk)
+    numbers = st.integers(-1, disks + 1)
+    last = draw(st.none() | st.tuples(numbers, numbers, numbers))
+    one, two, three = map(tuple, pegs)
+    return Hanoi(disks=disks), Towers(pegs=(one, two, three), last=last)
+
+
+# -- the procedure -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("disks", HEIGHTS)
+def test_the_oracle_moves_the_tower_to_the_third_peg_in_the_least_number_of_legal_moves(disks: int) -> None:
+    task, state, moves = Hanoi(disks=disks), Hanoi(disks=disks).start(), 0
+    for before, reply, after in walked(task):
+        disk, source, target = reply.move
+        assert before.pegs[source][-1] == disk, "only the top disk of a peg moves"
+        assert not before.pegs[target] or before.pegs[target][-1] > disk, "no disk lies on a smaller one"
+        expected = [list(peg) for peg in before.pegs]
+        expected[target].append(expected[source].pop())
+        assert [list(peg) for peg in reply.next_state] == expected, "the state follows from the move"
+        state, moves = after, moves + 1
+    assert moves == task.steps() == 2**disks - 1
+    assert state.pegs == ((), (), tuple(range(disks, 0, -1)))
+    assert task.result(state) == Solved(solved=True, moves=moves, pegs=state.pegs)
+
+
+@pytest.mark.parametrize("disks", HEIGHTS)
+def test_the_prompt_names_the_cycle_that_the_oracle_walks(disks: int) -> None:
+    task = Hanoi(disks=disks)
+    first, second, third = (0, 1, 2) if disks % 2 == 0 else (0, 2, 1)
+    assert f"{first} -> {second} -> {third} -> {first}" in task.prompt(task.start()).system
+    on = {first: second, second: third, third: first}
+    assert all(reply.move[2] == on[reply.move[1]] for _, reply, _ in walked(task) if reply.move[0] == 1)
+
+
+def test_a_tower_that_stands_wrong_at_the_end_is_not_called_solved() -> None:
+    task = Hanoi(disks=2)
+    assert task.result(Towers(pegs=((), (2, 1), ()), moves=3)) == Solved(solved=False, moves=3, pegs=((), (2, 1), ()))
+    assert task.result(Towers(pegs=((), (), (1, 2)), moves=3)) == Solved(solved=False, moves=3, pegs=((), (), (1, 2)))
+
+
+@pytest.mark.parametrize("disks", [0, -1, 65, "many", 2.5])
+def test_a_height_out_of_range_is_refused(disks: object) -> None:
+    with pytest.raises(ValidationError):
+        Hanoi.model_validate({"disks": disks})
+
+
+# -- the prompt --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("disks", LOW)
+def test_prompts_show_states_and_moves_as_lists(disks: int) -> None:
+    task = Hanoi(disks=disks)
+    for state in legal_states(disks):
+        last_line, state_line = task.prompt(state).user.splitlines()
+        assert json.loads(state_line.removeprefix("State: ")) == [list(peg) for peg in state.pegs]
+        last = last_line.removeprefix("Previous move: ")
+        assert last == "none" if state.last is None else json.loads(last) == list(state.last)
+        assert "(" not in state_line + last_line, "a tuple in the prompt provokes tuples in the answer, which are flagged"
+
+
+def test_the_system_prompt_is_the_same_for_every_state_so_that_providers_can_cache_it() -> None:
+    task = Hanoi(disks=5)
+    assert len({task.prompt(state).system for state in legal_states(5)}) == 1
+
+
+def test_the_format_instructions_ask_for_lists() -> None:
+    text = instructions(Step, Hanoi.format)
+    assert "move = [<integer>, <integer>, <integer>]" in text
+    assert "next_state = [[<integer>, ...], [<integer>, ...], [<integer>, ...]]" in text
+
+
+# -- the expert --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("disks", LOW)
+def test_the_expert_reads_from_the_prompt_what_the_oracle_knows_of_the_state(disks: int) -> None:
+    task = Hanoi(disks=disks)
+    for state in legal_states(disks):
+        assert task.expert(task.prompt(state), Step) == task.oracle(state)
+
+
+@given(corrupted())
+def test_on_states_that_wrong_decisions_lead_to_oracle_and_expert_agree_and_lose_no_disk(case: tuple[Hanoi, Towers]) -> None:
+    task, state = case
+    reply = task.oracle(state)
+    assert task.expert(task.prompt(state), Step) == reply
+    assert task.flag(reply) is None
+    disk, source, target = reply.move
+    assert disk in state.pegs[source]
+    assert source != target
+    assert reply.next_state[target][-1] == disk
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("disks", LOW)
+def test_a_mistake_casts_another_vote_and_passes_the_screen(disks: int) -> None:
+    task = Hanoi(disks=disks)
+    for seed, state in enumerate(legal_states(disks)):
+        right = task.oracle(state)
+        wrong = task.mistake(right, Random(seed))
+        assert wrong.vote() != right.vote()
+        assert not task.correct(state, wrong)
+        assert parse(write(wrong), Step) == wrong
+        assert task.flag(wrong) is None
+
+
+def test_mistakes_are_wrong_moves_and_right_moves_with_a_wrong_state() -> None:
+    task = Hanoi(disks=5)
+    right = task.oracle(task.start())
+    wrong = [task.mistake(right, Random(seed)) for seed in range(60)]
+    assert {reply.move == right.move for reply in wrong} == {True, False}
+    assert all(reply.next_state != right.next_state for reply in wrong)
+
+
+def test_a_right_move_with_a_wrong_state_is_wrong() -> None:
+    task = Hanoi(disks=3)
+    right = task.oracle(task.start())
+    slip = Step(move=right.move, next_state=((3, 2), (1,), ()))
+    assert slip.next_state != right.next_state
+    assert not task.correct(task.start(), slip)
+    assert slip.vote() != right.vote()
+
+
+# -- the screen --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pegs",
+    [
+        ((3, 2), (), ()),
+        ((3, 2, 1), (1,), ()),
+        ((3, 2, 2), (), ()),
+        ((4, 3, 2, 1), (), ()),
+        ((3, 2, 0), (), ()),
+        ((3, 2, -1), (), ()),
+        ((), (), ()),
+    ],
+)
+def test_a_state_with_a_disk_missing_or_twice_is_flagged(pegs: Pegs) -> None:
+    assert Hanoi(disks=3).flag(Step(move=(1, 0, 2), next_state=pegs)) == "disks_missing_or_twice"
+
+
+@pytest.mark.parametrize("pegs", [((3, 2), (), (1,)), ((1, 2, 3), (), ()), ((), (2, 3), (1,))])
+def test_an_illegal_state_with_every_disk_once_is_left_to_the_votes(pegs: Pegs) -> None:
+    assert Hanoi(disks=3).flag(Step(move=(9, 9, 9), next_state=pegs)) is None

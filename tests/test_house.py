@@ -1,0 +1,184 @@
+"""The house: packages, what is importable, what no file may do, and what the front door offers."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+import microagents
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = {"microagents": "microagents", "runtimes": "microagents.runtimes", "tasks": "microagents.tasks"}
+"""Where the package's files are, and what each folder is imported as."""
+SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+
+SDK_FILES = {"ray": "runtimes/ray.py", "openai": "microagents/models/openai.py", "anthropic": "microagents/models/anthropic.py"}
+"""The one file that may import each."""
+UNSAFE_CALLS = {"eval", "exec", "compile", "literal_eval", "__import__"}
+UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
+UNREPEATABLE_MODULES = {"time", "random", "secrets"}
+UNREPEATABLE_CALLS = {"as_completed", "wait"}
+"""Of asyncio: what hands out results in the order of their arrival."""
+
+
+# -- packaging ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_of_packages_is_the_folders_on_disk() -> None:
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    on_disk = set()
+    for folder in {path.parent for path in SOURCES}:
+        top, *below = folder.relative_to(ROOT).parts
+        on_disk.add(".".join([FOLDERS[top], *below]))
+    assert set(tool["packages"]) == on_disk
+    assert len(tool["packages"]) == len(on_disk), "none is named twice"
+    assert tool["package-dir"] == dict(zip(FOLDERS.values(), FOLDERS, strict=True))
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent.relative_to(ROOT).as_posix() for path in SOURCES}))
+def test_every_folder_is_a_package(folder: str) -> None:
+    assert (ROOT / folder / "__init__.py").is_file()
+
+
+def test_an_install_takes_neither_tasks_nor_runtimes_from_people_who_have_their_own(tmp_path: Path) -> None:
+    names = ["tasks", "runtimes", "microagents.tasks", "microagents.runtimes"]
+    look = f"from importlib.util import find_spec; print(*[find_spec(name) is not None for name in {names}])"
+    seen = subprocess.run([sys.executable, "-I", "-c", look], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert seen.stdout.split() == ["False", "False", "True", "True"]
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (files("microagents") / "py.typed").is_file()
+    assert (
+        "py.typed"
+        in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]["microagents"]
+    )
+
+
+# -- what no file may do -----------------------------------------------------------------------------------------------
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """The top-level names of the modules that a file imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def called(tree: ast.AST) -> Iterator[str]:
+    """What a file calls by a plain or a dotted name, as written."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            yield ast.unparse(node.func)
+
+
+def bound(tree: ast.AST, module: str) -> Iterator[str]:
+    """What a file takes out of a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == module:
+            yield from (alias.name for alias in node.names)
+
+
+def sdks_out_of_place(source: str, file: str) -> set[str]:
+    return {name for name in imported(ast.parse(source)) if name in SDK_FILES and SDK_FILES[name] != file}
+
+
+def unsafe(source: str, _: str) -> set[str]:
+    tree = ast.parse(source)
+    calls = {name for name in called(tree) if name in UNSAFE_CALLS or name.rpartition(".")[2] == "literal_eval"}
+    return calls | UNSAFE_MODULES.intersection(imported(tree)) | UNSAFE_CALLS.intersection(bound(tree, "ast"))
+
+
+def unrepeatable(source: str, file: str) -> set[str]:
+    if not file.startswith("microagents/strategies/"):
+        return set()
+    tree = ast.parse(source)
+    calls = {name for name in called(tree) if name.removeprefix("asyncio.") in UNREPEATABLE_CALLS and name.startswith("asyncio.")}
+    return UNREPEATABLE_MODULES.intersection(imported(tree)) | calls | UNREPEATABLE_CALLS.intersection(bound(tree, "asyncio"))
+
+
+CHECKS: dict[str, Callable[[str, str], set[str]]] = {"sdks": sdks_out_of_place, "unsafe": unsafe, "unrepeatable": unrepeatable}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_no_file_imports_an_sdk_evaluates_or_unpickles_and_no_strategy_is_unrepeatable(check: str) -> None:
+    assert len(SOURCES) > 30, "the folders are where this test looks for them"
+    found = {}
+    for path in SOURCES:
+        file = path.relative_to(ROOT).as_posix()
+        if wrong := CHECKS[check](path.read_text(encoding="utf-8"), file):
+            found[file] = wrong
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("check", "source", "file"),
+    [
+        ("sdks", "import ray", "runtimes/local.py"),
+        ("sdks", "def f():\n    from openai.types import x", "microagents/run.py"),
+        ("sdks", "import anthropic as a", "microagents/models/openai.py"),
+        ("unsafe", "eval('1')", "tasks/hanoi.py"),
+        ("unsafe", "exec('1')", "tasks/hanoi.py"),
+        ("unsafe", "import ast\nast.literal_eval('1')", "microagents/chat.py"),
+        ("unsafe", "from ast import literal_eval", "microagents/chat.py"),
+        ("unsafe", "import pickle", "runtimes/wire.py"),
+        ("unsafe", "from ray import cloudpickle\nimport cloudpickle", "runtimes/wire.py"),
+        ("unrepeatable", "import time", "microagents/strategies/maker.py"),
+        ("unrepeatable", "from random import Random", "microagents/strategies/maker.py"),
+        ("unrepeatable", "import asyncio\nasyncio.as_completed([])", "microagents/strategies/lead.py"),
+        ("unrepeatable", "import asyncio\nasyncio.wait([])", "microagents/strategies/lead.py"),
+        ("unrepeatable", "from asyncio import wait", "microagents/strategies/lead.py"),
+    ],
+)
+def test_the_checks_see_what_they_look_for(check: str, source: str, file: str) -> None:
+    assert CHECKS[check](source, file)
+
+
+def test_the_checks_let_the_right_places_be() -> None:
+    assert not sdks_out_of_place("import ray", "runtimes/ray.py")
+    assert not sdks_out_of_place("from microagents.models.openai import OpenAIModel", "microagents/models/registry.py")
+    assert not unsafe("import re\nre.compile('x')", "microagents/chat.py")
+    assert not unrepeatable("import asyncio\nasyncio.wait_for(1, 2)", "microagents/strategies/maker.py")
+    assert not unrepeatable("import time", "microagents/run.py")
+
+
+# -- the front door ----------------------------------------------------------------------------------------------------
+
+
+def test_the_list_of_what_is_public_is_sorted_and_whole() -> None:
+    assert microagents.__all__ == sorted(set(microagents.__all__))
+    tree = ast.parse((ROOT / "microagents/__init__.py").read_text(encoding="utf-8"))
+    offered = {alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert {name for name in offered if not name.startswith("_")} == set(microagents.__all__)
+
+
+@pytest.mark.parametrize("name", [name for name in microagents.__all__ if callable(getattr(microagents, name))])
+def test_what_is_public_says_what_it_is(name: str) -> None:
+    public = getattr(microagents, name)
+    assert (public.__doc__ or "").strip(), f"{name} has no docstring of its own"
+    if inspect.isclass(public):
+        methods = {each: value for each, value in vars(public).items() if inspect.isfunction(value) and not each.startswith("_")}
+        silent = [each for each in methods if not inspect.getdoc(getattr(public, each))]
+        assert silent == [], f"methods of {name} without a docstring"
+
+
+def test_what_readme_docs_and_examples_import_from_the_package_is_public() -> None:
+    docs = ROOT / "docs"
+    used: dict[str, str] = {}
+    for page in [ROOT / "README.md", *sorted(docs.rglob("*.md")), *sorted(docs.rglob("*.py"))]:
+        text = page.read_text(encoding="utf-8")
+        for statement in re.findall(r"^ *(from microagents import (?:\([^)]*\)|[^\n(]+))$", text, re.MULTILINE):
+            used |= dict.fromkeys(bound(ast.parse(statement), "microagents"), page.name)
+    assert "ChainTask" in used, "the examples are where this test looks for them"
+    assert {name: page for name, page in used.items() if name not in microagents.__all__} == {}
