@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, get_type_hints
@@ -57,7 +57,7 @@ class Context(Struct, frozen=True, kw_only=True):
 class Post(Protocol):
     """What a role needs of the runtime that carries it."""
 
-    def ask(self, request: Request[R], timeout_s: float | None) -> Awaitable[R]:
+    def ask(self, request: Request[R], timeout_s: float | None) -> Coroutine[Any, Any, R]:
         """Send a request and await its reply."""
         ...
 
@@ -94,7 +94,7 @@ class Role:
     async def stop(self) -> None:
         """Called after the last message."""
 
-    def ask(self, request: Request[R], *, timeout_s: float | None = None) -> Awaitable[R]:
+    def ask(self, request: Request[R], *, timeout_s: float | None = None) -> Coroutine[Any, Any, R]:
         """Send a request to the role that handles it and await the reply.
 
         Raises:
@@ -385,7 +385,7 @@ class Conductor(Role, Generic[T, G]):
         """The name of a question's election at this place of the work."""
         return question.id_at(self._path(at))
 
-    def hold(self, election: ElectionId, question: Question) -> Awaitable[Verdict]:
+    def hold(self, election: ElectionId, question: Question) -> Coroutine[Any, Any, Verdict]:
         """Hold an election to its end without going on from its verdict."""
         return self.ask(Elect(id=election, question=question))
 

@@ -19,7 +19,6 @@ _named: dict[str, type] = {}
 _resolved: dict[tuple[str, type], type] = {}
 
 
-@lru_cache(maxsize=4096)
 def address_of(named: type) -> str:
     """How a class is named in an envelope: ``module:qualname``."""
     return f"{named.__module__}:{named.__qualname__}"

@@ -275,7 +275,6 @@ def test_what_is_wrong_with_a_handler_is_said_when_the_class_is_created(define: 
         define()
 
 
-@pytest.mark.xfail(raises=InvalidDefinition, reason="the sentence above promises an underscore, but a message's annotation overrules it")
 def test_a_method_that_begins_with_an_underscore_is_no_handler() -> None:
     class Private(Role):
         async def ping(self, request: Ping) -> int:

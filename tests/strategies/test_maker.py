@@ -138,6 +138,7 @@ async def test_known_inputs_ask_every_step_from_the_right_state() -> None:
     assert wide.value == narrow.value
     right = await run(Drift(length=100), models="sim:perfect", known_inputs=True)
     assert right.account.errors == 0
+    assert len(await states_asked(known_inputs=True)) == 100
     assert wide.account.errors == wide.value["wrong"] > 0
 
 
