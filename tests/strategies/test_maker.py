@@ -6,9 +6,10 @@ import math
 from functools import cache
 from itertools import pairwise
 from statistics import NormalDist
+from typing import ClassVar
 
 import pytest
-from microagents.tasks.drift import Drift, Onward, Place
+from microagents.tasks.drift import RING, Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi
 
 from microagents import ChainTask, FirstTo, FirstToAheadBy, Prompt, Reply, Result, RoleFailed, laws, run, run_sync
@@ -39,6 +40,16 @@ class Walk(ChainTask[Place, Onward]):
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Onward:  # noqa: ARG002 - it has one kind of reply
         return Onward(number=int(prompt.user) + 1)
+
+
+class Noted(Drift):
+    """A chain that notes what it was asked to ask."""
+
+    asked: ClassVar[list[int]] = []
+
+    def prompt(self, state: Place) -> Prompt:
+        self.asked.append(state.number)
+        return super().prompt(state)
 
 
 class Stumble(Drift):
@@ -128,18 +139,24 @@ async def test_the_curves_of_known_inputs_start_with_all_steps_never_rise_and_en
     assert sum(sampling) == account.valid + sum(account.flagged.values())
 
 
-async def test_known_inputs_ask_every_step_from_the_right_state() -> None:
-    """However wrong the decisions are, no error leads to another; and they are those of any window."""
+async def test_known_inputs_ask_every_step_from_the_right_state_however_wrong_the_decisions() -> None:
+    Noted.asked.clear()
+    result = await run(Noted(length=100), models="sim:perfect@error=0.4", k=1, known_inputs=True)
+    right = [1]
+    for _ in range(99):
+        right.append((right[-1] * 17 + 5) % RING)
+    assert Noted.asked == right
+    assert result.value["wrong"] == result.account.errors
+    assert 0 < result.value["wrong"] < 100
+
+
+async def test_how_many_steps_are_open_at_a_time_changes_nothing_that_is_decided() -> None:
     wide, narrow = [
         await run(Drift(length=100), models="sim:perfect@error=0.4", strategy=Maker(k=1, window=window), known_inputs=True)
         for window in (256, 1)
     ]
     assert wide.account == narrow.account
     assert wide.value == narrow.value
-    right = await run(Drift(length=100), models="sim:perfect", known_inputs=True)
-    assert right.account.errors == 0
-    assert len(await states_asked(known_inputs=True)) == 100
-    assert wide.account.errors == wide.value["wrong"] > 0
 
 
 async def test_undecided_steps_are_counted_apart_with_known_inputs() -> None:
