@@ -15,12 +15,12 @@ from types import UnionType
 from typing import Any, cast, get_args
 
 import msgspec
-from microagents.runtimes import wire
-from microagents.runtimes.link import Link
 
 from microagents.actors import Role
 from microagents.errors import DeadlinePassed, InvalidDefinition, MicroagentsError, NoHandler, RoleFailed
 from microagents.messages import Message, R, Request, Stream, address_of, reply_type, resolve
+from microagents.runtimes import wire
+from microagents.runtimes.link import Link
 from microagents.scope import Scope
 
 UNDECODABLE = (TypeError, OverflowError, ValueError, msgspec.MsgspecError)

@@ -9,11 +9,11 @@ from typing import Self
 
 import msgspec
 import structlog
-from microagents.runtimes.dispatcher import Desk, Dispatcher, Route
 
 from microagents.actors import Context, Deployment, Role, asked_by, check_graph
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import Message
+from microagents.runtimes.dispatcher import Desk, Dispatcher, Route
 
 DRIVER = "driver"
 STOP_S = 30.0

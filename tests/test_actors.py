@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
-from microagents.tasks.drift import Drift, Onward, Place
-from microagents.tasks.hanoi import Hanoi, Step, Towers
 from msgspec import Struct
 from pydantic import ValidationError
 
@@ -20,6 +18,8 @@ from microagents.run import RUNTIMES, run
 from microagents.settings import RuntimeName
 from microagents.strategies import Maker
 from microagents.task import S, chain_types
+from microagents.tasks.drift import Drift, Onward, Place
+from microagents.tasks.hanoi import Hanoi, Step, Towers
 
 
 class Ping(Request[int], frozen=True):

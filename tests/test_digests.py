@@ -14,7 +14,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from microagents.tasks.drift import Drift
 
 from microagents import Deployment, Draw, Result, Sample, run
 from microagents.digests import ChainDigest, TreeDigest
@@ -24,6 +23,7 @@ from microagents.roles.voter import Election
 from microagents.run import RUNTIMES
 from microagents.settings import RuntimeName
 from microagents.strategies import Maker
+from microagents.tasks.drift import Drift
 
 ERRING = "sim:perfect@error=0.4,flag=0.1"
 """Right in six of ten, one reply in ten flagged."""

@@ -11,9 +11,8 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-from microagents.runtimes.local import LinkedRuntime, LocalRuntime
-
 from microagents import Conductor, Context, Deployment, Request, Role, Strategy
+from microagents.runtimes.local import LinkedRuntime, LocalRuntime
 
 IN_FLIGHT = 300
 

@@ -13,14 +13,13 @@ import time
 from collections.abc import Hashable
 from statistics import median
 
-from microagents.tasks.hanoi import Hanoi, Step, Towers
-
 from microagents import Prompt, run
 from microagents.chat import Malformed, parse, system_with_instructions
 from microagents.elections import ElectionId, SampleId
 from microagents.flags import flag_unread
 from microagents.models.model import Call, Model
 from microagents.models.registry import open_model
+from microagents.tasks.hanoi import Hanoi, Step, Towers
 
 MODEL = "sim:gpt-4.1-mini"
 K = 3

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 import pytest
 import structlog
-from microagents.tasks.drift import Drift
 from typer.testing import CliRunner
 
 from microagents import run
 from microagents.cli import app
 from microagents.settings import RuntimeName
+from microagents.tasks.drift import Drift
 
 ROOT = Path(__file__).parents[2]
 COMMAND = str(Path(sys.executable).with_name("microagents"))

@@ -20,8 +20,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from microagents.tasks.drift import Drift, Onward, Place
-from microagents.tasks.hanoi import Hanoi, Step, Towers
 from msgspec import Struct
 
 from microagents import run_sync
@@ -35,6 +33,8 @@ from microagents.models.model import Call, Model, ModelSpec
 from microagents.models.registry import open_model
 from microagents.models.simulated import SimulatedModel
 from microagents.task import ChainTask, Task
+from microagents.tasks.drift import Drift, Onward, Place
+from microagents.tasks.hanoi import Hanoi, Step, Towers
 
 FLAG_ABOVE_TOKENS = 750
 UNCUT = 4096

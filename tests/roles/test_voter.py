@@ -18,7 +18,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from microagents.runtimes.dispatcher import Desk
 from structlog.testing import capture_logs
 
 from microagents import (
@@ -52,6 +51,7 @@ from microagents.messages import address_of
 from microagents.models.scripted import Line
 from microagents.roles import Recorder, RedFlagger, Solver, Voter, solver
 from microagents.run import RUNTIMES
+from microagents.runtimes.dispatcher import Desk
 from microagents.settings import RuntimeName
 from microagents.voting import Rule, Tally
 

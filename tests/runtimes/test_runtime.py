@@ -16,14 +16,14 @@ from uuid import uuid4
 
 import msgspec
 import pytest
-from microagents.runtimes import local
-from microagents.runtimes.dispatcher import Desk
 from msgspec import Struct
 from structlog.testing import capture_logs
 
 from microagents import Context, Deployment, MicroagentsError, Request, Role, RoleFailed, Stopped, Stream, Undecided
 from microagents.errors import DeadlinePassed, InvalidUsage, ModelUnavailable, NoHandler
 from microagents.run import RUNTIMES
+from microagents.runtimes import local
+from microagents.runtimes.dispatcher import Desk
 from microagents.settings import RuntimeName
 from microagents.strategies import Maker
 

@@ -9,14 +9,14 @@ from statistics import NormalDist
 from typing import ClassVar
 
 import pytest
-from microagents.tasks.drift import RING, Drift, Onward, Place
-from microagents.tasks.hanoi import Hanoi
 
 from microagents import ChainTask, FirstTo, FirstToAheadBy, Prompt, Reply, Result, RoleFailed, laws, run, run_sync
 from microagents.errors import InvalidUsage
 from microagents.run import RUNTIMES
 from microagents.settings import RuntimeName
 from microagents.strategies import Maker
+from microagents.tasks.drift import RING, Drift, Onward, Place
+from microagents.tasks.hanoi import Hanoi
 
 FALSE_ALARMS = 1e-4
 """How often a check against a law would fail with a fresh seed although the law holds; seeds here are fixed."""

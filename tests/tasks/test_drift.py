@@ -7,10 +7,10 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from microagents.tasks.drift import RING, Drift, Onward, Place
 from pydantic import ValidationError
 
 from microagents.chat import Malformed, parse, write
+from microagents.tasks.drift import RING, Drift, Onward, Place
 
 
 def test_the_expert_gives_for_every_number_what_the_oracle_gives() -> None:

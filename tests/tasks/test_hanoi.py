@@ -10,10 +10,10 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from microagents.tasks.hanoi import Hanoi, Move, Pegs, Solved, Step, Towers
 from pydantic import ValidationError
 
 from microagents.chat import instructions, parse, write
+from microagents.tasks.hanoi import Hanoi, Move, Pegs, Solved, Step, Towers
 
 HEIGHTS = range(1, 11)
 LOW = range(1, 8)
