@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -17,6 +20,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from microagents.account import Account
 from microagents.run import Result
@@ -40,22 +44,17 @@ def live(title: str) -> Iterator[Callable[[Account], None] | None]:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        TextColumn("\n  {task.fields[votes]}", markup=False),
         console=console,
-        transient=True,
     )
-    with progress:
-        line = progress.add_task(title, total=None, rate="", votes="")
+    line = progress.add_task(title, total=None, rate="")
+    counts = Text("  ")
+    with Live(Group(progress, counts), console=console, transient=True, refresh_per_second=8):
 
         def show(account: Account) -> None:
-            speed = progress.tasks[line].finished_speed or progress.tasks[line].speed
-            progress.update(
-                line,
-                completed=account.steps,
-                total=account.total_steps,
-                rate=f"{speed:,.0f} steps/s" if speed else "",
-                votes=_counts(account),
-            )
+            speed = progress.tasks[line].speed
+            rate = f"{speed:,.0f} steps/s" if speed else ""
+            progress.update(line, completed=account.steps, total=account.total_steps, rate=rate)
+            counts.plain = f"  {_counts(account)}"
 
         yield show
 
@@ -101,7 +100,13 @@ def summary(result: Result, options: str) -> str:
     if result.value is not None:
         rows.append(("result", shown(result.value)))
     width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
+    return "\n".join(_wrapped(f"{name:<{width}}  ", text) for name, text in rows)
+
+
+def _wrapped(head: str, text: str) -> str:
+    """A row, broken at words where it is shown on a terminal."""
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    return textwrap.fill(text, columns, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False)
 
 
 def _origin(result: Result, models: str) -> str:
