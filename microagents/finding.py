@@ -32,14 +32,18 @@ def find(kind: str, name: str, shipped: Mapping[str, str], base: type[C]) -> typ
         module = import_module(where)
     except InvalidDefinition as error:
         raise InvalidUsage(f"{kind} {name!r}: {error}") from None
-    except Exception as error:  # whatever a user's file raises while it is imported
+    except (Exception, SystemExit) as error:  # whatever a user's file raises while it is imported
         raise InvalidUsage(f"{kind} {name!r} cannot be imported: {type(error).__name__}: {error}") from error
     found = getattr(module, class_name, None)
     if not (isinstance(found, type) and issubclass(found, base)):
-        there = [each for each, value in vars(module).items() if isinstance(value, type) and issubclass(value, base) and value is not base]
+        there = [each for each, value in vars(module).items() if each.isidentifier() and _is_own(value, base, where)]
         what = f"is no {base.__name__}" if found is not None else "is not there"
         raise InvalidUsage(f"{class_name!r} {what} in {where}; it has {', '.join(there) or f'no {base.__name__}'}")
     return found
+
+
+def _is_own(value: object, base: type, module: str) -> bool:
+    return isinstance(value, type) and issubclass(value, base) and value.__module__ == module
 
 
 def unknown(kind: str, name: str, there: Sequence[str]) -> str:

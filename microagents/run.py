@@ -15,8 +15,8 @@ from msgspec import Struct
 import microagents.roles  # noqa: F401 - names the roles of an election
 from microagents.account import Account, Report
 from microagents.actors import Conduct, Context, Deployment, Strategy
-from microagents.errors import Stopped, Undecided
-from microagents.finding import TASKS
+from microagents.errors import InvalidUsage, Stopped, Undecided
+from microagents.finding import TASKS, unknown
 from microagents.roles.recorder import Recorder
 from microagents.runtimes.dispatcher import Desk
 from microagents.runtimes.local import LinkedRuntime, LocalRuntime
@@ -127,7 +127,7 @@ async def run(
         "models": model_pools(models),
         "seed": seed,
         "runtime": runtime,
-        "run_id": run_id or _new_run_id(task),
+        "run_id": _new_run_id(task) if run_id is None else run_id,
         "known_inputs": known_inputs,
         "concurrency": concurrency,
         "max_outage_s": max_outage_s,
@@ -142,6 +142,9 @@ async def run(
         settings=settings.model_dump(),
     )
     deployments = [Deployment(role=chosen.conductor), *chosen.deployments(), Deployment(role=Recorder)]
+    for name in settings.models:
+        if name and name not in (there := [deployment.role.__name__.lower() for deployment in deployments]):
+            raise InvalidUsage(unknown("role with a model called", name, there))
     started = time.monotonic()
     async with RUNTIMES[settings.runtime](context, deployments) as roles:
         outcome, reason, value = await _conduct(roles.desk, on_progress, interrupt)

@@ -54,7 +54,7 @@ def validated(model: type[M], what: str, given: Mapping[str, Any], *, flag: str 
             raise InvalidUsage(unknown(f"option of {what} named", name, sorted(model.model_fields))) from None
         if first["type"] == "missing":
             raise InvalidUsage(f"{what} needs {name}; give it with {flag} {name}=VALUE".replace("  ", " ")) from None
-        raise InvalidUsage(f"{what}: {name}={first['input']!r:.100} will not do: {first['msg'].lower()}") from None
+        raise InvalidUsage(f"{what}: {name}={first['input']!r:.100} will not do: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
 
 
 def model_pools(models: Models) -> dict[str, tuple[str, ...]]:

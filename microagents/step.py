@@ -82,11 +82,13 @@ class StepConductor(Conductor[ChainTask[Any, Any], Strategy]):
         reply = chain_types(type(task))[1]
         state = task.start()
         for step in range(wanted):
-            known = task.oracle(state)
-            if known is None or task.done(state):
-                why = "is over before it" if known is not None else "has no oracle to get there"
-                raise InvalidUsage(f"step {wanted} cannot be shown: {type(task).__name__} {why}; try --step {step}")
+            known = None if task.done(state) else task.oracle(state)
+            if known is None:
+                why = "is over before it" if task.done(state) else "has no oracle to get there"
+                raise InvalidUsage(f"step {wanted} cannot be shown: {type(task).__name__} {why}; try --step {max(0, step - 1)}")
             state = task.advance(state, known)
+        if task.done(state):
+            raise InvalidUsage(f"step {wanted} cannot be shown: {type(task).__name__} is over before it; try --step {wanted - 1}")
         question = self.question(task.prompt(state), reply, max_draws=getattr(self.strategy, "max_draws", 100), state=state)
         election = self.election_id(f"step/{wanted}", question)
         verdict = await self.hold(election, question)
@@ -97,7 +99,7 @@ class StepConductor(Conductor[ChainTask[Any, Any], Strategy]):
             question.prompts[0],
             verdict,
             drawn,
-            correct=None if decision.value is None else task.correct(state, decision.value),
+            correct=task.correct(state, decision.require()) if decision.decided else None,
         )
 
 

@@ -26,6 +26,10 @@ from microagents.scope import Scope
 UNDECODABLE = (TypeError, OverflowError, ValueError, msgspec.MsgspecError)
 
 
+CANCEL_S = 5.0
+"""How long a cancelled asker waits until the handler on the other side has ended."""
+
+
 class Seat:
     """One replica of a role, hosted here."""
 
@@ -35,6 +39,7 @@ class Seat:
         self._handlers = {message: getattr(role, method) for message, method in role.handlers.items()}
         self._returns = {message: _checkable(reply_type(message)) for message in role.handlers}
         self._gate = None if role.concurrency is None else asyncio.Semaphore(role.concurrency)
+        self._scope = scope
         self._mailbox = Mailbox(self, scope)
 
     def ask(self, request: Request[R]) -> Coroutine[Any, Any, R]:
@@ -42,14 +47,13 @@ class Seat:
         return self._in_turn(request) if self._mailbox.waiting or self._gate is not None else self.handle(request)
 
     async def _in_turn(self, request: Request[R]) -> R:
-        await self._mailbox.drain()
+        await self._after_the_told()
         async with self._gate or nullcontext():
             return await self.handle(request)
 
     async def stream(self, request: Stream[R]) -> AsyncGenerator[R]:
         """Handle one streamed request in the asker's task."""
-        if self._mailbox.waiting:
-            await self._mailbox.drain()
+        await self._after_the_told()
         try:
             async with aclosing(self._handlers[type(request)](request)) as items:
                 async for item in items:
@@ -58,6 +62,10 @@ class Seat:
             raise
         except Exception as error:
             raise self._failed(request, error) from error
+
+    async def _after_the_told(self) -> None:
+        if self._mailbox.waiting:  # in a task of its own: what was told must not be cancelled with the one who asks
+            await asyncio.shield(self._scope.start(self._mailbox.drain()))
 
     def tell(self, request: Request[None]) -> None:
         """Queue a request whose reply nobody awaits; they are handled in order."""
@@ -176,11 +184,20 @@ class RemoteSeat:
         try:
             body = await future
         except asyncio.CancelledError:
-            self._peer.post(wire.Cancelled(call))
+            await self._cancel(call)
             raise
         finally:
             del self._calls.open[call]
         return cast("R", self._unpacked(body, request))
+
+    async def _cancel(self, call: int) -> None:
+        """Cancel the handler and wait, for a while, until it has ended: as within one dispatcher, where both are one task."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._calls.open[call] = ended
+        self._peer.post(wire.Cancelled(call))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_S):
+                await ended
 
     async def stream(self, request: Stream[R]) -> AsyncGenerator[R]:
         """Send a request and iterate what comes back."""
@@ -199,7 +216,7 @@ class RemoteSeat:
                         ended = True
         finally:
             if not ended:
-                self._peer.post(wire.Cancelled(call))
+                await self._cancel(call)
             del self._calls.open[call]
 
     def tell(self, request: Request[None]) -> None:
@@ -357,6 +374,8 @@ class Dispatcher:
                 future.set_result(body)
             case asyncio.Future() as future, wire.Failed() as failed if not future.done():
                 future.set_exception(wire.error_of(failed))
+            case asyncio.Future() as future, wire.Ended() if not future.done():
+                future.set_result(None)
             # Anything else answers a call that was cancelled on this side while the answer was on its way.
 
     def _told(self, envelope: wire.Sent) -> None:
@@ -381,6 +400,9 @@ class Dispatcher:
                 async for item in items:
                     peer.post(wire.Item(call, wire.pack(item)))
             peer.post(wire.Ended(call))
+        except asyncio.CancelledError:
+            peer.post(wire.Ended(call))
+            raise
         except MicroagentsError as error:
             peer.post(wire.failed(call, error))
         except UNDECODABLE as error:

@@ -159,7 +159,7 @@ def test_the_checks_let_the_right_places_be() -> None:
 def test_the_list_of_what_is_public_is_sorted_and_whole() -> None:
     assert microagents.__all__ == sorted(set(microagents.__all__))
     tree = ast.parse((ROOT / "microagents/__init__.py").read_text(encoding="utf-8"))
-    offered = {alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    offered = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert {name for name in offered if not name.startswith("_")} == set(microagents.__all__)
 
 

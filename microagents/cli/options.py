@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from microagents.actors import Strategy
+from microagents.cli.reporting import one_sentence
 from microagents.errors import InvalidUsage
-from microagents.finding import TASKS, find
+from microagents.finding import TASKS, find, unknown
 from microagents.settings import read_value, strategy_of, validated
 from microagents.task import Task
 
@@ -21,13 +22,27 @@ def _from_config(context: typer.Context, path: Path | None) -> Path | None:
     """Make a TOML file's values the defaults of a command; flags and the environment go before them."""
     if path is None:
         return None
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise typer.BadParameter(f"{str(path)!r} cannot be read: {error}") from None
-    tables = {name: [f"{key}={value}" for key, value in table.items()] for name, table in values.items() if isinstance(table, dict)}
-    context.default_map = {**(context.default_map or {}), **values, **tables}
+    with one_sentence():
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InvalidUsage(f"the config {str(path)!r} cannot be read: {error}") from None
+        known = {flag.lstrip("-"): parameter for parameter in context.command.params for flag in parameter.opts}
+        defaults = dict(context.default_map or {})
+        for key, value in values.items():
+            parameter = known.get(key.replace("_", "-"))
+            if parameter is None:
+                raise InvalidUsage(unknown(f"option in the config {str(path)!r} called", key, sorted(known)))
+            defaults[str(parameter.name)] = _as_words(value) if getattr(parameter, "multiple", False) else value
+        context.default_map = defaults
     return path
+
+
+def _as_words(value: object) -> list[str]:
+    """What a repeatable option takes: a table gives NAME=VALUE words, a single value one word."""
+    if isinstance(value, dict):
+        return [f"{name}={each}" for name, each in value.items()]
+    return [str(each) for each in value] if isinstance(value, list) else [str(value)]
 
 
 TaskName = Annotated[
@@ -38,7 +53,12 @@ Options = Annotated[
     list[str],
     typer.Option("-o", "--option", metavar="NAME=VALUE", help="An option of the task; NAME=@FILE reads text. Repeatable."),
 ]
-StrategyName = Annotated[str, typer.Option("--strategy", metavar="NAME", help="A shipped name, package.module:Class, or file.py:Class.")]
+StrategyName = Annotated[
+    str,
+    typer.Option(
+        "--strategy", metavar="NAME", envvar="MICROAGENTS_STRATEGY", help="A shipped name, package.module:Class, or file.py:Class."
+    ),
+]
 StrategyOptions = Annotated[list[str], typer.Option("-s", "--set", metavar="NAME=VALUE", help="An option of the strategy. Repeatable.")]
 ModelSpecs = Annotated[
     list[str],
@@ -100,5 +120,4 @@ def models_of(specs: list[str]) -> dict[str, list[str]]:
         role, equals, rest = spec.partition("=")
         named = bool(equals) and ":" not in role and ":" in rest
         pools.setdefault(role.lower() if named else "", []).append(rest if named else spec)
-    pools.setdefault("", [DEFAULT_MODEL])
-    return pools
+    return pools or {"": [DEFAULT_MODEL]}

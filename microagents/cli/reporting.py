@@ -43,8 +43,14 @@ def one_sentence() -> Iterator[None]:
     try:
         yield
     except (InvalidUsage, InvalidDefinition, NoHandler) as error:
-        typer.echo(f"microagents: {error}", err=True)
+        _say(error)
         raise typer.Exit(WRONG_USAGE) from None
     except MicroagentsError as error:
-        typer.echo(f"microagents: {error}", err=True)
+        _say(error)
         raise typer.Exit(FAILURE) from None
+
+
+def _say(error: MicroagentsError) -> None:
+    """On one line, and without what a terminal would act on: parts of it may come from a file or a model."""
+    line = " ".join(str(error).split())
+    typer.echo("microagents: " + "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in line), err=True)

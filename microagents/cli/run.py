@@ -38,14 +38,28 @@ def command(
     model: ModelSpecs = [],  # noqa: B006
     k: Margin = None,
     seed: Seed = 0,
-    runtime: Annotated[RuntimeName, typer.Option(help="Where roles live; `linked` encodes every message, as a cluster would.")] = "local",
-    run_id: Annotated[str | None, typer.Option(metavar="ID", help="The run's name; made up when not given.")] = None,
+    runtime: Annotated[
+        RuntimeName,
+        typer.Option(envvar="MICROAGENTS_RUNTIME", help="Where roles live; `linked` encodes every message, as a cluster would."),
+    ] = "local",
+    run_id: Annotated[
+        str | None, typer.Option(metavar="ID", envvar="MICROAGENTS_RUN_ID", help="The run's name; made up when not given.")
+    ] = None,
     known_inputs: Annotated[
         bool,
-        typer.Option("--known-inputs", help="Feed every step the oracle's state; steps run side by side, in rounds."),
+        typer.Option(
+            "--known-inputs",
+            envvar="MICROAGENTS_KNOWN_INPUTS",
+            help="Feed every step the oracle's state; steps run side by side, in rounds.",
+        ),
     ] = False,
-    concurrency: Annotated[int | None, typer.Option(min=1, metavar="N", help="Calls open at a time; no bound when not given.")] = None,
-    max_outage: Annotated[float, typer.Option(min=0, metavar="S", help="Stop once a provider was out for so many seconds.")] = 7200.0,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", envvar="MICROAGENTS_CONCURRENCY", help="Calls open at a time; no bound when not given."),
+    ] = None,
+    max_outage: Annotated[
+        float, typer.Option(min=0, metavar="S", envvar="MICROAGENTS_MAX_OUTAGE", help="Stop once a provider was out for so many seconds.")
+    ] = 7200.0,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by its callback
 ) -> None:

@@ -18,14 +18,15 @@ from microagents.models.registry import open_model
 
 BACKOFF_S = (0.5, 60.0)
 """First and longest wait before a call is tried again, where the provider names none."""
-UNKNOWN = Usage(cost_usd=0.0)
-"""What a call took that was cancelled or timed out: it is counted, but nobody can price it."""
 MAY_BE_BILLED = ("timeout", "garbled")
 """Failures after which the provider may still ask for money."""
 
 
 class Solver(Role):
-    """Takes samples, and tries again what failed in transport: such failures are neither flags nor votes."""
+    """Takes samples, and tries again what failed in transport: such failures are neither flags nor votes.
+
+    It accounts for calls whose reply never came; the voter does for the others.
+    """
 
     asks = (RecordCalls,)
 
@@ -34,7 +35,6 @@ class Solver(Role):
         self._models: dict[str, Model] = {}
         concurrency: int | None = context.settings["concurrency"]
         self._permits = None if concurrency is None else asyncio.Semaphore(concurrency)
-        self._counted: list[Usage] = []
         self._max_outage_s: float = context.settings["max_outage_s"]
 
     async def start(self) -> None:
@@ -72,17 +72,14 @@ class Solver(Role):
         outage = _Outage(request.id, self._max_outage_s)
         while True:
             try:
-                sample = await model.complete(call)
+                return await model.complete(call)
             except asyncio.CancelledError:
-                self._count(UNKNOWN)
+                self._count_lost()
                 raise
             except ModelUnavailable as error:
                 if error.kind in MAY_BE_BILLED:
-                    self._count(UNKNOWN)
+                    self._count_lost()
                 await outage.wait(error)
-            else:
-                self._count(sample.usage)
-                return sample
 
     def _model(self, spec: str) -> Model:
         found = self._models.get(spec)
@@ -90,22 +87,8 @@ class Solver(Role):
             found = self._models[spec] = open_model(spec, self.context.tasks, self.context.seed)
         return found
 
-    def _count(self, usage: Usage) -> None:
-        """Count a call; what is counted in one turn of the loop is told at once."""
-        if not self._counted:
-            asyncio.get_running_loop().call_soon(self._tell_calls)
-        self._counted.append(usage)
-
-    def _tell_calls(self) -> None:
-        input_tokens = output_tokens = 0
-        cost_usd: float | None = 0.0
-        for usage in self._counted:
-            input_tokens += usage.input_tokens or 0
-            output_tokens += usage.output_tokens or 0
-            cost_usd = None if cost_usd is None or usage.cost_usd is None else cost_usd + usage.cost_usd
-        usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost_usd)
-        self.tell(RecordCalls(calls=len(self._counted), usage=usage))
-        self._counted.clear()
+    def _count_lost(self) -> None:
+        self.tell(RecordCalls(calls=1, usage=Usage(cost_usd=0.0)))
 
 
 class _Outage:

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Hashable
 from hashlib import blake2b
 
+from microagents.account import RecordCalls
 from microagents.actors import Context, Post, Role
-from microagents.chat import Reply, decoder_of
+from microagents.chat import Reply, Usage, decoder_of
 from microagents.elections import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, SampleId, Screen, Verdict
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import resolve
@@ -17,7 +18,7 @@ from microagents.voting import Tally
 class Voter(Role):
     """Holds one election per id; whoever asks for one that is open joins it."""
 
-    asks = (Draw, Screen)
+    asks = (Draw, Screen, RecordCalls)
 
     def __init__(self, context: Context, post: Post) -> None:
         super().__init__(context, post)
@@ -65,6 +66,7 @@ class Voter(Role):
         if election.followers:
             return False
         del self._open[election.id]
+        election.end(None)
         return bool(election.draws)
 
 
@@ -88,6 +90,8 @@ class Election:
         self._flagged_ahead = 0
         """Flagged replies that arrived beyond the counted prefix."""
         self._counted: list[Ballot | Flagged] = []
+        self._bought: list[Usage] = []
+        """What replies took that is not told to the recorder yet."""
         self._first: dict[Hashable, bytes] = {}
         """Per vote its first-launched reply."""
         self._votes: dict[bytes, Hashable] = {}
@@ -144,6 +148,10 @@ class Election:
                     model=_model_of(sample_id, question.models),
                 )
             )
+            self._bought.append(sample.usage)
+            if self.ended:
+                self._tell_calls()
+                return
             ballot = await self._voter.ask(
                 Screen(
                     id=sample_id,
@@ -154,9 +162,9 @@ class Election:
             )
             self._arrive(seq, ballot)
         except MicroagentsError as error:
-            self._end(error)
+            self.end(error)
         except Exception as error:  # a defect must end the election, not leave it waiting
-            self._end(RoleFailed("Voter", "Elect", f"{type(error).__name__}: {error}"))
+            self.end(RoleFailed("Voter", "Elect", f"{type(error).__name__}: {error}"))
             raise
         finally:
             del self.draws[seq]
@@ -172,7 +180,7 @@ class Election:
             self._flagged_ahead += 1
         self._count()
         if not self._tally.votes_needed or len(self._counted) == self._question.max_draws:
-            self._end(None)
+            self.end(None)
         else:
             self.launch()
 
@@ -196,11 +204,18 @@ class Election:
         self._first.setdefault(vote, value)
         return vote
 
-    def _end(self, failure: MicroagentsError | None) -> None:
+    def end(self, failure: MicroagentsError | None) -> None:
+        """No ballot counts from now on; what was bought is told once, before anybody hears of the verdict."""
         if not self.ended:
             self.ended = True
             self._failure = failure
+            self._tell_calls()
             self._tell()
+
+    def _tell_calls(self) -> None:
+        if self._bought:
+            self._voter.tell(RecordCalls(calls=len(self._bought), usage=_sum(self._bought)))
+            self._bought.clear()
 
     def _tell(self) -> None:
         if self._news is not None and not self._news.done():
@@ -214,3 +229,13 @@ def _model_of(sample: SampleId, models: tuple[str, ...]) -> str:
         return models[0]
     digest = blake2b(sample.election.fork + f"{sample.election.path}\0{sample.seq}".encode(), digest_size=8).digest()
     return models[int.from_bytes(digest) % len(models)]
+
+
+def _sum(usages: list[Usage]) -> Usage:
+    input_tokens = output_tokens = 0
+    cost_usd: float | None = 0.0
+    for usage in usages:
+        input_tokens += usage.input_tokens or 0
+        output_tokens += usage.output_tokens or 0
+        cost_usd = None if cost_usd is None or usage.cost_usd is None else cost_usd + usage.cost_usd
+    return Usage(input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost_usd)

