@@ -12,7 +12,7 @@ from msgspec import inspect as types
 from microagents.chat import Reply, fields_of
 
 A = TypeVar("A", bound=Reply)
-_TRIES = 20
+_TRIES = 100
 
 
 def one_field_altered(right: A, rng: Random) -> A:
@@ -21,17 +21,15 @@ def one_field_altered(right: A, rng: Random) -> A:
     Raises:
         ValueError: when no field can be altered; a task with such replies brings its own ``mistake``.
     """
-    fields = fields_of(type(right))
-    for _ in range(_TRIES):
-        field = rng.choice(fields)
-        value = getattr(right, field.name)
-        altered = {**msgspec.structs.asdict(right), field.name: _altered(value, field.type, rng)}
-        try:  # bounds in the field's annotation hold for mistakes too
-            wrong = msgspec.convert(altered, type(right))
-        except msgspec.ValidationError:
-            continue
-        if wrong.vote() != right.vote():
-            return wrong
+    for field in rng.sample(fields_of(type(right)), len(fields_of(type(right)))):
+        for _ in range(_TRIES):
+            altered = {**msgspec.structs.asdict(right), field.name: _altered(getattr(right, field.name), field.type, rng)}
+            try:  # bounds in the field's annotation hold for mistakes too
+                wrong = msgspec.convert(altered, type(right))
+            except msgspec.ValidationError:
+                continue
+            if wrong.vote() != right.vote():
+                return wrong
     raise ValueError(f"no field of {right!r} can be altered; give the task a `mistake` of its own")
 
 
@@ -44,7 +42,10 @@ def _altered(value: Any, info: types.Type, rng: Random) -> Any:
         case types.EnumType():
             return rng.choice([other for other in info.cls if other != value] or [value])
         case types.UnionType():
-            return _altered(value, types.type_info(type(value)), rng)
+            return _altered(value, _member(value, info), rng)
+        case types.StructType() if info.fields:
+            field = rng.choice(info.fields)
+            return msgspec.structs.replace(value, **{field.name: _altered(getattr(value, field.name), field.type, rng)})
     match value:
         case bool():
             return not value
@@ -58,6 +59,15 @@ def _altered(value: Any, info: types.Type, rng: Random) -> Any:
             return rng.choice((value[::-1], f"{value} {rng.randrange(10)}".strip()))
         case list() | tuple() if value:
             items, at = list(value), rng.randrange(len(value))
-            items[at] = _altered(items[at], types.type_info(type(items[at])), rng)
+            items[at] = _altered(items[at], info.item_types[at] if isinstance(info, types.TupleType) else info.item_type, rng)
             return type(value)(items)
     return value
+
+
+def _member(value: Any, union: types.UnionType) -> types.Type:
+    """The part of a union that a value belongs to."""
+    for part in union.types:
+        if isinstance(part, types.LiteralType):
+            if value in part.values:
+                return part
+    return types.type_info(type(value))

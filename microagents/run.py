@@ -149,7 +149,7 @@ async def run(
     async with RUNTIMES[settings.runtime](context, deployments) as roles:
         outcome, reason, value = await _conduct(roles.desk, on_progress, interrupt)
         account = await roles.desk.ask(Report(digests=True))
-    if account.undecided_at and outcome == "completed":
+    if account.undecided_at and known_inputs and outcome == "completed":
         outcome, reason = (
             "undecided",
             f"{len(account.undecided_at)} elections are undecided, the first at {account.undecided_at[0]}",

@@ -60,6 +60,10 @@ class Seat:
                     yield item
         except MicroagentsError:
             raise
+        except asyncio.CancelledError as error:
+            if _is_cancelled():
+                raise
+            raise self._failed(request, error) from error
         except Exception as error:
             raise self._failed(request, error) from error
 
@@ -78,6 +82,10 @@ class Seat:
             reply = await self._handlers[message](request)
         except MicroagentsError:
             raise
+        except asyncio.CancelledError as error:
+            if _is_cancelled():
+                raise
+            raise self._failed(request, error) from error
         except Exception as error:
             raise self._failed(request, error) from error
         expected = self._returns[message]
@@ -85,8 +93,14 @@ class Seat:
             raise RoleFailed(self.name, message.__name__, f"it returned {reply!r:.200}, which is not {_shown(expected)}")
         return cast("R", reply)
 
-    def _failed(self, request: Message, error: Exception) -> RoleFailed:
+    def _failed(self, request: Message, error: BaseException) -> RoleFailed:
         return RoleFailed(self.name, type(request).__name__, f"{type(error).__name__}: {error}")
+
+
+def _is_cancelled() -> bool:
+    """Whether it is this task that is cancelled, and not only something that a handler awaited."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class Mailbox:
@@ -359,6 +373,8 @@ class Dispatcher:
                 case wire.Cancelled(call):
                     if (task := sender.serving.get(call)) is not None:
                         task.cancel()
+                    else:  # it had ended by itself
+                        sender.post(wire.Ended(call))
                 case _:
                     self._deliver(envelope)
 

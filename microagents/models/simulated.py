@@ -17,7 +17,7 @@ from statistics import NormalDist
 
 from msgspec import Struct, convert, structs
 
-from microagents.chat import Prompt, Reply, Sample, Usage, write
+from microagents.chat import Malformed, Prompt, Reply, Sample, Usage, parse, write
 from microagents.errors import InvalidUsage
 from microagents.models.model import Call, ModelSpec
 from microagents.task import Task
@@ -67,6 +67,8 @@ CHARS_PER_TOKEN = 4
 REMEMBERED = 4096
 """Questions whose right reply is kept, since every question is asked several times."""
 
+MOST_ALTERNATIVES = 1_000_000
+_MOST = {"latency": 86_400, "sigma": 5, "tokens": 1_000_000, "price_in": 1_000_000, "price_out": 1_000_000}
 _NORMAL = NormalDist()
 _THOUGHTS = (
     "Let me go through this carefully. The question gives everything that is needed, so one pass over it should do. "
@@ -131,7 +133,7 @@ class SimulatedModel:
         wrong = 0 if hard else self._alternative(chance)
         answer = question.wrong(wrong) if chance.error < rate else question.right_text
         if chance.flag < profile.flag:
-            answer = _BROKEN[int(chance.alternative * len(_BROKEN))](answer)
+            answer = question.broken(answer, int(chance.alternative * len(_BROKEN)))
         if not answer:
             return "", 0
         tokens = profile.tokens * exp(0.2 * _NORMAL.inv_cdf(chance.length))
@@ -156,11 +158,21 @@ class _Question:
         self._task = task
         self._digest = blake2b(f"{prompt.system}\0{prompt.user}".encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest()
         self._right = task.expert(prompt, reply)
+        self._reply = reply
         self._wrong: dict[int, str] = {}
         self.right_text = write(self._right, task.format)
         self.difficulty = task.difficulty(prompt, reply)
         self.hardness = int.from_bytes(self._digest[:8]) / 2**64
         self.input_tokens = (len(prompt.system) + len(prompt.user)) // CHARS_PER_TOKEN
+
+    def broken(self, answer: str, way: int) -> str:
+        """The answer in a form that the screen refuses: a break inside of a text may leave it well formed."""
+        text = _BROKEN[way](answer)
+        try:
+            parse(text, self._reply, self._task.format)
+        except Malformed:
+            return text
+        return ""
 
     def wrong(self, alternative: int) -> str:
         """The text of one of the question's wrong replies."""
@@ -227,11 +239,11 @@ def _check(profile: Profile) -> None:
         share = getattr(profile, name)
         if share is not None and not 0 <= share <= 1:
             raise InvalidUsage(f"{name}={share!r} is not a share; it lies between 0 and 1")
-    for name in ("latency", "sigma", "tokens", "price_in", "price_out"):
-        if not 0 <= getattr(profile, name) < float("inf"):
-            raise InvalidUsage(f"{name}={getattr(profile, name)!r} must be a number of at least 0")
-    if profile.alternatives < 1:
-        raise InvalidUsage(f"alternatives={profile.alternatives!r} must be at least 1")
+    for name, most in _MOST.items():
+        if not 0 <= getattr(profile, name) <= most:
+            raise InvalidUsage(f"{name}={getattr(profile, name)!r} must be a number of at least 0 and at most {most:,}")
+    if not 1 <= profile.alternatives <= MOST_ALTERNATIVES:
+        raise InvalidUsage(f"alternatives={profile.alternatives!r} must be at least 1 and at most {MOST_ALTERNATIVES:,}")
 
 
 # -- the formats that models are seen to break ---------------------------------------------------------------------------------------
