@@ -59,15 +59,18 @@ def _altered(value: Any, info: types.Type, rng: Random) -> Any:
             return rng.choice((value[::-1], f"{value} {rng.randrange(10)}".strip()))
         case list() | tuple() if value:
             items, at = list(value), rng.randrange(len(value))
-            items[at] = _altered(items[at], info.item_types[at] if isinstance(info, types.TupleType) else info.item_type, rng)
+            items[at] = _altered(items[at], _item_type(info, at, items[at]), rng)
             return type(value)(items)
     return value
 
 
+def _item_type(info: types.Type, at: int, item: Any) -> types.Type:
+    if isinstance(info, types.TupleType):
+        return info.item_types[at]
+    return info.item_type if isinstance(info, types.CollectionType) else types.type_info(type(item))
+
+
 def _member(value: Any, union: types.UnionType) -> types.Type:
     """The part of a union that a value belongs to."""
-    for part in union.types:
-        if isinstance(part, types.LiteralType):
-            if value in part.values:
-                return part
-    return types.type_info(type(value))
+    literal = next((part for part in union.types if isinstance(part, types.LiteralType) and value in part.values), None)
+    return types.type_info(type(value)) if literal is None else literal

@@ -15,6 +15,7 @@ from types import UnionType
 from typing import Any, cast, get_args
 
 import msgspec
+import structlog
 
 from microagents.actors import Role
 from microagents.errors import DeadlinePassed, InvalidDefinition, MicroagentsError, NoHandler, RoleFailed
@@ -26,6 +27,7 @@ from microagents.scope import Scope
 UNDECODABLE = (TypeError, OverflowError, ValueError, msgspec.MsgspecError)
 
 
+ITEMS_A_TURN = 64
 CANCEL_S = 5.0
 """How long a cancelled asker waits until the handler on the other side has ended."""
 
@@ -39,79 +41,82 @@ class Seat:
         self._handlers = {message: getattr(role, method) for message, method in role.handlers.items()}
         self._returns = {message: _checkable(reply_type(message)) for message in role.handlers}
         self._gate = None if role.concurrency is None else asyncio.Semaphore(role.concurrency)
-        self._scope = scope
         self._mailbox = Mailbox(self, scope)
 
     def ask(self, request: Request[R]) -> Coroutine[Any, Any, R]:
         """Handle one request in the asker's task, after what was told before."""
-        return self._in_turn(request) if self._mailbox.waiting or self._gate is not None else self.handle(request)
-
-    async def _in_turn(self, request: Request[R]) -> R:
-        await self._after_the_told()
-        async with self._gate or nullcontext():
-            return await self.handle(request)
+        return self._after_the_told(request) if self._mailbox.busy or self._gate is not None else self._handle(request)
 
     async def stream(self, request: Stream[R]) -> AsyncGenerator[R]:
-        """Handle one streamed request in the asker's task."""
-        await self._after_the_told()
+        """Handle one streamed request in the asker's task, after what was told before."""
+        if self._mailbox.busy:
+            await self._mailbox.emptied()
+        expected = self._returns[type(request)]
         try:
-            async with aclosing(self._handlers[type(request)](request)) as items:
+            async with self._gate or nullcontext(), aclosing(self._handlers[type(request)](request)) as items:
                 async for item in items:
+                    self._check(request, item, expected)
                     yield item
         except MicroagentsError:
             raise
-        except asyncio.CancelledError as error:
-            if _is_cancelled():
-                raise
+        except (Exception, asyncio.CancelledError) as error:
             raise self._failed(request, error) from error
-        except Exception as error:
-            raise self._failed(request, error) from error
-
-    async def _after_the_told(self) -> None:
-        if self._mailbox.waiting:  # in a task of its own: what was told must not be cancelled with the one who asks
-            await asyncio.shield(self._scope.start(self._mailbox.drain()))
 
     def tell(self, request: Request[None]) -> None:
-        """Queue a request whose reply nobody awaits; they are handled in order."""
+        """Queue a request whose reply nobody awaits; they are handled one after the other."""
         self._mailbox.put(request)
 
-    async def handle(self, request: Request[R]) -> R:
+    async def handle_told(self, request: Request[None]) -> None:
+        """Handle what was told."""
+        async with self._gate or nullcontext():
+            await self._handle(request)
+
+    async def _after_the_told(self, request: Request[R]) -> R:
+        if self._mailbox.busy:
+            await self._mailbox.emptied()
+        async with self._gate or nullcontext():
+            return await self._handle(request)
+
+    async def _handle(self, request: Request[R]) -> R:
         """Call the handler; whatever it raises, the asker gets one typed error."""
-        message = type(request)
         try:
-            reply = await self._handlers[message](request)
+            reply = await self._handlers[type(request)](request)
         except MicroagentsError:
             raise
-        except asyncio.CancelledError as error:
-            if _is_cancelled():
-                raise
+        except (Exception, asyncio.CancelledError) as error:
             raise self._failed(request, error) from error
-        except Exception as error:
-            raise self._failed(request, error) from error
-        expected = self._returns[message]
-        if expected is not None and not isinstance(reply, expected):
-            raise RoleFailed(self.name, message.__name__, f"it returned {reply!r:.200}, which is not {_shown(expected)}")
+        self._check(request, reply, self._returns[type(request)])
         return cast("R", reply)
 
-    def _failed(self, request: Message, error: BaseException) -> RoleFailed:
+    def _check(self, request: Message, reply: object, expected: Any) -> None:
+        if expected is not None and not isinstance(reply, expected):
+            raise RoleFailed(self.name, type(request).__name__, f"it answered {reply!r:.200}, which is not {_shown(expected)}")
+
+    def _failed(self, request: Message, error: Exception | asyncio.CancelledError) -> BaseException:
+        """What the asker gets: a cancellation of its own as such, everything else as a failure of the role."""
+        if isinstance(error, asyncio.CancelledError) and is_cancelled():
+            return error
         return RoleFailed(self.name, type(request).__name__, f"{type(error).__name__}: {error}")
 
 
-def _is_cancelled() -> bool:
-    """Whether it is this task that is cancelled, and not only something that a handler awaited."""
+def is_cancelled() -> bool:
+    """Whether it is this task that is cancelled, and not only something that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 class Mailbox:
-    """What was told to a seat and is not handled yet. Whoever asks the seat afterwards has it handled first."""
+    """What was told to a seat and is not handled yet: one reader handles it, one message after the other."""
 
     def __init__(self, seat: Seat, scope: Scope) -> None:
-        self.waiting: deque[Request[None]] = deque()
+        self.busy = False
+        """Whether something is still to be handled, or has failed: whoever asks the seat waits, or hears of it."""
         self._seat = seat
         self._scope = scope
+        self._waiting: deque[Request[None]] = deque()
         self._reader: asyncio.Task[None] | None = None
-        self._idle: asyncio.Future[None] | None = None
+        self._wanted: asyncio.Future[None] | None = None
+        self._emptied: list[asyncio.Future[None]] = []
         self._failure: MicroagentsError | None = None
 
     def put(self, request: Request[None]) -> None:
@@ -122,29 +127,46 @@ class Mailbox:
         """
         if self._failure is not None:
             raise self._failure
-        self.waiting.append(request)
-        if self._idle is not None:
-            self._idle.set_result(None)
-            self._idle = None
-        elif self._reader is None:
+        self._waiting.append(request)
+        self.busy = True
+        if self._reader is None:
             self._reader = self._scope.start(self._read())
+        elif self._wanted is not None and not self._wanted.done():
+            self._wanted.set_result(None)
 
-    async def drain(self) -> None:
-        """Handle what is queued, in order."""
-        while self.waiting:
-            try:
-                await self._seat.handle(self.waiting.popleft())
-            except MicroagentsError as error:
-                self._failure = error
+    async def emptied(self) -> None:
+        """Wait until all that was told is handled.
+
+        Raises:
+            MicroagentsError: what it failed with.
+        """
+        # The reader itself may get here, when what was told leads back to its own seat: it must not wait for itself.
+        if self._waiting_for_reader() and asyncio.current_task() is not self._reader:
+            emptied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._emptied.append(emptied)
+            await emptied
         if self._failure is not None:
             raise self._failure
 
+    def _waiting_for_reader(self) -> bool:
+        return self._reader is not None and not self._reader.done() and self._wanted is None
+
     async def _read(self) -> None:
         while self._failure is None:
-            with suppress(MicroagentsError):  # kept for whoever comes next
-                await self.drain()
-            self._idle = asyncio.get_running_loop().create_future()
-            await self._idle
+            while self._waiting:
+                try:
+                    await self._seat.handle_told(self._waiting.popleft())
+                except MicroagentsError as error:
+                    self._failure = error
+                    self._waiting.clear()
+            self.busy = self._failure is not None
+            for emptied in self._emptied:
+                if not emptied.done():
+                    emptied.set_result(None)
+            self._emptied.clear()
+            self._wanted = asyncio.get_running_loop().create_future()
+            await self._wanted
+            self._wanted = None
 
 
 def _checkable(reply: Any) -> Any:
@@ -283,7 +305,7 @@ class Route:
             self._next = (self._next + 1) % len(self._seats)
             return self._seats[self._next]
         key = bytes(wire.pack(getattr(message, self._key)))
-        return max(self._seats, key=lambda seat: blake2b(key, key=seat.name.encode()[:64], digest_size=8).digest())
+        return max(self._seats, key=lambda seat: blake2b(key + seat.name.encode(), digest_size=8).digest())
 
 
 class Desk:
@@ -395,8 +417,12 @@ class Dispatcher:
             # Anything else answers a call that was cancelled on this side while the answer was on its way.
 
     def _told(self, envelope: wire.Sent) -> None:
-        message = resolve(envelope.message, Request)
-        self.seats[envelope.seat].tell(wire.unpack(envelope.body, message))
+        try:
+            message = resolve(envelope.message, Request)
+            self.seats[envelope.seat].tell(wire.unpack(envelope.body, message))
+        except (MicroagentsError, *UNDECODABLE) as error:
+            # Nobody awaits it; a seat that has failed says so to whoever asks it next.
+            structlog.get_logger().warning("a told message was lost", seat=envelope.seat, message=envelope.message, error=str(error))
 
     def _serve(self, peer: Peer, envelope: wire.Sent) -> None:
         call = cast("int", envelope.call)
@@ -413,8 +439,12 @@ class Dispatcher:
                 peer.post(wire.Replied(call, wire.pack(await seat.ask(request))))
                 return
             async with aclosing(seat.stream(request)) as items:
+                sent = 0
                 async for item in items:
                     peer.post(wire.Item(call, wire.pack(item)))
+                    sent += 1
+                    if not sent % ITEMS_A_TURN:  # a stream that never waits must not keep everybody else from their turn
+                        await asyncio.sleep(0)
             peer.post(wire.Ended(call))
         except asyncio.CancelledError:
             peer.post(wire.Ended(call))

@@ -13,7 +13,7 @@ import structlog
 from microagents.actors import Context, Deployment, Role, asked_by, check_graph
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import Message
-from microagents.runtimes.dispatcher import Desk, Dispatcher, Route
+from microagents.runtimes.dispatcher import Desk, Dispatcher, Route, is_cancelled
 
 DRIVER = "driver"
 STOP_S = 30.0
@@ -44,7 +44,7 @@ class LocalRuntime:
             context = msgspec.structs.replace(self._context, options=deployment.options)
             for name in _seat_names(deployment):
                 desk = Desk(deployment.role.__name__)
-                role = deployment.role(context, desk)
+                role = _built(name, deployment.role, context, desk)
                 self._dispatchers[home].host(name, role)
                 desks.append((desk, home, asked_by(deployment.role)))
                 roles.append((name, role))
@@ -77,13 +77,18 @@ class LocalRuntime:
     async def _stop(self) -> None:
         for dispatcher in self._dispatchers.values():
             await dispatcher.close()
+        interrupted: asyncio.CancelledError | None = None
         for role in reversed(self._started):
             try:
                 async with asyncio.timeout(STOP_S):
                     await role.stop()
-            except Exception as error:  # noqa: BLE001 - one role's failure must not keep the others from stopping
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - one role's failure must not keep the others from stopping
                 structlog.get_logger().warning("a role did not stop cleanly", role=type(role).__name__, error=repr(error))
+                if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                    interrupted = error
         self._started.clear()
+        if interrupted is not None:
+            raise interrupted
 
 
 class LinkedRuntime(LocalRuntime):
@@ -116,6 +121,15 @@ class _LoopLink:
 
 def _seat_names(deployment: Deployment) -> list[str]:
     return [f"{deployment.role.__name__}/{replica}" for replica in range(deployment.num_replicas)]
+
+
+def _built(name: str, role: type[Role], context: Context, desk: Desk) -> Role:
+    try:
+        return role(context, desk)
+    except MicroagentsError:
+        raise
+    except Exception as error:
+        raise RoleFailed(name, "building it", f"{type(error).__name__}: {error}") from error
 
 
 async def _start(name: str, role: Role) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -94,11 +95,16 @@ def decode(batch: bytes) -> list[Envelope]:
 
 def failed(call: int, error: MicroagentsError) -> Failed:
     """An error for the asker of a call."""
-    return Failed(
-        call,
-        address_of(type(error)),
-        [arg if isinstance(arg, str | int | float | None) else repr(arg) for arg in error.args],
-    )
+    return Failed(call, address_of(type(error)), [_fit(arg) for arg in error.args])
+
+
+def _fit(arg: object) -> object:
+    """What an error carries, as it is where it can travel, else as text."""
+    if isinstance(arg, str | int | float | None):
+        with suppress(OverflowError, UnicodeEncodeError):
+            pack(arg)
+            return arg
+    return repr(arg).encode("ascii", "backslashreplace").decode()
 
 
 def error_of(envelope: Failed) -> MicroagentsError:

@@ -95,7 +95,7 @@ class Election:
         self._first: dict[Hashable, bytes] = {}
         """Per vote its first-launched reply."""
         self._votes: dict[bytes, Hashable] = {}
-        self._news: asyncio.Future[None] | None = None
+        self._news: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
 
     def launch(self) -> None:
@@ -130,10 +130,10 @@ class Election:
             await asyncio.wait(draws)
 
     def news(self) -> asyncio.Future[None]:
-        """Done once there is more to show."""
-        if self._news is None:
-            self._news = self._loop.create_future()
-        return self._news
+        """Done once there is more to show; one for each follower, since one that leaves cancels what it awaits."""
+        news = self._loop.create_future()
+        self._news.append(news)
+        return news
 
     async def _draw(self, seq: int) -> None:
         question, sample_id = self._question, SampleId(election=self.id, seq=seq)
@@ -198,6 +198,7 @@ class Election:
             return self._votes[value]
         try:
             vote: Hashable = self._decoder.decode(value).vote()
+            hash(vote)
         except Exception as error:  # a reply's own vote() may raise anything
             raise RoleFailed("Voter", "Elect", f"vote() of {self._question.reply} raised {error!r}") from error
         self._votes[value] = vote
@@ -218,9 +219,10 @@ class Election:
             self._bought.clear()
 
     def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
-        self._news = None
+        for news in self._news:
+            if not news.done():
+                news.set_result(None)
+        self._news.clear()
 
 
 def _model_of(sample: SampleId, models: tuple[str, ...]) -> str:
