@@ -12,11 +12,11 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar, cast, get_type_hints
 
 import msgspec
 from msgspec import Struct
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from microagents.account import RecordAnswer, RecordDecision, RecordProgress
 from microagents.chat import A, Prompt, Sampling, decoder_of, system_with_instructions
@@ -141,7 +141,7 @@ def _message_of(role: type[Role], name: str, method: Callable[..., object]) -> t
     looks_like_one = is_async and len(parameters) == 1
     try:
         hints = get_type_hints(method)
-    except NameError as error:
+    except (NameError, AttributeError) as error:
         if not looks_like_one:
             return None
         raise InvalidDefinition(f"{place}: {error}; define messages and replies at the top of a module") from None
@@ -177,7 +177,7 @@ class Deployment(BaseModel):
 
     role: type[Role]
     options: dict[str, Any] = {}
-    num_replicas: int = 1
+    num_replicas: Annotated[int, Field(ge=1)] = 1
 
 
 def check_graph(deployments: Sequence[Deployment]) -> dict[type[Message], Deployment]:
@@ -194,6 +194,10 @@ def check_graph(deployments: Sequence[Deployment]) -> dict[type[Message], Deploy
                 both = f"{handled[message].role.__name__} and {deployment.role.__name__}"
                 raise InvalidDefinition(f"{both} both handle {message.__name__}; deploy one of them")
             handled[message] = deployment
+    names = [deployment.role.__name__ for deployment in deployments]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidDefinition(f"two deployed roles are called {name}; give one of the classes another name")
     for deployment in deployments:
         for message in asked_by(deployment.role):
             if message not in handled:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, ClassVar, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
@@ -16,7 +16,7 @@ C = TypeVar("C")
 
 _named: dict[str, type] = {}
 """Every class that may be named in an envelope, by its address; the last definition wins, as with names of a module."""
-_resolved: dict[tuple[str, type], type] = {}
+_resolved: dict[tuple[str, type], Any] = {}
 
 
 def address_of(named: type) -> str:
@@ -44,13 +44,13 @@ def resolve(address: str, base: type[C]) -> type[C]:
     Raises:
         InvalidDefinition: when this process cannot import it, or when it is something else.
     """
-    found: object = _resolved.get((address, base))
+    found: type[C] | None = _resolved.get((address, base))
     if found is None:
         found = _resolved[address, base] = _checked(address, base)
-    return cast("type[C]", found)
+    return found
 
 
-def _checked(address: str, base: type) -> type:
+def _checked(address: str, base: type[C]) -> type[C]:
     found: object = _named.get(address)
     if found is None:
         try:
@@ -93,8 +93,13 @@ def reply_type(message: type[Message]) -> Any:
             (reply,) = get_args(base)
             if not isinstance(reply, TypeVar):
                 # The way to a forward reference ("Entry") is the one that typing takes for every other annotation.
-                hints = get_type_hints(type("_", (), {"__annotations__": {"reply": reply}, "__module__": message.__module__}))
-                return hints["reply"]
+                holder = type("_", (), {"__annotations__": {"reply": reply}, "__module__": message.__module__})
+                try:
+                    return get_type_hints(holder)["reply"]
+                except (NameError, AttributeError) as error:
+                    raise InvalidDefinition(
+                        f"the reply of {message.__qualname__} is not there: {error}; define messages and replies at the top of a module"
+                    ) from None
     raise InvalidDefinition(f"{message.__qualname__} does not name its reply; write class {message.__name__}(Request[ReplyType])")
 
 

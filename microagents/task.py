@@ -28,9 +28,13 @@ class Task(BaseModel):
     """The form of its answers: ``lines`` (``name = <JSON>`` after free reasoning) or ``json`` (one object)."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        for name in inspect.get_annotations(cls):
+        for name, annotation in inspect.get_annotations(cls).items():
             if any(callable(base.__dict__.get(name)) for base in cls.__mro__[1:]):
                 raise InvalidDefinition(f"the field {cls.__qualname__}.{name} would hide the method {name}(); give it another name")
+            if name in ("sampling", "format") and "ClassVar" not in str(annotation):
+                raise InvalidDefinition(
+                    f"the field {cls.__qualname__}.{name} would hide a setting of the class; write {name}: ClassVar[...]"
+                )
         super().__init_subclass__(**options)
 
     def flag(self, reply: Reply) -> str | None:  # noqa: ARG002 - for tasks to override
@@ -94,9 +98,14 @@ def chain_types(task: type[ChainTask[Any, Any]]) -> tuple[type[Struct], type[Rep
     Raises:
         InvalidDefinition: when it names none.
     """
+    bound: dict[object, Any] = {}
     for base in task.__mro__:
-        generic = getattr(base, "__pydantic_generic_metadata__", {})
-        if generic.get("origin") is ChainTask and not any(isinstance(given, TypeVar) for given in generic["args"]):
-            state, reply = generic["args"]
+        generic = getattr(base, "__pydantic_generic_metadata__", {"origin": None, "args": (), "parameters": ()})
+        origin: Any = generic["origin"] or base
+        given = [bound.get(each, each) for each in generic["args"] or generic["parameters"]]
+        if origin is ChainTask and not any(isinstance(each, TypeVar) for each in given):
+            state, reply = given
             return state, reply
+        if origin is not base:
+            bound.update(zip(origin.__pydantic_generic_metadata__["parameters"], given, strict=True))
     raise InvalidDefinition(f"{task.__qualname__} names no types; write class {task.__name__}(ChainTask[YourState, YourReply])")

@@ -38,8 +38,9 @@ class Seat:
     def __init__(self, name: str, role: Role, scope: Scope) -> None:
         self.name = name
         self.role = role
-        self._handlers = {message: getattr(role, method) for message, method in role.handlers.items()}
-        self._returns = {message: _checkable(reply_type(message)) for message in role.handlers}
+        self._handlers: dict[type[Message], tuple[Callable[[Any], Any], Any]] = {
+            message: (getattr(role, method), _checkable(reply_type(message))) for message, method in role.handlers.items()
+        }
         self._gate = None if role.concurrency is None else asyncio.Semaphore(role.concurrency)
         self._mailbox = Mailbox(self, scope)
 
@@ -51,11 +52,12 @@ class Seat:
         """Handle one streamed request in the asker's task, after what was told before."""
         if self._mailbox.busy:
             await self._mailbox.emptied()
-        expected = self._returns[type(request)]
+        handler, expected = self._handlers[type(request)]
         try:
-            async with self._gate or nullcontext(), aclosing(self._handlers[type(request)](request)) as items:
+            async with self._gate or nullcontext(), aclosing(handler(request)) as items:
                 async for item in items:
-                    self._check(request, item, expected)
+                    if expected is not None and not isinstance(item, expected):
+                        raise self._mistyped(request, item, expected)  # noqa: TRY301 - ours, it goes through
                     yield item
         except MicroagentsError:
             raise
@@ -79,18 +81,19 @@ class Seat:
 
     async def _handle(self, request: Request[R]) -> R:
         """Call the handler; whatever it raises, the asker gets one typed error."""
+        handler, expected = self._handlers[type(request)]
         try:
-            reply = await self._handlers[type(request)](request)
+            reply: R = await handler(request)
         except MicroagentsError:
             raise
         except (Exception, asyncio.CancelledError) as error:
             raise self._failed(request, error) from error
-        self._check(request, reply, self._returns[type(request)])
-        return cast("R", reply)
-
-    def _check(self, request: Message, reply: object, expected: Any) -> None:
         if expected is not None and not isinstance(reply, expected):
-            raise RoleFailed(self.name, type(request).__name__, f"it answered {reply!r:.200}, which is not {_shown(expected)}")
+            raise self._mistyped(request, reply, expected)
+        return reply
+
+    def _mistyped(self, request: Message, reply: object, expected: Any) -> RoleFailed:
+        return RoleFailed(self.name, type(request).__name__, f"it answered {reply!r:.200}, which is not {_shown(expected)}")
 
     def _failed(self, request: Message, error: Exception | asyncio.CancelledError) -> BaseException:
         """What the asker gets: a cancellation of its own as such, everything else as a failure of the role."""
@@ -131,8 +134,10 @@ class Mailbox:
         self.busy = True
         if self._reader is None:
             self._reader = self._scope.start(self._read())
-        elif self._wanted is not None and not self._wanted.done():
-            self._wanted.set_result(None)
+        elif self._wanted is not None:
+            wanted, self._wanted = self._wanted, None
+            if not wanted.done():
+                wanted.set_result(None)
 
     async def emptied(self) -> None:
         """Wait until all that was told is handled.
@@ -166,7 +171,6 @@ class Mailbox:
             self._emptied.clear()
             self._wanted = asyncio.get_running_loop().create_future()
             await self._wanted
-            self._wanted = None
 
 
 def _checkable(reply: Any) -> Any:

@@ -258,16 +258,8 @@ def _unknown_attribute() -> object:
         (_no_reply_named, r"Bare does not name its reply; write class Bare\(Request\[ReplyType\]\)"),
         (_handled_twice, r"Wrong handles Ping twice: in one and in two"),
         (_unknown_name, r"Wrong\.ping: name 'Nowhere' is not defined; define messages and replies at the top of a module"),
-        pytest.param(
-            _unknown_reply,
-            r"'Nowhere' is not defined; define messages and replies at the top of a module",
-            marks=pytest.mark.xfail(raises=NameError, reason="reply_type lets the NameError of a forward reference through"),
-        ),
-        pytest.param(
-            _unknown_attribute,
-            r"Wrong\.ping: .*Nowhere.*; define messages and replies at the top of a module",
-            marks=pytest.mark.xfail(raises=AttributeError, reason="_message_of catches NameError only"),
-        ),
+        pytest.param(_unknown_reply, r"'Nowhere' is not defined; define messages and replies at the top of a module"),
+        pytest.param(_unknown_attribute, r"Wrong\.ping: .*Nowhere.*; define messages and replies at the top of a module"),
     ],
 )
 def test_what_is_wrong_with_a_handler_is_said_when_the_class_is_created(define: Callable[[], object], sentence: str) -> None:
@@ -376,7 +368,6 @@ def test_a_role_deployed_twice_is_refused() -> None:
         check_graph(deployed(Pinged, Pinged))
 
 
-@pytest.mark.xfail(reason="seats are named by the class's bare name, so the second of two roles of one name takes the seat of the first")
 def test_two_roles_of_one_name_are_refused() -> None:
     twin = type("Pinged", (Back,), {"asks": (Ping,)})
     with pytest.raises(InvalidDefinition, match="Pinged"):
@@ -425,7 +416,6 @@ def test_a_ring_without_a_bound_and_a_bound_without_a_ring_are_fine(roles: Seque
     assert check_graph(deployed(*roles))
 
 
-@pytest.mark.xfail(reason="num_replicas takes any int: 0 divides by zero on the first ask")
 @pytest.mark.parametrize("replicas", [0, -1])
 def test_a_role_has_at_least_one_replica(replicas: int) -> None:
     with pytest.raises(ValidationError):
@@ -552,7 +542,6 @@ def test_a_field_that_hides_a_method_of_a_users_own_base_is_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Field name .format. in:UserWarning")
-@pytest.mark.xfail(reason="a field named format or sampling silently takes the place of the task's own setting")
 def test_a_field_that_hides_a_setting_of_the_class_is_refused() -> None:
     with pytest.raises(InvalidDefinition, match=r"Wrong\.format"):
 
@@ -618,18 +607,15 @@ class StillNameless(Same):  # type: ignore[type-arg]
     """Named nowhere, with a base between."""
 
 
-through_a_base = pytest.mark.xfail(raises=InvalidDefinition, reason="only a direct ChainTask[State, Reply] among the bases is read")
-
-
 @pytest.mark.parametrize(
     ("task", "state", "reply"),
     [
         (Drift, Place, Onward),
         (Hanoi, Towers, Step),
         (LongerWalk, Place, Onward),
-        pytest.param(OfSame, Place, Onward, marks=through_a_base),
-        pytest.param(OfSwapped, Place, Onward, marks=through_a_base),
-        pytest.param(OfHalf, Place, Onward, marks=through_a_base),
+        (OfSame, Place, Onward),
+        (OfSwapped, Place, Onward),
+        (OfHalf, Place, Onward),
     ],
 )
 def test_a_chain_names_its_types_itself_or_through_its_bases(

@@ -98,7 +98,6 @@ def test_a_line_that_stays_undecided_goes_to_the_stronger_model(runtime: Runtime
     assert result.account.decided == 6
 
 
-@pytest.mark.xfail(reason="run() calls a run undecided when any election was, though the conductor had it decided otherwise")
 def test_a_run_whose_every_line_was_decided_in_the_end_is_completed(examples: dict[str, Any]) -> None:
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
     strategy = examples["currency"].Abroad(strong="sim:perfect")
@@ -114,3 +113,15 @@ def test_both_runtimes_decide_the_same_from_the_same_ballots(examples: dict[str,
     assert len({account.decisions_sha256 for account in accounts}) == 1
     assert accounts[0].flagged, "the two runtimes had something to differ in"
     assert accounts[0].valid > 3 * accounts[0].decided, "some ballot was outvoted"
+
+
+def test_the_readme_shows_the_example_as_it_is() -> None:
+    house = Path(__file__).parent.parent
+    _, _, behind = (house / "README.md").read_text().partition("<!-- docs/examples/ledger.py -->\n```python\n")
+    assert behind.partition("```")[0] == (house / "docs/examples/ledger.py").read_text()
+
+
+def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, behind = (Path(__file__).parent.parent / "README.md").read_text().partition("From Python:\n\n```python\n")
+    exec(compile(behind.partition("```")[0], "README.md", "exec"), {})  # noqa: S102 - our own README
+    assert capsys.readouterr().out.splitlines()[:3] == ["completed", "True", "0"]

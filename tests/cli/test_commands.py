@@ -230,11 +230,6 @@ def test_a_run_that_ends_halfway_counts_the_steps_before_its_end() -> None:
     assert shown["steps"] == shown["decided"]
 
 
-@pytest.mark.xfail(reason="errors stay null until the first decision, also where there is an oracle")
-def test_errors_are_null_only_without_an_oracle() -> None:
-    assert microagents(*STALEMATE, "--json").json["errors"] == 0
-
-
 def test_a_failure_of_the_users_own_code_ends_the_run_with_1_and_one_sentence() -> None:
     write(
         "faulty.py",

@@ -451,7 +451,6 @@ class Label(Reply, frozen=True):
     label: str
 
 
-@pytest.mark.xfail(reason="a form broken inside of a text leaves a well-formed reply with another text", raises=AssertionError)
 @pytest.mark.parametrize("task", [Json(), Lines()], ids=["json", "lines"])
 @pytest.mark.parametrize("text", ["Invoice 17", "see [note]"])
 def test_no_broken_reply_changes_a_text(task: Task, text: str) -> None:
@@ -538,7 +537,6 @@ def test_an_option_that_is_unknown_or_out_of_range_is_refused(spec: str, why: st
         model(spec)
 
 
-@pytest.mark.xfail(reason="no upper bounds: these pass the check and overflow at the first call")
 @pytest.mark.parametrize("option", ["alternatives=5000000000,error=1", "sigma=1e308,latency=1e-300", "price_out=1e308"])
 def test_an_option_too_large_to_reckon_with_is_refused(option: str) -> None:
     with pytest.raises(InvalidUsage):

@@ -62,12 +62,6 @@ needs_encoding = pytest.mark.parametrize("runtime", [name for name in RUNTIMES i
 """For what holds only where messages are encoded; within one dispatcher they are handed over as they are."""
 
 
-def known_fault(request: pytest.FixtureRequest, reason: str, *names: str) -> None:
-    """Expect a fault that is reported and not yet mended, in these runtimes or in all."""
-    if not names or request.getfixturevalue("runtime") in names:
-        request.applymarker(pytest.mark.xfail(reason=reason))
-
-
 # -- where roles meet --------------------------------------------------------------------------------------------------
 
 
@@ -423,10 +417,7 @@ async def test_a_timeout_of_the_handlers_own_is_no_deadline(opened: Opened) -> N
             await read(desk.stream(SlowItems(), timeout_s=ROBUST_S))
 
 
-async def test_a_handler_that_awaits_what_another_cancelled_fails_and_its_asker_is_not_cancelled(
-    opened: Opened, request: pytest.FixtureRequest
-) -> None:
-    known_fault(request, "its CancelledError goes on to the asker where both share a task, and is swallowed where they do not")
+async def test_a_handler_that_awaits_what_another_cancelled_fails_and_its_asker_is_not_cancelled(opened: Opened) -> None:
     async with opened(Unlucky) as desk:
         asking = asyncio.create_task(desk.ask(HalfCancelled()))
         await asyncio.wait([asking], timeout=SOON_S)
@@ -572,8 +563,7 @@ async def test_an_error_in_the_middle_of_a_stream_comes_after_the_items_before_i
     assert ("enough" if ours else "Torn: ValueError: no third") in str(raised.value)
 
 
-async def test_a_stream_that_never_pauses_is_stopped_by_closing_it(opened: Opened, request: pytest.FixtureRequest) -> None:
-    known_fault(request, "a stream's items are posted without a pause or a bound: nobody else has a turn until its end", "linked")
+async def test_a_stream_that_never_pauses_is_stopped_by_closing_it(opened: Opened) -> None:
     async with opened(Counter_, Stage) as desk:
         async with aclosing(desk.stream(Torrent())) as items:
             assert await anext(items) == 1
@@ -709,11 +699,7 @@ async def test_our_own_errors_arrive_as_themselves_with_what_they_hold(opened: O
 
 
 @pytest.mark.parametrize("which", range(len(AWKWARD)), ids=["object", "nested", "large", "surrogate"])
-async def test_an_error_whose_arguments_cannot_travel_arrives_all_the_same(
-    opened: Opened, which: int, request: pytest.FixtureRequest
-) -> None:
-    if which >= 2:
-        known_fault(request, "such an argument breaks the batch that it leaves in: whoever it answers waits for ever", "linked")
+async def test_an_error_whose_arguments_cannot_travel_arrives_all_the_same(opened: Opened, which: int) -> None:
     async with opened(Failing, Doubler) as desk:
         with pytest.raises(AwkwardError):
             await desk.ask(RaiseAwkward(which=which), timeout_s=SOON_S)
@@ -729,8 +715,7 @@ async def test_a_reply_of_the_wrong_type_is_a_failure_of_the_role(opened: Opened
     assert raised.value.args[1] == type(request_).__name__
 
 
-async def test_an_item_of_the_wrong_type_is_a_failure_of_the_role(opened: Opened, request: pytest.FixtureRequest) -> None:
-    known_fault(request, "within one dispatcher items are not checked, as replies are", "local")
+async def test_an_item_of_the_wrong_type_is_a_failure_of_the_role(opened: Opened) -> None:
     async with opened(Failing) as desk:
         with pytest.raises(RoleFailed, match="Failing"):
             await read(desk.stream(MisfitItems()))
@@ -810,8 +795,7 @@ async def test_what_is_told_is_handled_without_anybody_asking(opened: Opened) ->
         assert [text for text in await desk.ask(Written()) if text != "last"] == [f"{number}" for number in range(50)]
 
 
-async def test_a_told_message_that_is_being_handled_is_done_before_the_ask_after_it(opened: Opened, request: pytest.FixtureRequest) -> None:
-    known_fault(request, "an ask waits for messages in the mailbox, not for the one that its reader has taken out")
+async def test_a_told_message_that_is_being_handled_is_done_before_the_ask_after_it(opened: Opened) -> None:
     async with opened(Diary, Stage) as desk:
         desk.tell(Jot(text="a", after="go"))
         await desk.ask(Marked(name="a begun"))
@@ -822,8 +806,7 @@ async def test_a_told_message_that_is_being_handled_is_done_before_the_ask_after
         assert await asking == ["a"]
 
 
-async def test_told_messages_are_handled_one_after_the_other_whoever_asks_meanwhile(opened: Opened, request: pytest.FixtureRequest) -> None:
-    known_fault(request, "whoever asks handles what is queued beside the one that the reader has taken out")
+async def test_told_messages_are_handled_one_after_the_other_whoever_asks_meanwhile(opened: Opened) -> None:
     async with opened(Diary, Stage) as desk:
         desk.tell(Jot(text="a", after="go"))
         await desk.ask(Marked(name="a begun"))
@@ -834,8 +817,7 @@ async def test_told_messages_are_handled_one_after_the_other_whoever_asks_meanwh
         assert await asking == ["a", "b"]
 
 
-async def test_cancelling_an_asker_loses_nothing_of_what_was_told(opened: Opened, request: pytest.FixtureRequest) -> None:
-    known_fault(request, "told messages may be handled in the asker's task, and are cancelled with it", "local")
+async def test_cancelling_an_asker_loses_nothing_of_what_was_told(opened: Opened) -> None:
     async with opened(Diary, Stage) as desk:
         desk.tell(Jot(text="a", after="go"))
         asking = asyncio.create_task(desk.ask(Written()))
@@ -848,16 +830,14 @@ async def test_cancelling_an_asker_loses_nothing_of_what_was_told(opened: Opened
         assert await desk.ask(Written()) == ["a"]
 
 
-async def test_a_told_message_that_fails_shows_to_whoever_asks_next(opened: Opened, request: pytest.FixtureRequest) -> None:
-    known_fault(request, "the reader has taken it out of the mailbox, and the ask passes by", "linked")
+async def test_a_told_message_that_fails_shows_to_whoever_asks_next(opened: Opened) -> None:
     async with opened(Diary, Stage) as desk:
         desk.tell(Spill())
         with pytest.raises(RoleFailed, match=r"^role Diary\S* failed on Spill: ValueError: no ink$"):
             await desk.ask(Written())
 
 
-async def test_a_told_message_that_failed_a_while_ago_shows_to_whoever_asks_next(opened: Opened, request: pytest.FixtureRequest) -> None:
-    known_fault(request, "an ask looks for the failure only while something waits in the mailbox: a failing recorder goes unnoticed")
+async def test_a_told_message_that_failed_a_while_ago_shows_to_whoever_asks_next(opened: Opened) -> None:
     async with opened(Diary, Stage) as desk:
         desk.tell(Spill())
         await desk.ask(Marked(name="spilt"))
@@ -866,10 +846,7 @@ async def test_a_told_message_that_failed_a_while_ago_shows_to_whoever_asks_next
             await desk.ask(Written())
 
 
-async def test_a_told_message_that_failed_a_while_ago_shows_to_whoever_tells_next_or_to_their_next_ask(
-    opened: Opened, request: pytest.FixtureRequest
-) -> None:
-    known_fault(request, "the failure is raised where the message arrives, and nobody is there", "linked")
+async def test_a_told_message_that_failed_a_while_ago_shows_to_whoever_tells_next_or_to_their_next_ask(opened: Opened) -> None:
     async with opened(Diary, Stage) as desk:
         desk.tell(Spill())
         await desk.ask(Marked(name="spilt"))
@@ -879,8 +856,7 @@ async def test_a_told_message_that_failed_a_while_ago_shows_to_whoever_tells_nex
             await desk.ask(Written(), timeout_s=SOON_S)
 
 
-async def test_what_is_sent_behind_a_message_to_a_role_that_failed_arrives(opened: Opened, request: pytest.FixtureRequest) -> None:
-    known_fault(request, "the error is raised in `receive` and takes the rest of the batch with it: their askers wait for ever", "linked")
+async def test_what_is_sent_behind_a_message_to_a_role_that_failed_arrives(opened: Opened) -> None:
     async with opened(Diary, Doubler, Stage) as desk:
         desk.tell(Spill())
         await desk.ask(Marked(name="spilt"))
@@ -962,15 +938,13 @@ async def test_who_is_cancelled_while_waiting_for_a_turn_leaves_it_to_others(ope
         assert await desk.ask(MostInside()) == 1
 
 
-async def test_streams_count_for_the_bound(opened: Opened, request: pytest.FixtureRequest) -> None:
-    known_fault(request, "the gate is for asks only")
+async def test_streams_count_for_the_bound(opened: Opened) -> None:
     async with opened(Room, Stage) as desk:
         await asyncio.gather(*(read(desk.stream(EnterItems())) for _ in range(5)), *(desk.ask(Enter()) for _ in range(5)))
         assert await desk.ask(MostInside()) == 1
 
 
-async def test_told_messages_count_for_the_bound(opened: Opened, request: pytest.FixtureRequest) -> None:
-    known_fault(request, "the gate is for asks only")
+async def test_told_messages_count_for_the_bound(opened: Opened) -> None:
     async with opened(Room, Stage) as desk:
         desk.tell(Enter())
         await settled(desk)
@@ -1064,9 +1038,7 @@ async def test_equal_keys_reach_one_replica_whoever_asks_and_however(opened: Ope
 
 
 @pytest.mark.parametrize("role", [Replica, ARoleWhoseNameIsSoLongThatNothingOfTheReplicasNumberIsLeftInAKeyOfSixtyFourBytes])
-async def test_different_keys_spread_over_the_replicas(opened: Opened, role: type[Role], request: pytest.FixtureRequest) -> None:
-    if role is not Replica:
-        known_fault(request, "the hash is keyed by the first 64 bytes of the seat's name, which are the same for every replica")
+async def test_different_keys_spread_over_the_replicas(opened: Opened, role: type[Role]) -> None:
     async with opened(Deployment(role=role, num_replicas=4)) as desk:
         homes = Counter([await desk.ask(Where(key=key)) for key in KEYS])
     assert len(homes) == 4
@@ -1227,8 +1199,7 @@ async def test_a_start_that_fails_is_named_and_stops_those_that_had_started(
     assert lines(chronicle) == ["First starts", "Second starts", "Second stops", "First stops"]
 
 
-async def test_a_role_that_cannot_be_built_is_named(opened: Opened, chronicle: Path, request: pytest.FixtureRequest) -> None:
-    known_fault(request, "what __init__ raises comes out bare: a KeyError without a role")
+async def test_a_role_that_cannot_be_built_is_named(opened: Opened, chronicle: Path) -> None:
     with pytest.raises(RoleFailed, match=r"NeverBuilt\S* .*KeyError: 'colour'"):
         async with opened(*chronicled(chronicle, First, NeverBuilt)):
             pytest.fail("it must not open")
@@ -1236,10 +1207,8 @@ async def test_a_role_that_cannot_be_built_is_named(opened: Opened, chronicle: P
 
 @pytest.mark.parametrize("role", [StopsBadly, NeverStops, StopsWhatWasCancelled])
 async def test_a_role_that_does_not_stop_keeps_no_other_from_stopping(
-    opened: Opened, chronicle: Path, role: type[Role], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    opened: Opened, chronicle: Path, role: type[Role], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if role is StopsWhatWasCancelled:
-        known_fault(request, "CancelledError is no Exception, so nobody after it is stopped")
     monkeypatch.setattr(local, "STOP_S", TINY_S)  # inside: nobody should wait 30 s for a test
     with capture_logs() as logs:
         async with opened(*chronicled(chronicle, First, role, Third)):
@@ -1249,11 +1218,7 @@ async def test_a_role_that_does_not_stop_keeps_no_other_from_stopping(
 
 
 @pytest.mark.parametrize("told_before", [0, 3])
-async def test_a_role_may_tell_others_something_while_it_stops(
-    opened: Opened, chronicle: Path, told_before: int, request: pytest.FixtureRequest
-) -> None:
-    if told_before:
-        known_fault(request, "the mailbox wakes its reader, which is cancelled by then: InvalidStateError")
+async def test_a_role_may_tell_others_something_while_it_stops(opened: Opened, chronicle: Path, told_before: int) -> None:
     noise: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
     with capture_logs() as logs:
