@@ -145,7 +145,9 @@ def _message_of(role: type[Role], name: str, method: Callable[..., object]) -> t
         if not looks_like_one:
             return None
         raise InvalidDefinition(f"{place}: {error}; define messages and replies at the top of a module") from None
-    given = hints.get(parameters[0].name) if len(parameters) == 1 else None
+    given = hints.get(parameters[0].name) if parameters else None
+    if isinstance(given, type) and issubclass(given, Request | Stream) and len(parameters) > 1:
+        raise InvalidDefinition(f"{place} handles {given.__name__}, so it can take no other argument; put it into the message")
     if not (isinstance(given, type) and issubclass(given, Request | Stream)):
         if looks_like_one:
             raise InvalidDefinition(

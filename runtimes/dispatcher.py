@@ -235,7 +235,7 @@ class RemoteSeat:
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._calls.open[call] = ended
         self._peer.post(wire.Cancelled(call))
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, MicroagentsError):  # a failure that meets the cancel is nobody's any more
             async with asyncio.timeout(CANCEL_S):
                 await ended
 
@@ -432,7 +432,12 @@ class Dispatcher:
         call = cast("int", envelope.call)
         task = self.scope.start(self._answer(peer, call, envelope))
         peer.serving[call] = task
-        task.add_done_callback(lambda _: peer.serving.pop(call))
+        task.add_done_callback(lambda ended: self._served(peer, call, ended))
+
+    def _served(self, peer: Peer, call: int, ended: asyncio.Task[None]) -> None:
+        del peer.serving[call]
+        if ended.cancelled():  # also where it was cancelled before its first step
+            peer.post(wire.Ended(call))
 
     async def _answer(self, peer: Peer, call: int, envelope: wire.Sent) -> None:
         seat = self.seats[envelope.seat]
@@ -450,9 +455,6 @@ class Dispatcher:
                     if not sent % ITEMS_A_TURN:  # a stream that never waits must not keep everybody else from their turn
                         await asyncio.sleep(0)
             peer.post(wire.Ended(call))
-        except asyncio.CancelledError:
-            peer.post(wire.Ended(call))
-            raise
         except MicroagentsError as error:
             peer.post(wire.failed(call, error))
         except UNDECODABLE as error:

@@ -98,7 +98,7 @@ class _Outage:
         self._sample = sample
         self._longest_s = longest_s
         self._tries = 0
-        self._began_s = 0.0
+        self._began_s: float | None = None
 
     async def wait(self, error: ModelUnavailable) -> None:
         """Wait before the next attempt.
@@ -110,7 +110,8 @@ class _Outage:
         if not error.retryable:
             raise error
         now_s = asyncio.get_running_loop().time()
-        self._began_s = self._began_s or now_s
+        if self._began_s is None:
+            self._began_s = now_s
         self._tries += 1
         wait_s = max(error.retry_after_s or 0.0, self._backoff_s())
         if now_s + wait_s > self._began_s + self._longest_s:

@@ -64,7 +64,7 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
                 election, before, held = open_steps.popleft()
                 verdict = await held
                 decision = self._commit(election, before, verdict)
-                curves.add(verdict, wrong=decision.decided and not task.correct(before, decision.require()))
+                curves.add(verdict, wrong=decision.decided and task.correct(before, decision.require()) is False)
                 self.progress(launched - len(open_steps), total)
         finally:
             await scope.close()
