@@ -88,29 +88,31 @@ class _Curves:
     def __init__(self) -> None:
         self._samples: Counter[int] = Counter()
         self._ballots: Counter[int] = Counter()
-        self._wrong = self._undecided = 0
+        self._steps = self._wrong = self._undecided = 0
 
     def add(self, verdict: Verdict, *, wrong: bool) -> None:
-        self._samples[len(verdict.ballots)] += 1
-        self._ballots[sum(isinstance(ballot, Ballot) for ballot in verdict.ballots)] += 1
+        self._steps += 1
         self._wrong += wrong
-        self._undecided += verdict.outcome == "undecided"
+        if verdict.outcome == "undecided":
+            self._undecided += 1
+        else:
+            self._samples[len(verdict.ballots)] += 1
+            self._ballots[sum(isinstance(ballot, Ballot) for ballot in verdict.ballots)] += 1
 
     def drawn(self) -> KnownInputs:
         return KnownInputs(
-            steps=self._samples.total(),
+            steps=self._steps,
             wrong=self._wrong,
             undecided=self._undecided,
-            sampling_rounds=_left_after(self._samples),
-            voting_rounds=_left_after(self._ballots),
+            sampling_rounds=self._left_after(self._samples),
+            voting_rounds=self._left_after(self._ballots),
         )
 
-
-def _left_after(ended: Counter[int]) -> list[int]:
-    left = [ended.total()]
-    for after in range(1, max(ended, default=0) + 1):
-        left.append(left[-1] - ended[after])
-    return left
+    def _left_after(self, decided: Counter[int]) -> list[int]:
+        left = [self._steps]
+        for after in range(1, max(decided, default=0) + 1):
+            left.append(left[-1] - decided[after])
+        return left
 
 
 class Maker(Strategy):
