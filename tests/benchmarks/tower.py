@@ -39,7 +39,7 @@ def main() -> None:
         if account.steps >= EARLY and not early_mb:
             early_mb.append(resident_mb())
 
-    predicted, right, votes, elections = p_full(P, 2**options.disks - 1, options.k), 0, 0, 0
+    predicted, right, votes, elections = p_full(P, options.k, 2**options.disks - 1), 0, 0, 0
     for seed in range(options.seeds):
         result = asyncio.run(run(Hanoi(disks=options.disks), models=MODEL, k=options.k, seed=seed, on_progress=watch))
         account = result.account
