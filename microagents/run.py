@@ -96,6 +96,7 @@ async def run(
     runtime: RuntimeName = "local",
     run_id: str | None = None,
     known_inputs: bool = False,
+    speculate: bool = True,
     concurrency: int | None = None,
     max_outage_s: float = 7200.0,
     on_progress: OnProgress | None = None,
@@ -112,6 +113,7 @@ async def run(
         runtime: where roles live.
         run_id: the run's name; made up when not given.
         known_inputs: feed every step the oracle's state, and run steps side by side.
+        speculate: a chain opens its next steps on guesses, so that voting costs no waiting time; decisions do not depend on it.
         concurrency: calls open at a time; None for no bound but the provider's own.
         max_outage_s: how long a provider may be out before the run stops.
         on_progress: called a few times a second with the account so far.
@@ -129,6 +131,7 @@ async def run(
         "runtime": runtime,
         "run_id": _new_run_id(task) if run_id is None else run_id,
         "known_inputs": known_inputs,
+        "speculate": speculate,
         "concurrency": concurrency,
         "max_outage_s": max_outage_s,
     }

@@ -33,6 +33,8 @@ class Settings(BaseModel):
     """The name of the run."""
     known_inputs: bool = False
     """Every step's input is the oracle's; steps run side by side."""
+    speculate: bool = True
+    """A chain opens its next steps on guesses, before the ones before them are decided."""
     concurrency: Annotated[int, Field(ge=1)] | None = None
     """Calls open at a time, per solver; None for no bound but the provider's own."""
     max_outage_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 7200.0

@@ -65,7 +65,9 @@ class Shuffled(Maker):
 
 
 async def drift(strategy: Maker, *, runtime: RuntimeName = "local", seed: int = 0, known_inputs: bool = False) -> Result:
-    result = await run(Drift(length=STEPS), models=ERRING, strategy=strategy, runtime=runtime, seed=seed, known_inputs=known_inputs)
+    result = await run(
+        Drift(length=STEPS), models=ERRING, strategy=strategy, runtime=runtime, seed=seed, known_inputs=known_inputs, speculate=False
+    )
     assert result.account.decided == STEPS
     return result
 

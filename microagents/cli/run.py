@@ -53,6 +53,9 @@ def command(
             help="Feed every step the oracle's state; steps run side by side, in rounds.",
         ),
     ] = False,
+    speculate: Annotated[
+        bool, typer.Option(envvar="MICROAGENTS_SPECULATE", help="Open next steps on guesses; decisions do not depend on it.")
+    ] = True,
     concurrency: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", envvar="MICROAGENTS_CONCURRENCY", help="Calls open at a time; no bound when not given."),
@@ -81,6 +84,7 @@ def command(
                 runtime=runtime,
                 run_id=run_id,
                 known_inputs=known_inputs,
+                speculate=speculate,
                 concurrency=concurrency,
                 max_outage_s=max_outage,
                 on_progress=on_progress,

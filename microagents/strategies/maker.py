@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from contextlib import aclosing
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
+import structlog
 from msgspec import Struct
 from pydantic import Field
 
 from microagents.actors import Conductor, Strategy
-from microagents.elections import Ballot, Decision, ElectionId, Question, Verdict
-from microagents.errors import InvalidUsage
+from microagents.elections import Ballot, Decision, ElectionId, Follow, Question, Verdict
+from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.scope import Scope
+from microagents.strategies.speculation import OpenStep, Waste
 from microagents.task import ChainTask, chain_types
 from microagents.voting import FirstTo, FirstToAheadBy, Rule
 
@@ -38,9 +41,11 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
     async def conduct(self) -> object:
         """The chain's result; with known inputs, how its elections went."""
         self._reply = chain_types(type(self.task))[1]
-        return await (self._side_by_side() if self.context.settings["known_inputs"] else self._chained())
+        if self.context.settings["known_inputs"]:
+            return await self._side_by_side()
+        return await (self._guessing_ahead() if self.context.settings["speculate"] else self._step_by_step())
 
-    async def _chained(self) -> object:
+    async def _step_by_step(self) -> object:
         task, state, total, step = self.task, self.task.start(), self.task.steps(), 0
         while not task.done(state):
             election, question = self._question(step, state)
@@ -48,6 +53,72 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
             step += 1
             self.progress(step, total)
         return task.result(state)
+
+    async def _guessing_ahead(self) -> object:
+        """Steps open on guesses, so that voting costs no waiting time; commits go in step order, each from the decided state."""
+        task, state, total, done = self.task, self.task.start(), self.task.steps(), 0
+        self._steps: deque[OpenStep] = deque()
+        self._waste = Waste()
+        self._scope = Scope()
+        try:
+            while not task.done(state):
+                if not self._steps:  # nothing was guessed, or something wrong
+                    self._open(done, state)
+                step = self._steps[0]
+                verdict = await step.held
+                reply = self._commit(step.election, state, verdict).require()
+                state, done = self._after(step, reply), done + 1
+                self._waste.used(len(verdict.ballots))
+                self.progress(done, total)
+                if self._steps:
+                    self._extend(self._steps[-1])
+            return task.result(state)
+        finally:
+            await self._scope.close()
+
+    def _after(self, step: OpenStep, reply: Any) -> Any:
+        """The state after the first open step; what was guessed otherwise is dropped."""
+        self._steps.popleft()
+        if self._steps and step.guess == reply:
+            return self._steps[0].state
+        state = self.task.advance(step.state, reply)
+        if self._steps and (self.task.done(state) or self._question(step.number + 1, state)[0] != self._steps[0].election):
+            self._drop(0)
+        return state
+
+    def _open(self, number: int, state: Struct) -> None:
+        step = OpenStep(number, state, *self._question(number, state), self._reply)
+        step.held = self._scope.start(self._follow(step))
+        step.held.add_done_callback(_heard)
+        self._steps.append(step)
+
+    async def _follow(self, step: OpenStep) -> Verdict:
+        async with aclosing(self.stream(Follow(id=step.election, question=step.question))) as items:
+            async for item in items:
+                if isinstance(item, Verdict):
+                    return item
+                if step.arrive(item) and step in self._steps:
+                    self._drop(step.number + 1 - self._steps[0].number)
+                    self._extend(step)
+        raise InvalidDefinition(f"the election at {step.election.path} ended without a verdict: the handler of Follow must yield one")
+
+    def _extend(self, last: OpenStep) -> None:
+        """Open the step after the last one, on the guess at its reply."""
+        if last.guess is None or len(self._steps) >= self.strategy.ahead or self._waste.is_high:
+            return
+        try:
+            state = self.task.advance(last.state, last.guess)
+            if not self.task.done(state):
+                self._open(last.number + 1, state)
+        except Exception as error:  # noqa: BLE001 - a guess may lead where the task never goes: it counts only if the decision leads there
+            structlog.get_logger().debug("a guess leads nowhere", step=last.number, error=repr(error))
+
+    def _drop(self, first: int) -> None:
+        """Cancel the open steps from a place on, first launched first."""
+        dropped = [self._steps.pop() for _ in range(len(self._steps) - first)]
+        for step in reversed(dropped):
+            step.held.cancel()
+            self._waste.wasted(max(step.arrived, step.question.rule.votes_needed(0, 0, 0)))
 
     async def _side_by_side(self) -> KnownInputs:
         """Every step's input is the oracle's, so that steps need not wait for each other; a window of them is open at a time."""
@@ -82,6 +153,12 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
 
     def _commit(self, election: ElectionId, state: Struct, verdict: Verdict) -> Decision[Any]:
         return self.commit(election, self._reply, verdict, lambda reply: self.task.correct(state, reply))
+
+
+def _heard(held: asyncio.Task[Verdict]) -> None:
+    """Take note of a failure, so that one on a dropped guess is not reported as lost; on a step that counts it is raised there."""
+    if not held.cancelled():
+        held.exception()
 
 
 class _Curves:
@@ -127,6 +204,8 @@ class Maker(Strategy):
     """`first-to`: the first reply with k votes wins."""
     max_draws: Annotated[int, Field(ge=1)] = 100
     """The cap of an election: so many samples, flagged ones included, then it is undecided."""
+    ahead: Annotated[int, Field(ge=1)] = 32
+    """How many steps are open at a time when guessing ahead."""
     window: Annotated[int, Field(ge=1)] = 256
     """How many steps are open at a time with --known-inputs."""
 

@@ -84,7 +84,7 @@ def _us_a_step(task: FirstSteps, runtime: str) -> float:
     if runtime == "bare":
         asyncio.run(bare_loop(task, open_model(MODEL, [task], 0)))
     else:
-        asyncio.run(run(task, models=MODEL, k=K))
+        asyncio.run(run(task, models=MODEL, k=K, speculate=False))
     return (time.perf_counter() - started) / task.length * 1e6
 
 

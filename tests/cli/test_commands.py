@@ -261,7 +261,7 @@ def test_ctrl_c_ends_a_run_in_order_with_130_and_shows_what_was_done() -> None:
                 return super().advance(state, reply)
         """,
     )
-    words = [COMMAND, "run", "long.py:Long", "-o", "disks=18", "--json"]
+    words = [COMMAND, "run", "long.py:Long", "-o", "disks=18", "--no-speculate", "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
@@ -316,7 +316,7 @@ def test_a_second_ctrl_c_leaves_at_once() -> None:
                 return [*super().deployments(), Deployment(role=Stuck)]
         """,
     )
-    words = [COMMAND, "run", "stuck.py:Long", "-o", "disks=18", "--strategy", "stuck.py:Clinging", "--json"]
+    words = [COMMAND, "run", "stuck.py:Long", "-o", "disks=18", "--strategy", "stuck.py:Clinging", "--no-speculate", "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None

@@ -584,7 +584,7 @@ def test_a_line_that_fails_so_often_replies_afterwards(tmp_path: Path) -> None:
 
 def test_a_script_decides_a_whole_run(tmp_path: Path) -> None:
     lines = [line(0, 0, 1), line(0, 1, 2), line(0, 2, 2), line(0, 3, 2), *(line(1, seq, 3) for seq in range(2))]
-    result = run_sync(Drift(length=2), models=scripted(tmp_path, *lines), k=2)
+    result = run_sync(Drift(length=2), models=scripted(tmp_path, *lines), k=2, speculate=False)
     assert result.value == {"number": 3, "steps_done": 2}
     assert (result.calls, result.account.wasted_calls, result.cost_usd) == (6, 0, None)
 
