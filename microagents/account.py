@@ -17,6 +17,12 @@ class RecordCalls(Request[None], frozen=True, kw_only=True):
     """Of all of them; a call that was cancelled or timed out adds nothing, an unknown price makes the sum None."""
 
 
+class RecordOutage(Request[None], frozen=True, kw_only=True):
+    """A provider does not deliver; ``error`` says why, None that it does again."""
+
+    error: str | None
+
+
 class RecordDecision(Request[None], frozen=True, kw_only=True):
     """A verdict that the work goes on from, or that ends it undecided."""
 
@@ -64,6 +70,8 @@ class Account(Struct, kw_only=True):
     cost_usd: float | None = 0.0
     """None once a call's price is unknown."""
     undecided_at: tuple[str, ...] = ()
+    outage: str | None = None
+    """Why calls are being tried again right now; None while providers deliver."""
     decisions_sha256: str = ""
     ballots_sha256: str = ""
 

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, ClassVar, Generic, Protocol, TypedDict, TypeVar, Unpack, cast, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from microagents.account import RecordAnswer, RecordDecision, RecordProgress
 from microagents.chat import A, Prompt, Sampling, decoder_of, system_with_instructions
 from microagents.elections import Ballot, Decision, Elect, ElectionId, Follow, Question, Verdict
-from microagents.errors import InvalidDefinition, InvalidUsage, NoHandler
+from microagents.errors import InvalidDefinition, InvalidUsage, NoHandler, TaskFailed
 from microagents.messages import Message, R, Request, Stream, address_of, reply_type
 from microagents.task import Task
 from microagents.voting import FirstToAheadBy, Rule
@@ -238,6 +238,8 @@ class Strategy(BaseModel):
     solves: ClassVar[tuple[type[Task], ...]] = ()
     """The kinds of task it can do."""
     conductor: ClassVar[type[Conductor[Any, Any]]]
+    known_inputs: ClassVar[bool] = False
+    """Whether its conductor can feed every step the oracle's state (``--known-inputs``)."""
 
     def deployments(self) -> list[Deployment]:
         """The roles it needs beside its conductor; by default those of an election. A subclass adds its own.
@@ -258,6 +260,19 @@ _election_roles: list[Deployment] = []
 def deploy_by_default(*deployments: Deployment) -> None:
     """Name the roles of an election; called once, by the package of roles."""
     _election_roles[:] = deployments
+
+
+class How(TypedDict, total=False):
+    """How an election is held; what is not said is the run's."""
+
+    model: str | None
+    """One model's spec; else the run's pool."""
+    rule: Rule | None
+    """When it is decided; else ahead-by the strategy's k."""
+    sampling: Sampling | None
+    """Temperatures and lengths; else the task's."""
+    max_draws: int
+    """Its cap, 100: after so many samples it ends undecided."""
 
 
 class Conducted(Struct, frozen=True, kw_only=True):
@@ -324,19 +339,16 @@ class Conductor(Role, Generic[T, G]):
         prompt: Prompt | Sequence[Prompt],
         reply: type[A],
         *,
-        model: str | None = None,
-        rule: Rule | None = None,
-        sampling: Sampling | None = None,
-        max_draws: int = 100,
+        correct: Callable[[A], bool | None] | None = None,
+        **how: Unpack[How],
     ) -> Decision[A]:
-        """Put a question to models until a rule decides. ``at`` is a path unique within an input.
+        """Put a question to models until a rule decides. ``at`` is a path unique within an input; `How` names the other options.
 
-        Several prompts are cycled by seq (shuffled, paraphrased). ``model`` defaults to the run's, ``rule`` to ahead-by the strategy's
-        k, ``sampling`` to the task's. At ``max_draws`` samples the election ends undecided.
+        Several prompts are cycled by seq (shuffled, paraphrased). ``correct`` judges a decision for the account of errors, where code can.
         """
-        question = self.question(prompt, reply, model=model, rule=rule, sampling=sampling, max_draws=max_draws)
+        question = self.question(prompt, reply, **how)
         election = self.election_id(at, question)
-        return self.commit(election, reply, await self.hold(election, question))
+        return self.commit(election, reply, await self.hold(election, question), correct)
 
     async def election(
         self,
@@ -344,44 +356,37 @@ class Conductor(Role, Generic[T, G]):
         prompt: Prompt | Sequence[Prompt],
         reply: type[A],
         *,
-        model: str | None = None,
-        rule: Rule | None = None,
-        sampling: Sampling | None = None,
-        max_draws: int = 100,
+        correct: Callable[[A], bool | None] | None = None,
+        **how: Unpack[How],
     ) -> AsyncIterator[A | Decision[A]]:
         """The same as `elect`, item by item: valid replies as they arrive (to guess with, never to decide), then the `Decision`."""
-        question = self.question(prompt, reply, model=model, rule=rule, sampling=sampling, max_draws=max_draws)
+        question = self.question(prompt, reply, **how)
         election = self.election_id(at, question)
         async with aclosing(self.stream(Follow(id=election, question=question))) as items:
             async for item in items:
                 if isinstance(item, Ballot):
                     yield decoder_of(reply).decode(item.value)
                 else:
-                    yield self.commit(election, reply, item)
+                    yield self.commit(election, reply, item, correct)
 
     # What the durable calls are made of; a strategy that guesses ahead puts them together in its own way.
 
-    def question(
-        self,
-        prompt: Prompt | Sequence[Prompt],
-        reply: type[A],
-        *,
-        model: str | None = None,
-        rule: Rule | None = None,
-        sampling: Sampling | None = None,
-        max_draws: int = 100,
-        state: Struct | None = None,
-    ) -> Question:
+    def question(self, prompt: Prompt | Sequence[Prompt], reply: type[A], *, state: Struct | None = None, **how: Unpack[How]) -> Question:
         """Put together what an election asks, with the format instructions in its prompts."""
         prompts = [prompt] if isinstance(prompt, Prompt) else prompt
+        max_draws = how.get("max_draws", 100)
         if not prompts or max_draws < 1:
             raise InvalidUsage(f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}")
+        for each in prompts:
+            if not isinstance(each, Prompt):
+                raise TaskFailed("prompt()", f"must give a Prompt, not {each!r:.100}")
         form = self.task.format
+        model = how.get("model")
         return Question(
             prompts=tuple([Prompt(system=system_with_instructions(each.system, reply, form), user=each.user) for each in prompts]),
             reply=address_of(reply),
-            rule=rule or self.strategy.default_rule,
-            sampling=sampling or self.task.sampling,
+            rule=how.get("rule") or self.strategy.default_rule,
+            sampling=how.get("sampling") or self.task.sampling,
             models=self.context.pool("solver") if model is None else (model,),
             max_draws=max_draws,
             state=b"" if state is None else _encode_state(state),

@@ -37,6 +37,17 @@ class RoleFailed(MicroagentsError):
         return f"role {role} failed on {message}: {cause}"
 
 
+class TaskFailed(MicroagentsError):
+    """A method of the task raised, or gave something else than it should; args: task and method, what happened."""
+
+    def __init__(self, method: str, what: str) -> None:
+        super().__init__(method, what)
+
+    def __str__(self) -> str:
+        method, what = self.args
+        return f"{method} {what}"
+
+
 class DeadlinePassed(MicroagentsError):
     """No reply within the time that the asker gave; args: message, seconds."""
 

@@ -145,6 +145,8 @@ async def run(
         settings=settings.model_dump(),
     )
     deployments = [Deployment(role=chosen.conductor), *chosen.deployments(), Deployment(role=Recorder)]
+    if known_inputs and not chosen.known_inputs:
+        raise InvalidUsage(f"strategy {type(chosen).__name__} cannot run with known inputs; maker can")
     for name in settings.models:
         if name and name not in (there := [deployment.role.__name__.lower() for deployment in deployments]):
             raise InvalidUsage(unknown("role with a model called", name, there))
@@ -157,6 +159,8 @@ async def run(
             "undecided",
             f"{len(account.undecided_at)} elections are undecided, the first at {account.undecided_at[0]}",
         )
+    if outcome == "interrupted" and account.outage is not None:
+        reason = f"{reason}, while calls were tried again: {account.outage}"
     return Result(
         outcome=outcome,
         reason=reason,

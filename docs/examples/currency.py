@@ -1,6 +1,7 @@
 """A role and a strategy of one's own: look up an exchange rate for every line, and take hard lines to a stronger model."""
 
 from decimal import Decimal
+from functools import partial
 
 from ledger import Booked, Ledger, Page
 
@@ -34,9 +35,10 @@ class AbroadConductor(Conductor[Ledger, "Abroad"]):
             at, asked = f"line/{state.line}", self.task.prompt(state)
             rate = await self.once(f"{at}/rate", RateOf(currency=self.strategy.currency))
             prompt = Prompt(system=asked.system, user=f"{asked.user}\nFor reference: 1 {self.strategy.currency} is {rate} EUR")
-            booked = await self.elect(at, prompt, Booked, rule=FirstToAheadBy(self.strategy.k), max_draws=20)
+            judge = partial(self.task.correct, state)  # counts wrong decisions; optional
+            booked = await self.elect(at, prompt, Booked, rule=FirstToAheadBy(self.strategy.k), max_draws=20, correct=judge)
             if not booked.decided:
-                booked = await self.elect(f"{at}/strong", prompt, Booked, model=self.strategy.strong)
+                booked = await self.elect(f"{at}/strong", prompt, Booked, model=self.strategy.strong, correct=judge)
             state = self.task.advance(state, booked.require())  # Undecided, if it still is
             self.progress(state.line, self.task.steps())
         return state

@@ -126,6 +126,11 @@ class HttpModel(ABC):
         if client is not None:
             await client.close()
 
+    @property
+    def priced(self) -> bool:
+        """Whether prices were given."""
+        return self._prices is not None
+
     @abstractmethod
     def _connect(self) -> Client:
         """A new client of the provider's SDK, on `bounded_client`, with ``max_retries=0`` and ``timeout=None``."""

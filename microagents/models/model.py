@@ -28,6 +28,11 @@ class Call(Struct, frozen=True, kw_only=True):
 class Model(Protocol):
     """A source of samples, used by one event loop."""
 
+    @property
+    def priced(self) -> bool:
+        """Whether it is known what a call costs."""
+        ...
+
     async def complete(self, call: Call) -> Sample:
         """Take one sample. One attempt: the solver retries.
 

@@ -39,6 +39,11 @@ class ScriptedModel:
         self._lines = {(line.path, line.seq): line for line in lines}
         self._failed: dict[tuple[str, int], int] = {}
 
+    @property
+    def priced(self) -> bool:
+        """Never: a script knows no price."""
+        return False
+
     async def complete(self, call: Call) -> Sample:
         """The scripted reply to this sample."""
         place = (call.id.election.path, call.id.seq)

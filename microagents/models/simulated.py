@@ -18,7 +18,7 @@ from statistics import NormalDist
 from msgspec import Struct, convert, structs
 
 from microagents.chat import Malformed, Prompt, Reply, Sample, Usage, parse, write
-from microagents.errors import InvalidUsage
+from microagents.errors import InvalidUsage, TaskFailed
 from microagents.models.model import Call, ModelSpec
 from microagents.task import Task
 
@@ -94,6 +94,11 @@ class SimulatedModel:
         self._key = blake2b(f"{seed}".encode(), digest_size=32).digest()
         self._questions: OrderedDict[tuple[str, str, type[Reply], int], _Question] = OrderedDict()
 
+    @property
+    def priced(self) -> bool:
+        """Always: a profile without a price is free."""
+        return True
+
     async def complete(self, call: Call) -> Sample:
         """One sample, after its latency."""
         chance = _Chance(self._key, call)
@@ -157,7 +162,7 @@ class _Question:
     def __init__(self, task: Task, prompt: Prompt, reply: type[Reply], key: bytes) -> None:
         self._task = task
         self._digest = blake2b(f"{prompt.system}\0{prompt.user}".encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest()
-        self._right = task.expert(prompt, reply)
+        self._right = _worked_out(task, prompt, reply)
         self._reply = reply
         self._wrong: dict[int, str] = {}
         self.right_text = write(self._right, task.format)
@@ -181,6 +186,17 @@ class _Question:
             mistake = self._task.mistake(self._right, Random(self._digest + alternative.to_bytes(4)))  # noqa: S311 - seeded on purpose
             found = self._wrong[alternative] = write(mistake, self._task.format)
         return found
+
+
+def _worked_out(task: Task, prompt: Prompt, reply: type[Reply]) -> Reply:
+    expert = f"{type(task).__name__}.expert"
+    try:
+        right = task.expert(prompt, reply)
+    except Exception as error:  # whatever a user's expert raises
+        raise TaskFailed(expert, f"raised {type(error).__name__}: {error}") from error
+    if not isinstance(right, reply):
+        raise TaskFailed(expert, f"must give a {reply.__name__}, not {right!r:.100}")
+    return right
 
 
 class _Chance:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from copy import copy
 from hashlib import sha256
 
-from microagents.account import Account, RecordAnswer, RecordCalls, RecordDecision, RecordProgress, Report
+from microagents.account import Account, RecordAnswer, RecordCalls, RecordDecision, RecordOutage, RecordProgress, Report
 from microagents.actors import Context, Post, Role
 from microagents.digests import ChainDigest, TreeDigest
 from microagents.elections import Ballot, input_of
@@ -33,6 +33,10 @@ class Recorder(Role):
         account.input_tokens += usage.input_tokens or 0
         account.output_tokens += usage.output_tokens or 0
         account.cost_usd = None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
+
+    async def outage(self, request: RecordOutage) -> None:
+        """Note that a provider does not deliver, or does again."""
+        self._account.outage = request.error
 
     async def decision(self, request: RecordDecision) -> None:
         """Count a decision and its ballots, and take both into the digests."""

@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 import structlog
 
-from microagents.account import RecordCalls
+from microagents.account import RecordCalls, RecordOutage
 from microagents.actors import Context, Post, Role
 from microagents.chat import Reply, Sample, Usage
 from microagents.elections import Draw, SampleId
@@ -28,13 +28,14 @@ class Solver(Role):
     It accounts for calls whose reply never came; the voter does for the others.
     """
 
-    asks = (RecordCalls,)
+    asks = (RecordCalls, RecordOutage)
 
     def __init__(self, context: Context, post: Post) -> None:
         super().__init__(context, post)
         self._models: dict[str, Model] = {}
         concurrency: int | None = context.settings["concurrency"]
         self._permits = None if concurrency is None else asyncio.Semaphore(concurrency)
+        self._is_out = False
         self._max_outage_s: float = context.settings["max_outage_s"]
 
     async def start(self) -> None:
@@ -72,23 +73,42 @@ class Solver(Role):
         outage = _Outage(request.id, self._max_outage_s)
         while True:
             try:
-                return await model.complete(call)
+                sample = await model.complete(call)
             except asyncio.CancelledError:
                 self._count_lost()
                 raise
             except ModelUnavailable as error:
                 if error.kind in MAY_BE_BILLED:
                     self._count_lost()
+                if error.retryable:
+                    self._note_outage(str(error))
                 await outage.wait(error)
+            else:
+                if self._is_out:
+                    self._note_outage(None)
+                return sample
 
     def _model(self, spec: str) -> Model:
         found = self._models.get(spec)
         if found is None:
             found = self._models[spec] = open_model(spec, self.context.tasks, self.context.seed)
+            if not found.priced:
+                self.tell(RecordCalls(calls=0, usage=Usage(cost_usd=None)))
         return found
 
     def _count_lost(self) -> None:
         self.tell(RecordCalls(calls=1, usage=Usage(cost_usd=0.0)))
+
+    def _note_outage(self, error: str | None) -> None:
+        """Say once that a provider does not deliver, and once that it does again."""
+        if self._is_out == (error is not None):
+            return
+        self._is_out = error is not None
+        self.tell(RecordOutage(error=error))
+        if error is not None:
+            structlog.get_logger().warning(
+                "calls are tried again until the provider delivers", error=error, max_outage_s=self._max_outage_s
+            )
 
 
 class _Outage:
@@ -113,8 +133,9 @@ class _Outage:
         if self._began_s is None:
             self._began_s = now_s
         self._tries += 1
-        wait_s = max(error.retry_after_s or 0.0, self._backoff_s())
-        if now_s + wait_s > self._began_s + self._longest_s:
+        left_s = self._began_s + self._longest_s - now_s
+        wait_s = min(left_s, max(error.retry_after_s or 0.0, self._backoff_s()))
+        if left_s <= 0:
             after = f"after {self._tries} tries in {now_s - self._began_s:.0f} s (--max-outage {self._longest_s:g})"
             raise Stopped(f"{error}; gave up {after}; what was decided until then holds")
         structlog.get_logger().info(

@@ -41,6 +41,7 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
     async def conduct(self) -> object:
         """The chain's result; with known inputs, how its elections went."""
         self._reply = chain_types(type(self.task))[1]
+        self.progress(0, self.task.steps())
         if self.context.settings["known_inputs"]:
             return await self._side_by_side()
         return await (self._guessing_ahead() if self.context.settings["speculate"] else self._step_by_step())
@@ -197,6 +198,7 @@ class Maker(Strategy):
 
     solves = (ChainTask,)
     conductor = MakerConductor
+    known_inputs = True
 
     k: Annotated[int, Field(ge=1)] = 3
     """The margin by which a reply must lead every other."""
