@@ -3,7 +3,7 @@
 from microagents.actors import Conductor, Context, Deployment, Role, Strategy
 from microagents.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
 from microagents.elections import Decision, Draw, Elect, Screen
-from microagents.errors import MicroagentsError, RoleFailed, Stopped, Undecided
+from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable, RoleFailed, Stopped, TaskFailed, Undecided
 from microagents.messages import Request, Stream
 from microagents.task import ChainTask, Task
 from microagents.voting import FirstTo, FirstToAheadBy
@@ -27,7 +27,9 @@ __all__ = [
     "Elect",
     "FirstTo",
     "FirstToAheadBy",
+    "InvalidUsage",
     "MicroagentsError",
+    "ModelUnavailable",
     "Prompt",
     "Reply",
     "Request",
@@ -41,6 +43,7 @@ __all__ = [
     "Strategy",
     "Stream",
     "Task",
+    "TaskFailed",
     "Undecided",
     "Unvoted",
     "Usage",

@@ -24,6 +24,8 @@ def find(kind: str, name: str, shipped: Mapping[str, str], base: type[C]) -> typ
         InvalidUsage: when there is none, saying what is near and what there is.
     """
     where, colon, class_name = shipped.get(name, name).rpartition(":")
+    if name.endswith(".py"):
+        raise InvalidUsage(f"{name!r} is a file; name the class in it too, such as {name}:MyClass")
     if not colon:
         raise InvalidUsage(unknown(kind, name, sorted(shipped)) + "; or name your own as path/file.py:Class or package.module:Class")
     if where.endswith(".py"):

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from microagents.actors import Strategy
 from microagents.errors import InvalidUsage
 from microagents.finding import STRATEGIES, find, unknown
-from microagents.task import Task
+from microagents.task import ChainTask, Task
 
 M = TypeVar("M", bound=BaseModel)
 Models = str | Sequence[str] | Mapping[str, Sequence[str]]
@@ -82,6 +82,9 @@ def strategy_of(strategy: str | Strategy, task: Task, given: Mapping[str, Any]) 
     if not isinstance(task, strategy.solves):
         kinds = ", ".join(kind.__name__ for kind in strategy.solves) or "nothing"
         raise InvalidUsage(f"{type(strategy).__name__} solves {kinds}; {type(task).__name__} is none of these")
+    needed = ("start", "done", "prompt", "advance") if isinstance(task, ChainTask) else ()
+    if missing := [name for name in needed if getattr(type(task), name) is getattr(ChainTask, name)]:
+        raise InvalidUsage(f"{type(task).__name__} lacks {', '.join(f'{name}()' for name in missing)}, which every chain needs")
     return strategy
 
 

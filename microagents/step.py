@@ -9,10 +9,11 @@ from msgspec import Struct
 
 from microagents.account import Account, Report
 from microagents.actors import Conduct, Conducted, Conductor, Context, Deployment, Post, Strategy
-from microagents.chat import Prompt, Sample
-from microagents.elections import Ballot, Draw, Verdict
+from microagents.chat import Format, Malformed, Prompt, Reply, Sample, parse
+from microagents.elections import Ballot, Draw, Flagged, Verdict
 from microagents.errors import InvalidUsage
-from microagents.messages import Request
+from microagents.flags import MALFORMED
+from microagents.messages import Request, resolve
 from microagents.roles import Recorder, RedFlagger, Solver, Voter
 from microagents.runtimes.local import LocalRuntime
 from microagents.settings import Settings
@@ -30,6 +31,8 @@ class ShownReply(Struct, frozen=True, kw_only=True):
     output_tokens: int | None
     cost_usd: float | None
     flag: str | None
+    why: str | None
+    """What the parser says of a malformed reply."""
     vote: Any
     """The reply as read, as JSON-like values; None for a flagged one."""
 
@@ -99,11 +102,14 @@ class StepConductor(Conductor[ChainTask[Any, Any], Strategy]):
             question.prompts[0],
             verdict,
             drawn,
+            form=task.format,
             correct=task.correct(state, decision.require()) if decision.decided else None,
         )
 
 
-def _shown(step: int, prompt: Prompt, verdict: Verdict, drawn: list[tuple[Draw, Sample]], *, correct: bool | None) -> ShownStep:
+def _shown(
+    step: int, prompt: Prompt, verdict: Verdict, drawn: list[tuple[Draw, Sample]], *, form: Format, correct: bool | None
+) -> ShownStep:
     replies = [
         ShownReply(
             seq=draw.id.seq,
@@ -114,6 +120,7 @@ def _shown(step: int, prompt: Prompt, verdict: Verdict, drawn: list[tuple[Draw, 
             output_tokens=sample.usage.output_tokens,
             cost_usd=sample.usage.cost_usd,
             flag=None if isinstance(ballot, Ballot) else ballot.flag,
+            why=_why(sample.text, draw.reply, form) if isinstance(ballot, Flagged) and ballot.flag == MALFORMED else None,
             vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
         )
         for (draw, sample), ballot in zip(drawn, verdict.ballots, strict=True)
@@ -129,6 +136,14 @@ def _shown(step: int, prompt: Prompt, verdict: Verdict, drawn: list[tuple[Draw, 
         calls=0,
         cost_usd=None,
     )
+
+
+def _why(text: str, reply: str, form: Format) -> str | None:
+    try:
+        parse(text, resolve(reply, Reply), form)
+    except Malformed as error:
+        return str(error)[:200]
+    return None
 
 
 async def show_step(task: ChainTask[Any, Any], strategy: Strategy, settings: Settings, step: int) -> ShownStep:

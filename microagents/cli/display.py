@@ -6,9 +6,11 @@ import json
 import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import (
@@ -26,14 +28,15 @@ from microagents.account import Account
 from microagents.run import Result
 
 RESULT_LINES = 12
+LINE_EVERY_S = 60.0
 
 
 @contextmanager
-def live(title: str) -> Iterator[Callable[[Account], None] | None]:
-    """A line on stderr that follows the account of a run; nothing where stderr is no terminal."""
+def live(title: str) -> Iterator[Callable[[Account], None]]:
+    """A line on stderr that follows the account of a run; a line a minute where stderr is no terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield None
+        yield _line_a_minute(title)
         return
     progress = Progress(
         SpinnerColumn(),
@@ -42,8 +45,9 @@ def live(title: str) -> Iterator[Callable[[Account], None] | None]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}", markup=False),
         TimeElapsedColumn(),
-        TextColumn("left"),
+        TextColumn("gone,"),
         TimeRemainingColumn(),
+        TextColumn("left"),
         console=console,
     )
     line = progress.add_task(title, total=None, rate="")
@@ -59,6 +63,20 @@ def live(title: str) -> Iterator[Callable[[Account], None] | None]:
         yield show
 
 
+def _line_a_minute(title: str) -> Callable[[Account], None]:
+    """Progress for a log: a line on stderr a minute."""
+    told_s = time.monotonic()
+
+    def show(account: Account) -> None:
+        nonlocal told_s
+        if time.monotonic() - told_s >= LINE_EVERY_S:
+            told_s = time.monotonic()
+            total = "" if account.total_steps is None else f" of {account.total_steps:,}"
+            typer.echo(f"{title}: {account.steps:,}{total} steps   {_counts(account)}", err=True)
+
+    return show
+
+
 def _counts(account: Account) -> str:
     flagged = sum(account.flagged.values())
     votes = account.votes_per_step
@@ -70,6 +88,8 @@ def _counts(account: Account) -> str:
     ]
     if account.errors:
         parts.append(f"{account.errors} wrong")
+    if account.outage is not None:
+        parts.append(f"waiting: {account.outage}")
     return "   ".join(parts)
 
 
@@ -77,7 +97,7 @@ def summary(result: Result, options: str) -> str:
     """What was done and how, for a person."""
     account = result.account
     total = f" of {account.total_steps:,}" if account.total_steps is not None else ""
-    checked = {None: "no oracle checks them", 0: "none of them wrong by the task's own oracle"}.get(
+    checked = {None: "not checked by an oracle", 0: "none of them wrong by the task's own oracle"}.get(
         account.errors, f"{account.errors} of them WRONG by the task's own oracle"
     )
     rows: list[tuple[str, str]] = [

@@ -30,8 +30,9 @@ def command(
         typer.echo(msgspec.json.encode(found))
         return
     typer.echo(
-        f"k_min                    {found.k_min}\n"
-        f"P(all {steps:,} right)     {found.p_success:.6f} at k = {found.k}\n"
-        f"expected votes per step  {found.expected_votes_per_step:.4f}\n"
-        f"expected calls           {found.expected_calls:,.0f}"
+        f"the smallest k that does {steps:,} steps with a chance of {target:g}: {found.k_min}\n"
+        f"at k = {found.k}:\n"
+        f"  chance that no step is wrong  {found.p_success:.6f}\n"
+        f"  votes a step                  {found.expected_votes_per_step:.4f}\n"
+        f"  calls                         {found.expected_calls:,.0f}"
     )

@@ -29,6 +29,9 @@ from microagents.run import OnProgress, Result, run
 from microagents.settings import RuntimeName
 from microagents.task import Task
 
+SHOWN_CHARS = 60
+"""A task's option that is longer is shown by its length."""
+
 
 def command(
     task: TaskName,
@@ -68,7 +71,7 @@ def command(
 ) -> None:
     """Do a task: every step an election.
 
-    Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, 4 undecided, 130 interrupted.
+    Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by an outage, 4 undecided, 130 interrupted.
     """
     log_to_stderr()
     with one_sentence():
@@ -97,17 +100,18 @@ def command(
 
 
 async def _watched(title: str, start: Callable[[OnProgress | None, asyncio.Event], Coroutine[None, None, Result]]) -> Result:
-    """The run, with a live line; the first Ctrl-C ends it in order, a second one leaves at once."""
+    """The run, with a live line; the first Ctrl-C, or SIGTERM, ends it in order; a second Ctrl-C leaves at once."""
     from microagents.cli.display import live  # noqa: PLC0415 - rich, which --help does not need
 
     interrupt = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def ctrl_c() -> None:
+    def stop() -> None:
         interrupt.set()
         loop.remove_signal_handler(signal.SIGINT)
 
-    loop.add_signal_handler(signal.SIGINT, ctrl_c)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
     with live(title) as show:
         return await start(show, interrupt)
 
@@ -122,5 +126,10 @@ def _show(result: Result, options: str, *, as_json: bool) -> None:
 
 
 def _described(work: Task) -> str:
-    shown = ", ".join(f"{name}={value!r:.60}" for name, value in work.model_dump().items())
+    shown = ", ".join(f"{name}={_short(value)}" for name, value in work.model_dump().items())
     return f" ({shown})" if shown else ""
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= SHOWN_CHARS and text.isprintable() else f"<{len(text):,} characters>"

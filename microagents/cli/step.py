@@ -26,6 +26,7 @@ from microagents.cli.reporting import EXIT_CODES, log_to_stderr, one_sentence
 from microagents.errors import InvalidUsage
 from microagents.settings import Settings, model_pools
 from microagents.step import ShownStep, show_step
+from microagents.strategies.maker import Maker
 from microagents.task import ChainTask
 
 
@@ -48,6 +49,8 @@ def command(
         if not isinstance(work, ChainTask):
             raise InvalidUsage(f"{task!r} is no chain of steps")
         chosen = strategy_named(strategy, set_, k, work)
+        if not isinstance(chosen, Maker):
+            raise InvalidUsage(f"step shows what strategy maker asks; {type(chosen).__name__} asks its own questions")
         settings = Settings(models=model_pools(models_of(model)), seed=seed, run_id="step")
         shown = asyncio.run(show_step(work, chosen, settings, step))
     if as_json:
@@ -74,7 +77,11 @@ def _print(shown: ShownStep) -> None:
     for reply in shown.replies:
         temperature = "provider's temperature" if reply.temperature is None else f"temperature {reply.temperature:g}"
         tokens = "tokens unknown" if reply.output_tokens is None else f"{reply.output_tokens} tokens"
-        read = f"RED FLAG {reply.flag}" if reply.flag else f"vote {msgspec.json.encode(reply.vote).decode()}"
+        read = (
+            f"RED FLAG {reply.flag}{f': {reply.why}' if reply.why else ''}"
+            if reply.flag
+            else f"vote {msgspec.json.encode(reply.vote).decode()}"
+        )
         part(
             f"reply {reply.seq}: {reply.model}, {temperature}, {tokens}, {reply.finish}, {money(reply.cost_usd)}",
             f"{reply.text}\n=> {read}",

@@ -18,6 +18,7 @@ from microagents.models.registry import open_model
 
 BACKOFF_S = (0.5, 60.0)
 """First and longest wait before a call is tried again, where the provider names none."""
+WARN_EVERY_S = 60.0
 MAY_BE_BILLED = ("timeout", "garbled")
 """Failures after which the provider may still ask for money."""
 
@@ -36,6 +37,7 @@ class Solver(Role):
         concurrency: int | None = context.settings["concurrency"]
         self._permits = None if concurrency is None else asyncio.Semaphore(concurrency)
         self._is_out = False
+        self._warned_s: float | None = None
         self._max_outage_s: float = context.settings["max_outage_s"]
 
     async def start(self) -> None:
@@ -100,12 +102,14 @@ class Solver(Role):
         self.tell(RecordCalls(calls=1, usage=Usage(cost_usd=0.0)))
 
     def _note_outage(self, error: str | None) -> None:
-        """Say once that a provider does not deliver, and once that it does again."""
+        """Say that a provider does not deliver, or does again; in the log at most once a minute, since busy providers come and go."""
         if self._is_out == (error is not None):
             return
         self._is_out = error is not None
         self.tell(RecordOutage(error=error))
-        if error is not None:
+        now_s = asyncio.get_running_loop().time()
+        if error is not None and (self._warned_s is None or now_s >= self._warned_s + WARN_EVERY_S):
+            self._warned_s = now_s
             structlog.get_logger().warning(
                 "calls are tried again until the provider delivers", error=error, max_outage_s=self._max_outage_s
             )

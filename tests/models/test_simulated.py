@@ -25,7 +25,7 @@ from msgspec import Struct
 from microagents import run_sync
 from microagents.chat import Format, Malformed, Prompt, Reply, Sample, parse
 from microagents.elections import ElectionId, SampleId
-from microagents.errors import InvalidUsage, ModelUnavailable, RoleFailed
+from microagents.errors import InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.flags import flag_unread
 from microagents.laws import expected_votes, race_won
 from microagents.models import simulated
@@ -188,7 +188,7 @@ class Shown(Hidden):
 
 
 def test_what_the_prompt_keeps_back_the_model_does_not_know() -> None:
-    with pytest.raises(RoleFailed, match="Which turn is it"):
+    with pytest.raises(TaskFailed, match=r"expert raised .*Which turn is it"):
         run_sync(Hidden(), models="sim:perfect")
     assert run_sync(HiddenButGuessed(), models="sim:perfect").account.errors == 5
     assert run_sync(Shown(), models="sim:perfect").account.errors == 0

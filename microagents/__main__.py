@@ -1,0 +1,5 @@
+"""``python -m microagents``."""
+
+from microagents.cli import main
+
+main()
