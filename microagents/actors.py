@@ -19,10 +19,10 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
 from microagents.account import RecordAnswer, RecordDecision, RecordProgress
-from microagents.chat import A, Prompt, Sampling, decoder_of, system_with_instructions
+from microagents.chat import A, Prompt, Reply, Sampling, decoder_of, fingerprint, system_with_instructions
 from microagents.elections import Ballot, Decision, Elect, ElectionId, Follow, Question, Verdict
 from microagents.errors import InvalidDefinition, InvalidUsage, NoHandler, TaskFailed
-from microagents.messages import Message, R, Request, Stream, address_of, reply_type
+from microagents.messages import Message, R, Request, Stream, address_of, reply_type, resolve
 from microagents.task import Task
 from microagents.voting import FirstToAheadBy, Rule
 
@@ -380,11 +380,14 @@ class Conductor(Role, Generic[T, G]):
         for each in prompts:
             if not isinstance(each, Prompt):
                 raise TaskFailed("prompt()", f"must give a Prompt, not {each!r:.100}")
+        if resolve(address_of(reply), Reply) is not reply:
+            raise InvalidDefinition(f"there are two classes {address_of(reply)}; an election names its reply by it: give one another name")
         form = self.task.format
         model = how.get("model")
         return Question(
             prompts=tuple([Prompt(system=system_with_instructions(each.system, reply, form), user=each.user) for each in prompts]),
             reply=address_of(reply),
+            form=fingerprint(reply),
             rule=how.get("rule") or self.strategy.default_rule,
             sampling=how.get("sampling") or self.task.sampling,
             models=self.context.pool("solver") if model is None else (model,),
@@ -415,12 +418,12 @@ class Conductor(Role, Generic[T, G]):
         return f"{self.input}/{at}"
 
 
-_encode_state = msgspec.msgpack.Encoder(decimal_format="string").encode
+_encode_state = msgspec.json.Encoder(order="deterministic").encode
 
 
 def _decision(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
     decode = decoder_of(reply).decode
     tally = tuple((decode(value), votes) for value, votes in verdict.tally)
-    value = None if verdict.leader is None else tally[verdict.leader][0]
+    value = None if verdict.leader is None or verdict.outcome == "undecided" else tally[verdict.leader][0]
     flagged = len(verdict.ballots) - sum(votes for _, votes in tally)
     return Decision(path=path, value=value, outcome=verdict.outcome, tally=tally, flagged=flagged)

@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable, Hashable
 from decimal import Decimal
 from functools import lru_cache
+from hashlib import blake2b
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
@@ -29,6 +31,8 @@ Unvoted = Meta(extra={"voted": False})
 
 MAX_REPLY_CHARS = 200_000
 """A longer answer is malformed without being read: parsing is bounded whatever a model sends."""
+MAX_EXPONENT = 1000
+"""A decimal further from 1 than 10 to this power is malformed: working with it could take for ever."""
 MAX_DEPTH = 100
 """A value nested deeper is malformed: the stack bounds what can be compared, and how much of it is left varies from call to call."""
 
@@ -227,6 +231,13 @@ def _struct(info: types.StructType) -> str:
     return "{" + ", ".join(f'"{name}": {form}' for name, form in forms) + "}"
 
 
+@lru_cache(maxsize=256)
+def fingerprint(reply: type[Reply]) -> bytes:
+    """A digest of all that makes two reply classes the same question: the schema, and what is voted on."""
+    voted = [field.encode_name for field in fields_of(reply) if _is_voted(field.type)]
+    return blake2b(msgspec.json.encode((schema(reply), voted), order="deterministic"), digest_size=16).digest()
+
+
 def schema(reply: type[Reply]) -> dict[str, Any]:
     """The JSON schema of a reply, for providers that constrain their output by one."""
     return msgspec.json.schema(reply)
@@ -282,8 +293,9 @@ def _refuse_unfit(value: object, depth: int = 0) -> None:
         raise Malformed(f"nested more than {MAX_DEPTH} deep")
     match value:
         case Decimal():
-            if not value.is_finite():
-                raise Malformed(f"{value} is not a finite number")
+            exponent = value.as_tuple().exponent
+            if not isinstance(exponent, int) or exponent > MAX_EXPONENT or value.adjusted() < -MAX_EXPONENT:
+                raise Malformed("not a number that can be worked with")
         case Struct():
             for name in value.__struct_fields__:
                 _refuse_unfit(getattr(value, name), depth + 1)
@@ -304,9 +316,9 @@ def _decoders(reply: type[Reply]) -> list[tuple[str, str, bool, msgspec.json.Dec
 
 def _parse_lines(text: str, reply: type[A]) -> A:
     values: dict[str, Any] = {}
-    spans: dict[str, tuple[int, int]] = {}
+    spans: list[tuple[int, int]] = []
     for name, written, required, decoder in _decoders(reply):
-        start = _last_line_of(text, written)
+        line, start = _last_line_of(text, written)
         if start < 0:
             if required:
                 raise Malformed(f"no line `{written} = ...`")
@@ -316,21 +328,25 @@ def _parse_lines(text: str, reply: type[A]) -> A:
             values[name] = decoder.decode(text[start:end])
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise Malformed(f"{written}: {error}") from None
-        line_end = text.find("\n", end)
-        if text[end : line_end if line_end >= 0 else len(text)].strip():
-            raise Malformed(f"{written}: something stands behind the value")
-        spans[written] = start, end
-    for written, (_, end) in spans.items():
-        if _is_assigned_again(text, written, end, spans):
-            raise Malformed(f"{written}: another value is given after its line")
+        spans.append((line, end))
+    _refuse_words_among(text, spans)
     try:
         return reply(**values)
     except (ValueError, TypeError) as error:  # a check in the reply's own __post_init__
         raise Malformed(str(error)) from None
 
 
-def _last_line_of(text: str, name: str) -> int:
-    """Where the value of the last line ``name = value`` starts; -1 where there is no such line."""
+def _refuse_words_among(text: str, spans: list[tuple[int, int]]) -> None:
+    """From its first line on a reply holds nothing else: what is said there may take a line back, in whatever form."""
+    spans.sort()
+    for (_, end), (line, _) in pairwise([*spans, (len(text), len(text))]):
+        rest_of_line, *lines = text[end:line].split("\n")
+        if rest_of_line.strip() or any(other.strip() not in ("", "```") for other in lines):
+            raise Malformed("something stands behind a value")
+
+
+def _last_line_of(text: str, name: str) -> tuple[int, int]:
+    """Where the last line ``name = value`` starts, and where its value does; -1 where there is no such line."""
     at = len(text)
     while (at := text.rfind(name, 0, at)) >= 0:
         start = _value_after(text, at, name)
@@ -339,23 +355,8 @@ def _last_line_of(text: str, name: str) -> int:
             while line and text[line - 1] in " \t":
                 line -= 1
             if not line or text[line - 1] == "\n":
-                return start
-    return -1
-
-
-def _is_assigned_again(text: str, name: str, end: int, spans: dict[str, tuple[int, int]]) -> bool:
-    """Whether the model says ``name = ...`` once more behind its line, in whatever form: then the line was not its last word."""
-    at = end
-    while (at := text.find(name, at)) >= 0:
-        within = next((stop for start, stop in spans.values() if start <= at < stop), None)
-        if within is None and not _ends_a_word(text, at) and _value_after(text, at, name) >= 0:
-            return True
-        at = within or at + len(name)
-    return False
-
-
-def _ends_a_word(text: str, at: int) -> bool:
-    return at > 0 and (text[at - 1].isalnum() or text[at - 1] == "_")
+                return line, start
+    return -1, -1
 
 
 def _value_after(text: str, at: int, name: str) -> int:

@@ -53,6 +53,8 @@ class Question(Struct, frozen=True, kw_only=True):
     """Cycled by seq; the format instructions are already in them."""
     reply: str
     """Address of the reply class."""
+    form: bytes
+    """Its fingerprint: a class of the same name with other fields, bounds or votes is another question."""
     rule: Rule
     sampling: Sampling
     models: tuple[str, ...]
@@ -64,11 +66,11 @@ class Question(Struct, frozen=True, kw_only=True):
     def id_at(self, path: str) -> ElectionId:
         """The name of this question's election at a place."""
         asked = [(_digest(prompt.system), prompt.user) for prompt in self.prompts]
-        terms = (self.reply, self.rule, self.sampling, self.models, self.max_draws)
+        terms = (self.reply, self.form, self.rule, self.sampling, self.models, self.max_draws)
         return ElectionId(path=path, fork=hashlib.blake2b(_canonical((asked, terms, self.state)), digest_size=16).digest())
 
 
-_canonical = msgspec.msgpack.Encoder().encode
+_canonical = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 @lru_cache(maxsize=256)
@@ -113,7 +115,7 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
 
     path: str
     value: A | None
-    """The first-launched reply of the leading vote."""
+    """The first-launched reply of the winning vote; None where the election is undecided: the leader, if there is one, is in the tally."""
     outcome: Outcome
     tally: tuple[tuple[A, int], ...]
     """Per distinct vote its first-launched reply and its count, in order of launch."""

@@ -196,9 +196,10 @@ async def _conduct(
     try:
         work = scope.start(desk.ask(Conduct(input=0)))
         waiting = {work} if interrupt is None else {work, scope.start(_set(interrupt))}
-        if on_progress is not None:
-            scope.start(_watch(desk, on_progress))
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        watch = None if on_progress is None else scope.start(_watch(desk, on_progress))
+        await asyncio.wait({*waiting, watch} if watch is not None else waiting, return_when=asyncio.FIRST_COMPLETED)
+        if watch is not None and watch.done():
+            await watch  # what the caller's on_progress raised
         if not work.done():
             return "interrupted", "interrupted before its end", None
         return "completed", None, msgspec.json.decode((await work).value)

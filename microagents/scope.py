@@ -32,3 +32,6 @@ class Scope:
         self.cancel()
         if running := [task for task in self._tasks if not task.done()]:
             await asyncio.wait(running)
+            for task in running:
+                if not task.cancelled():
+                    task.exception()  # heard: whoever cancels does not care how it ended

@@ -56,16 +56,29 @@ def validated(model: type[M], what: str, given: Mapping[str, Any], *, flag: str 
             raise InvalidUsage(unknown(f"option of {what} named", name, sorted(model.model_fields))) from None
         if first["type"] == "missing":
             raise InvalidUsage(f"{what} needs {name}; give it with {flag} {name}=VALUE".replace("  ", " ")) from None
+        if first["type"] == "value_error":
+            raise InvalidUsage(f"{what}: {first['msg'].removeprefix('Value error, ')}") from None
         raise InvalidUsage(f"{what}: {name}={first['input']!r:.100} will not do: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
 
 
 def model_pools(models: Models) -> dict[str, tuple[str, ...]]:
-    """Pools by role from any of the forms that `run` takes."""
+    """Pools by role from any of the forms that `run` takes.
+
+    Raises:
+        InvalidUsage: for a pool without a model.
+    """
+    pools = _pools(models)
+    if not all(pools.values()):
+        raise InvalidUsage(f"{models!r} names no model, or a pool without one")
+    return pools
+
+
+def _pools(models: Models) -> dict[str, tuple[str, ...]]:
     if isinstance(models, str):
         return {"": (models,)}
     if isinstance(models, Mapping):
         pools = {role.lower(): tuple([pool] if isinstance(pool, str) else pool) for role, pool in models.items()}
-        return {"": next(iter(pools.values())), **pools}
+        return {"": next(iter(pools.values()), ()), **pools}
     return {"": tuple(models)}
 
 

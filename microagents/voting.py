@@ -44,7 +44,7 @@ Rule = FirstToAheadBy | FirstTo
 
 
 def _check_k(k: int) -> None:
-    if k < 1:
+    if not k >= 1:  # also nan
         raise InvalidUsage(f"k must be at least 1, not {k!r}")
 
 

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing, nullcontext, suppress
+from contextvars import ContextVar
 from hashlib import blake2b
 from types import UnionType
 from typing import Any, cast, get_args
@@ -24,7 +25,7 @@ from microagents.runtimes import wire
 from microagents.runtimes.link import Link
 from microagents.scope import Scope
 
-UNDECODABLE = (TypeError, OverflowError, ValueError, msgspec.MsgspecError)
+UNDECODABLE = (TypeError, OverflowError, ValueError, RecursionError, msgspec.MsgspecError)
 
 
 ITEMS_A_TURN = 64
@@ -61,7 +62,7 @@ class Seat:
                     yield item
         except MicroagentsError:
             raise
-        except (Exception, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
             raise self._failed(request, error) from error
 
     def tell(self, request: Request[None]) -> None:
@@ -86,7 +87,7 @@ class Seat:
             reply: R = await handler(request)
         except MicroagentsError:
             raise
-        except (Exception, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
             raise self._failed(request, error) from error
         if expected is not None and not isinstance(reply, expected):
             raise self._mistyped(request, reply, expected)
@@ -95,17 +96,29 @@ class Seat:
     def _mistyped(self, request: Message, reply: object, expected: Any) -> RoleFailed:
         return RoleFailed(self.name, type(request).__name__, f"it answered {reply!r:.200}, which is not {_shown(expected)}")
 
-    def _failed(self, request: Message, error: Exception | asyncio.CancelledError) -> BaseException:
+    def _failed(self, request: Message, error: BaseException) -> BaseException:
         """What the asker gets: a cancellation of its own as such, everything else as a failure of the role."""
         if isinstance(error, asyncio.CancelledError) and is_cancelled():
             return error
-        return RoleFailed(self.name, type(request).__name__, f"{type(error).__name__}: {error}")
+        return RoleFailed(self.name, type(request).__name__, said(error))
+
+
+def said(error: BaseException) -> str:
+    """What an error says of itself, where it can."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything
+        return f"{type(error).__name__} (whose text raises {type(broken).__name__})"
 
 
 def is_cancelled() -> bool:
     """Whether it is this task that is cancelled, and not only something that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+_reading: ContextVar[tuple[Mailbox, ...]] = ContextVar("_reading", default=())
+"""The mailboxes whose messages led to where we are."""
 
 
 class Mailbox:
@@ -145,8 +158,8 @@ class Mailbox:
         Raises:
             MicroagentsError: what it failed with.
         """
-        # The reader itself may get here, when what was told leads back to its own seat: it must not wait for itself.
-        if self._waiting_for_reader() and asyncio.current_task() is not self._reader:
+        # What was told may lead back to its own seat: it must not wait for itself.
+        if self._waiting_for_reader() and self not in _reading.get():
             emptied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._emptied.append(emptied)
             await emptied
@@ -157,6 +170,7 @@ class Mailbox:
         return self._reader is not None and not self._reader.done() and self._wanted is None
 
     async def _read(self) -> None:
+        _reading.set((*_reading.get(), self))
         while self._failure is None:
             while self._waiting:
                 try:
@@ -457,5 +471,7 @@ class Dispatcher:
             peer.post(wire.Ended(call))
         except MicroagentsError as error:
             peer.post(wire.failed(call, error))
-        except UNDECODABLE as error:
-            peer.post(wire.failed(call, RoleFailed(seat.name, envelope.message, f"{type(error).__name__}: {error}")))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the asker must not wait for ever
+            peer.post(wire.failed(call, RoleFailed(seat.name, envelope.message, said(error))))

@@ -82,7 +82,7 @@ class LocalRuntime:
             try:
                 async with asyncio.timeout(STOP_S):
                     await role.stop()
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - one role's failure must not keep the others from stopping
+            except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - one role's failure must not keep the others from stopping
                 structlog.get_logger().warning("a role did not stop cleanly", role=type(role).__name__, error=repr(error))
                 if isinstance(error, asyncio.CancelledError) and is_cancelled():
                     interrupted = error
@@ -128,7 +128,7 @@ def _built(name: str, role: type[Role], context: Context, desk: Desk) -> Role:
         return role(context, desk)
     except MicroagentsError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RoleFailed(name, "building it", f"{type(error).__name__}: {error}") from error
 
 
@@ -137,5 +137,5 @@ async def _start(name: str, role: Role) -> None:
         await role.start()
     except MicroagentsError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RoleFailed(name, "start", f"{type(error).__name__}: {error}") from error

@@ -104,13 +104,16 @@ def _fit(arg: object) -> object:
         with suppress(OverflowError, UnicodeEncodeError):
             pack(arg)
             return arg
-    return repr(arg).encode("ascii", "backslashreplace").decode()
+    try:
+        return repr(arg).encode("ascii", "backslashreplace").decode()
+    except Exception:  # noqa: BLE001 - a user's __repr__ may raise anything
+        return f"<{type(arg).__name__}>"
 
 
 def error_of(envelope: Failed) -> MicroagentsError:
     """The error that a handler raised."""
     try:
         error: MicroagentsError = resolve(envelope.error, MicroagentsError)(*envelope.args)
-    except (MicroagentsError, TypeError) as unknown:
-        return RoleFailed(envelope.error, "its asker", f"{envelope.args!r} ({unknown})")
+    except Exception as unknown:  # noqa: BLE001 - a user's own error class may raise anything when it is made
+        return RoleFailed(envelope.error, "its asker", f"{envelope.args!r:.200} ({type(unknown).__name__})")
     return error

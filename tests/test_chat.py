@@ -24,6 +24,7 @@ from microagents.chat import (
     Reply,
     Sampling,
     Unvoted,
+    fingerprint,
     instructions,
     parse,
     schema,
@@ -325,12 +326,28 @@ def test_each_field_takes_its_own_last_line_in_any_order() -> None:
 def test_a_name_within_another_name_or_a_sentence_is_no_assignment() -> None:
     with pytest.raises(Malformed, match="no line `state"):
         parse("so state = [1, 2, 3] and\nnext_state = [[1]]", HanoiMove)
-    assert parse("so x = 2 at first\nx = 1\nx == 2 or max = 3", Whole) == Whole(x=1)
+    assert parse("so x = 2 at first\nmax = 3, x == 2\nx = 1", Whole) == Whole(x=1)
 
 
-@pytest.mark.parametrize("text", ["x = 1\nNo, wait: x = 2", "x = 1\n**x = 2**", "x = 1\nso x = 2 follows", "x = 1\n`x =2`"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"x = 1\n{said}"
+        for said in (
+            "No, wait: x = 2",
+            "**x = 2**",
+            "so x = 2",
+            "`x =2`",
+            "x: 2",
+            "X = 2",
+            "x\u00a0= 2",
+            "x\n= 2",
+            "That was wrong, it is 2.",
+        )
+    ],
+)
 def test_a_line_that_is_not_the_last_word_on_its_name_does_not_count(text: str) -> None:
-    with pytest.raises(Malformed, match="another value"):
+    with pytest.raises(Malformed, match="something stands behind"):
         parse(text, Whole)
 
 
@@ -766,3 +783,43 @@ def test_no_source_file_runs_text_as_code() -> None:
 )
 def test_the_check_of_the_sources_sees_what_it_looks_for(source: str) -> None:
     assert names_that_run_text(source)
+
+
+class Carry(Reply, frozen=True):
+    move: int
+    carry: int = 0
+
+
+@pytest.mark.parametrize("said", ["carry: 1", "**carry = 1**", "- carry = 1", "Carry = 1"])
+def test_an_optional_field_in_a_bad_form_is_malformed_and_not_its_default(said: str) -> None:
+    with pytest.raises(Malformed):
+        parse(f"move = 3\n{said}", Carry)
+    assert parse("move = 3", Carry) == Carry(move=3)
+
+
+def test_two_classes_differ_in_their_fingerprint_by_bounds_and_by_what_is_voted_on() -> None:
+    class Low(Reply, frozen=True):
+        x: Annotated[int, Meta(le=3)]
+
+    class High(Reply, frozen=True):
+        x: Annotated[int, Meta(le=9)]
+
+    class Silent(Reply, frozen=True):
+        x: Annotated[int, Meta(le=9)]
+        y: Annotated[str, Unvoted] = ""
+
+    class Loud(Reply, frozen=True):
+        x: Annotated[int, Meta(le=9)]
+        y: str = ""
+
+    assert len({fingerprint(each) for each in (Low, High, Silent, Loud)}) == 4
+
+
+@pytest.mark.parametrize("form", ["lines", "json"])
+def test_a_decimal_that_nobody_could_work_with_is_malformed(form: Format) -> None:
+    class Sum(Reply, frozen=True):
+        x: Decimal
+
+    for written in ("1e999999999", "1e1001", "1e-999999"):
+        with pytest.raises(Malformed, match="worked with"):
+            parse(f"x = {written}" if form == "lines" else f'{{"x": {written}}}', Sum, form)

@@ -25,6 +25,7 @@ from rich.progress import (
 from rich.text import Text
 
 from microagents.account import Account
+from microagents.cli.reporting import printable
 from microagents.run import Result
 
 RESULT_LINES = 12
@@ -120,12 +121,12 @@ def summary(result: Result, options: str) -> str:
     if result.value is not None:
         rows.append(("result", shown(result.value)))
     width = max(len(name) for name, _ in rows)
-    return "\n".join(_wrapped(f"{name:<{width}}  ", text) for name, text in rows)
+    return "\n".join(_wrapped(f"{name:<{width}}  ", printable(text)) for name, text in rows)
 
 
 def _wrapped(head: str, text: str) -> str:
     """A row, broken at words where it is shown on a terminal."""
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    columns = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else sys.maxsize
     return textwrap.fill(text, columns, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False)
 
 

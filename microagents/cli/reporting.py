@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 
@@ -21,6 +22,8 @@ def log_to_stderr() -> None:
     import structlog  # noqa: PLC0415 - a tenth of a second that --help does not need
 
     level = logging.getLevelNamesMapping().get(os.environ.get("MICROAGENTS_LOG", "warning").upper(), logging.WARNING)
+    if sys.stderr is None:  # closed by the shell
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process
     tty = sys.stderr.isatty()
     structlog.configure(
         processors=[
@@ -53,4 +56,9 @@ def one_sentence() -> Iterator[None]:
 def _say(error: MicroagentsError) -> None:
     """On one line, and without what a terminal would act on: parts of it may come from a file or a model."""
     line = " ".join(str(error).split())
-    typer.echo("microagents: " + "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in line), err=True)
+    typer.echo(f"microagents: {printable(line)}", err=True)
+
+
+def printable(text: str) -> str:
+    """The text without what a terminal would act on."""
+    return "".join(each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text)

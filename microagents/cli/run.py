@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext, redirect_stdout
 from typing import Annotated
 
 import typer
@@ -74,7 +77,8 @@ def command(
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by an outage, 4 undecided, 130 interrupted.
     """
     log_to_stderr()
-    with one_sentence():
+    # What a user's code prints must not get between the JSON and whoever reads it.
+    with one_sentence(), redirect_stdout(sys.stderr) if as_json else nullcontext():
         work = task_of(task, option)
         chosen = strategy_named(strategy, set_, k, work)
 
@@ -109,11 +113,20 @@ async def _watched(title: str, start: Callable[[OnProgress | None, asyncio.Event
     def stop() -> None:
         interrupt.set()
         loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, _leave)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     with live(title) as show:
         return await start(show, interrupt)
+
+
+def _leave(*_: object) -> None:
+    """Leave at once, whatever a role is doing; the live line had hidden the cursor."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\x1b[?25h")
+        sys.stderr.flush()
+    os._exit(EXIT_CODES["interrupted"])
 
 
 def _show(result: Result, options: str, *, as_json: bool) -> None:

@@ -22,7 +22,7 @@ from microagents.cli.options import (
     strategy_named,
     task_of,
 )
-from microagents.cli.reporting import EXIT_CODES, log_to_stderr, one_sentence
+from microagents.cli.reporting import EXIT_CODES, log_to_stderr, one_sentence, printable
 from microagents.errors import InvalidUsage
 from microagents.settings import Settings, model_pools
 from microagents.step import ShownStep, show_step
@@ -69,8 +69,8 @@ def _print(shown: ShownStep) -> None:
     console = Console(highlight=False)
 
     def part(title: str, body: str) -> None:
-        console.rule(Text(title), align="left", style="dim")
-        console.print(Text(_printable(body)))
+        console.rule(Text(printable(title)), align="left", style="dim")
+        console.print(Text(printable(body)))
 
     part(f"step {shown.step}: system prompt", shown.system)
     part("user prompt", shown.user)
@@ -89,8 +89,3 @@ def _print(shown: ShownStep) -> None:
     checked = {None: "", True: ", right by the task's own oracle", False: ", WRONG by the task's own oracle"}[shown.correct]
     votes = "\n".join(f"{count} x {msgspec.json.encode(value).decode()}" for value, count in shown.tally) or "no valid reply"
     part(f"{shown.outcome}{checked}; {shown.calls} calls, {money(shown.cost_usd)}", votes)
-
-
-def _printable(text: str) -> str:
-    """The text without what a terminal would act on."""
-    return "".join(character if character.isprintable() or character == "\n" else "\N{REPLACEMENT CHARACTER}" for character in text)

@@ -20,6 +20,7 @@ class Recorder(Role):
     def __init__(self, context: Context, post: Post) -> None:
         super().__init__(context, post)
         self._account = Account()
+        self._undecided_at: list[str] = []
         self._progress: dict[int, tuple[int, int | None]] = {}
         kind = ChainDigest if context.strategy.conductor.in_order else TreeDigest
         inputs = range(len(context.tasks))
@@ -49,7 +50,7 @@ class Recorder(Role):
                 account.flagged[ballot.flag] = account.flagged.get(ballot.flag, 0) + 1
         account.valid += valid
         if verdict.outcome == "undecided":
-            account.undecided_at = (*account.undecided_at, path)
+            self._undecided_at.append(path)
         else:
             account.decided += 1
             account.votes += valid
@@ -70,7 +71,7 @@ class Recorder(Role):
     async def report(self, request: Report) -> Account:
         """The account so far."""
         account = copy(self._account)
-        account.flagged = dict(account.flagged)
+        account.flagged, account.undecided_at = dict(account.flagged), tuple(self._undecided_at)
         account.steps = sum(done for done, _ in self._progress.values())
         totals = [total for _, total in self._progress.values() if total is not None]
         all_known = len(totals) == len(self._progress) == len(self.context.tasks)

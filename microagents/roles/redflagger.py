@@ -7,8 +7,12 @@ import msgspec
 from microagents.actors import Role
 from microagents.chat import Malformed, Reply, parse
 from microagents.elections import Ballot, Flagged, Screen
+from microagents.errors import TaskFailed
 from microagents.flags import MALFORMED, flag_unread
 from microagents.messages import resolve
+from microagents.task import Task
+
+MAX_FLAG_CHARS = 60
 
 
 class RedFlagger(Role):
@@ -26,5 +30,11 @@ class RedFlagger(Role):
             return Flagged(seq=request.id.seq, flag=MALFORMED)
         flag = task.flag(reply)
         if flag is not None:
-            return Flagged(seq=request.id.seq, flag=flag)
+            return Flagged(seq=request.id.seq, flag=_named(task, flag))
         return Ballot(seq=request.id.seq, value=msgspec.json.encode(reply))
+
+
+def _named(task: Task, flag: object) -> str:
+    if not isinstance(flag, str) or not flag.isprintable() or not 0 < len(flag) <= MAX_FLAG_CHARS:
+        raise TaskFailed(f"{type(task).__name__}.flag()", f"must give None or a short name, not {flag!r:.100}")
+    return flag

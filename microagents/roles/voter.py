@@ -199,7 +199,7 @@ class Election:
         try:
             vote: Hashable = self._decoder.decode(value).vote()
             hash(vote)
-        except Exception as error:  # a reply's own vote() may raise anything
+        except (Exception, asyncio.CancelledError) as error:  # a reply's own vote() may raise anything
             raise RoleFailed("Voter", "Elect", f"vote() of {self._question.reply} raised {error!r}") from error
         self._votes[value] = vote
         self._first.setdefault(vote, value)

@@ -6,11 +6,11 @@ import asyncio
 from collections import Counter, deque
 from contextlib import aclosing
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import structlog
 from msgspec import Struct
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from microagents.actors import Conductor, Strategy
 from microagents.elections import Ballot, Decision, ElectionId, Follow, Question, Verdict
@@ -204,12 +204,18 @@ class Maker(Strategy):
     """The margin by which a reply must lead every other."""
     rule: Literal["ahead-by", "first-to"] = "ahead-by"
     """`first-to`: the first reply with k votes wins."""
-    max_draws: Annotated[int, Field(ge=1)] = 100
+    max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """The cap of an election: so many samples, flagged ones included, then it is undecided."""
     ahead: Annotated[int, Field(ge=1)] = 32
     """How many steps are open at a time when guessing ahead."""
     window: Annotated[int, Field(ge=1)] = 256
     """How many steps are open at a time with --known-inputs."""
+
+    @model_validator(mode="after")
+    def _can_decide(self) -> Self:
+        if self.k > self.max_draws:
+            raise ValueError(f"k = {self.k} votes cannot come from max_draws = {self.max_draws} samples")
+        return self
 
     @cached_property
     def default_rule(self) -> Rule:

@@ -9,11 +9,13 @@ from statistics import NormalDist
 from typing import ClassVar
 
 import pytest
+from msgspec import Struct
 
-from microagents import ChainTask, FirstTo, FirstToAheadBy, Prompt, Reply, Result, RoleFailed, laws, run, run_sync
-from microagents.errors import InvalidUsage
+from microagents import ChainTask, Conductor, FirstTo, FirstToAheadBy, Prompt, Reply, Result, RoleFailed, Strategy, laws, run, run_sync
+from microagents.account import Account
+from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.run import RUNTIMES
-from microagents.settings import RuntimeName
+from microagents.settings import Models, RuntimeName, strategy_of
 from microagents.strategies import Maker
 from microagents.tasks.drift import RING, Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi
@@ -256,3 +258,76 @@ def test_the_checks_themselves_raise_false_alarms_as_rarely_as_they_say() -> Non
     """A check that accepts all, or a bound that is too tight, would show here: the exact bounds at 4,000 trials of 0.5 are 2,000 +- 123."""
     assert [share_agrees(2000 + off, 4000, 0.5) for off in (-124, -122, 0, 122, 124)] == [False, True, True, True, False]
     assert [votes_agree(4000 + off, 1000, 4.0, 1.0) for off in (-124, -122, 0, 122, 124)] == [False, True, True, True, False]
+
+
+class Bag(Struct, frozen=True):
+    """A state with what msgpack and a hash order would stumble over."""
+
+    words: frozenset[str] = frozenset({"a", "b", "c", "d"})
+    large: int = 10**30
+    steps: int = 0
+
+
+class Packing(ChainTask[Bag, Onward]):
+    def start(self) -> Bag:
+        return Bag()
+
+    def done(self, state: Bag) -> bool:
+        return state.steps == 3
+
+    def prompt(self, state: Bag) -> Prompt:
+        return Prompt(user=str(state.steps))
+
+    def advance(self, state: Bag, reply: Onward) -> Bag:
+        return Bag(steps=state.steps + 1, large=state.large * 10 + reply.number)
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Onward:
+        return Onward(number=7)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_a_state_may_hold_sets_and_large_integers(runtime: RuntimeName) -> None:
+    result = await run(Packing(), models="sim:perfect", runtime=runtime)
+    assert result.value["large"] == 10**33 + 777
+
+
+def test_more_votes_than_samples_are_refused() -> None:
+    with pytest.raises(InvalidUsage, match="k = 101 votes cannot come from max_draws = 100 samples"):
+        strategy_of("maker", Drift(), {"k": 101})
+
+
+async def test_two_reply_classes_of_one_name_are_refused() -> None:
+    def pick() -> type[Reply]:
+        class Pick(Reply, frozen=True):
+            number: int
+
+        return Pick
+
+    first, _ = pick(), pick()
+
+    class Picking(Drift):
+        pass
+
+    class PickConductor(Conductor[Picking, "PickOne"]):
+        async def conduct(self) -> object:
+            return (await self.elect("a", Prompt(user="?"), first)).outcome
+
+    class PickOne(Strategy):
+        solves, conductor = (Picking,), PickConductor
+
+    with pytest.raises(InvalidDefinition, match="there are two classes"):
+        await run(Picking(), models="sim:perfect", strategy=PickOne())
+
+
+async def test_what_on_progress_raises_ends_the_run() -> None:
+    def fail(account: Account) -> None:
+        raise ZeroDivisionError(account.calls)
+
+    with pytest.raises(ZeroDivisionError):
+        await run(Drift(length=100_000), models="sim:perfect", on_progress=fail)
+
+
+@pytest.mark.parametrize("models", [[], {"solver": []}, {}])
+async def test_a_pool_without_a_model_is_refused(models: Models) -> None:
+    with pytest.raises(InvalidUsage, match="names no model"):
+        await run(Drift(), models=models)

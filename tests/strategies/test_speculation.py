@@ -25,7 +25,7 @@ def ballot(number: int, seq: int = 0) -> Ballot:
 
 def opened() -> OpenStep:
     question = Question(
-        prompts=(Prompt(user="?"),), reply="", rule=FirstToAheadBy(3), sampling=Sampling(), models=("sim:perfect",), max_draws=9
+        prompts=(Prompt(user="?"),), reply="", form=b"", rule=FirstToAheadBy(3), sampling=Sampling(), models=("sim:perfect",), max_draws=9
     )
     return OpenStep(0, Place(), question.id_at("0/step/0"), question, Onward)
 
