@@ -380,13 +380,14 @@ class Conductor(Role, Generic[T, G]):
         for each in prompts:
             if not isinstance(each, Prompt):
                 raise TaskFailed("prompt()", f"must give a Prompt, not {each!r:.100}")
-        if resolve(address_of(reply), Reply) is not reply:
-            raise InvalidDefinition(f"there are two classes {address_of(reply)}; an election names its reply by it: give one another name")
+        address = address_of(reply)
+        if resolve(address, Reply) is not reply:
+            raise InvalidDefinition(f"there are two classes {address}; an election names its reply by it: give one another name")
         form = self.task.format
         model = how.get("model")
         return Question(
             prompts=tuple([Prompt(system=system_with_instructions(each.system, reply, form), user=each.user) for each in prompts]),
-            reply=address_of(reply),
+            reply=address,
             form=fingerprint(reply),
             rule=how.get("rule") or self.strategy.default_rule,
             sampling=how.get("sampling") or self.task.sampling,
