@@ -13,7 +13,7 @@ import structlog
 from microagents.actors import Context, Deployment, Role, asked_by, check_graph
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import Message
-from microagents.runtimes.dispatcher import Desk, Dispatcher, Route, is_cancelled
+from microagents.runtimes.dispatcher import Desk, Dispatcher, Route, is_cancelled, said
 
 DRIVER = "driver"
 STOP_S = 30.0
@@ -129,7 +129,7 @@ def _built(name: str, role: type[Role], context: Context, desk: Desk) -> Role:
     except MicroagentsError:
         raise
     except (Exception, SystemExit) as error:
-        raise RoleFailed(name, "building it", f"{type(error).__name__}: {error}") from error
+        raise RoleFailed(name, "building it", said(error)) from error
 
 
 async def _start(name: str, role: Role) -> None:
@@ -138,4 +138,4 @@ async def _start(name: str, role: Role) -> None:
     except MicroagentsError:
         raise
     except (Exception, SystemExit) as error:
-        raise RoleFailed(name, "start", f"{type(error).__name__}: {error}") from error
+        raise RoleFailed(name, "start", said(error)) from error
