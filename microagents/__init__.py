@@ -1,7 +1,8 @@
 """Long tasks by language models without an error: every micro-decision is an election."""
 
-from microagents.actors import Conductor, Context, Deployment, Role, Strategy
+from microagents.actors import Context, Deployment, Role, Strategy
 from microagents.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
+from microagents.durable import Conductor, DurableRole
 from microagents.elections import Decision, Draw, Elect, Screen
 from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable, RoleFailed, Stopped, TaskFailed, Undecided
 from microagents.messages import Request, Stream
@@ -9,7 +10,8 @@ from microagents.task import ChainTask, Task
 from microagents.voting import FirstTo, FirstToAheadBy
 
 try:
-    from microagents.run import Result, run, run_sync
+    from microagents.result import Result
+    from microagents.run import resume, run, run_sync
 except ModuleNotFoundError as error:
     if error.name != "microagents.runtimes":
         raise
@@ -24,6 +26,7 @@ __all__ = [
     "Decision",
     "Deployment",
     "Draw",
+    "DurableRole",
     "Elect",
     "FirstTo",
     "FirstToAheadBy",
@@ -47,6 +50,7 @@ __all__ = [
     "Undecided",
     "Unvoted",
     "Usage",
+    "resume",
     "run",
     "run_sync",
 ]

@@ -1,16 +1,40 @@
-"""The account of a run: what was bought and decided so far, and the messages by which roles report it to the recorder."""
+"""The account of a run: the records by which roles report what was bought and decided, what they add up to, and how it is asked for."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from msgspec import Struct, field
 
 from microagents.chat import Usage
-from microagents.elections import ElectionId, Verdict
-from microagents.messages import Request
+from microagents.elections import Ballot, ElectionId, Flagged, SampleId, Verdict
+from microagents.messages import Request, Stream
+
+
+class RecordInFlight(Request[None], frozen=True, kw_only=True):
+    """So many more calls are in flight; fewer, where ``change`` is below 0: they ended without a sample."""
+
+    change: int
+
+
+class RecordSample(Request[None], frozen=True, kw_only=True):
+    """A call was answered, and has to be paid for."""
+
+    id: SampleId
+    ballot: Ballot | Flagged | None
+    """What was read out of it; None where nobody waited for it any more."""
+    usage: Usage
+
+
+class RecordReply(Request[None], frozen=True, kw_only=True):
+    """The text of a reply that lost or was flagged: what somebody will want to look at."""
+
+    id: SampleId
+    text: str
 
 
 class RecordCalls(Request[None], frozen=True, kw_only=True):
-    """Calls that were sent to models and may have to be paid for, whether their replies arrived or not."""
+    """Calls that may have to be paid for although no reply of theirs arrived."""
 
     calls: int
     usage: Usage
@@ -24,18 +48,27 @@ class RecordOutage(Request[None], frozen=True, kw_only=True):
 
 
 class RecordDecision(Request[None], frozen=True, kw_only=True):
-    """A verdict that the work goes on from, or that ends it undecided."""
+    """A verdict that the work goes on from, or that ends it undecided. The first one at a path counts, later ones are dropped."""
 
     id: ElectionId
     verdict: Verdict
     correct: bool | None
     """What the task's oracle says of the winner; None without an oracle."""
+    done: int | None = None
+    """How many steps of the input are done with it, in work that can be taken up after a step."""
+    state: bytes = b""
+    """The state, as JSON, in which the step was asked."""
+    settled: str | None = None
+    """Who decided what the vote did not: ``leader``, ``person``, or another model's spec."""
+    reply: str = ""
+    """Address of the reply class, by which a person's decision is read where the vote gave none."""
 
 
 class RecordAnswer(Request[None], frozen=True, kw_only=True):
-    """The reply to a request that a conductor asked once."""
+    """The reply to a request that was asked once."""
 
-    path: str
+    id: ElectionId
+    """Its place, and the digest of the request."""
     value: bytes
     """As JSON."""
 
@@ -48,8 +81,12 @@ class RecordProgress(Request[None], frozen=True, kw_only=True):
     total: int | None
 
 
+Record = RecordInFlight | RecordSample | RecordReply | RecordCalls | RecordDecision | RecordAnswer | RecordProgress
+"""What the recorder keeps, in the order in which it gets it."""
+
+
 class Account(Struct, kw_only=True):
-    """What a run has done so far; the recorder's own while it counts, a copy for whoever asks."""
+    """What a run has done so far."""
 
     steps: int = 0
     """Steps done, over all inputs."""
@@ -59,6 +96,10 @@ class Account(Struct, kw_only=True):
     """Decisions that the task's oracle calls wrong; None without an oracle."""
     calls: int = 0
     """Requests sent to a model that may have to be paid for."""
+    in_flight: int = 0
+    """Calls that are sent and not answered yet."""
+    lost_in_flight: int = 0
+    """Calls in flight when the process was killed: they may be paid for, and are made again. As of the last commit before."""
     valid: int = 0
     """Valid ballots counted."""
     flagged: dict[str, int] = field(default_factory=dict)
@@ -70,6 +111,9 @@ class Account(Struct, kw_only=True):
     cost_usd: float | None = 0.0
     """None once a call's price is unknown."""
     undecided_at: tuple[str, ...] = ()
+    """Elections that ended undecided and that nothing else has decided."""
+    settled_at: dict[str, str] = field(default_factory=dict)
+    """What no vote of the run's own models decided: by path, ``leader``, ``person``, or the model that was asked."""
     outage: str | None = None
     """Why calls are being tried again right now; None while providers deliver."""
     decisions_sha256: str = ""
@@ -87,6 +131,68 @@ class Account(Struct, kw_only=True):
 
 
 class Report(Request[Account], frozen=True, kw_only=True):
-    """Ask for the account of the run; its digests take time where decisions form a tree."""
+    """Ask for the account of the run as far as it is recorded for good; ``final`` waits until all is, and adds the digests."""
 
-    digests: bool = False
+    final: bool = False
+
+
+class Recalled(Struct, frozen=True, kw_only=True):
+    """What the journal holds of a decision."""
+
+    fork: bytes
+    outcome: str
+    value: bytes | None
+    """What was decided or answered, as JSON; None while undecided."""
+    ballots: tuple[Ballot | Flagged, ...] = ()
+    changed: bool = False
+    """Whether the run was changed on purpose since it began: then what is asked now may be another question."""
+
+
+class Recall(Request[Recalled | None], frozen=True, kw_only=True):
+    """Ask what was decided at a path, if anything was."""
+
+    path: str
+
+
+class Reached(Struct, frozen=True, kw_only=True):
+    """How far an input is, in work that can be taken up after a step."""
+
+    done: int
+    state: bytes
+    """The state, as JSON, in which the last decided step was asked."""
+    value: bytes
+    """What was decided then, as JSON."""
+
+
+class RecallReached(Request[Reached | None], frozen=True, kw_only=True):
+    """Ask how far an input is; None where it has to begin at the beginning."""
+
+    input: int
+
+
+class RecallsAnything(Request[bool], frozen=True, kw_only=True):
+    """Ask whether there is anything to recall: a new run has nothing."""
+
+
+class OpenElection(Struct, frozen=True, kw_only=True):
+    """An election that was not decided when the run was cut off."""
+
+    id: ElectionId
+    ballots: tuple[Ballot | Flagged, ...]
+    """What was paid for, by seq."""
+
+
+class RecallOpen(Request[list[OpenElection]], frozen=True, kw_only=True):
+    """Ask for the elections that are not decided yet, with the ballots that need not be bought again."""
+
+
+class Drain(Request[None], frozen=True, kw_only=True):
+    """Launch no more draws, and answer once none is in flight."""
+
+
+Room = Literal["elections", "draws", "nothing"]
+"""What may be launched: anything, only draws of elections that are open already, or nothing any more."""
+
+
+class FollowRoom(Stream[Room], frozen=True, kw_only=True):
+    """Follow what may be launched, as it changes; until then anything may."""

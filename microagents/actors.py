@@ -6,32 +6,21 @@ def`` for a `Request`, an async generator for a `Stream`.
 
 from __future__ import annotations
 
-import asyncio
-import copy
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Generic, Protocol, TypedDict, TypeVar, Unpack, cast, get_type_hints
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_type_hints
 
-import msgspec
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
-from microagents.account import RecordAnswer, RecordDecision, RecordProgress
-from microagents.chat import A, Prompt, Reply, Sampling, decoder_of, fingerprint, system_with_instructions
-from microagents.elections import Ballot, Decision, Elect, ElectionId, Follow, Question, Verdict
-from microagents.errors import InvalidDefinition, InvalidUsage, NoHandler, TaskFailed
-from microagents.messages import Message, R, Request, Stream, address_of, reply_type, resolve
+from microagents.errors import InvalidDefinition, NoHandler
+from microagents.messages import Message, R, Request, Stream, address_of, reply_type
 from microagents.task import Task
 from microagents.voting import FirstToAheadBy, Rule
 
 T = TypeVar("T", bound=Task)
 G = TypeVar("G", bound="Strategy")
-
-
-PROGRESS_EVERY_S = 0.1
-"""How often a conductor tells how far it is; the last word is always told."""
 
 
 class Context(Struct, frozen=True, kw_only=True):
@@ -180,6 +169,8 @@ class Deployment(BaseModel):
     role: type[Role]
     options: dict[str, Any] = {}
     num_replicas: Annotated[int, Field(ge=1)] = 1
+    in_driver: bool = False
+    """Whether it lives in the process that drives the run, whatever the runtime."""
 
 
 def check_graph(deployments: Sequence[Deployment]) -> dict[type[Message], Deployment]:
@@ -227,7 +218,7 @@ def _reachable(role: type[Role], handled: Mapping[type[Message], Deployment]) ->
     return list(found)
 
 
-# -- strategies and their conductors -------------------------------------------------------------------------------------------------
+# -- strategies ----------------------------------------------------------------------------------------------------------------------
 
 
 class Strategy(BaseModel):
@@ -237,7 +228,10 @@ class Strategy(BaseModel):
 
     solves: ClassVar[tuple[type[Task], ...]] = ()
     """The kinds of task it can do."""
-    conductor: ClassVar[type[Conductor[Any, Any]]]
+    conductor: ClassVar[type[Role]]
+    """Does the work on one input; see `microagents.durable.Conductor`."""
+    in_order: ClassVar[bool] = False
+    """Whether decisions are taken in the order of their paths, so that their digest is a chain; otherwise it is a tree over the paths."""
     known_inputs: ClassVar[bool] = False
     """Whether its conductor can feed every step the oracle's state (``--known-inputs``)."""
 
@@ -260,171 +254,3 @@ _election_roles: list[Deployment] = []
 def deploy_by_default(*deployments: Deployment) -> None:
     """Name the roles of an election; called once, by the package of roles."""
     _election_roles[:] = deployments
-
-
-class How(TypedDict, total=False):
-    """How an election is held; what is not said is the run's."""
-
-    model: str | None
-    """One model's spec; else the run's pool."""
-    rule: Rule | None
-    """When it is decided; else ahead-by the strategy's k."""
-    sampling: Sampling | None
-    """Temperatures and lengths; else the task's."""
-    max_draws: int
-    """Its cap, 100: after so many samples it ends undecided."""
-
-
-class Conducted(Struct, frozen=True, kw_only=True):
-    """What the work on one input gave, as JSON."""
-
-    value: bytes
-
-
-class Conduct(Request[Conducted], frozen=True, kw_only=True):
-    """Do the whole work on one input."""
-
-    input: int
-
-
-class Conductor(Role, Generic[T, G]):
-    """Does the work on one input. Deterministic apart from its durable calls (`once`, `elect`, `election`): it may be replayed."""
-
-    asks: ClassVar[tuple[type[Message], ...]] = (Elect, Follow, RecordAnswer, RecordDecision, RecordProgress)
-    in_order: ClassVar[bool] = False
-    """Whether decisions are taken in one order, so that their digest is a chain; otherwise it is a tree over their paths."""
-    task: T
-    strategy: G
-    input: int
-    _progress: tuple[int, int | None] = (0, None)
-    _progress_told_s = 0.0
-
-    async def conduct(self) -> object:
-        """Do the work; returns what it gives, as JSON-like values or a struct."""
-        raise NotImplementedError
-
-    async def conduct_input(self, request: Conduct) -> Conducted:
-        """Do the work on one input with an object of its own."""
-        one = copy.copy(self)
-        one.input = request.input
-        one.task = cast("T", self.context.tasks[request.input])
-        one.strategy = cast("G", self.context.strategy)
-        try:
-            return Conducted(value=msgspec.json.encode(await one.conduct()))
-        finally:
-            one._tell_progress()  # noqa: SLF001 - its own
-
-    def progress(self, done: int, total: int | None = None) -> None:
-        """Say how far the work is."""
-        self._progress = done, total
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._progress_told_s + PROGRESS_EVERY_S:
-            self._progress_told_s = now_s
-            self._tell_progress()
-
-    def _tell_progress(self) -> None:
-        done, total = self._progress
-        self.tell(RecordProgress(input=self.input, done=done, total=total))
-
-    async def once(self, at: str, request: Request[R]) -> R:
-        """Ask once at this place of the work. ``at`` is a path unique within an input."""
-        path = self._path(at)
-        answer = await self.ask(request)
-        self.tell(RecordAnswer(path=path, value=msgspec.json.encode(answer)))
-        return answer
-
-    async def elect(
-        self,
-        at: str,
-        prompt: Prompt | Sequence[Prompt],
-        reply: type[A],
-        *,
-        correct: Callable[[A], bool | None] | None = None,
-        **how: Unpack[How],
-    ) -> Decision[A]:
-        """Put a question to models until a rule decides. ``at`` is a path unique within an input; `How` names the other options.
-
-        Several prompts are cycled by seq (shuffled, paraphrased). ``correct`` judges a decision for the account of errors, where code can.
-        """
-        question = self.question(prompt, reply, **how)
-        election = self.election_id(at, question)
-        return self.commit(election, reply, await self.hold(election, question), correct)
-
-    async def election(
-        self,
-        at: str,
-        prompt: Prompt | Sequence[Prompt],
-        reply: type[A],
-        *,
-        correct: Callable[[A], bool | None] | None = None,
-        **how: Unpack[How],
-    ) -> AsyncIterator[A | Decision[A]]:
-        """The same as `elect`, item by item: valid replies as they arrive (to guess with, never to decide), then the `Decision`."""
-        question = self.question(prompt, reply, **how)
-        election = self.election_id(at, question)
-        async with aclosing(self.stream(Follow(id=election, question=question))) as items:
-            async for item in items:
-                if isinstance(item, Ballot):
-                    yield decoder_of(reply).decode(item.value)
-                else:
-                    yield self.commit(election, reply, item, correct)
-
-    # What the durable calls are made of; a strategy that guesses ahead puts them together in its own way.
-
-    def question(self, prompt: Prompt | Sequence[Prompt], reply: type[A], *, state: Struct | None = None, **how: Unpack[How]) -> Question:
-        """Put together what an election asks, with the format instructions in its prompts."""
-        prompts = [prompt] if isinstance(prompt, Prompt) else prompt
-        max_draws = how.get("max_draws", 100)
-        if not prompts or max_draws < 1:
-            raise InvalidUsage(f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}")
-        for each in prompts:
-            if not isinstance(each, Prompt):
-                raise TaskFailed("prompt()", f"must give a Prompt, not {each!r:.100}")
-        address = address_of(reply)
-        if resolve(address, Reply) is not reply:
-            raise InvalidDefinition(f"there are two classes {address}; an election names its reply by it: give one another name")
-        form = self.task.format
-        model = how.get("model")
-        return Question(
-            prompts=tuple([Prompt(system=system_with_instructions(each.system, reply, form), user=each.user) for each in prompts]),
-            reply=address,
-            form=fingerprint(reply),
-            rule=how.get("rule") or self.strategy.default_rule,
-            sampling=how.get("sampling") or self.task.sampling,
-            models=self.context.pool("solver") if model is None else (model,),
-            max_draws=max_draws,
-            state=b"" if state is None else _encode_state(state),
-        )
-
-    def election_id(self, at: str, question: Question) -> ElectionId:
-        """The name of a question's election at this place of the work."""
-        return question.id_at(self._path(at))
-
-    def hold(self, election: ElectionId, question: Question) -> Coroutine[Any, Any, Verdict]:
-        """Hold an election to its end without going on from its verdict."""
-        return self.ask(Elect(id=election, question=question))
-
-    def commit(
-        self, election: ElectionId, reply: type[A], verdict: Verdict, correct: Callable[[A], bool | None] | None = None
-    ) -> Decision[A]:
-        """Go on from a verdict: it enters the record, the digests and the account of errors."""
-        decision = _decision(election.path, verdict, reply)
-        right = correct(decision.value) if correct is not None and decision.decided and decision.value is not None else None
-        self.tell(RecordDecision(id=election, verdict=verdict, correct=right))
-        return decision
-
-    def _path(self, at: str) -> str:
-        if not at or not at.isprintable():
-            raise InvalidUsage(f"{at!r} is no path: name the place in the work, such as 'line/17'")
-        return f"{self.input}/{at}"
-
-
-_encode_state = msgspec.json.Encoder(order="deterministic").encode
-
-
-def _decision(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
-    decode = decoder_of(reply).decode
-    tally = tuple((decode(value), votes) for value, votes in verdict.tally)
-    value = None if verdict.leader is None or verdict.outcome == "undecided" else tally[verdict.leader][0]
-    flagged = len(verdict.ballots) - sum(votes for _, votes in tally)
-    return Decision(path=path, value=value, outcome=verdict.outcome, tally=tally, flagged=flagged)

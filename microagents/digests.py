@@ -12,8 +12,8 @@ _pack = msgspec.msgpack.Encoder().encode
 class ChainDigest:
     """Decisions taken in one order: d_i = SHA-256(d_(i-1), path, what was decided)."""
 
-    def __init__(self) -> None:
-        self._last = b""
+    def __init__(self, last: bytes = b"") -> None:
+        self._last = last
 
     def add(self, path: str, *decided: object) -> None:
         """Add the next decision; ``decided`` is made of values that msgpack knows."""
@@ -51,11 +51,16 @@ class _Node:
         self.children: dict[str, _Node] = {}
 
     def digest(self) -> bytes:
-        ordered = sorted(self.children, key=_in_order)
+        ordered = sorted(self.children, key=_place_in_order)
         return sha256(_pack((self.content, [self.children[component].digest() for component in ordered]))).digest()
 
 
-def _in_order(component: str) -> tuple[int, int, str]:
+def in_order(path: str) -> list[tuple[int, int, str]]:
+    """What paths are sorted by: component by component, numbers by value."""
+    return [_place_in_order(component) for component in path.split("/")]
+
+
+def _place_in_order(component: str) -> tuple[int, int, str]:
     """Numbers by value, before all else."""
     number = component.isascii() and component.isdigit()
     return (0, int(component), component) if number else (1, 0, component)

@@ -18,7 +18,11 @@ from microagents.errors import Undecided
 from microagents.messages import Request, Stream
 from microagents.voting import Rule
 
-Outcome = Literal["decided", "agreed", "argmax", "leader", "person", "undecided"]
+Outcome = Literal["decided", "agreed", "argmax", "leader", "person", "sampled", "undecided"]
+"""`leader`: that of an undecided election, taken by ``--on-undecided leader``; `person`: decided by one; `sampled`: replies, no vote."""
+
+UNDECIDED = "/undecided"
+"""End of the path of an election that another model holds because the one before it ended undecided."""
 
 
 @lru_cache(maxsize=4096)

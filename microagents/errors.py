@@ -99,7 +99,32 @@ class ModelUnavailable(MicroagentsError):
 
 
 class Stopped(MicroagentsError):
-    """A limit or an outage ended the run before its end; what was decided is kept."""
+    """A limit, an outage or a full disk ended the run before its end; what was decided is kept."""
+
+
+class JournalMismatch(InvalidUsage):
+    """The journal belongs to another experiment; args: field, what was recorded, what is given now."""
+
+    def __init__(self, field: str, recorded: str, given: str) -> None:
+        super().__init__(field, recorded, given)
+
+    def __str__(self) -> str:
+        field, recorded, given = self.args
+        return (
+            f"this run was started with {field}={recorded}, now it is {given}; nothing was changed; go on with what it was started with, "
+            f"begin another run, or, if the change is meant, pass --accept-change {field}"
+        )
+
+
+class TakenOver(MicroagentsError):
+    """Another process writes this journal now; args: the run, who does."""
+
+    def __init__(self, run_id: str, holder: str) -> None:
+        super().__init__(run_id, holder)
+
+    def __str__(self) -> str:
+        run_id, holder = self.args
+        return f"run {run_id} was taken over by {holder}, since this process had not been heard of; it wrote nothing since, nothing is lost"
 
 
 class Undecided(MicroagentsError):

@@ -48,6 +48,11 @@ def _is_own(value: object, base: type, module: str) -> bool:
     return isinstance(value, type) and issubclass(value, base) and value.__module__ == module
 
 
+def name_of(address: str, shipped: Mapping[str, str]) -> str:
+    """The shipped name of a class, or its own."""
+    return next((name for name, where in shipped.items() if where == address), address.rpartition(":")[2].rpartition(".")[2])
+
+
 def unknown(kind: str, name: str, there: Sequence[str]) -> str:
     """A sentence about a name that does not exist: what is near, and the list."""
     near = get_close_matches(name, there, n=2)

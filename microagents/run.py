@@ -1,89 +1,25 @@
-"""Settings in, result out: the only place where everything meets."""
+"""Settings in, result out: `run` begins a run or goes on with it, `resume` goes on with one from its journal alone."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
-import msgspec
-from msgspec import Struct
+from msgspec import structs
 
-import microagents.roles  # noqa: F401 - names the roles of an election
-from microagents.account import Account, Report
-from microagents.actors import Conduct, Context, Deployment, Strategy
-from microagents.errors import InvalidUsage, Stopped, Undecided
-from microagents.finding import TASKS, unknown
-from microagents.roles.recorder import Recorder
-from microagents.runtimes.dispatcher import Desk
-from microagents.runtimes.local import LinkedRuntime, LocalRuntime
-from microagents.scope import Scope
-from microagents.settings import Models, RuntimeName, Settings, model_pools, strategy_of, validated
+from microagents.actors import Strategy
+from microagents.driver import OnProgress, Watched, carry_out
+from microagents.finding import TASKS, name_of
+from microagents.journal.reading import reader_of
+from microagents.messages import address_of
+from microagents.planning import Plan, plan_of
+from microagents.result import Result
+from microagents.settings import Durability, Models, RuntimeName, Settings, model_pools, strategy_of, validated
 from microagents.task import Task
-
-RUNTIMES: Mapping[RuntimeName, type[LocalRuntime]] = {"local": LocalRuntime, "linked": LinkedRuntime}
-PROGRESS_EVERY_S = 0.2
-OnProgress = Callable[[Account], None]
-
-
-class Result(Struct, frozen=True, kw_only=True):
-    """How a run ended, and what it took."""
-
-    outcome: Literal["completed", "stopped", "undecided", "interrupted"]
-    reason: str | None
-    """Why it did not complete, in one sentence; None when it did."""
-    value: Any
-    """What the task's ``result`` gave, as JSON-like values; None when it did not complete."""
-    run_id: str
-    task: str
-    strategy: str
-    settings: Settings
-    account: Account
-    wall_s: float
-
-    @property
-    def calls(self) -> int:
-        """Requests sent to models."""
-        return self.account.calls
-
-    @property
-    def cost_usd(self) -> float | None:
-        """What they cost; None where a price is unknown."""
-        return self.account.cost_usd
-
-    def as_json(self) -> dict[str, Any]:
-        """What ``--json`` prints."""
-        account, settings = self.account, self.settings
-        return {
-            "run_id": self.run_id,
-            "outcome": self.outcome,
-            "reason": self.reason,
-            "task": self.task,
-            "strategy": self.strategy,
-            "models": settings.models[""] if len(settings.models) == 1 else settings.models,
-            "seed": settings.seed,
-            "runtime": settings.runtime,
-            "steps": account.steps,
-            "decided": account.decided,
-            "errors": account.errors,
-            "calls": account.calls,
-            "valid": account.valid,
-            "flagged": account.flagged,
-            "wasted_calls": account.wasted_calls,
-            "votes_per_step": account.votes_per_step,
-            "undecided_at": account.undecided_at,
-            "input_tokens": account.input_tokens,
-            "output_tokens": account.output_tokens,
-            "cost_usd": account.cost_usd,
-            "wall_s": round(self.wall_s, 3),
-            "result": self.value,
-            "journal": None,
-            "decisions_sha256": account.decisions_sha256,
-            "ballots_sha256": account.ballots_sha256,
-        }
 
 
 async def run(
@@ -94,15 +30,23 @@ async def run(
     k: int | None = None,
     seed: int = 0,
     runtime: RuntimeName = "local",
+    runs_dir: str | Path | None = "runs",
     run_id: str | None = None,
+    durability: Durability = "full",
+    accept_changes: Sequence[str] = (),
+    on_undecided: str = "stop",
     known_inputs: bool = False,
     speculate: bool = True,
     concurrency: int | None = None,
+    max_calls: int | None = None,
+    max_cost_usd: float | None = None,
+    max_time_s: float | None = None,
     max_outage_s: float = 7200.0,
     on_progress: OnProgress | None = None,
     interrupt: asyncio.Event | None = None,
+    terminate: asyncio.Event | None = None,
 ) -> Result:
-    """Do a task without an error.
+    """Do a task without an error, or go on with it: what a journal of this ``run_id`` holds is not done again.
 
     Args:
         task: what is to be done.
@@ -111,16 +55,26 @@ async def run(
         k: short for the strategy's option of that name.
         seed: seeds simulated models.
         runtime: where roles live.
+        runs_dir: the folder of journals; None for a run that cannot be resumed.
         run_id: the run's name; made up when not given.
+        durability: ``full`` survives a power cut, ``normal`` the process.
+        accept_changes: fields that may differ from what the journal was begun with.
+        on_undecided: what is done where an election ends undecided: ``stop``, ``leader``, or a model's spec.
         known_inputs: feed every step the oracle's state, and run steps side by side.
         speculate: a chain opens its next steps on guesses, so that voting costs no waiting time; decisions do not depend on it.
         concurrency: calls open at a time; None for no bound but the provider's own.
+        max_calls: stop after so many calls.
+        max_cost_usd: stop once they cost so much.
+        max_time_s: stop after so many seconds of this sitting.
         max_outage_s: how long a provider may be out before the run stops.
-        on_progress: called a few times a second with the account so far.
-        interrupt: ends the run as ``interrupted`` once it is set.
+        on_progress: called a few times a second with the account as far as it is durable.
+        interrupt: ends the run as ``interrupted`` once it is set, after the calls in flight.
+        terminate: the same at once.
 
     Raises:
         InvalidUsage: something is wrong with what was given; nothing was started.
+        JournalMismatch: the journal belongs to another experiment; nothing was changed.
+        TakenOver: another process goes on with the run.
         RoleFailed: code of a task or of a role raised.
         ModelUnavailable: a provider refuses the request as such.
     """
@@ -134,44 +88,37 @@ async def run(
         "speculate": speculate,
         "concurrency": concurrency,
         "max_outage_s": max_outage_s,
+        "durability": durability,
+        "on_undecided": on_undecided,
+        "max_calls": max_calls,
+        "max_cost_usd": max_cost_usd,
+        "max_time_s": max_time_s,
     }
-    settings = validated(Settings, "the run", given)
-    context = Context(
-        run_id=settings.run_id,
-        seed=seed,
-        tasks=[task],
-        strategy=chosen,
-        models=settings.models,
-        settings=settings.model_dump(),
-    )
-    deployments = [Deployment(role=chosen.conductor), *chosen.deployments(), Deployment(role=Recorder)]
-    if known_inputs and not chosen.known_inputs:
-        raise InvalidUsage(f"strategy {type(chosen).__name__} cannot run with known inputs; maker can")
-    for name in settings.models:
-        if name and name not in (there := [deployment.role.__name__.lower() for deployment in deployments]):
-            raise InvalidUsage(unknown("role with a model called", name, there))
-    started = time.monotonic()
-    async with RUNTIMES[settings.runtime](context, deployments) as roles:
-        outcome, reason, value = await _conduct(roles.desk, on_progress, interrupt)
-        account = await roles.desk.ask(Report(digests=True))
-    if account.undecided_at and known_inputs and outcome == "completed":
-        outcome, reason = (
-            "undecided",
-            f"{len(account.undecided_at)} elections are undecided, the first at {account.undecided_at[0]}",
-        )
-    if outcome == "interrupted" and account.outage is not None:
-        reason = f"{reason}, while calls were tried again: {account.outage}"
-    return Result(
-        outcome=outcome,
-        reason=reason,
-        value=value,
-        run_id=settings.run_id,
-        task=name_of(task),
-        strategy=strategy if isinstance(strategy, str) else type(strategy).__name__,
-        settings=settings,
-        account=account,
-        wall_s=time.monotonic() - started,
-    )
+    plan = Plan(task=task, strategy=chosen, settings=validated(Settings, "the run", given))
+    watched = Watched(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
+    return await carry_out(plan, runs_dir=runs_dir, accepted=accept_changes, watched=watched)
+
+
+async def resume(
+    run_id: str,
+    *,
+    runs_dir: str | Path = "runs",
+    accept_changes: Sequence[str] = (),
+    on_progress: OnProgress | None = None,
+    interrupt: asyncio.Event | None = None,
+    terminate: asyncio.Event | None = None,
+    **changed: Any,
+) -> Result:
+    """Go on with a run from its journal alone. ``changed`` are settings that may differ this time, such as ``on_undecided="leader"``.
+
+    Raises:
+        InvalidUsage: there is no such run, or its task cannot be imported.
+    """
+    with reader_of(Path(runs_dir), run_id) as reader:
+        plan = plan_of(reader.experiment)
+    settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
+    watched = Watched(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
+    return await carry_out(structs.replace(plan, settings=settings), runs_dir=runs_dir, accepted=accept_changes, watched=watched)
 
 
 def run_sync(task: Task, **options: Any) -> Result:
@@ -179,43 +126,5 @@ def run_sync(task: Task, **options: Any) -> Result:
     return asyncio.run(run(task, **options))
 
 
-def name_of(task: Task) -> str:
-    """The task's shipped name, or that of its class."""
-    address = f"{type(task).__module__}:{type(task).__qualname__}"
-    return next((name for name, shipped in TASKS.items() if shipped == address), type(task).__name__)
-
-
 def _new_run_id(task: Task) -> str:
-    return f"{name_of(task).lower()}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-
-
-async def _conduct(
-    desk: Desk, on_progress: OnProgress | None, interrupt: asyncio.Event | None
-) -> tuple[Literal["completed", "stopped", "undecided", "interrupted"], str | None, Any]:
-    scope = Scope()
-    try:
-        work = scope.start(desk.ask(Conduct(input=0)))
-        waiting = {work} if interrupt is None else {work, scope.start(_set(interrupt))}
-        watch = None if on_progress is None else scope.start(_watch(desk, on_progress))
-        await asyncio.wait({*waiting, watch} if watch is not None else waiting, return_when=asyncio.FIRST_COMPLETED)
-        if watch is not None and watch.done():
-            await watch  # what the caller's on_progress raised
-        if not work.done():
-            return "interrupted", "interrupted before its end", None
-        return "completed", None, msgspec.json.decode((await work).value)
-    except Undecided as error:
-        return "undecided", str(error), None
-    except Stopped as error:
-        return "stopped", str(error), None
-    finally:
-        await scope.close()
-
-
-async def _set(event: asyncio.Event) -> None:
-    await event.wait()
-
-
-async def _watch(desk: Desk, on_progress: Callable[[Account], None]) -> None:
-    while True:
-        await asyncio.sleep(PROGRESS_EVERY_S)
-        on_progress(await desk.ask(Report()))
+    return f"{name_of(address_of(type(task)), TASKS).lower()}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

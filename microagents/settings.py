@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from microagents.actors import Strategy
 from microagents.errors import InvalidUsage
 from microagents.finding import STRATEGIES, find, unknown
+from microagents.models.model import ModelSpec
 from microagents.task import ChainTask, Task
 
 M = TypeVar("M", bound=BaseModel)
 Models = str | Sequence[str] | Mapping[str, Sequence[str]]
 RuntimeName = Literal["local", "linked"]
+Durability = Literal["full", "normal"]
 
 
 class Settings(BaseModel):
@@ -39,6 +41,32 @@ class Settings(BaseModel):
     """Calls open at a time, per solver; None for no bound but the provider's own."""
     max_outage_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 7200.0
     """How long a provider may be out before the run stops."""
+    durability: Durability = "full"
+    """`full`: what is recorded survives a power cut; `normal`: it survives the process."""
+    on_undecided: str = "stop"
+    """What is done where an election ends undecided: `stop`, `leader` (its leader is taken, and marked), or another model's spec."""
+    max_calls: Annotated[int, Field(ge=1)] | None = None
+    """Stop after so many calls; those in flight by then are waited for."""
+    max_cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Stop once they cost so much; those in flight by then are waited for."""
+    max_time_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Stop after so many seconds of this sitting."""
+
+    @field_validator("on_undecided")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        if value not in ("stop", "leader"):
+            try:
+                ModelSpec.parse(value)
+            except InvalidUsage as error:
+                raise ValueError(f"on_undecided is `stop`, `leader` or a model; {error}") from None
+        return value
+
+    @property
+    def pools(self) -> dict[str, tuple[str, ...]]:
+        """All models that may be asked: the pools by role, and the one for what stays undecided."""
+        second = {} if self.on_undecided in ("stop", "leader") else {"undecided": (self.on_undecided,)}
+        return {**self.models, **second}
 
 
 def validated(model: type[M], what: str, given: Mapping[str, Any], *, flag: str = "") -> M:

@@ -8,8 +8,9 @@ import msgspec
 from msgspec import Struct
 
 from microagents.account import Account, Report
-from microagents.actors import Conduct, Conducted, Conductor, Context, Deployment, Post, Strategy
+from microagents.actors import Context, Deployment, Post, Strategy
 from microagents.chat import Format, Malformed, Prompt, Reply, Sample, parse
+from microagents.durable import Conduct, Conducted, Conductor, Held
 from microagents.elections import Ballot, Draw, Flagged, Verdict
 from microagents.errors import InvalidUsage
 from microagents.flags import MALFORMED
@@ -77,7 +78,6 @@ class StepConductor(Conductor[ChainTask[Any, Any], Strategy]):
     """Holds the election of one step, whose state the oracle leads to."""
 
     asks = (Samples,)
-    in_order = True
 
     async def conduct(self) -> ShownStep:
         """The step."""
@@ -95,7 +95,7 @@ class StepConductor(Conductor[ChainTask[Any, Any], Strategy]):
         question = self.question(task.prompt(state), reply, max_draws=getattr(self.strategy, "max_draws", 100), state=state)
         election = self.election_id(f"step/{wanted}", question)
         verdict = await self.hold(election, question)
-        decision = self.commit(election, reply, verdict, lambda right: task.correct(state, right))
+        decision = self.commit(Held(id=election, verdict=verdict), reply, lambda right: task.correct(state, right))
         drawn = await self.ask(Samples())
         return _shown(
             wanted,
@@ -160,7 +160,7 @@ async def show_step(task: ChainTask[Any, Any], strategy: Strategy, settings: Set
         models=settings.models,
         settings={**settings.model_dump(), "step": step},
     )
-    roles = [Deployment(role=role) for role in (StepConductor, Voter, OpenSolver, RedFlagger, Recorder)]
+    roles = [Deployment(role=role) for role in (Recorder, StepConductor, Voter, OpenSolver, RedFlagger)]
     async with LocalRuntime(context, roles) as runtime:
         conducted: Conducted = await runtime.desk.ask(Conduct(input=0))
         account: Account = await runtime.desk.ask(Report())

@@ -18,7 +18,7 @@ class FirstToAheadBy(Struct, frozen=True, tag=True):
     def __post_init__(self) -> None:
         _check_k(self.k)
 
-    def votes_needed(self, leader: int, second: int, counted: int) -> int:  # noqa: ARG002 - one interface for both rules
+    def votes_needed(self, leader: int, second: int, counted: int) -> int:  # noqa: ARG002 - one interface for all rules
         """The fewest further votes that can decide: 0 means decided."""
         return max(0, self.k - (leader - second))
 
@@ -34,13 +34,27 @@ class FirstTo(Struct, frozen=True, tag=True):
         if self.at_most is not None and self.at_most < 1:
             raise InvalidUsage(f"at_most must be at least 1, not {self.at_most!r}")
 
-    def votes_needed(self, leader: int, second: int, counted: int) -> int:  # noqa: ARG002 - one interface for both rules
+    def votes_needed(self, leader: int, second: int, counted: int) -> int:  # noqa: ARG002 - one interface for all rules
         """The fewest further votes that can decide: 0 means decided."""
         needed = max(0, self.k - leader)
         return needed if self.at_most is None else min(needed, max(0, self.at_most - counted))
 
 
-Rule = FirstToAheadBy | FirstTo
+class FirstValid(Struct, frozen=True, tag=True):
+    """No vote: over once n valid replies are in (the samples of `DurableRole.sample`)."""
+
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise InvalidUsage(f"at least 1 reply must be asked for, not {self.n!r}")
+
+    def votes_needed(self, leader: int, second: int, counted: int) -> int:  # noqa: ARG002 - one interface for all rules
+        """The fewest further replies that are needed."""
+        return max(0, self.n - counted)
+
+
+Rule = FirstToAheadBy | FirstTo | FirstValid
 
 
 def _check_k(k: int) -> None:

@@ -117,6 +117,14 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+def _cancel_at_the_next_await() -> None:
+    """Put off the cancellation of this task that has just been caught."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+        task.cancel()
+
+
 _reading: ContextVar[tuple[Mailbox, ...]] = ContextVar("_reading", default=())
 """The mailboxes whose messages led to where we are."""
 
@@ -232,26 +240,35 @@ class RemoteSeat:
         self._calls = calls
 
     async def ask(self, request: Request[R]) -> R:
-        """Send a request and await the reply."""
+        """Send a request and await the reply. One that meets the asker's cancel on its way still counts: it may have been paid for."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         call = self._send(request, future)
         try:
             body = await future
         except asyncio.CancelledError:
-            await self._cancel(call)
-            raise
+            body = self._calls.late.pop(call, None)
+            if body is None:
+                arrived = future.done() and not future.cancelled() and future.exception() is None
+                body = future.result() if arrived else await self._cancel(call)
+            if body is None:
+                raise
+            _cancel_at_the_next_await()
         finally:
             del self._calls.open[call]
         return cast("R", self._unpacked(body, request))
 
-    async def _cancel(self, call: int) -> None:
-        """Cancel the handler and wait, for a while, until it has ended: as within one dispatcher, where both are one task."""
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def _cancel(self, call: int) -> Any:
+        """Cancel the handler and wait, for a while, until it has ended: as within one dispatcher, where both are one task.
+
+        Gives its reply where it had one nevertheless.
+        """
+        ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._calls.open[call] = ended
         self._peer.post(wire.Cancelled(call))
         with suppress(TimeoutError, MicroagentsError):  # a failure that meets the cancel is nobody's any more
             async with asyncio.timeout(CANCEL_S):
-                await ended
+                return await ended
+        return None
 
     async def stream(self, request: Stream[R]) -> AsyncGenerator[R]:
         """Send a request and iterate what comes back."""
@@ -304,6 +321,8 @@ class Calls:
     def __init__(self) -> None:
         self.last = 0
         self.open: dict[int, asyncio.Future[Any] | asyncio.Queue[wire.Envelope]] = {}
+        self.late: dict[int, msgspec.Raw] = {}
+        """Replies to calls whose asker was cancelled, but has not heard of it yet."""
 
 
 class Route:
@@ -426,8 +445,11 @@ class Dispatcher:
         match self.calls.open.get(envelope.call), envelope:
             case asyncio.Queue() as items, _:
                 items.put_nowait(envelope)
-            case asyncio.Future() as future, wire.Replied(_, body) if not future.done():
-                future.set_result(body)
+            case asyncio.Future() as future, wire.Replied(call, body):
+                if future.cancelled():
+                    self.calls.late[call] = body
+                elif not future.done():
+                    future.set_result(body)
             case asyncio.Future() as future, wire.Failed() as failed if not future.done():
                 future.set_exception(wire.error_of(failed))
             case asyncio.Future() as future, wire.Ended() if not future.done():

@@ -104,6 +104,8 @@ class LinkedRuntime(LocalRuntime):
 
     def _place(self, deployment: Deployment) -> str:
         """Each role opposite to the first one that asks it, so that the asks of an election cross the link."""
+        if deployment.in_driver:
+            return DRIVER
         for asker, home in self._homes.items():
             if any(self._handled[message].role is deployment.role for message in asked_by(asker)):
                 return DRIVER if home == self.OTHER else self.OTHER

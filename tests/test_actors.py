@@ -10,16 +10,19 @@ from msgspec import Struct
 from pydantic import ValidationError
 
 from microagents import ChainTask, Conductor, Context, Deployment, MicroagentsError, Prompt, Reply, Request, Role, Strategy, Stream, Task
-from microagents.actors import Conduct, asked_by, check_graph
+from microagents.actors import asked_by, check_graph
 from microagents.chat import A
+from microagents.driver import RUNTIMES
+from microagents.durable import Conduct
 from microagents.errors import InvalidDefinition, NoHandler
 from microagents.messages import Message, reply_type
-from microagents.run import RUNTIMES, run
+from microagents.run import run
 from microagents.settings import RuntimeName
 from microagents.strategies import Maker
 from microagents.task import S, chain_types
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi, Step, Towers
+from microagents.voting import FirstToAheadBy
 
 
 class Ping(Request[int], frozen=True):
@@ -506,7 +509,7 @@ def test_a_strategy_has_the_roles_of_an_election_and_ahead_by_k_or_by_three() ->
         conductor = ChoosingConductor
 
     assert [each.role.__name__ for each in Plain().deployments()] == ["Voter", "Solver", "RedFlagger"]
-    assert (Plain().default_rule.k, Choosing(k=5).default_rule.k) == (3, 5)
+    assert (Plain().default_rule, Choosing(k=5).default_rule) == (FirstToAheadBy(3), FirstToAheadBy(5))
 
 
 def test_a_conductor_handles_its_input_and_asks_for_elections_and_what_is_its_own() -> None:

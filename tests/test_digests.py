@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from microagents import Deployment, Draw, Result, Sample, run
 from microagents.digests import ChainDigest, TreeDigest
+from microagents.driver import RUNTIMES
 from microagents.elections import Ballot
 from microagents.roles import Solver
 from microagents.roles.voter import Election
-from microagents.run import RUNTIMES
 from microagents.settings import RuntimeName
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
@@ -110,13 +110,11 @@ async def test_what_a_run_decides_is_told_from_how() -> None:
 
 
 def count_as_they_arrive(election: Election) -> None:
-    """What `Election._count` must not do."""
-    while election._tally.votes_needed and election._arrived:
+    """What `Election._count_arrived` must not do."""
+    while election._count.tally.votes_needed and election._arrived:
         ballot = election._arrived.pop(next(iter(election._arrived)))
-        election._counted.append(ballot)
-        if isinstance(ballot, Ballot):
-            election._tally.count(election._vote(ballot.value))
-        else:
+        election._count.add(ballot)
+        if not isinstance(ballot, Ballot):
             election._flagged_ahead -= 1
 
 
@@ -133,7 +131,7 @@ def launch_too_many(election: Election) -> None:
 @both_runtimes
 async def test_a_voter_that_counts_arrivals_is_seen_by_its_ballots(runtime: RuntimeName, monkeypatch: pytest.MonkeyPatch) -> None:
     true = await drift(Maker(k=2))
-    monkeypatch.setattr(Election, "_count", count_as_they_arrive)
+    monkeypatch.setattr(Election, "_count_arrived", count_as_they_arrive)
     mutant = await drift(Shuffled(k=2), runtime=runtime)
     assert mutant.account.ballots_sha256 != true.account.ballots_sha256
     # It decides the same: as no draw is launched that could turn out unneeded, whatever is launched is counted before the decision.
@@ -146,7 +144,7 @@ async def test_a_voter_that_counts_arrivals_among_more_draws_than_needed_is_seen
     k: int, runtime: RuntimeName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     true = await drift(Maker(k=k))
-    monkeypatch.setattr(Election, "_count", count_as_they_arrive)
+    monkeypatch.setattr(Election, "_count_arrived", count_as_they_arrive)
     monkeypatch.setattr(Election, "launch", launch_too_many)
     mutant = await drift(Shuffled(k=k), runtime=runtime)
     assert mutant.account.ballots_sha256 != true.account.ballots_sha256

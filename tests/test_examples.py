@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from microagents import Result, run_sync
-from microagents.run import RUNTIMES
+from microagents.driver import RUNTIMES
 from microagents.settings import RuntimeName
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from microagents.chat import Reply
 from microagents.errors import InvalidUsage
-from microagents.voting import FirstTo, FirstToAheadBy, Rule, Tally
+from microagents.voting import FirstTo, FirstToAheadBy, FirstValid, Tally
+
+Voted = FirstToAheadBy | FirstTo
 
 Votes = Sequence[Hashable]
 
@@ -23,7 +25,7 @@ CANDIDATES: Votes = (None, "left", ("right", 2), 0)
 margins = st.integers(1, 6)
 ahead_by = st.builds(FirstToAheadBy, k=margins)
 first_to = st.builds(FirstTo, k=margins, at_most=st.none() | st.integers(1, 12))
-rules: st.SearchStrategy[Rule] = st.one_of(ahead_by, first_to)
+rules: st.SearchStrategy[Voted] = st.one_of(ahead_by, first_to)
 ballots = st.lists(st.sampled_from(CANDIDATES), max_size=40)
 
 
@@ -34,7 +36,7 @@ class Move(Reply, frozen=True):
     state: list[list[int]]
 
 
-def counted(rule: Rule, votes: Votes) -> Tally:
+def counted(rule: Voted, votes: Votes) -> Tally:
     """The tally of these votes, whether or not they decide before the last."""
     tally = Tally(rule)
     for vote in votes:
@@ -47,7 +49,7 @@ def leader_of(tally: Tally) -> Hashable:
     return None if tally.leader is None else list(tally.counts)[tally.leader]
 
 
-def outcome_by_recount(rule: Rule, votes: Votes) -> str | None:
+def outcome_by_recount(rule: Voted, votes: Votes) -> str | None:
     """What the rule says of these votes, from its definition alone."""
     leader, second = [*(n for _, n in Counter(votes).most_common(2)), 0, 0][:2]
     if isinstance(rule, FirstToAheadBy):
@@ -57,7 +59,7 @@ def outcome_by_recount(rule: Rule, votes: Votes) -> str | None:
     return "argmax" if rule.at_most is not None and len(votes) >= rule.at_most else None
 
 
-def votes_to_the_end(rule: Rule, votes: Votes) -> Votes:
+def votes_to_the_end(rule: Voted, votes: Votes) -> Votes:
     """The prefix at which an election ends that counts one vote after the other."""
     for n in range(len(votes) + 1):
         if outcome_by_recount(rule, votes[:n]) is not None:
@@ -70,7 +72,7 @@ def votes_to_the_end(rule: Rule, votes: Votes) -> Votes:
 
 @given(rules, ballots)
 @example(FirstToAheadBy(k=1), [None, "left", "left", None, None])
-def test_a_tally_agrees_with_a_recount_from_scratch_after_every_vote(rule: Rule, votes: Votes) -> None:
+def test_a_tally_agrees_with_a_recount_from_scratch_after_every_vote(rule: Voted, votes: Votes) -> None:
     tally = Tally(rule)
     for n, vote in enumerate(votes, start=1):
         tally.count(vote)
@@ -84,7 +86,7 @@ def test_a_tally_agrees_with_a_recount_from_scratch_after_every_vote(rule: Rule,
 
 
 @given(rules, ballots, st.data())
-def test_launching_the_votes_needed_never_decides_before_all_of_them_are_counted(rule: Rule, votes: Votes, data: st.DataObject) -> None:
+def test_launching_the_votes_needed_never_decides_before_all_of_them_are_counted(rule: Voted, votes: Votes, data: st.DataObject) -> None:
     tally = counted(rule, votes_to_the_end(rule, votes))
     for _ in range(8):  # rounds, each of exactly the votes that the one before asked for
         batch = tally.votes_needed
@@ -94,7 +96,7 @@ def test_launching_the_votes_needed_never_decides_before_all_of_them_are_counted
 
 
 @given(rules, ballots)
-def test_the_votes_needed_decide_when_all_of_them_are_for_the_leader(rule: Rule, votes: Votes) -> None:
+def test_the_votes_needed_decide_when_all_of_them_are_for_the_leader(rule: Voted, votes: Votes) -> None:
     tally = counted(rule, votes_to_the_end(rule, votes))
     favourite = leader_of(tally)
     for _ in range(tally.votes_needed):
@@ -115,7 +117,7 @@ def test_a_decided_lead_is_k_over_every_other(rule: FirstToAheadBy, votes: Votes
 
 
 @given(st.one_of(ahead_by, st.builds(FirstTo, k=margins)))
-def test_a_unanimous_race_ends_after_k_votes(rule: Rule) -> None:
+def test_a_unanimous_race_ends_after_k_votes(rule: Voted) -> None:
     tally = Tally(rule)
     for n in range(rule.k):
         assert tally.votes_needed == rule.k - n
@@ -192,7 +194,7 @@ def test_among_equals_the_first_launched_leads() -> None:
 
 
 @given(rules, ballots)
-def test_the_same_votes_in_the_same_order_give_the_same_tally(rule: Rule, votes: Votes) -> None:
+def test_the_same_votes_in_the_same_order_give_the_same_tally(rule: Voted, votes: Votes) -> None:
     one, other = counted(rule, votes), counted(rule, votes)
     assert list(one.counts.items()) == list(other.counts.items())
     assert (leader_of(one), one.outcome, one.votes_needed) == (leader_of(other), other.outcome, other.votes_needed)
@@ -242,3 +244,13 @@ def test_a_cap_below_one_vote_is_refused(at_most: int) -> None:
 def test_nothing_is_decided_before_the_first_vote() -> None:
     tally = Tally(FirstToAheadBy(3))
     assert (tally.votes_needed, tally.outcome, tally.leader, tally.counted) == (3, None, None, 0)
+
+
+def test_first_valid_is_over_with_so_many_replies_whatever_they_say() -> None:
+    tally = Tally(FirstValid(n=3))
+    for needed, vote in ((2, "a"), (1, "b"), (0, "a")):
+        tally.count(vote)
+        assert tally.votes_needed == needed
+    assert tally.outcome == "decided"
+    with pytest.raises(InvalidUsage):
+        FirstValid(n=0)

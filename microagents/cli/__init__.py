@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from microagents.cli import estimate, run, step
+from microagents.cli import estimate, looking, resume, run, step
 
 app = typer.Typer(
     name="microagents",
@@ -16,6 +16,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.command)
+app.command("resume")(resume.command)
+app.command("list")(looking.list_)
+app.command("show")(looking.show)
+app.command("decide")(looking.decide_)
 app.command("step")(step.command)
 app.command("estimate")(estimate.command)
 

@@ -26,10 +26,11 @@ from rich.text import Text
 
 from microagents.account import Account
 from microagents.cli.reporting import printable
-from microagents.run import Result
+from microagents.result import Result
 
 RESULT_LINES = 12
 LINE_EVERY_S = 60.0
+SETTLED_SHOWN = 5
 
 
 @contextmanager
@@ -94,7 +95,7 @@ def _counts(account: Account) -> str:
     return "   ".join(parts)
 
 
-def summary(result: Result, options: str) -> str:
+def summary(result: Result, options: str, go_on: str | None) -> str:
     """What was done and how, for a person."""
     account = result.account
     total = f" of {account.total_steps:,}" if account.total_steps is not None else ""
@@ -118,10 +119,25 @@ def summary(result: Result, options: str) -> str:
     rows.append(("model", models + _origin(result, models)))
     rate = account.steps / result.wall_s if result.wall_s else 0
     rows.append(("took", f"{result.wall_s:,.1f} s, {rate:,.0f} steps a second; run {result.run_id}"))
+    if account.settled_at:
+        rows.append(("marked", _settled(account)))
+    if account.lost_in_flight:
+        rows.append(("lost", f"{account.lost_in_flight:,} calls were in flight when the run was cut off: made again, and maybe paid twice"))
     if result.value is not None:
         rows.append(("result", shown(result.value)))
+    if result.journal is not None:
+        rows.append(("journal", str(result.journal)))
+        if go_on is not None:
+            rows.append(("go on", go_on))
     width = max(len(name) for name, _ in rows)
     return "\n".join(_wrapped(f"{name:<{width}}  ", printable(text)) for name, text in rows)
+
+
+def _settled(account: Account) -> str:
+    """What no vote decided, and who did."""
+    first = ", ".join(f"{path} by {who}" for path, who in list(account.settled_at.items())[:SETTLED_SHOWN])
+    more = len(account.settled_at) - SETTLED_SHOWN
+    return f"not decided by the vote: {first}" + (f", and {more:,} more" if more > 0 else "")
 
 
 def _wrapped(head: str, text: str) -> str:

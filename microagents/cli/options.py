@@ -12,7 +12,7 @@ from microagents.actors import Strategy
 from microagents.cli.reporting import one_sentence
 from microagents.errors import InvalidUsage
 from microagents.finding import TASKS, find, unknown
-from microagents.settings import read_value, strategy_of, validated
+from microagents.settings import Durability, RuntimeName, read_value, strategy_of, validated
 from microagents.task import Task
 
 DEFAULT_MODEL = "sim:gpt-4.1-mini"
@@ -85,6 +85,78 @@ Config = Annotated[
         help="A TOML file with defaults for these options.",
     ),
 ]
+
+
+RunsDir = Annotated[
+    Path, typer.Option("--runs-dir", metavar="FOLDER", envvar="MICROAGENTS_RUNS_DIR", help="The folder that holds a journal for each run.")
+]
+RUNS = Path("runs")
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="The run's name; `microagents list` shows what there is.")]
+AcceptChange = Annotated[
+    list[str],
+    typer.Option("--accept-change", metavar="FIELD", help="A field that may differ from what the run was begun with. Repeatable."),
+]
+OnUndecided = Annotated[
+    str | None,
+    typer.Option(
+        "--on-undecided",
+        metavar="stop|leader|SPEC",
+        envvar="MICROAGENTS_ON_UNDECIDED",
+        help="Where an election ends undecided: stop, take its leader (and mark it), or ask another model. [default: stop]",
+    ),
+]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        "--concurrency", min=1, metavar="N", envvar="MICROAGENTS_CONCURRENCY", help="Calls open at a time; no bound if not given."
+    ),
+]
+MaxCalls = Annotated[
+    int | None, typer.Option("--max-calls", min=1, metavar="N", envvar="MICROAGENTS_MAX_CALLS", help="Stop after so many calls.")
+]
+MaxCost = Annotated[
+    float | None, typer.Option("--max-cost", min=0, metavar="USD", envvar="MICROAGENTS_MAX_COST", help="Stop once calls cost so much.")
+]
+MaxTime = Annotated[
+    float | None, typer.Option("--max-time", min=0, metavar="S", envvar="MICROAGENTS_MAX_TIME", help="Stop after so many seconds.")
+]
+MaxOutage = Annotated[
+    float | None,
+    typer.Option(
+        "--max-outage",
+        min=0,
+        metavar="S",
+        envvar="MICROAGENTS_MAX_OUTAGE",
+        help="Stop once a provider was out for so many seconds. [default: 7200]",
+    ),
+]
+Speculate = Annotated[
+    bool | None,
+    typer.Option(
+        "--speculate/--no-speculate",
+        envvar="MICROAGENTS_SPECULATE",
+        help="Open next steps on guesses; decisions do not depend on it. [default: speculate]",
+    ),
+]
+Durable = Annotated[
+    Durability | None,
+    typer.Option(
+        "--durability", envvar="MICROAGENTS_DURABILITY", help="full survives a power cut, normal a kill of the process. [default: full]"
+    ),
+]
+Runtime = Annotated[
+    RuntimeName | None,
+    typer.Option(
+        "--runtime",
+        envvar="MICROAGENTS_RUNTIME",
+        help="Where roles live; `linked` encodes every message, as a cluster would. [default: local]",
+    ),
+]
+
+
+def given(**options: object) -> dict[str, Any]:
+    """The options that were given; the others keep their defaults, or on a resume what was recorded."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def pairs(option: str, words: list[str]) -> dict[str, Any]:

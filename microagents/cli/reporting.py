@@ -11,10 +11,11 @@ from pathlib import Path
 
 import typer
 
-from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler
+from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
 
 EXIT_CODES = {"completed": 0, "stopped": 3, "undecided": 4, "interrupted": 130}
 FAILURE, WRONG_USAGE = 1, 2
+STOPPED = EXIT_CODES["stopped"]
 
 
 def log_to_stderr() -> None:
@@ -41,13 +42,16 @@ def one_sentence() -> Iterator[None]:
     """Expected trouble ends the command with one sentence on stderr, without a traceback.
 
     Raises:
-        typer.Exit: with 2 for what was asked, with 1 for what went wrong while doing it.
+        typer.Exit: with 2 for what was asked, with 3 for what a limit or a full disk stopped, with 1 for all else that went wrong.
     """
     try:
         yield
     except (InvalidUsage, InvalidDefinition, NoHandler) as error:
         _say(error)
         raise typer.Exit(WRONG_USAGE) from None
+    except Stopped as error:
+        _say(error)
+        raise typer.Exit(STOPPED) from None
     except MicroagentsError as error:
         _say(error)
         raise typer.Exit(FAILURE) from None

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import signal
-import sys
-from collections.abc import Callable, Coroutine
-from contextlib import nullcontext, redirect_stdout
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from microagents.cli.options import (
+    RUNS,
+    AcceptChange,
     AsJson,
+    Concurrency,
     Config,
+    Durable,
     Margin,
+    MaxCalls,
+    MaxCost,
+    MaxOutage,
+    MaxTime,
     ModelSpecs,
+    OnUndecided,
     Options,
+    RunsDir,
+    Runtime,
     Seed,
+    Speculate,
     StrategyName,
     StrategyOptions,
     TaskName,
+    given,
     models_of,
     strategy_named,
     task_of,
 )
-from microagents.cli.reporting import EXIT_CODES, log_to_stderr, one_sentence
-from microagents.run import OnProgress, Result, run
-from microagents.settings import RuntimeName
-from microagents.task import Task
-
-SHOWN_CHARS = 60
-"""A task's option that is longer is shown by its length."""
+from microagents.cli.reporting import log_to_stderr, one_sentence
+from microagents.cli.watching import leave, watch
+from microagents.driver import Watched
+from microagents.result import Result
+from microagents.run import run
 
 
 def command(
@@ -44,13 +49,20 @@ def command(
     model: ModelSpecs = [],  # noqa: B006
     k: Margin = None,
     seed: Seed = 0,
-    runtime: Annotated[
-        RuntimeName,
-        typer.Option(envvar="MICROAGENTS_RUNTIME", help="Where roles live; `linked` encodes every message, as a cluster would."),
-    ] = "local",
+    runtime: Runtime = None,
+    runs_dir: RunsDir = RUNS,
     run_id: Annotated[
-        str | None, typer.Option(metavar="ID", envvar="MICROAGENTS_RUN_ID", help="The run's name; made up when not given.")
+        str | None,
+        typer.Option(
+            metavar="ID", envvar="MICROAGENTS_RUN_ID", help="The run's name; made up if not given. One that exists is gone on with."
+        ),
     ] = None,
+    no_journal: Annotated[
+        bool, typer.Option("--no-journal", envvar="MICROAGENTS_NO_JOURNAL", help="Record nothing: the run cannot be resumed.")
+    ] = False,
+    durability: Durable = None,
+    accept_change: AcceptChange = [],  # noqa: B006
+    on_undecided: OnUndecided = None,
     known_inputs: Annotated[
         bool,
         typer.Option(
@@ -59,90 +71,50 @@ def command(
             help="Feed every step the oracle's state; steps run side by side, in rounds.",
         ),
     ] = False,
-    speculate: Annotated[
-        bool, typer.Option(envvar="MICROAGENTS_SPECULATE", help="Open next steps on guesses; decisions do not depend on it.")
-    ] = True,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", envvar="MICROAGENTS_CONCURRENCY", help="Calls open at a time; no bound when not given."),
-    ] = None,
-    max_outage: Annotated[
-        float, typer.Option(min=0, metavar="S", envvar="MICROAGENTS_MAX_OUTAGE", help="Stop once a provider was out for so many seconds.")
-    ] = 7200.0,
+    speculate: Speculate = None,
+    concurrency: Concurrency = None,
+    max_calls: MaxCalls = None,
+    max_cost: MaxCost = None,
+    max_time: MaxTime = None,
+    max_outage: MaxOutage = None,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by its callback
 ) -> None:
-    """Do a task: every step an election.
+    """Do a task: every step an election. With the --run-id of an earlier run, go on with it.
 
-    Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by an outage, 4 undecided, 130 interrupted.
+    Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 4 undecided, 130 interrupted.
     """
     log_to_stderr()
-    # What a user's code prints must not get between the JSON and whoever reads it.
-    with one_sentence(), redirect_stdout(sys.stderr) if as_json else nullcontext():
+    with one_sentence():
         work = task_of(task, option)
         chosen = strategy_named(strategy, set_, k, work)
+        asked = given(
+            runtime=runtime,
+            durability=durability,
+            on_undecided=on_undecided,
+            speculate=speculate,
+            concurrency=concurrency,
+            max_calls=max_calls,
+            max_cost_usd=max_cost,
+            max_time_s=max_time,
+            max_outage_s=max_outage,
+        )
 
-        def start(on_progress: OnProgress | None, interrupt: asyncio.Event) -> Coroutine[None, None, Result]:
-            return run(
+        async def start(watched: Watched) -> Result:
+            return await run(
                 work,
                 models=models_of(model),
                 strategy=chosen,
                 seed=seed,
-                runtime=runtime,
+                runs_dir=None if no_journal else runs_dir,
                 run_id=run_id,
                 known_inputs=known_inputs,
-                speculate=speculate,
-                concurrency=concurrency,
-                max_outage_s=max_outage,
-                on_progress=on_progress,
-                interrupt=interrupt,
+                accept_changes=accept_change,
+                on_progress=watched.on_progress,
+                interrupt=watched.interrupt,
+                terminate=watched.terminate,
+                **asked,
             )
 
-        result = asyncio.run(_watched(task, start))
-    _show(result, _described(work), as_json=as_json)
-    raise typer.Exit(EXIT_CODES[result.outcome])
-
-
-async def _watched(title: str, start: Callable[[OnProgress | None, asyncio.Event], Coroutine[None, None, Result]]) -> Result:
-    """The run, with a live line; the first Ctrl-C, or SIGTERM, ends it in order; a second Ctrl-C leaves at once."""
-    from microagents.cli.display import live  # noqa: PLC0415 - rich, which --help does not need
-
-    interrupt = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        interrupt.set()
-        loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, _leave)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    with live(title) as show:
-        return await start(show, interrupt)
-
-
-def _leave(*_: object) -> None:
-    """Leave at once, whatever a role is doing; the live line had hidden the cursor."""
-    if sys.stderr.isatty():
-        sys.stderr.write("\x1b[?25h")
-        sys.stderr.flush()
-    os._exit(EXIT_CODES["interrupted"])
-
-
-def _show(result: Result, options: str, *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(result.as_json()))
-        return
-    from microagents.cli.display import summary  # noqa: PLC0415 - rich, which --json does not need
-
-    typer.echo(summary(result, options))
-
-
-def _described(work: Task) -> str:
-    shown = ", ".join(f"{name}={_short(value)}" for name, value in work.model_dump().items())
-    return f" ({shown})" if shown else ""
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= SHOWN_CHARS and text.isprintable() else f"<{len(text):,} characters>"
+        result = watch(task, start, as_json=as_json)
+    leave(result, work, Path(runs_dir), as_json=as_json)

@@ -1,86 +1,313 @@
-"""The recorder: the only keeper of a run's account."""
+"""The recorder: the only writer of a run's journal. It writes behind: what is told is queued, and nobody waits for the disk."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from copy import copy
-from hashlib import sha256
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
 
-from microagents.account import Account, RecordAnswer, RecordCalls, RecordDecision, RecordOutage, RecordProgress, Report
+import msgspec
+from msgspec import structs
+
+from microagents.account import (
+    Account,
+    Drain,
+    FollowRoom,
+    OpenElection,
+    Reached,
+    Recall,
+    Recalled,
+    RecallOpen,
+    RecallReached,
+    RecallsAnything,
+    Record,
+    RecordAnswer,
+    RecordCalls,
+    RecordDecision,
+    RecordInFlight,
+    RecordOutage,
+    RecordProgress,
+    RecordReply,
+    RecordSample,
+    Report,
+    Room,
+)
 from microagents.actors import Context, Post, Role
-from microagents.digests import ChainDigest, TreeDigest
-from microagents.elections import Ballot, input_of
+from microagents.errors import MicroagentsError, Stopped
+from microagents.journal.books import Books
+from microagents.journal.experiment import Experiment
+from microagents.journal.store import Store
+from microagents.journal.writer import Inline, Unkept, Writer
+from microagents.messages import Request
+from microagents.scope import Scope
 
-Digest = ChainDigest | TreeDigest
+MOST_QUEUED = 1024
+MOST_BEHIND_S = 0.05
+"""With more records queued, or a commit that takes longer, no election opens: what is not durable is bought again after a crash."""
+DRAIN_S = 60.0
+"""How long calls in flight are waited for when a run is ended early."""
+
+
+class Journaling(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run is recorded, and how."""
+
+    path: Path
+    experiment: Experiment
+    accepted: tuple[str, ...] = ()
+    full: bool = True
+    inline: bool = False
+    """Commit on the event loop: in virtual time there are no threads."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What ends a run before its end; calls in flight by then are still waited for and paid."""
+
+    max_calls: int | None = None
+    max_cost_usd: float | None = None
+
+
+class Ended(Request[None], frozen=True, kw_only=True):
+    """Write down how the run, or this sitting of it, ended; answered once that is durable."""
+
+    outcome: str
+    reason: str | None
+    result: bytes | None
+
+
+class Failure(Request[None], frozen=True, kw_only=True):
+    """Wait for what must end the run: a journal that cannot be written, or a limit. Never answered otherwise.
+
+    Raises:
+        Stopped: one of these.
+        TakenOver: another process writes the journal now.
+    """
 
 
 class Recorder(Role):
-    """Counts what is bought and decided. It lives in the driver's process."""
+    """Keeps all that is bought and decided. It lives in the driver's process."""
 
     def __init__(self, context: Context, post: Post) -> None:
         super().__init__(context, post)
         self._account = Account()
-        self._undecided_at: list[str] = []
-        self._progress: dict[int, tuple[int, int | None]] = {}
-        kind = ChainDigest if context.strategy.conductor.in_order else TreeDigest
-        inputs = range(len(context.tasks))
-        self._decisions: Mapping[int, Digest] = {each: kind() for each in inputs}
-        self._ballots: Mapping[int, Digest] = {each: kind() for each in inputs}
+        """As of the last commit."""
+        self._outage: str | None = None
+        self._queue: list[Record] = []
+        self._scope = Scope()
+        self._writer: Writer | Inline
+        self._woken: asyncio.Future[None] | None = None
+        self._changed: list[asyncio.Future[None]] = []
+        """Done at the next commit or change of room."""
+        self._failure: MicroagentsError | None = None
+        """Why nothing can be written any more."""
+        self._limit: Stopped | None = None
+        """Which limit is reached."""
+        self._room: Room = "elections"
+        self._is_draining = self._is_writing = self._has_begun = False
+        self._limits: Limits = context.options.get("limits") or Limits()
+
+    async def start(self) -> None:
+        """Open the journal.
+
+        Raises:
+            InvalidUsage: it belongs to another experiment or process, or it cannot be read.
+            Stopped: it cannot be written.
+        """
+        journaling: Journaling | None = self.context.options.get("journaling")
+        if journaling is None:
+            in_order, inputs = self.context.strategy.in_order, len(self.context.tasks)
+            self._writer = Inline(lambda: Unkept(Books(inputs, in_order=in_order)))
+        else:
+            opened = partial(Store, journaling.path, journaling.experiment, accepted=journaling.accepted, full=journaling.full)
+            if journaling.inline:
+                self._writer = Inline(opened)
+            else:
+                self._writer = Writer(opened)
+                await self._writer.opened()
+        self._account = await self._writer.do(lambda keeper: keeper.books.account())
+        self._scope.start(self._write())
+
+    async def stop(self) -> None:
+        """Write what is queued, and give the journal back; one in which nothing has begun is removed."""
+        await self._flushed()
+        await self._scope.close()
+        await self._writer.close(forget=not self._has_begun)
+
+    # -- what is recorded -------------------------------------------------------------------------------------------------------------
+
+    async def sample(self, request: RecordSample) -> None:
+        """Keep what was paid for."""
+        self._add(request)
+
+    async def in_flight(self, request: RecordInFlight) -> None:
+        """Keep count of the calls that are in flight."""
+        self._add(request)
+
+    async def reply(self, request: RecordReply) -> None:
+        """Keep the text of a reply."""
+        self._add(request)
 
     async def calls(self, request: RecordCalls) -> None:
-        """Count calls and what they took."""
-        account, usage = self._account, request.usage
-        account.calls += request.calls
-        account.input_tokens += usage.input_tokens or 0
-        account.output_tokens += usage.output_tokens or 0
-        account.cost_usd = None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
+        """Keep count of calls that brought nothing."""
+        self._add(request)
+
+    async def decision(self, request: RecordDecision) -> None:
+        """Keep a decision."""
+        self._add(request)
+
+    async def answer(self, request: RecordAnswer) -> None:
+        """Keep the answer to a `once`."""
+        self._add(request)
+
+    async def progress(self, request: RecordProgress) -> None:
+        """Keep how far an input is."""
+        self._add(request)
 
     async def outage(self, request: RecordOutage) -> None:
         """Note that a provider does not deliver, or does again."""
-        self._account.outage = request.error
+        self._outage = request.error
+        self._tell_change()
 
-    async def decision(self, request: RecordDecision) -> None:
-        """Count a decision and its ballots, and take both into the digests."""
-        account, verdict, path = self._account, request.verdict, request.id.path
-        valid = 0
-        for ballot in verdict.ballots:
-            if isinstance(ballot, Ballot):
-                valid += 1
+    def _add(self, record: Record) -> None:
+        self._queue.append(record)
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+        if len(self._queue) == MOST_QUEUED:
+            self._set_room()
+
+    async def _write(self) -> None:
+        """All that is queued goes into one commit; what comes meanwhile goes into the next. No timer: an idle disk waits for nothing."""
+        while self._failure is None:
+            if not self._queue:
+                self._woken = asyncio.get_running_loop().create_future()
+                await self._woken
+            batch, self._queue = self._queue, []
+            self._is_writing = True
+            late = asyncio.get_running_loop().call_later(MOST_BEHIND_S, partial(self._set_room, is_late=True))
+            try:
+                self._account = await self._writer.do(lambda keeper, batch=batch: keeper.commit(batch))  # type: ignore[misc]
+                self._check_limits()
+            except MicroagentsError as error:
+                self._failure = error
+            finally:
+                late.cancel()
+                self._is_writing = False
+            self._set_room()
+            self._tell_change()
+
+    def _check_limits(self) -> None:
+        limits, account = self._limits, self._account
+        if limits.max_calls is not None and account.calls + account.in_flight >= limits.max_calls:
+            self._reached(f"--max-calls {limits.max_calls} is reached")
+        elif limits.max_cost_usd is not None and (account.cost_usd or 0.0) >= limits.max_cost_usd:
+            self._reached(f"--max-cost {limits.max_cost_usd:g} is reached")
+        elif limits.max_cost_usd is not None and account.cost_usd is None:
+            self._reached(f"what a call costs is unknown, so --max-cost {limits.max_cost_usd:g} cannot be kept")
+
+    def _reached(self, what: str) -> None:
+        if not self._is_draining:
+            self._is_draining = True
+            self._scope.start(self._stop_at(what))
+
+    async def _stop_at(self, what: str) -> None:
+        await self._drained()
+        self._limit = Stopped(f"{what}; what was decided until then holds")
+        self._tell_change()
+
+    # -- what may be launched ---------------------------------------------------------------------------------------------------------
+
+    def _set_room(self, *, is_late: bool = False) -> None:
+        is_behind = is_late or len(self._queue) >= MOST_QUEUED or self._failure is not None
+        room: Room = "nothing" if self._is_draining else "draws" if is_behind else "elections"
+        if room != self._room:
+            self._room = room
+            self._tell_change()
+
+    async def room(self, request: FollowRoom) -> AsyncIterator[Room]:  # noqa: ARG002 - the message is the address
+        """What may be launched, as it changes."""
+        told: Room = "elections"
+        while True:
+            if self._room != told:
+                told = self._room
+                yield told
             else:
-                account.flagged[ballot.flag] = account.flagged.get(ballot.flag, 0) + 1
-        account.valid += valid
-        if verdict.outcome == "undecided":
-            self._undecided_at.append(path)
-        else:
-            account.decided += 1
-            account.votes += valid
-        if request.correct is not None:
-            account.errors = (account.errors or 0) + (not request.correct)
-        of_input = request.id.input
-        self._decisions[of_input].add(path, verdict.outcome, verdict.winner)
-        self._ballots[of_input].add(path, verdict.ballots)
+                await self._change()
 
-    async def answer(self, request: RecordAnswer) -> None:
-        """Take the answer to a `once` into the digest of decisions."""
-        self._decisions[input_of(request.path)].add(request.path, "once", request.value)
+    async def drain(self, request: Drain) -> None:  # noqa: ARG002 - the message is the address
+        """No draw is launched from now on; waits for those in flight, for a while."""
+        self._is_draining = True
+        await self._drained()
 
-    async def progress(self, request: RecordProgress) -> None:
-        """Note how far an input is."""
-        self._progress[request.input] = (request.done, request.total)
+    async def _drained(self) -> None:
+        self._set_room()
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await asyncio.sleep(0)  # draws that were launched before are told by now
+                while self._failure is None and self._outage is None and (self._queue or self._is_writing or self._account.in_flight > 0):
+                    await self._change()
+        except TimeoutError:
+            return
+
+    # -- what is asked ----------------------------------------------------------------------------------------------------------------
 
     async def report(self, request: Report) -> Account:
-        """The account so far."""
-        account = copy(self._account)
-        account.flagged, account.undecided_at = dict(account.flagged), tuple(self._undecided_at)
-        account.steps = sum(done for done, _ in self._progress.values())
-        totals = [total for _, total in self._progress.values() if total is not None]
-        all_known = len(totals) == len(self._progress) == len(self.context.tasks)
-        account.total_steps = sum(totals) if all_known else None
-        if request.digests:
-            account.decisions_sha256, account.ballots_sha256 = _combined(self._decisions), _combined(self._ballots)
-        return account
+        """The account as far as it is durable."""
+        if request.final:
+            await self._flushed()
+            if self._failure is None:
+                self._account = await self._writer.do(lambda keeper: keeper.books.account_with_digests())
+        return structs.replace(self._account, outage=self._outage)
 
+    async def failure(self, request: Failure) -> None:  # noqa: ARG002 - the message is the address
+        """Wait for what must end the run."""
+        while (why := self._failure or self._limit) is None:
+            await self._change()
+        raise why
 
-def _combined(digests: Mapping[int, Digest]) -> str:
-    each = [digest.digest() for _, digest in sorted(digests.items())]
-    return (each[0] if len(each) == 1 else sha256(b"".join(each)).digest()).hex()
+    async def ended(self, request: Ended) -> None:
+        """Write down how the run ended.
+
+        Raises:
+            Stopped: it cannot be written, so nothing may be said of it.
+        """
+        await self._flushed()
+        if self._failure is not None:
+            raise self._failure
+        await self._writer.do(lambda keeper: keeper.end(request.outcome, request.reason, request.result))
+
+    async def recall(self, request: Recall) -> Recalled | None:
+        """What was decided at a path."""
+        await self._flushed()
+        return await self._writer.do(lambda keeper: keeper.recall(request.path))
+
+    async def recalls_anything(self, request: RecallsAnything) -> bool:  # noqa: ARG002 - the message is the address
+        """Whether there is anything to recall."""
+        await self._flushed()
+        return await self._writer.do(lambda keeper: keeper.recalls_anything())
+
+    async def recall_reached(self, request: RecallReached) -> Reached | None:
+        """How far an input is."""
+        self._has_begun = True
+        await self._flushed()
+        return await self._writer.do(lambda keeper: keeper.books.progress[request.input].reached)
+
+    async def recall_open(self, request: RecallOpen) -> list[OpenElection]:  # noqa: ARG002 - the message is the address
+        """Elections that are not decided."""
+        await self._flushed()
+        return await self._writer.do(lambda keeper: keeper.open_elections())
+
+    async def _flushed(self) -> None:
+        """Wait until all that was told is durable, or cannot be any more."""
+        while self._failure is None and (self._queue or self._is_writing):
+            await self._change()
+
+    def _change(self) -> asyncio.Future[None]:
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._changed.append(changed)
+        return changed
+
+    def _tell_change(self) -> None:
+        changed, self._changed = self._changed, []
+        for each in changed:
+            if not each.done():
+                each.set_result(None)

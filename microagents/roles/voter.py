@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import aclosing
 from hashlib import blake2b
+from typing import Any
 
-from microagents.account import RecordCalls
+from microagents.account import FollowRoom, RecallOpen, RecordInFlight, RecordReply, RecordSample, Room
 from microagents.actors import Context, Post, Role
-from microagents.chat import Reply, Usage, decoder_of
+from microagents.chat import Sample
+from microagents.counting import Count
 from microagents.elections import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, SampleId, Screen, Verdict
 from microagents.errors import MicroagentsError, RoleFailed
-from microagents.messages import resolve
-from microagents.voting import Tally
+from microagents.scope import Scope
 
 
 class Voter(Role):
     """Holds one election per id; whoever asks for one that is open joins it."""
 
-    asks = (Draw, Screen, RecordCalls)
+    asks = (Draw, Screen, RecordInFlight, RecordSample, RecordReply, RecallOpen, FollowRoom)
 
     def __init__(self, context: Context, post: Post) -> None:
         super().__init__(context, post)
+        self.room: Room = "elections"
         self._open: dict[ElectionId, Election] = {}
+        self._paid: dict[ElectionId, tuple[Ballot | Flagged, ...]] = {}
+        """Ballots that an earlier sitting of the run paid for."""
+        self._scope = Scope()
+        self._room_made: list[asyncio.Future[None]] = []
+
+    async def start(self) -> None:
+        """Take over what was paid for, and follow what may be launched."""
+        self._paid = {each.id: each.ballots for each in await self.ask(RecallOpen())}
+        self._scope.start(self._follow_room())
+
+    async def stop(self) -> None:
+        """Follow no more."""
+        await self._scope.close()
 
     async def elect(self, request: Elect) -> Verdict:
         """The verdict."""
-        election = self._join(request)
+        election = await self._join(request)
         try:
             while not election.ended:
                 await election.news()
@@ -37,7 +53,7 @@ class Voter(Role):
 
     async def follow(self, request: Follow) -> AsyncIterator[Ballot | Verdict]:
         """Valid ballots as they arrive, those that have arrived before first; then the verdict."""
-        election = self._join(request)
+        election = await self._join(request)
         shown = 0
         try:
             while True:
@@ -52,13 +68,28 @@ class Voter(Role):
             if self._is_left(election):
                 await election.close()
 
-    def _join(self, request: Elect | Follow) -> Election:
+    async def _join(self, request: Elect | Follow) -> Election:
+        while self.room != "elections" and request.id not in self._open:
+            made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._room_made.append(made)
+            await made
         election = self._open.get(request.id)
         if election is None:
             election = self._open[request.id] = Election(self, request.id, request.question)
-            election.launch()
+            election.begin(self._paid.pop(request.id, ()))
         election.followers += 1
         return election
+
+    async def _follow_room(self) -> None:
+        async with aclosing(self.stream(FollowRoom())) as rooms:
+            async for room in rooms:
+                self.room = room
+                for election in self._open.values():
+                    election.launch()
+                made, self._room_made = self._room_made, []
+                for each in made:
+                    if not each.done():
+                        each.set_result(None)
 
     def _is_left(self, election: Election) -> bool:
         """Take a follower's leave; whether it was the last, and draws are still under way."""
@@ -79,31 +110,46 @@ class Election:
         """Valid ballots in the order of their arrival: to guess with, not to count."""
         self.ended = False
         self.followers = 0
-        self._failure: MicroagentsError | None = None
         self.draws: dict[int, asyncio.Task[None]] = {}
+        self._failure: MicroagentsError | None = None
         self._voter = voter
         self._question = question
-        self._tally = Tally(question.rule)
-        self._decoder = decoder_of(resolve(question.reply, Reply))
+        self._count = Count(question)
         self._launched = 0
+        self._paid: dict[int, Ballot | Flagged] = {}
+        """Ballots that need not be drawn, by seq."""
         self._arrived: dict[int, Ballot | Flagged] = {}
         self._flagged_ahead = 0
         """Flagged replies that arrived beyond the counted prefix."""
-        self._counted: list[Ballot | Flagged] = []
-        self._bought: list[Usage] = []
-        """What replies took that is not told to the recorder yet."""
-        self._first: dict[Hashable, bytes] = {}
-        """Per vote its first-launched reply."""
-        self._votes: dict[bytes, Hashable] = {}
+        self._texts: dict[int, str] = {}
+        """Replies as they were written, until it is known which of them lose."""
         self._news: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
 
+    def begin(self, paid: Sequence[Ballot | Flagged]) -> None:
+        """Launch what is needed beside what was paid for already."""
+        self._paid = {each.seq: each for each in paid}
+        self.launch()
+
     def launch(self) -> None:
         """Draw as many samples as can still be needed, and not one more: launched = n + votes needed + flagged ahead, up to the cap."""
-        wanted = min(self._question.max_draws, len(self._counted) + self._tally.votes_needed + self._flagged_ahead)
-        while self._launched < wanted:
-            self.draws[self._launched] = self._loop.create_task(self._draw(self._launched))
+        launched = 0
+        while not self.ended and self._launched < self._wanted():
+            seq = self._launched
+            paid = self._paid.pop(seq, None)
+            if paid is None and self._voter.room == "nothing":
+                break
             self._launched += 1
+            if paid is None:
+                launched += 1
+                self.draws[seq] = self._loop.create_task(self._draw(seq))
+            else:
+                self._arrive(seq, paid)
+        if launched:
+            self._voter.tell(RecordInFlight(change=launched))
+
+    def _wanted(self) -> int:
+        return min(self._question.max_draws, len(self._count.ballots) + self._count.tally.votes_needed + self._flagged_ahead)
 
     def verdict(self) -> Verdict:
         """How it ended.
@@ -113,13 +159,7 @@ class Election:
         """
         if self._failure is not None:
             raise self._failure
-        tally = tuple((self._first[vote], votes) for vote, votes in self._tally.counts.items())
-        return Verdict(
-            outcome=self._tally.outcome or "undecided",
-            leader=self._tally.leader,
-            tally=tally,
-            ballots=tuple(self._counted),
-        )
+        return self._count.verdict()
 
     async def close(self) -> None:
         """Cancel what is still drawn, first launched first, and wait until it has ended."""
@@ -128,6 +168,9 @@ class Election:
             draw.cancel()
         if draws:
             await asyncio.wait(draws)
+        if self.draws:  # they were cancelled before their first step
+            self._voter.tell(RecordInFlight(change=-len(self.draws)))
+            self.draws.clear()
 
     def news(self) -> asyncio.Future[None]:
         """Done once there is more to show; one for each follower, since one that leaves cancels what it awaits."""
@@ -136,31 +179,13 @@ class Election:
         return news
 
     async def _draw(self, seq: int) -> None:
-        question, sample_id = self._question, SampleId(election=self.id, seq=seq)
+        sample_id = SampleId(election=self.id, seq=seq)
+        sample: Sample | None = None
+        ballot: Ballot | Flagged | None = None
         try:
-            sample = await self._voter.ask(
-                Draw(
-                    id=sample_id,
-                    prompt=question.prompts[seq % len(question.prompts)],
-                    reply=question.reply,
-                    temperature=question.sampling.temperature_of(seq),
-                    max_output_tokens=question.sampling.max_output_tokens,
-                    model=_model_of(sample_id, question.models),
-                )
-            )
-            self._bought.append(sample.usage)
-            if self.ended:
-                self._tell_calls()
-                return
-            ballot = await self._voter.ask(
-                Screen(
-                    id=sample_id,
-                    sample=sample,
-                    reply=question.reply,
-                    flag_above_tokens=question.sampling.flag_above_tokens,
-                )
-            )
-            self._arrive(seq, ballot)
+            sample = await self._sampled(sample_id)
+            if not self.ended:
+                ballot = await self._screened(sample_id, sample)
         except MicroagentsError as error:
             self.end(error)
         except Exception as error:  # a defect must end the election, not leave it waiting
@@ -168,6 +193,37 @@ class Election:
             raise
         finally:
             del self.draws[seq]
+            # What is paid for is told before it is counted.
+            if sample is None:
+                self._voter.tell(RecordInFlight(change=-1))
+            else:
+                self._voter.tell(RecordSample(id=sample_id, ballot=ballot, usage=sample.usage))
+        if sample is not None and ballot is not None:
+            if isinstance(ballot, Flagged):
+                self._voter.tell(RecordReply(id=sample_id, text=sample.text))
+            else:
+                self._texts[seq] = sample.text
+            self._arrive(seq, ballot)
+            self.launch()
+
+    def _sampled(self, sample_id: SampleId) -> Coroutine[Any, Any, Sample]:
+        question, seq = self._question, sample_id.seq
+        return self._voter.ask(
+            Draw(
+                id=sample_id,
+                prompt=question.prompts[seq % len(question.prompts)],
+                reply=question.reply,
+                temperature=question.sampling.temperature_of(seq),
+                max_output_tokens=question.sampling.max_output_tokens,
+                model=_model_of(sample_id, question.models),
+            )
+        )
+
+    def _screened(self, sample_id: SampleId, sample: Sample) -> Coroutine[Any, Any, Ballot | Flagged]:
+        question = self._question
+        return self._voter.ask(
+            Screen(id=sample_id, sample=sample, reply=question.reply, flag_above_tokens=question.sampling.flag_above_tokens)
+        )
 
     def _arrive(self, seq: int, ballot: Ballot | Flagged) -> None:
         if self.ended:
@@ -178,45 +234,34 @@ class Election:
             self._tell()
         else:
             self._flagged_ahead += 1
-        self._count()
-        if not self._tally.votes_needed or len(self._counted) == self._question.max_draws:
+        try:
+            self._count_arrived()
+        except Exception as error:  # noqa: BLE001 - a defect must end the election, not leave it waiting
+            self.end(error if isinstance(error, MicroagentsError) else RoleFailed("Voter", "Elect", f"{type(error).__name__}: {error}"))
+            return
+        if not self._count.tally.votes_needed or len(self._count.ballots) == self._question.max_draws:
+            self._tell_losers()
             self.end(None)
-        else:
-            self.launch()
 
-    def _count(self) -> None:
+    def _count_arrived(self) -> None:
         # Counting arrivals would favour fast answers: a ballot waits here until every earlier one is in.
-        while self._tally.votes_needed and (ballot := self._arrived.pop(len(self._counted), None)) is not None:
-            self._counted.append(ballot)
-            if isinstance(ballot, Ballot):
-                self._tally.count(self._vote(ballot.value))
-            else:
+        count = self._count
+        while count.tally.votes_needed and (ballot := self._arrived.pop(len(count.ballots), None)) is not None:
+            count.add(ballot)
+            if isinstance(ballot, Flagged):
                 self._flagged_ahead -= 1
 
-    def _vote(self, value: bytes) -> Hashable:
-        if value in self._votes:  # most ballots are the same to the letter
-            return self._votes[value]
-        try:
-            vote: Hashable = self._decoder.decode(value).vote()
-            hash(vote)
-        except (Exception, asyncio.CancelledError) as error:  # a reply's own vote() may raise anything
-            raise RoleFailed("Voter", "Elect", f"vote() of {self._question.reply} raised {error!r}") from error
-        self._votes[value] = vote
-        self._first.setdefault(vote, value)
-        return vote
+    def _tell_losers(self) -> None:
+        for seq in self._count.losers():
+            if seq in self._texts:
+                self._voter.tell(RecordReply(id=SampleId(election=self.id, seq=seq), text=self._texts[seq]))
 
     def end(self, failure: MicroagentsError | None) -> None:
-        """No ballot counts from now on; what was bought is told once, before anybody hears of the verdict."""
+        """No ballot counts from now on."""
         if not self.ended:
             self.ended = True
             self._failure = failure
-            self._tell_calls()
             self._tell()
-
-    def _tell_calls(self) -> None:
-        if self._bought:
-            self._voter.tell(RecordCalls(calls=len(self._bought), usage=_sum(self._bought)))
-            self._bought.clear()
 
     def _tell(self) -> None:
         for news in self._news:
@@ -231,13 +276,3 @@ def _model_of(sample: SampleId, models: tuple[str, ...]) -> str:
         return models[0]
     digest = blake2b(sample.election.fork + f"{sample.election.path}\0{sample.seq}".encode(), digest_size=8).digest()
     return models[int.from_bytes(digest) % len(models)]
-
-
-def _sum(usages: list[Usage]) -> Usage:
-    input_tokens = output_tokens = 0
-    cost_usd: float | None = 0.0
-    for usage in usages:
-        input_tokens += usage.input_tokens or 0
-        output_tokens += usage.output_tokens or 0
-        cost_usd = None if cost_usd is None or usage.cost_usd is None else cost_usd + usage.cost_usd
-    return Usage(input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost_usd)

@@ -8,11 +8,14 @@ from contextlib import aclosing
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
+import msgspec
 import structlog
 from msgspec import Struct
 from pydantic import Field, model_validator
 
-from microagents.actors import Conductor, Strategy
+from microagents.actors import Strategy
+from microagents.chat import decoder_of
+from microagents.durable import Conductor, encode_state, no_verdict
 from microagents.elections import Ballot, Decision, ElectionId, Follow, Question, Verdict
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.scope import Scope
@@ -36,28 +39,52 @@ class KnownInputs(Struct, frozen=True, kw_only=True):
 class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
     """Walks the chain; each step's question is made from the state that the steps before it decided."""
 
-    in_order = True
-
     async def conduct(self) -> object:
         """The chain's result; with known inputs, how its elections went."""
-        self._reply = chain_types(type(self.task))[1]
-        self.progress(0, self.task.steps())
+        self._state_type, self._reply = chain_types(type(self.task))
         if self.context.settings["known_inputs"]:
             return await self._side_by_side()
-        return await (self._guessing_ahead() if self.context.settings["speculate"] else self._step_by_step())
+        state, self._first = self._taken_up()
+        self.progress(self._first, self.task.steps())
+        return await (self._guessing_ahead if self.context.settings["speculate"] else self._step_by_step)(state, self._first)
 
-    async def _step_by_step(self) -> object:
-        task, state, total, step = self.task, self.task.start(), self.task.steps(), 0
+    def _taken_up(self) -> tuple[Any, int]:
+        """The state to go on from, and how many steps led there."""
+        if self.reached is None:
+            self._check_readable(self.task.start())
+            return self.task.start(), 0
+        before = self._read_state(self.reached.state)
+        reply = decoder_of(self._reply).decode(self.reached.value)
+        return self.task.advance(before, reply), self.reached.done
+
+    def _read_state(self, state: bytes) -> Any:
+        try:
+            return msgspec.json.decode(state, type=self._state_type)
+        except (msgspec.MsgspecError, TypeError, ValueError) as error:
+            name = self._state_type.__qualname__
+            raise InvalidDefinition(
+                f"a {name} cannot be read back from the journal: {error}; give its fields types that JSON has"
+            ) from None
+
+    def _check_readable(self, state: Struct) -> None:
+        """A state that cannot be read back would show only when a long run is taken up again."""
+        written = encode_state(state)
+        if encode_state(self._read_state(written)) != written:
+            raise InvalidDefinition(f"{state!r:.200} is another state when it is read back from JSON; give its fields types that JSON has")
+
+    async def _step_by_step(self, state: Any, step: int) -> object:
+        task, total = self.task, self.task.steps()
         while not task.done(state):
             election, question = self._question(step, state)
-            state = task.advance(state, self._commit(election, state, await self.hold(election, question)).require())
+            verdict = await self._recall_first(step, election, question) or await self.hold(election, question)
             step += 1
+            state = task.advance(state, (await self._commit(election, question, verdict, step, state)).require())
             self.progress(step, total)
         return task.result(state)
 
-    async def _guessing_ahead(self) -> object:
+    async def _guessing_ahead(self, state: Any, done: int) -> object:
         """Steps open on guesses, so that voting costs no waiting time; commits go in step order, each from the decided state."""
-        task, state, total, done = self.task, self.task.start(), self.task.steps(), 0
+        task, total = self.task, self.task.steps()
         self._steps: deque[OpenStep] = deque()
         self._waste = Waste()
         self._scope = Scope()
@@ -67,8 +94,9 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
                     self._open(done, state)
                 step = self._steps[0]
                 verdict = await step.held
-                reply = self._commit(step.election, state, verdict).require()
-                state, done = self._after(step, reply), done + 1
+                done += 1
+                reply = (await self._commit(step.election, step.question, verdict, done, state)).require()
+                state = self._after(step, reply)
                 self._waste.used(len(verdict.ballots))
                 self.progress(done, total)
                 if self._steps:
@@ -94,6 +122,9 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
         self._steps.append(step)
 
     async def _follow(self, step: OpenStep) -> Verdict:
+        recalled = await self._recall_first(step.number, step.election, step.question)
+        if recalled is not None:
+            return recalled
         async with aclosing(self.stream(Follow(id=step.election, question=step.question))) as items:
             async for item in items:
                 if isinstance(item, Verdict):
@@ -101,7 +132,11 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
                 if step.arrive(item) and step in self._steps:
                     self._drop(step.number + 1 - self._steps[0].number)
                     self._extend(step)
-        raise InvalidDefinition(f"the election at {step.election.path} ended without a verdict: the handler of Follow must yield one")
+        raise no_verdict(step.election)
+
+    async def _recall_first(self, number: int, election: ElectionId, question: Question) -> Verdict | None:
+        """Only the step at which the chain is taken up may have ended already: undecided, or decided by a person since."""
+        return await self.recall(election, question) if number == self._first else None
 
     def _extend(self, last: OpenStep) -> None:
         """Open the step after the last one, on the guess at its reply."""
@@ -124,23 +159,27 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
     async def _side_by_side(self) -> KnownInputs:
         """Every step's input is the oracle's, so that steps need not wait for each other; a window of them is open at a time."""
         task, state, total, launched = self.task, self.task.start(), self.task.steps(), 0
-        open_steps: deque[tuple[ElectionId, Struct, asyncio.Task[Verdict]]] = deque()
+        open_steps: deque[tuple[ElectionId, Question, Struct, asyncio.Task[Verdict]]] = deque()
         curves = _Curves()
         scope = Scope()
+        self.progress(0, total)
         try:
             while open_steps or not task.done(state):
                 while len(open_steps) < self.strategy.window and not task.done(state):
                     election, question = self._question(launched, state)
-                    open_steps.append((election, state, scope.start(self.hold(election, question))))
+                    open_steps.append((election, question, state, scope.start(self._recall_or_hold(election, question))))
                     state, launched = task.advance(state, self._known(state)), launched + 1
-                election, before, held = open_steps.popleft()
+                election, question, before, held = open_steps.popleft()
                 verdict = await held
-                decision = self._commit(election, before, verdict)
+                decision = await self._commit(election, question, verdict, None, before)
                 curves.add(verdict, wrong=decision.decided and task.correct(before, decision.require()) is False)
                 self.progress(launched - len(open_steps), total)
         finally:
             await scope.close()
         return curves.drawn()
+
+    async def _recall_or_hold(self, election: ElectionId, question: Question) -> Verdict:
+        return await self.recall(election, question) or await self.hold(election, question)
 
     def _known(self, state: Struct) -> Any:
         reply = self.task.oracle(state)
@@ -152,8 +191,9 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
         question = self.question(self.task.prompt(state), self._reply, max_draws=self.strategy.max_draws, state=state)
         return self.election_id(f"step/{step}", question), question
 
-    def _commit(self, election: ElectionId, state: Struct, verdict: Verdict) -> Decision[Any]:
-        return self.commit(election, self._reply, verdict, lambda reply: self.task.correct(state, reply))
+    async def _commit(self, election: ElectionId, question: Question, verdict: Verdict, done: int | None, state: Any) -> Decision[Any]:
+        held = await self.settle(election, question, verdict)
+        return self.commit(held, self._reply, lambda reply: self.task.correct(state, reply), done=done, state=question.state)
 
 
 def _heard(held: asyncio.Task[Verdict]) -> None:
@@ -198,6 +238,7 @@ class Maker(Strategy):
 
     solves = (ChainTask,)
     conductor = MakerConductor
+    in_order = True
     known_inputs = True
 
     k: Annotated[int, Field(ge=1)] = 3

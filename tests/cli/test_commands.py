@@ -40,6 +40,9 @@ CONTRACT = {
 }
 """The keys of ``run --json`` that scripts rely on."""
 
+BEYOND = {"reason", "settled_at", "lost_in_flight"}
+"""Keys that came later."""
+
 COMPLETED, FAILED, WRONG_USAGE, UNDECIDED, INTERRUPTED = 0, 1, 2, 4, 130
 
 
@@ -118,9 +121,9 @@ def watched_task() -> str:
         class Watched(Drift):
             length: int = 2
 
-            def start(self) -> Place:
+            def done(self, state: Place) -> bool:
                 Path("started").touch()
-                return super().start()
+                return super().done(state)
         """,
     )
     return "watched.py:Watched"
@@ -146,7 +149,7 @@ def test_a_tower_of_ten_disks_is_solved_without_an_error_and_stdout_is_one_json_
     assert (ran.code, ran.err) == (COMPLETED, "")
     assert ran.out.count("\n") == 1
     shown = ran.json
-    assert CONTRACT <= shown.keys() <= CONTRACT | {"reason"}
+    assert CONTRACT <= shown.keys() <= CONTRACT | BEYOND
     assert (shown["outcome"], shown["steps"], shown["decided"], shown["errors"]) == ("completed", 1023, 1023, 0)
     assert shown["result"] == {"solved": True, "moves": 1023, "pegs": [[], [], list(range(10, 0, -1))]}
     assert (shown["task"], shown["runtime"], shown["seed"], shown["models"]) == ("hanoi", "local", 0, ["sim:gpt-4.1-mini"])
@@ -173,7 +176,7 @@ def test_a_linked_runtime_takes_the_same_ballots_to_the_same_decisions() -> None
     words = ("run", "drift", "--model", "sim:perfect@error=0.4,flag=0.1", "-k", "2", "--json")
     local, linked = microagents(*words).json, microagents(*words, "--runtime", "linked").json
     assert linked["runtime"] == "linked"
-    timing = ("run_id", "runtime", "wall_s", "calls", "wasted_calls", "input_tokens", "output_tokens", "cost_usd")
+    timing = ("run_id", "journal", "runtime", "wall_s", "calls", "wasted_calls", "input_tokens", "output_tokens", "cost_usd")
     assert {key: local[key] for key in CONTRACT - {*timing}} == {key: linked[key] for key in CONTRACT - {*timing}}
 
 
@@ -192,7 +195,7 @@ def test_a_run_bears_the_name_it_is_given(run_id: str) -> None:
 
 @pytest.mark.parametrize("words", [["-o", "length=1"], ["-o", "length=1", "--known-inputs"], STALEMATE[2:]], ids=" ".join)
 def test_every_end_of_a_run_prints_every_key_of_the_contract(words: list[str]) -> None:
-    assert CONTRACT <= microagents("run", "drift", *words, "--json").json.keys() <= CONTRACT | {"reason"}
+    assert CONTRACT <= microagents("run", "drift", *words, "--json").json.keys() <= CONTRACT | BEYOND
 
 
 def test_runs_without_a_name_get_different_ones() -> None:
@@ -279,10 +282,10 @@ def test_ctrl_c_ends_a_run_in_order_with_130_and_shows_what_was_done() -> None:
 
 
 @pytest.mark.parametrize("runtime", ["local", "linked"])
-async def test_calls_in_flight_when_a_run_is_interrupted_are_counted(runtime: RuntimeName) -> None:
-    interrupt = asyncio.Event()
+async def test_calls_in_flight_when_a_run_is_terminated_are_counted(runtime: RuntimeName) -> None:
+    terminate = asyncio.Event()
     result = await run(
-        Drift(length=3), models="sim:perfect@latency=50", runtime=runtime, interrupt=interrupt, on_progress=lambda _: interrupt.set()
+        Drift(length=3), models="sim:perfect@latency=50", runtime=runtime, terminate=terminate, on_progress=lambda _: terminate.set()
     )
     assert (result.outcome, result.calls, result.account.wasted_calls) == ("interrupted", 3, 3)
 

@@ -20,8 +20,8 @@ from msgspec import Struct
 from structlog.testing import capture_logs
 
 from microagents import Context, Deployment, MicroagentsError, Request, Role, RoleFailed, Stopped, Stream, Undecided
+from microagents.driver import RUNTIMES
 from microagents.errors import DeadlinePassed, InvalidUsage, ModelUnavailable, NoHandler
-from microagents.run import RUNTIMES
 from microagents.runtimes import local
 from microagents.runtimes.dispatcher import Desk
 from microagents.settings import RuntimeName

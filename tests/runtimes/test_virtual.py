@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from microagents import Result, run
+from microagents.driver import RUNTIMES
 from microagents.errors import InvalidUsage
-from microagents.run import RUNTIMES
 from microagents.runtimes.virtual import VIRTUAL, Deadlocked, NotVirtual, VirtualLoop, run_virtual
 from microagents.settings import RuntimeName
 from microagents.tasks.drift import Drift

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from microagents import ChainTask, Conductor, FirstTo, FirstToAheadBy, Prompt, Reply, Result, RoleFailed, Strategy, laws, run, run_sync
 from microagents.account import Account
+from microagents.driver import RUNTIMES
 from microagents.errors import InvalidDefinition, InvalidUsage
-from microagents.run import RUNTIMES
 from microagents.settings import Models, RuntimeName, strategy_of
 from microagents.strategies import Maker
 from microagents.tasks.drift import RING, Drift, Onward, Place
@@ -144,7 +144,7 @@ async def test_the_curves_of_known_inputs_start_with_all_steps_never_rise_and_en
 async def test_known_inputs_ask_every_step_from_the_right_state_however_wrong_the_decisions() -> None:
     Noted.asked.clear()
     result = await run(Noted(length=100), models="sim:perfect@error=0.4", k=1, known_inputs=True)
-    right = [1]
+    right = [1, 1]  # the first question is put together once more, for the journal
     for _ in range(99):
         right.append((right[-1] * 17 + 5) % RING)
     assert Noted.asked == right

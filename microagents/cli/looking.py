@@ -1,0 +1,78 @@
+"""`microagents show`, `list` and `decide`: what journals tell, and what a person adds."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
+from microagents.cli.reporting import EXIT_CODES, FAILURE, log_to_stderr, one_sentence, printable
+from microagents.cli.watching import how_to_go_on
+from microagents.errors import InvalidUsage
+from microagents.journal.reading import reader_of
+from microagents.looking import decide, looked_at, runs_in
+
+
+def show(
+    run: RunName,
+    runs_dir: RunsDir = RUNS,
+    verify: Annotated[bool, typer.Option("--verify", help="Read all that is recorded, and compare it with what was added up.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show a run as far as it is recorded, also while it goes on."""
+    log_to_stderr()
+    with one_sentence(), reader_of(runs_dir, run) as reader:
+        result = looked_at(reader)
+        changes = reader.changes()
+        problems = reader.verify() if verify else []
+    if as_json:
+        verified = {"verified": not problems} if verify else {}
+        typer.echo(json.dumps(result.as_json() | verified))
+    else:
+        from microagents.cli.display import summary  # noqa: PLC0415 - rich, which --json does not need
+
+        typer.echo(summary(result, "", how_to_go_on(run, result.outcome, runs_dir)))
+        for at, field, before, after in changes:
+            typer.echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
+        if verify and not problems:
+            typer.echo("verified: every row was read, and the account and the digests are what the rows make")
+    for problem in problems:
+        typer.echo(f"microagents: {printable(problem)}; keep the file, and begin another run", err=True)
+    raise typer.Exit(FAILURE if problems else 0)
+
+
+def list_(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
+    """List the runs of a folder, the oldest first."""
+    log_to_stderr()
+    with one_sentence():
+        rows = list(runs_in(runs_dir))
+    if as_json:
+        found = [{"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else row.as_json() for name, row in rows]
+        typer.echo(json.dumps(found))
+        return
+    if not rows:
+        typer.echo(f"there is no run in {str(runs_dir)!r}")
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, row in rows:
+        if isinstance(row, InvalidUsage):
+            typer.echo(printable(f"{name:<{width}}  {row}"))
+            continue
+        account = row.account
+        total = "" if account.total_steps is None else f" of {account.total_steps:,}"
+        typer.echo(printable(f"{name:<{width}}  {row.outcome:<11}  {row.task}: {account.steps:,}{total} steps, {account.calls:,} calls"))
+
+
+def decide_(
+    run: RunName,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The place that is undecided, such as 0/step/17; `show` names it.")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="The reply, as a JSON object.")],
+    runs_dir: RunsDir = RUNS,
+) -> None:
+    """Decide what models could not; the next `resume` goes on from it, and it is marked as a person's."""
+    log_to_stderr()
+    with one_sentence():
+        read = decide(runs_dir, run, path, value)
+    typer.echo(printable(f"{path} of run {run} is decided by you: {read}; go on with {how_to_go_on(run, 'undecided', runs_dir)}"))
+    raise typer.Exit(EXIT_CODES["completed"])

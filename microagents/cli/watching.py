@@ -1,0 +1,93 @@
+"""A run in the terminal: a live line while it goes on, Ctrl-C and SIGTERM that save, its summary, its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import nullcontext, redirect_stdout
+from pathlib import Path
+
+import typer
+
+from microagents.cli.options import RUNS
+from microagents.cli.reporting import EXIT_CODES
+from microagents.driver import Watched
+from microagents.result import Result
+from microagents.task import Task
+
+SHOWN_CHARS = 60
+"""A task's option that is longer is shown by its length."""
+Start = Callable[[Watched], Coroutine[None, None, Result]]
+
+
+def watch(title: str, start: Start, *, as_json: bool) -> Result:
+    """Carry a run out before somebody's eyes."""
+    # What a user's code prints must not get between the JSON and whoever reads it.
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        return asyncio.run(_watched(title, start))
+
+
+def leave(result: Result, task: Task, runs_dir: Path, *, as_json: bool) -> None:
+    """Show how a run ended, and exit with its code.
+
+    Raises:
+        typer.Exit: always.
+    """
+    if as_json:
+        typer.echo(json.dumps(result.as_json()))
+    else:
+        from microagents.cli.display import summary  # noqa: PLC0415 - rich, which --json does not need
+
+        typer.echo(summary(result, described(task), how_to_go_on(result.run_id, result.outcome, runs_dir)))
+    raise typer.Exit(EXIT_CODES[result.outcome])
+
+
+def how_to_go_on(run_id: str, outcome: str, runs_dir: Path) -> str | None:
+    """The command that takes a run up again."""
+    if outcome in ("completed", "running"):
+        return None
+    where = "" if runs_dir == RUNS else f" --runs-dir {runs_dir}"
+    return f"microagents resume {run_id}{where}"
+
+
+def described(task: Task) -> str:
+    """A task's options, in parentheses."""
+    shown = ", ".join(f"{name}={_short(value)}" for name, value in task.model_dump().items())
+    return f" ({shown})" if shown else ""
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= SHOWN_CHARS and text.isprintable() else f"<{len(text):,} characters>"
+
+
+async def _watched(title: str, start: Start) -> Result:
+    """The first Ctrl-C ends the run after the calls in flight, SIGTERM at once; both save. A second Ctrl-C leaves at once."""
+    from microagents.cli.display import live  # noqa: PLC0415 - rich, which --help does not need
+
+    interrupt, terminate = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        interrupt.set()
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, _leave)
+        if sys.stderr.isatty():
+            typer.echo("interrupted: calls in flight are waited for; Ctrl-C again leaves at once", err=True)
+
+    loop.add_signal_handler(signal.SIGINT, stop)
+    loop.add_signal_handler(signal.SIGTERM, terminate.set)
+    with live(title) as show:
+        return await start(Watched(on_progress=show, interrupt=interrupt, terminate=terminate))
+
+
+def _leave(*_: object) -> None:
+    """Leave at once, whatever a role is doing; the live line had hidden the cursor."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\x1b[?25h")
+        sys.stderr.flush()
+    os._exit(EXIT_CODES["interrupted"])

@@ -1,0 +1,200 @@
+"""The driver: carries a plan out. The only place where roles, runtime and journal meet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+import microagents.roles  # noqa: F401 - names the roles of an election
+from microagents.account import Account, Drain, Report
+from microagents.actors import Context, Deployment
+from microagents.durable import Conduct
+from microagents.errors import InvalidUsage, MicroagentsError, Stopped, Undecided
+from microagents.finding import STRATEGIES, TASKS, name_of, unknown
+from microagents.journal.experiment import Experiment
+from microagents.journal.reading import Reader, journal_of
+from microagents.messages import address_of
+from microagents.planning import Plan, experiment_of
+from microagents.result import Outcome, Result
+from microagents.roles.recorder import Ended, Failure, Journaling, Limits, Recorder
+from microagents.runtimes.dispatcher import Desk
+from microagents.runtimes.local import LinkedRuntime, LocalRuntime
+from microagents.runtimes.virtual import VirtualLoop
+from microagents.scope import Scope
+from microagents.settings import RuntimeName, Settings
+
+RUNTIMES: Mapping[RuntimeName, type[LocalRuntime]] = {"local": LocalRuntime, "linked": LinkedRuntime}
+PROGRESS_EVERY_S = 0.2
+OnProgress = Callable[[Account], None]
+End = tuple[Outcome, str | None, bytes | None]
+"""How a run ended, why, and what it gave, as JSON."""
+
+
+class Watched(Struct, frozen=True, kw_only=True):
+    """Who follows a run, and what ends it early."""
+
+    on_progress: OnProgress | None = None
+    """Called a few times a second with the account as far as it is durable."""
+    interrupt: asyncio.Event | None = None
+    """Ends it after the calls in flight."""
+    terminate: asyncio.Event | None = None
+    """Ends it at once."""
+
+
+async def carry_out(plan: Plan, *, runs_dir: str | Path | None, accepted: Sequence[str] = (), watched: Watched | None = None) -> Result:
+    """Begin a run, or go on with it, to its end; one that is completed answers from its journal."""
+    settings, experiment = plan.settings, experiment_of(plan)
+    path = None if runs_dir is None else journal_of(Path(runs_dir), settings.run_id)
+    if path is not None and path.exists() and path.stat().st_size and (completed := _completed(path, plan, experiment, accepted)):
+        return completed
+    context = Context(
+        run_id=settings.run_id,
+        seed=settings.seed,
+        tasks=[plan.task],
+        strategy=plan.strategy,
+        models=settings.pools,
+        settings=settings.model_dump(),
+    )
+    started = time.monotonic()
+    async with RUNTIMES[settings.runtime](context, _deployments(plan, _recorder(path, experiment, accepted, settings))) as roles:
+        end, account = await _conducted(roles.desk, settings, watched or Watched())
+    return _result(plan, path, end, account, time.monotonic() - started)
+
+
+def _completed(path: Path, plan: Plan, experiment: Experiment, accepted: Sequence[str]) -> Result | None:
+    with Reader(path) as reader:
+        changes = reader.experiment.changes(experiment, accepted)
+        ending = reader.ending()
+        if ending is None or ending.outcome != "completed" or changes:
+            return None
+        value = None if ending.result is None else ending.result.encode()
+        return _result(plan, path, ("completed", None, value), reader.account(), 0.0)
+
+
+def _result(plan: Plan, path: Path | None, end: End, account: Account, sitting_s: float) -> Result:
+    outcome, reason, value = end
+    return Result(
+        outcome=outcome,
+        reason=reason,
+        value=None if value is None else msgspec.json.decode(value),
+        run_id=plan.settings.run_id,
+        task=name_of(address_of(type(plan.task)), TASKS),
+        strategy=name_of(address_of(type(plan.strategy)), STRATEGIES),
+        settings=plan.settings,
+        account=account,
+        wall_s=sitting_s if path is None else _wall_s(path, sitting_s),
+        journal=path,
+    )
+
+
+def _wall_s(path: Path, sitting_s: float) -> float:
+    """The time of all sittings; of this one where the journal cannot tell."""
+    try:
+        with Reader(path) as reader:
+            return reader.wall_s()
+    except InvalidUsage:
+        return sitting_s
+
+
+def _recorder(path: Path | None, experiment: Experiment, accepted: Sequence[str], settings: Settings) -> Deployment:
+    limits = Limits(max_calls=settings.max_calls, max_cost_usd=settings.max_cost_usd)
+    journaling = None
+    if path is not None:
+        journaling = Journaling(
+            path=path,
+            experiment=experiment,
+            accepted=tuple(accepted),
+            full=settings.durability == "full",
+            inline=isinstance(asyncio.get_running_loop(), VirtualLoop),
+        )
+    return Deployment(role=Recorder, options={"journaling": journaling, "limits": limits}, in_driver=True)
+
+
+def _deployments(plan: Plan, recorder: Deployment) -> list[Deployment]:
+    """The recorder starts first, so that a journal which is refused is refused before anything else, and stops last."""
+    strategy, settings = plan.strategy, plan.settings
+    deployments = [recorder, Deployment(role=strategy.conductor), *strategy.deployments()]
+    if settings.known_inputs and not strategy.known_inputs:
+        raise InvalidUsage(f"strategy {type(strategy).__name__} cannot run with known inputs; maker can")
+    for name in settings.models:
+        if name and name not in (there := [deployment.role.__name__.lower() for deployment in deployments]):
+            raise InvalidUsage(unknown("role with a model called", name, there))
+    return deployments
+
+
+async def _conducted(desk: Desk, settings: Settings, watched: Watched) -> tuple[End, Account]:
+    """Do the work; what leaves the run has been written down before."""
+    try:
+        outcome, reason, value = await _conduct(desk, settings, watched)
+        account = await desk.ask(Report(final=True))
+        outcome, reason = _qualified(outcome, reason, account, settings)
+        await desk.ask(Ended(outcome=outcome, reason=reason, result=value))
+    except Stopped as error:  # the journal cannot be written
+        return ("stopped", str(error), None), await desk.ask(Report())
+    except MicroagentsError as error:
+        with suppress(MicroagentsError):
+            await desk.ask(Ended(outcome="failed", reason=str(error), result=None))
+        raise
+    return (outcome, reason, value), account
+
+
+def _qualified(outcome: Outcome, reason: str | None, account: Account, settings: Settings) -> tuple[Outcome, str | None]:
+    undecided = account.undecided_at
+    if undecided and settings.known_inputs and outcome == "completed":
+        return "undecided", f"{len(undecided)} elections are undecided, the first at {undecided[0]}"
+    if outcome == "interrupted" and account.outage is not None:
+        return outcome, f"{reason}, while calls were tried again: {account.outage}"
+    return outcome, reason
+
+
+async def _conduct(desk: Desk, settings: Settings, watched: Watched) -> End:
+    scope = Scope()
+
+    def awaited(event: asyncio.Event | None) -> asyncio.Task[Any]:
+        return scope.start((event or asyncio.Event()).wait())
+
+    try:
+        work = scope.start(desk.ask(Conduct(input=0)))
+        failure = scope.start(desk.ask(Failure()))
+        interrupt, terminate = awaited(watched.interrupt), awaited(watched.terminate)
+        timer = scope.start(_never() if settings.max_time_s is None else asyncio.sleep(settings.max_time_s))
+        watch = scope.start(_never() if watched.on_progress is None else _watch(desk, watched.on_progress))
+        await _first(work, failure, interrupt, terminate, timer, watch)
+        if (interrupt.done() or timer.done()) and not work.done():
+            await _first(scope.start(desk.ask(Drain())), work, failure, terminate, watch)
+        if not work.done():
+            for each in (watch, failure):
+                if each.done():
+                    await each  # raises: what the caller's on_progress did, or what ends the run
+            if timer.done():
+                return "stopped", f"--max-time {settings.max_time_s:g} is reached; what was decided until then holds", None
+            return "interrupted", "interrupted before its end; what was decided until then holds", None
+        conducted = await work
+    except Undecided as error:
+        return "undecided", str(error), None
+    except Stopped as error:
+        return "stopped", str(error), None
+    finally:
+        await scope.close()
+    return "completed", None, conducted.value
+
+
+async def _first(*tasks: asyncio.Task[Any]) -> None:
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _never() -> None:
+    await asyncio.Event().wait()
+
+
+async def _watch(desk: Desk, on_progress: OnProgress) -> None:
+    while True:
+        await asyncio.sleep(PROGRESS_EVERY_S)
+        on_progress(await desk.ask(Report()))

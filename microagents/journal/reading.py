@@ -1,0 +1,231 @@
+"""The reader's side of a journal: looks on, also while the run goes on, in short transactions, and changes nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from heapq import merge
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from msgspec import Struct, structs
+
+from microagents.account import Account, Reached, Recalled
+from microagents.digests import ChainDigest, in_order
+from microagents.elections import Flagged
+from microagents.errors import InvalidUsage
+from microagents.journal.books import Books, Totals
+from microagents.journal.experiment import Experiment
+from microagents.journal.lease import Holder, Lease
+from microagents.journal.schema import ONCE, OUTCOMES, UNDECIDED, connect, joined, key_range, place_of, recalled, unreadable
+
+ROWS_A_READ = 2000
+
+Row = tuple[str, Recalled]
+
+
+class Ending(Struct, frozen=True, kw_only=True):
+    """How a run, or its last sitting, ended."""
+
+    outcome: str
+    reason: str | None
+    result: str | None
+    """As JSON."""
+    decisions_sha256: str
+    ballots_sha256: str
+    ended_at: str
+
+
+class Reader:
+    """A journal that is looked at.
+
+    Raises:
+        InvalidUsage: it is none, is damaged, or is of a newer version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._db = connect(path, write=False)
+        with self._reading():
+            (written,) = self._db.execute("SELECT experiment FROM run").fetchone()
+            self.experiment = msgspec.json.decode(written, type=Experiment)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._db.close()
+
+    @property
+    def created_at(self) -> str:
+        """When the run began, in UTC."""
+        with self._reading():
+            return str(self._db.execute("SELECT created_at FROM run").fetchone()[0])
+
+    def lease(self) -> Lease:
+        """Who writes it."""
+        with self._reading():
+            return read_lease(self._db)
+
+    def ending(self) -> Ending | None:
+        """How it ended; None while it goes on, or where it was cut off."""
+        with self._reading():
+            row = self._db.execute("SELECT outcome, reason, result, decisions_sha256, ballots_sha256, ended_at FROM ending").fetchone()
+        return None if row is None else Ending(**dict(zip(Ending.__struct_fields__, row, strict=True)))
+
+    def account(self) -> Account:
+        """The account as of the last commit, with the digests of what was decided."""
+        ending = self.ending()
+        with self._reading():
+            if ending is None:
+                return self._books(of_decisions=True).account_with_digests()
+            account = self._books(of_decisions=False).account()
+        return structs.replace(account, decisions_sha256=ending.decisions_sha256, ballots_sha256=ending.ballots_sha256)
+
+    def wall_s(self) -> float:
+        """How long the run took so far, over all its sittings."""
+        with self._reading():
+            return float(self._db.execute("SELECT wall_s FROM account").fetchone()[0])
+
+    def changes(self) -> list[tuple[str, str, str, str]]:
+        """What was changed on purpose: when, field, before, after."""
+        with self._reading():
+            return self._db.execute("SELECT at, field, recorded, given FROM change").fetchall()
+
+    def decisions(self) -> Iterator[Row]:
+        """All that was decided or answered, in the order of paths; a read for some thousand rows, so that a writer never waits long."""
+        singles = sorted(self._singles(), key=_by_path)
+        places = self._db.execute("SELECT id, path FROM place").fetchall()
+        return merge(singles, *(self._numbered(*place) for place in places), key=_by_path)
+
+    def undecided(self) -> dict[str, str]:
+        """What is undecided, by path, with the address of its reply class."""
+        with self._reading():
+            books = self._books(of_decisions=False)
+        there = books.account().undecided_at
+        return {path: each.reply for path, each in books.totals.undecided.items() if path in there}
+
+    def verify(self) -> list[str]:
+        """Read everything, and compare it with what was added up: gives what does not fit, nothing where all does."""
+        with self._reading():
+            problem = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            if problem != "ok":
+                return [f"the file is damaged: {problem}"]
+            recorded = self.account()
+            books = Books(self.experiment.inputs, in_order=self.experiment.in_order)
+            totals = Account(errors=recorded.errors)
+            flags: Counter[str] = Counter()
+            for path, row in self.decisions():
+                take_in(books, path, row)
+                flags.update(ballot.flag for ballot in row.ballots if isinstance(ballot, Flagged))
+                valid = sum(not isinstance(ballot, Flagged) for ballot in row.ballots)
+                totals.valid += valid
+                if row.outcome not in (OUTCOMES[ONCE], OUTCOMES[UNDECIDED], "sampled"):
+                    totals.decided += 1
+                    totals.votes += valid
+        found = structs.replace(
+            books.account_with_digests(), decided=totals.decided, valid=totals.valid, votes=totals.votes, flagged=dict(flags)
+        )
+        return [
+            f"{name} is recorded as {getattr(recorded, name)!r}, its rows make {getattr(found, name)!r}"
+            for name in ("decided", "valid", "votes", "flagged", "decisions_sha256", "ballots_sha256")
+            if getattr(recorded, name) != getattr(found, name)
+        ]
+
+    def _books(self, *, of_decisions: bool) -> Books:
+        return read_books(self._db, self.experiment.inputs, in_order=self.experiment.in_order, of_decisions=of_decisions)
+
+    def _singles(self) -> Iterator[Row]:
+        """What stands at a place itself."""
+        for place, path in self._db.execute("SELECT id, path FROM place").fetchall():
+            row = self._db.execute(
+                "SELECT fork, outcome, counted, value, ballots FROM decision WHERE key = ?", key_range(place)[:1]
+            ).fetchone()
+            if row is not None:
+                yield path, recalled(*row)
+
+    def _numbered(self, place: int, path: str) -> Iterator[Row]:
+        """What stands at a place's numbers."""
+        after, end = key_range(place)
+        while True:
+            rows = self._db.execute(
+                "SELECT key, fork, outcome, counted, value, ballots FROM decision WHERE key > ? AND key < ? ORDER BY key LIMIT ?",
+                (after, end, ROWS_A_READ),
+            ).fetchall()
+            if not rows:
+                return
+            for key, *columns in rows:
+                yield joined(path, key), recalled(*columns)
+            after = rows[-1][0]
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, msgspec.MsgspecError) as error:
+            raise unreadable(self.path, error) from None
+
+
+def _by_path(row: Row) -> list[tuple[int, int, str]]:
+    return in_order(row[0])
+
+
+def read_lease(db: sqlite3.Connection) -> Lease:
+    """Who writes the journal."""
+    epoch, holder, renewed_at = db.execute("SELECT epoch, holder, renewed_at FROM lease").fetchone()
+    return Lease(epoch=epoch, holder=None if holder is None else msgspec.json.decode(holder, type=Holder), renewed_at=renewed_at)
+
+
+def read_books(db: sqlite3.Connection, inputs: int, *, in_order: bool, of_decisions: bool = True) -> Books:
+    """The books as they were closed by the last commit; without ``of_decisions``, without the digests that only all decisions give."""
+    (totals,) = db.execute("SELECT totals FROM account").fetchone()
+    books = Books(inputs, in_order=in_order, totals=msgspec.json.decode(totals, type=Totals))
+    for of_input, done, total, reached, state, value, decisions, ballots in db.execute(
+        "SELECT input, done, total, reached, state, value, decisions, ballots FROM progress"
+    ):
+        progress = books.progress[of_input]
+        progress.done, progress.total = done, total
+        if reached is not None:
+            progress.reached = Reached(done=reached, state=state.encode(), value=value.encode())
+        if in_order:
+            books.decisions[of_input], books.ballots[of_input] = ChainDigest(decisions), ChainDigest(ballots)
+    if not in_order and of_decisions:
+        places = dict(db.execute("SELECT id, path FROM place"))
+        for key, *columns in db.execute("SELECT key, fork, outcome, counted, value, ballots FROM decision"):
+            take_in(books, joined(places[place_of(key)], key), recalled(*columns))
+    return books
+
+
+def take_in(books: Books, path: str, row: Recalled) -> None:
+    """Take a row into the digests of the books."""
+    if row.outcome == OUTCOMES[ONCE] and row.value is not None:
+        books.take_in_answer(path, row.value)
+    elif row.outcome != OUTCOMES[UNDECIDED]:
+        books.take_in(path, row.outcome, row.value, row.ballots)
+
+
+def journal_of(runs_dir: Path, run_id: str) -> Path:
+    """The file of a run.
+
+    Raises:
+        InvalidUsage: the name has path characters.
+    """
+    if not run_id or run_id.startswith(".") or "/" in run_id or "\\" in run_id:
+        raise InvalidUsage(f"{run_id!r} is no name of a run: it has path characters; name the folder with --runs-dir")
+    return runs_dir / f"{run_id}.sqlite"
+
+
+def reader_of(runs_dir: Path, run_id: str) -> Reader:
+    """A run's journal, to look at.
+
+    Raises:
+        InvalidUsage: there is none, or it cannot be read.
+    """
+    path = journal_of(runs_dir, run_id)
+    if not path.exists():
+        raise InvalidUsage(f"there is no run {run_id!r} in {str(runs_dir)!r}; `microagents list` shows what there is")
+    return Reader(path)

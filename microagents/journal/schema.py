@@ -1,0 +1,218 @@
+"""The form of a journal, an SQLite file that people may query (docs/journal.md): its tables, and how rows are read and written."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from microagents.account import Recalled
+from microagents.elections import Ballot, Flagged
+from microagents.errors import InvalidUsage
+
+APPLICATION_ID = 0x6D61676A
+VERSION = 1
+BUSY_S = 10.0
+"""How long a statement waits for another process's transaction."""
+MAX_TEXT_BYTES = 64 * 1024
+
+OUTCOMES = ("decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "once")
+"""By their number in the file: the commonest takes no byte."""
+DECIDED, UNDECIDED, ONCE = OUTCOMES.index("decided"), OUTCOMES.index("undecided"), OUTCOMES.index("once")
+
+_NUMBER_BITS = 40
+
+_NAMES = " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(OUTCOMES))
+TABLES = f"""
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {VERSION};
+CREATE TABLE run (id TEXT NOT NULL, version TEXT NOT NULL, created_at TEXT NOT NULL, experiment TEXT NOT NULL);
+CREATE TABLE change (at TEXT NOT NULL, field TEXT NOT NULL, recorded TEXT NOT NULL, given TEXT NOT NULL);
+CREATE TABLE lease (epoch INTEGER NOT NULL, holder TEXT, renewed_at REAL NOT NULL);
+CREATE TABLE place (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE);
+CREATE TABLE decision (
+    key INTEGER PRIMARY KEY, fork BLOB NOT NULL, outcome INTEGER NOT NULL, counted INTEGER NOT NULL, value TEXT, ballots TEXT
+);
+CREATE TABLE sample (
+    key INTEGER NOT NULL, fork BLOB NOT NULL, seq INTEGER NOT NULL, value TEXT, flag TEXT, PRIMARY KEY (key, fork, seq)
+) WITHOUT ROWID;
+CREATE TABLE reply (
+    key INTEGER NOT NULL, fork BLOB NOT NULL, seq INTEGER NOT NULL, bytes INTEGER NOT NULL, text BLOB NOT NULL, PRIMARY KEY (key, fork, seq)
+) WITHOUT ROWID;
+CREATE TABLE person (path TEXT PRIMARY KEY, value TEXT NOT NULL, who TEXT NOT NULL, at TEXT NOT NULL);
+CREATE TABLE progress (
+    input INTEGER PRIMARY KEY, done INTEGER NOT NULL, total INTEGER, reached INTEGER, state TEXT, value TEXT, decisions BLOB, ballots BLOB
+);
+CREATE TABLE account (totals TEXT NOT NULL, wall_s REAL NOT NULL, saved_at TEXT NOT NULL);
+CREATE TABLE ending (
+    outcome TEXT NOT NULL, reason TEXT, result TEXT, decisions_sha256 TEXT NOT NULL, ballots_sha256 TEXT NOT NULL, ended_at TEXT NOT NULL
+);
+CREATE VIEW decisions AS
+    SELECT CASE key & {(1 << _NUMBER_BITS) - 1} WHEN 0 THEN place.path
+               ELSE place.path || '/' || ((key & {(1 << _NUMBER_BITS) - 1}) - 1) END AS path,
+           CASE outcome {_NAMES} END AS outcome, counted, value, ballots, hex(fork) AS fork
+    FROM decision JOIN place ON place.id = key >> {_NUMBER_BITS};
+"""
+
+
+def connect(path: Path, *, write: bool) -> sqlite3.Connection:
+    """Open a journal that is there.
+
+    Raises:
+        InvalidUsage: it is none, is damaged, or is of a newer version; it is left as it was.
+    """
+    try:
+        _check_whole(path)
+        mode = "rw" if write else "ro"
+        db = sqlite3.connect(
+            f"file:{quote(str(path))}?mode={mode}", uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+        )
+    except (OSError, sqlite3.Error) as error:
+        raise InvalidUsage(f"the journal {str(path)!r} cannot be opened: {error}; nothing was changed") from None
+    try:
+        _check_kind(db, path)
+    except sqlite3.Error as error:
+        db.close()
+        raise unreadable(path, error) from None
+    except InvalidUsage:
+        db.close()
+        raise
+    return db
+
+
+def unreadable(path: Path, error: object) -> InvalidUsage:
+    """What is said of a journal that is damaged."""
+    return InvalidUsage(f"{str(path)!r} is not a journal, or it is damaged ({error}); it was left as it is; begin another run")
+
+
+def _check_whole(path: Path) -> None:
+    """A file that was cut short says so by its header, unless a log beside it has newer pages."""
+    with path.open("rb") as file:
+        header = file.read(100)
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):  # noqa: PLR2004 - the length of SQLite's header
+        raise unreadable(path, "it has no header")
+    page_bytes = int.from_bytes(header[16:18])
+    expected = int.from_bytes(header[28:32]) * (65536 if page_bytes == 1 else page_bytes)
+    if path.stat().st_size < expected and not log_bytes(path):
+        raise unreadable(path, f"{path.stat().st_size} bytes are left of {expected}")
+
+
+def log_bytes(path: Path) -> int:
+    """The size of the write-ahead log beside a journal: 0 after it was closed in order."""
+    try:
+        return Path(f"{path}-wal").stat().st_size
+    except OSError:
+        return 0
+
+
+def _check_kind(db: sqlite3.Connection, path: Path) -> None:
+    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise InvalidUsage(f"{str(path)!r} is a database, but no journal of a run; it was left as it is")
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version != VERSION:
+        raise InvalidUsage(
+            f"the journal {str(path)!r} has version {version}, this microagents knows version {VERSION}; it was left as it is; use the "
+            "microagents that wrote it"
+        )
+
+
+class Places:
+    """Paths as numbers: ``0/step/17`` is number 17 at the place ``0/step``. Rows of one place stand in the order of their numbers."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._ids: dict[str, int] = {}
+        self.new: list[tuple[int, str]] = []
+        """Places that are not in the file yet."""
+        self._last: int = db.execute("SELECT coalesce(max(id), 0) FROM place").fetchone()[0]
+
+    def key(self, path: str) -> int:
+        """The key of a path; its place is made where there is none yet."""
+        place, number = _split(path)
+        return (self._id(place) << _NUMBER_BITS) + number
+
+    def path(self, key: int) -> str:
+        """The path of a key."""
+        row = self._db.execute("SELECT path FROM place WHERE id = ?", (key >> _NUMBER_BITS,)).fetchone()
+        return joined(row[0], key)
+
+    def _id(self, place: str) -> int:
+        found = self._ids.get(place)
+        if found is None:
+            row = self._db.execute("SELECT id FROM place WHERE path = ?", (place,)).fetchone()
+            if row is None:
+                self._last += 1
+                self.new.append((self._last, place))
+            found = self._ids[place] = self._last if row is None else row[0]
+        return found
+
+
+def _split(path: str) -> tuple[str, int]:
+    """The place, and one more than the number: 0 where a path ends with none."""
+    place, _, last = path.rpartition("/")
+    if last.isdecimal() and last.isascii() and (last == "0" or last[0] != "0") and len(last) < 12:  # noqa: PLR2004 - fits 40 bits
+        return place, int(last) + 1
+    return path, 0
+
+
+def joined(place: str, key: int) -> str:
+    """The path of a key at a place."""
+    number = key & ((1 << _NUMBER_BITS) - 1)
+    return f"{place}/{number - 1}" if number else place
+
+
+def place_of(key: int) -> int:
+    """The place of a key."""
+    return key >> _NUMBER_BITS
+
+
+def key_range(place_id: int) -> tuple[int, int]:
+    """The first key of a place, and the first one behind it."""
+    return place_id << _NUMBER_BITS, (place_id + 1) << _NUMBER_BITS
+
+
+def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) -> str | None:
+    """Ballots as a JSON array in the order of launch; None where all are the value that was decided.
+
+    ``true`` stands for that value, a string for a flagged reply, anything else for another reply.
+    """
+    if value is not None and all(isinstance(each, Ballot) and each.value == value for each in ballots):
+        return None
+    return "[" + ",".join(_written(each, value) for each in ballots) + "]"
+
+
+def _written(ballot: Ballot | Flagged, value: bytes | None) -> str:
+    if isinstance(ballot, Flagged):
+        return msgspec.json.encode(ballot.flag).decode()
+    return "true" if ballot.value == value else ballot.value.decode()
+
+
+_entries = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def recalled(fork: bytes, outcome: int, counted: int, value: str | None, ballots: str | None) -> Recalled:
+    """A row of the decisions."""
+    winner = None if value is None else value.encode()
+    entries = [b"true"] * counted if ballots is None else [bytes(each) for each in _entries.decode(ballots)]
+    return Recalled(
+        fork=fork,
+        outcome=OUTCOMES[outcome],
+        value=winner,
+        ballots=tuple(_read(seq, entry, winner) for seq, entry in enumerate(entries)),
+    )
+
+
+def _read(seq: int, entry: bytes, winner: bytes | None) -> Ballot | Flagged:
+    if entry.startswith(b'"'):
+        return Flagged(seq=seq, flag=msgspec.json.decode(entry, type=str))
+    return Ballot(seq=seq, value=winner if entry == b"true" and winner is not None else entry)
+
+
+def packed_text(text: str) -> tuple[int, bytes]:
+    """The length of a text in bytes, and the text deflated, cut where it is too long."""
+    plain = text.encode("utf-8", "replace")[:MAX_TEXT_BYTES]
+    return len(plain), zlib.compress(plain)

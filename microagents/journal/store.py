@@ -1,0 +1,395 @@
+"""The writer's side of a journal: opened by one process at a time, it takes records in commits and answers from what it holds.
+
+All of it is synchronous; `writer.py` gives it a thread. A commit is one transaction: records, the account and the progress that they add
+up to, and the lease. Either all of it is there after a crash, or nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from microagents.account import Account, OpenElection, Recalled, Record, RecordAnswer, RecordDecision, RecordReply, RecordSample
+from microagents.digests import ChainDigest
+from microagents.elections import Ballot, ElectionId, Flagged
+from microagents.errors import InvalidUsage, Stopped, TakenOver
+from microagents.journal.books import Books, Totals
+from microagents.journal.experiment import Experiment
+from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease
+from microagents.journal.reading import read_books, read_lease
+from microagents.journal.schema import (
+    DECIDED,
+    ONCE,
+    OUTCOMES,
+    TABLES,
+    UNDECIDED,
+    Places,
+    connect,
+    log_bytes,
+    packed_text,
+    recalled,
+    unreadable,
+    written_ballots,
+)
+
+ROWS_A_STATEMENT = 64
+"""Each statement gives up the interpreter's lock and takes it again: one a row costs more than the row."""
+NETWORK_FILE_SYSTEMS = ("9p", "afs", "beegfs", "ceph", "cifs", "fuse.", "glusterfs", "gpfs", "lustre", "nfs", "smb", "virtiofs")
+
+
+class Store:
+    """An open journal.
+
+    Args:
+        path: the file; made where there is none.
+        experiment: what is run.
+        accepted: fields of the identity that may differ from what was recorded.
+        full: whether a commit waits until the disk has it; otherwise a power cut may lose the last ones.
+
+    Raises:
+        JournalMismatch: the journal belongs to another experiment.
+        InvalidUsage: it cannot be read, or another process writes it.
+        Stopped: it cannot be written.
+    """
+
+    def __init__(self, path: Path, experiment: Experiment, *, accepted: Sequence[str] = (), full: bool = True) -> None:
+        self.path = path
+        self._run_id = experiment.run_id
+        self._holder = Holder.here()
+        self._epoch = 0
+        self._opened_s = time.monotonic()
+        self._renewed_s = self._opened_s
+        self.is_new = not path.exists() or not path.stat().st_size
+        self._db = _made(path) if self.is_new else connect(path, write=True)
+        try:
+            with self._failing():
+                if not self.is_new:
+                    self._look_over()
+                self._prepare(full=full)
+                if self.is_new:
+                    self._create(experiment)
+                self._take_lease()
+                self._check(experiment, accepted)
+                self._places = Places(self._db)
+                self.books = read_books(self._db, experiment.inputs, in_order=experiment.in_order)
+                _take_note_of_lost_calls(self.books)
+                self._sampled: set[int] = {key for (key,) in self._db.execute("SELECT DISTINCT key FROM sample")}
+                self._wall_s = float(self._db.execute("SELECT wall_s FROM account").fetchone()[0])
+        except BaseException:
+            self._give_back()
+            self._db.close()
+            raise
+
+    # -- opening ----------------------------------------------------------------------------------------------------------------------
+
+    def _look_over(self) -> None:
+        self._refuse_if_held(self._lease())
+        if log_bytes(self.path):  # it was not closed in order: look at every page, not only at those that are read
+            problem = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if problem != "ok":
+                raise unreadable(self.path, problem)
+
+    def _prepare(self, *, full: bool) -> None:
+        # The write-ahead log needs memory that all processes share, which machines do not.
+        self._db.execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network(self.path) else 'WAL'}")
+        self._db.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+
+    def _create(self, experiment: Experiment) -> None:
+        now = _now()
+        self._db.execute("BEGIN IMMEDIATE")
+        if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:  # another process was faster
+            self._db.execute("ROLLBACK")
+            self.is_new = False
+            return
+        for statement in TABLES.split(";"):
+            self._db.execute(statement)
+        self._db.execute(
+            "INSERT INTO run VALUES (?, ?, ?, ?)",
+            (experiment.run_id, version("microagents"), now, _json(experiment)),
+        )
+        self._db.execute("INSERT INTO lease VALUES (0, NULL, 0)")
+        self._db.execute("INSERT INTO account VALUES (?, 0, ?)", (_json(Totals()), now))
+        self._db.execute("COMMIT")
+
+    def _refuse_if_held(self, lease: Lease) -> None:
+        if not lease.may_be_taken:
+            raise InvalidUsage(
+                f"run {self._run_id} is being run by {_shown(lease.holder)}, heard of {lease.age_s:.0f} s ago; nothing was changed; look "
+                f"on with `microagents show {self._run_id}`, or wait until it has ended"
+            )
+
+    def _take_lease(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        lease = self._lease()
+        try:
+            self._refuse_if_held(lease)
+        except InvalidUsage:
+            self._db.execute("ROLLBACK")
+            raise
+        self._epoch = lease.epoch + 1
+        self._write_lease(self._holder)
+        self._db.execute("COMMIT")
+
+    def _lease(self) -> Lease:
+        return read_lease(self._db)
+
+    def _write_lease(self, holder: Holder | None) -> None:
+        written = None if holder is None else _json(holder)
+        self._db.execute("UPDATE lease SET epoch = ?, holder = ?, renewed_at = ?", (self._epoch, written, time.time()))
+        self._renewed_s = time.monotonic()
+
+    def _check(self, experiment: Experiment, accepted: Sequence[str]) -> None:
+        """Compare the experiment with the recorded one; changes that are accepted are written down."""
+        row = self._db.execute("SELECT experiment FROM run").fetchone()
+        recorded = msgspec.json.decode(row[0], type=Experiment)
+        changes = recorded.changes(experiment, accepted)
+        with self._transaction():
+            for change in changes:
+                self._db.execute("INSERT INTO change VALUES (?, ?, ?, ?)", (_now(), *change))
+            self._changed = self._db.execute("SELECT EXISTS (SELECT 1 FROM change)").fetchone()[0] == 1
+            self._db.execute("DELETE FROM ending")
+            self._db.execute("UPDATE run SET experiment = ?", (_json(experiment),))
+
+    # -- writing ----------------------------------------------------------------------------------------------------------------------
+
+    def commit(self, records: Sequence[Record]) -> Account:
+        """Write records for good; gives the account with them.
+
+        Raises:
+            Stopped: it cannot be written; nothing of these records is.
+            TakenOver: another process writes it now.
+        """
+        with self._failing(), self._transaction():
+            self._write(records)
+            return self.books.account()
+
+    def renew(self) -> None:
+        """Say that this process is alive, where no commit said so."""
+        if time.monotonic() >= self._renewed_s + RENEW_EVERY_S:
+            with self._failing(), self._transaction():
+                pass
+
+    def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
+        """Write down how the run, or this sitting of it, ended."""
+        account = self.books.account_with_digests()
+        text = None if result is None else result.decode()
+        row = (outcome, reason, text, account.decisions_sha256, account.ballots_sha256, _now())
+        with self._failing(), self._transaction():
+            self._db.execute("DELETE FROM ending")
+            self._db.execute("INSERT INTO ending VALUES (?, ?, ?, ?, ?, ?)", row)
+            self._write_progress(())
+
+    def close(self, *, forget: bool = False) -> None:
+        """Give the journal back; with ``forget`` a new one is removed, for nothing has begun."""
+        self._give_back()
+        with suppress(sqlite3.Error):  # somebody looks on: it stays in the form that looking on needs
+            self._db.execute("PRAGMA busy_timeout = 0")
+            self._db.execute("PRAGMA journal_mode = DELETE")
+        self._db.close()
+        if forget and self.is_new:
+            self.path.unlink(missing_ok=True)
+
+    def _give_back(self) -> None:
+        if self._epoch:
+            with suppress(sqlite3.Error, TakenOver), self._transaction():
+                self._write_lease(None)
+
+    def _write(self, records: Sequence[Record]) -> None:
+        known = self._known(records)
+        decisions: dict[int, tuple[object, ...]] = {}
+        samples: list[tuple[object, ...]] = []
+        replies: list[tuple[object, ...]] = []
+        touched: dict[int, None] = {}
+        for record in records:
+            match record:
+                case RecordDecision() | RecordAnswer():
+                    key = self._places.key(record.id.path)
+                    if known.get(key, UNDECIDED) == UNDECIDED:  # the first one at a path counts
+                        row = _decision_row(key, record)
+                        known[key] = row[2]
+                        decisions[key] = row
+                        touched[record.id.input] = None
+                        self.books.add(record)
+                case RecordSample(id=id_, ballot=ballot):
+                    self.books.add(record)
+                    if ballot is not None:
+                        samples.append(_sample_row(self._places.key(id_.election.path), ballot, id_.election.fork))
+                case RecordReply(id=id_, text=text):
+                    replies.append((self._places.key(id_.election.path), id_.election.fork, id_.seq, *packed_text(text)))
+                case _:
+                    self.books.add(record)
+                    if (of_input := getattr(record, "input", None)) is not None:
+                        touched[of_input] = None
+        self._insert("INSERT INTO place VALUES", self._places.new)
+        self._places.new.clear()
+        self._insert("INSERT OR REPLACE INTO decision VALUES", list(decisions.values()))
+        self._insert("INSERT OR IGNORE INTO reply VALUES", replies)
+        self._write_samples(samples, known, decisions)
+        self._write_progress(touched)
+
+    def _known(self, records: Iterable[Record]) -> dict[int, Any]:
+        """The outcomes that the file already holds at the paths of these records."""
+        keys = {self._places.key(record.id.path): None for record in records if isinstance(record, RecordDecision | RecordAnswer)}
+        keys.update({self._places.key(record.id.election.path): None for record in records if isinstance(record, RecordSample)})
+        found: dict[int, Any] = {}
+        for some in _chunks(list(keys)):
+            found.update(self._db.execute(f"SELECT key, outcome FROM decision WHERE key IN ({','.join('?' * len(some))})", some))
+        return found
+
+    def _write_samples(self, samples: list[tuple[object, ...]], known: Mapping[int, Any], decisions: Mapping[int, object]) -> None:
+        """Only elections that are open keep their samples: a decision holds those that it counted, and the others are not needed."""
+        rows = [row for row in samples if known.get(row[0], UNDECIDED) == UNDECIDED and row[0] not in decisions]  # type: ignore[call-overload]
+        for key in [key for key in decisions if key in self._sampled]:
+            self._db.execute("DELETE FROM sample WHERE key = ?", (key,))
+            self._sampled.discard(key)
+        self._insert("INSERT OR IGNORE INTO sample VALUES", rows)
+        self._sampled.update(row[0] for row in rows)  # type: ignore[misc]
+
+    def _write_progress(self, touched: Iterable[int]) -> None:
+        books = self.books
+        for of_input in touched:
+            progress, chain = books.progress[of_input], books.decisions[of_input]
+            reached = progress.reached
+            digests = (chain.digest(), books.ballots[of_input].digest()) if isinstance(chain, ChainDigest) else (None, None)
+            last = (None, None, None) if reached is None else (reached.done, reached.state.decode(), reached.value.decode())
+            row = (of_input, progress.done, progress.total, *last, *digests)
+            self._db.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        wall_s = self._wall_s + time.monotonic() - self._opened_s
+        self._db.execute("UPDATE account SET totals = ?, wall_s = ?, saved_at = ?", (_json(books.totals), wall_s, _now()))
+
+    def _insert(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        for some in _chunks(rows):
+            row = f"({','.join('?' * len(some[0]))})"
+            self._db.execute(f"{statement} {','.join([row] * len(some))}", [value for each in some for value in each])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing, and nothing once another process has taken over."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            lease = self._lease()
+            if lease.epoch != self._epoch:
+                raise TakenOver(self._run_id, _shown(lease.holder))  # noqa: TRY301 - rolled back as everything else
+            yield
+            if time.monotonic() >= self._renewed_s + RENEW_EVERY_S:
+                self._write_lease(self._holder)
+            self._db.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Whatever the disk says becomes one sentence."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise Stopped(
+                    f"the journal {str(self.path)!r} cannot be written: {error}; what it holds is kept; once it can be written again, go "
+                    f"on with `microagents resume {self._run_id}`"
+                ) from None
+            raise unreadable(self.path, error) from None
+
+    # -- answering --------------------------------------------------------------------------------------------------------------------
+
+    def recall(self, path: str) -> Recalled | None:
+        """What was decided at a path, by a vote or by a person."""
+        with self._failing():
+            row = self._db.execute(
+                "SELECT fork, outcome, counted, value, ballots FROM decision WHERE key = ?", (self._places.key(path),)
+            ).fetchone()
+            if row is None:
+                return None
+            found = msgspec.structs.replace(recalled(*row), changed=self._changed)
+            if found.outcome != OUTCOMES[UNDECIDED]:
+                return found
+            person = self._db.execute("SELECT value FROM person WHERE path = ?", (path,)).fetchone()
+        return found if person is None else msgspec.structs.replace(found, outcome="person", value=person[0].encode())
+
+    def recalls_anything(self) -> bool:
+        """Whether anything was decided."""
+        with self._failing():
+            return bool(self._db.execute("SELECT EXISTS (SELECT 1 FROM decision)").fetchone()[0])
+
+    def open_elections(self) -> list[OpenElection]:
+        """Elections that are not decided, with what was paid for them."""
+        with self._failing():
+            found: dict[tuple[int, bytes], list[Ballot | Flagged]] = {}
+            for key, fork, seq, value, flag in self._db.execute("SELECT key, fork, seq, value, flag FROM sample ORDER BY key, fork, seq"):
+                ballot = Ballot(seq=seq, value=value.encode()) if flag is None else Flagged(seq=seq, flag=flag)
+                found.setdefault((key, fork), []).append(ballot)
+            return [
+                OpenElection(id=ElectionId(path=self._places.path(key), fork=fork), ballots=tuple(ballots))
+                for (key, fork), ballots in found.items()
+            ]
+
+
+def _take_note_of_lost_calls(books: Books) -> None:
+    """What was in flight when the process before was killed may have to be paid for, and is bought again."""
+    account = books.totals.account
+    account.lost_in_flight += account.in_flight
+    account.in_flight = 0
+
+
+def on_network(path: Path) -> bool:
+    """Whether a file lies on a file system that machines share, where SQLite's write-ahead log is not safe."""
+    try:
+        mounts = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return False
+    folder = path.resolve().parent
+    holding = [(len(at), kind) for at, kind in mounts if folder.is_relative_to(at.replace("\\040", " "))]
+    return bool(holding) and max(holding)[1].startswith(NETWORK_FILE_SYSTEMS)
+
+
+def _made(path: Path) -> sqlite3.Connection:
+    try:
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True)
+            (path.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+        return sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+    except (OSError, sqlite3.Error) as error:
+        raise Stopped(f"the journal {str(path)!r} cannot be made: {error}; nothing was started; name a folder with --runs-dir") from None
+
+
+def _decision_row(key: int, record: RecordDecision | RecordAnswer) -> tuple[Any, ...]:
+    if isinstance(record, RecordAnswer):
+        return key, record.id.fork, ONCE, 0, record.value.decode(), None
+    verdict = record.verdict
+    outcome = DECIDED if verdict.outcome == "decided" else OUTCOMES.index(verdict.outcome)
+    value = None if outcome == UNDECIDED else verdict.winner
+    ballots = written_ballots(verdict.ballots, value)
+    return key, record.id.fork, outcome, len(verdict.ballots), None if value is None else value.decode(), ballots
+
+
+def _sample_row(key: int, ballot: Ballot | Flagged, fork: bytes) -> tuple[object, ...]:
+    if isinstance(ballot, Flagged):
+        return key, fork, ballot.seq, None, ballot.flag
+    return key, fork, ballot.seq, ballot.value.decode(), None
+
+
+def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(rows), ROWS_A_STATEMENT):
+        yield rows[start : start + ROWS_A_STATEMENT]
+
+
+def _shown(holder: Holder | None) -> str:
+    return "another process" if holder is None else f"process {holder.pid} on {holder.host}"
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

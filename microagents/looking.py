@@ -1,0 +1,107 @@
+"""Looking on: what a run's journal tells, also while the run goes on; and a person's decision."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sqlite3
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from microagents.chat import Reply, instructions
+from microagents.errors import InvalidUsage
+from microagents.finding import STRATEGIES, TASKS, name_of
+from microagents.journal.reading import Reader, reader_of
+from microagents.journal.schema import connect
+from microagents.messages import resolve
+from microagents.planning import plan_of, settings_of
+from microagents.result import Outcome, Result
+
+
+def look(runs_dir: Path, run_id: str) -> Result:
+    """A run as far as it is recorded: the same that it would give if it ended now.
+
+    Raises:
+        InvalidUsage: there is none, or its journal cannot be read.
+    """
+    with reader_of(runs_dir, run_id) as reader:
+        return looked_at(reader)
+
+
+def looked_at(reader: Reader) -> Result:
+    """A run as far as it is recorded, from its open journal."""
+    ending = reader.ending()
+    outcome, reason = _state(reader) if ending is None else (msgspec.convert(ending.outcome, Outcome), ending.reason)
+    plan = reader.experiment.plan
+    return Result(
+        outcome=outcome,
+        reason=reason,
+        value=None if ending is None or ending.result is None else msgspec.json.decode(ending.result),
+        run_id=reader.experiment.run_id,
+        task=name_of(plan["task"], TASKS),
+        strategy=name_of(plan["strategy"], STRATEGIES),
+        settings=settings_of(reader.experiment),
+        account=reader.account(),
+        wall_s=reader.wall_s(),
+        journal=reader.path,
+    )
+
+
+def _state(reader: Reader) -> tuple[Outcome, str]:
+    lease = reader.lease()
+    if lease.holder is None or lease.may_be_taken:
+        return "cut off", "its process ended without a word; what was decided until then holds"
+    return "running", f"process {lease.holder.pid} on {lease.holder.host} goes on with it"
+
+
+def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
+    """All runs of a folder, the oldest first, each with what is known of it."""
+    found = sorted(runs_dir.glob("*.sqlite"), key=lambda path: path.stat().st_mtime)
+    for path in found:
+        try:
+            with Reader(path) as reader:
+                yield path.stem, looked_at(reader)
+        except InvalidUsage as error:
+            yield path.stem, error
+
+
+def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
+    """Write down a person's decision of what models left undecided; the next `resume` goes on from it. Gives the value as read.
+
+    Raises:
+        InvalidUsage: nothing is undecided there, the value is no reply, or the run goes on right now.
+    """
+    with reader_of(runs_dir, run_id) as reader:
+        lease = reader.lease()
+        if not lease.may_be_taken:
+            raise InvalidUsage(f"run {run_id} goes on right now; end it first (Ctrl-C), then decide, then resume")
+        undecided = reader.undecided()
+        if path not in undecided:
+            there = ", ".join(list(undecided)[:5]) or "nothing"
+            raise InvalidUsage(f"{path!r} is not undecided in run {run_id}; undecided is {there}")
+        plan_of(reader.experiment)  # imports the task and the strategy, where the reply is
+        read = _read(value, resolve(undecided[path], Reply))
+        journal = reader.path
+    db = connect(journal, write=True)
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        who, now = f"{getpass.getuser()}@{socket.gethostname()}", datetime.now(UTC).isoformat(timespec="seconds")
+        db.execute("INSERT OR REPLACE INTO person VALUES (?, ?, ?, ?)", (path, msgspec.json.encode(read).decode(), who, now))
+        db.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise InvalidUsage(f"the decision cannot be written: {error}; nothing was changed") from None
+    finally:
+        db.close()
+    return read
+
+
+def _read(value: str, reply: type[Reply]) -> Reply:
+    try:
+        return msgspec.json.decode(value, type=reply)
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        form = " ".join(instructions(reply, "json").splitlines()[2:3])
+        raise InvalidUsage(f"{value!r:.100} is no {reply.__name__}: {error}; write it as JSON, of the form {form}") from None

@@ -1,0 +1,92 @@
+"""How a run ended, and what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from microagents.account import Account
+from microagents.errors import InvalidUsage
+from microagents.journal.reading import Reader
+from microagents.settings import Settings
+
+Outcome = Literal["completed", "stopped", "undecided", "interrupted", "failed", "running", "cut off"]
+"""`running` and `cut off`, by a crash, are said only by those who look on; `failed` only by the journal of a run that raised."""
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """How a run ended, and what it took, over all its sittings."""
+
+    outcome: Outcome
+    reason: str | None
+    """Why it did not complete, in one sentence; None when it did."""
+    value: Any
+    """What the task's ``result`` gave, as JSON-like values; None when it did not complete."""
+    run_id: str
+    task: str
+    strategy: str
+    settings: Settings
+    account: Account
+    wall_s: float
+    journal: Path | None
+    """The file that records it; None for a run without one."""
+
+    @property
+    def calls(self) -> int:
+        """Requests sent to models."""
+        return self.account.calls
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What they cost; None where a price is unknown."""
+        return self.account.cost_usd
+
+    def decisions(self) -> Iterator[tuple[str, Any]]:
+        """All that was decided, by path, as JSON-like values; read from the journal.
+
+        Raises:
+            InvalidUsage: the run has none.
+        """
+        if self.journal is None:
+            raise InvalidUsage(f"run {self.run_id} kept no journal, so its decisions are gone; run it with a runs_dir")
+        with Reader(self.journal) as reader:
+            for path, row in reader.decisions():
+                if row.value is not None:
+                    yield path, msgspec.json.decode(row.value)
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``--json`` prints."""
+        account, settings = self.account, self.settings
+        return {
+            "run_id": self.run_id,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "task": self.task,
+            "strategy": self.strategy,
+            "models": settings.models[""] if len(settings.models) == 1 else settings.models,
+            "seed": settings.seed,
+            "runtime": settings.runtime,
+            "steps": account.steps,
+            "decided": account.decided,
+            "errors": account.errors,
+            "calls": account.calls,
+            "valid": account.valid,
+            "flagged": account.flagged,
+            "wasted_calls": account.wasted_calls,
+            "votes_per_step": account.votes_per_step,
+            "undecided_at": account.undecided_at,
+            "settled_at": account.settled_at,
+            "lost_in_flight": account.lost_in_flight,
+            "input_tokens": account.input_tokens,
+            "output_tokens": account.output_tokens,
+            "cost_usd": account.cost_usd,
+            "wall_s": round(self.wall_s, 3),
+            "result": self.value,
+            "journal": None if self.journal is None else str(self.journal),
+            "decisions_sha256": account.decisions_sha256,
+            "ballots_sha256": account.ballots_sha256,
+        }
