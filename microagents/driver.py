@@ -105,14 +105,14 @@ def _wall_s(path: Path, sitting_s: float) -> float:
 
 def _recorder(path: Path | None, experiment: Experiment, accepted: Sequence[str], settings: Settings) -> Deployment:
     limits = Limits(max_calls=settings.max_calls, max_cost_usd=settings.max_cost_usd)
-    journaling = None
+    journaling, is_virtual = None, isinstance(asyncio.get_running_loop(), VirtualLoop)
     if path is not None:
         journaling = Journaling(
             path=path,
             experiment=experiment,
             accepted=tuple(accepted),
-            full=settings.durability == "full",
-            inline=isinstance(asyncio.get_running_loop(), VirtualLoop),
+            full=settings.durability == "full" and not is_virtual,
+            inline=is_virtual,
         )
     return Deployment(role=Recorder, options={"journaling": journaling, "limits": limits}, in_driver=True)
 

@@ -69,15 +69,17 @@ class Seat:
         """Queue a request whose reply nobody awaits; they are handled one after the other."""
         self._mailbox.put(request)
 
-    async def handle_told(self, request: Request[None]) -> None:
+    def handle_told(self, request: Request[None]) -> Coroutine[Any, Any, None]:
         """Handle what was told."""
-        async with self._gate or nullcontext():
-            await self._handle(request)
+        return self._handle(request) if self._gate is None else self._handle_in_turn(self._gate, request)
 
     async def _after_the_told(self, request: Request[R]) -> R:
         if self._mailbox.busy:
             await self._mailbox.emptied()
-        async with self._gate or nullcontext():
+        return await (self._handle(request) if self._gate is None else self._handle_in_turn(self._gate, request))
+
+    async def _handle_in_turn(self, gate: asyncio.Semaphore, request: Request[R]) -> R:
+        async with gate:
             return await self._handle(request)
 
     async def _handle(self, request: Request[R]) -> R:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from hashlib import sha256
+from typing import Any
 
 from msgspec import Struct, field, structs
 
@@ -62,28 +63,31 @@ class Books:
         kind = ChainDigest if in_order else TreeDigest
         self.decisions: dict[int, Digest] = {each: kind() for each in range(inputs)}
         self.ballots: dict[int, Digest] = {each: kind() for each in range(inputs)}
+        self._takers: dict[type[Record], Callable[[Any], None]] = {
+            RecordSample: self._take_sample,
+            RecordInFlight: self._take_in_flight,
+            RecordDecision: self._decide,
+            RecordProgress: self._take_progress,
+            RecordCalls: lambda record: self._pay(record.calls, record.usage),
+            RecordAnswer: lambda record: self.take_in_answer(record.id.path, record.value),
+            RecordReply: lambda _: None,
+        }
 
     def add(self, record: Record) -> None:
         """Take in the next record."""
-        account = self.totals.account
-        match record:
-            case RecordSample():
-                account.in_flight -= 1
-                self._pay(1, record.usage)
-            case RecordInFlight():
-                account.in_flight += record.change
-            case RecordDecision():
-                self._decide(record)
-            case RecordProgress():
-                progress = self.progress[record.input]
-                progress.total = record.total
-                progress.done = max(progress.done, record.done)
-            case RecordCalls():
-                self._pay(record.calls, record.usage)
-            case RecordAnswer():
-                self.take_in_answer(record.id.path, record.value)
-            case RecordReply():
-                pass
+        self._takers[type(record)](record)
+
+    def _take_sample(self, record: RecordSample) -> None:
+        self.totals.account.in_flight -= 1
+        self._pay(1, record.usage)
+
+    def _take_in_flight(self, record: RecordInFlight) -> None:
+        self.totals.account.in_flight += record.change
+
+    def _take_progress(self, record: RecordProgress) -> None:
+        progress = self.progress[record.input]
+        progress.total = record.total
+        progress.done = max(progress.done, record.done)
 
     def _pay(self, calls: int, usage: Usage) -> None:
         account = self.totals.account

@@ -17,7 +17,17 @@ from typing import Any
 
 import msgspec
 
-from microagents.account import Account, OpenElection, Recalled, Record, RecordAnswer, RecordDecision, RecordReply, RecordSample
+from microagents.account import (
+    Account,
+    OpenElection,
+    Recalled,
+    Record,
+    RecordAnswer,
+    RecordDecision,
+    RecordProgress,
+    RecordReply,
+    RecordSample,
+)
 from microagents.digests import ChainDigest
 from microagents.elections import Ballot, ElectionId, Flagged
 from microagents.errors import InvalidUsage, Stopped, TakenOver
@@ -40,7 +50,7 @@ from microagents.journal.schema import (
     written_ballots,
 )
 
-ROWS_A_STATEMENT = 64
+ROWS_A_STATEMENT = 512
 """Each statement gives up the interpreter's lock and takes it again: one a row costs more than the row."""
 NETWORK_FILE_SYSTEMS = ("9p", "afs", "beegfs", "ceph", "cifs", "fuse.", "glusterfs", "gpfs", "lustre", "nfs", "smb", "virtiofs")
 
@@ -203,55 +213,66 @@ class Store:
                 self._write_lease(None)
 
     def _write(self, records: Sequence[Record]) -> None:
-        known = self._known(records)
-        decisions: dict[int, tuple[object, ...]] = {}
-        samples: list[tuple[object, ...]] = []
+        keys: dict[str, int] = {}
+        samples: list[RecordSample] = []
+        decided: list[RecordDecision | RecordAnswer] = []
         replies: list[tuple[object, ...]] = []
         touched: dict[int, None] = {}
         for record in records:
             match record:
-                case RecordDecision() | RecordAnswer():
-                    key = self._places.key(record.id.path)
-                    if known.get(key, UNDECIDED) == UNDECIDED:  # the first one at a path counts
-                        row = _decision_row(key, record)
-                        known[key] = row[2]
-                        decisions[key] = row
-                        touched[record.id.input] = None
-                        self.books.add(record)
-                case RecordSample(id=id_, ballot=ballot):
+                case RecordSample():
                     self.books.add(record)
-                    if ballot is not None:
-                        samples.append(_sample_row(self._places.key(id_.election.path), ballot, id_.election.fork))
+                    samples.append(record)
+                    path = record.id.election.path
+                    if path not in keys:
+                        keys[path] = self._places.key(path)
+                case RecordDecision() | RecordAnswer():
+                    decided.append(record)
+                    if record.id.path not in keys:
+                        keys[record.id.path] = self._places.key(record.id.path)
                 case RecordReply(id=id_, text=text):
                     replies.append((self._places.key(id_.election.path), id_.election.fork, id_.seq, *packed_text(text)))
                 case _:
                     self.books.add(record)
-                    if (of_input := getattr(record, "input", None)) is not None:
-                        touched[of_input] = None
+                    if isinstance(record, RecordProgress):
+                        touched[record.input] = None
+        known = self._known(keys)
+        decisions: dict[str, tuple[Any, ...]] = {}
+        for record in decided:
+            path = record.id.path
+            if known.get(keys[path], UNDECIDED) == UNDECIDED:  # the first one at a path counts
+                row = decisions[path] = _decision_row(keys[path], record)
+                known[row[0]] = row[2]
+                touched[record.id.input] = None
+                self.books.add(record)
         self._insert("INSERT INTO place VALUES", self._places.new)
         self._places.new.clear()
         self._insert("INSERT OR REPLACE INTO decision VALUES", list(decisions.values()))
         self._insert("INSERT OR IGNORE INTO reply VALUES", replies)
-        self._write_samples(samples, known, decisions)
+        self._write_samples(samples, keys, known, decisions)
         self._write_progress(touched)
 
-    def _known(self, records: Iterable[Record]) -> dict[int, Any]:
-        """The outcomes that the file already holds at the paths of these records."""
-        keys = {self._places.key(record.id.path): None for record in records if isinstance(record, RecordDecision | RecordAnswer)}
-        keys.update({self._places.key(record.id.election.path): None for record in records if isinstance(record, RecordSample)})
-        found: dict[int, Any] = {}
-        for some in _chunks(list(keys)):
+    def _known(self, keys: Mapping[str, int]) -> dict[int, int]:
+        """The outcomes that the file already holds at these paths."""
+        found: dict[int, int] = {}
+        for some in _chunks(list(keys.values())):
             found.update(self._db.execute(f"SELECT key, outcome FROM decision WHERE key IN ({','.join('?' * len(some))})", some))
         return found
 
-    def _write_samples(self, samples: list[tuple[object, ...]], known: Mapping[int, Any], decisions: Mapping[int, object]) -> None:
+    def _write_samples(
+        self, samples: Sequence[RecordSample], keys: Mapping[str, int], known: Mapping[int, int], decisions: Mapping[str, tuple[Any, ...]]
+    ) -> None:
         """Only elections that are open keep their samples: a decision holds those that it counted, and the others are not needed."""
-        rows = [row for row in samples if known.get(row[0], UNDECIDED) == UNDECIDED and row[0] not in decisions]  # type: ignore[call-overload]
-        for key in [key for key in decisions if key in self._sampled]:
+        rows = []
+        for sample in samples:
+            path = sample.id.election.path
+            if sample.ballot is not None and path not in decisions and known.get(keys[path], UNDECIDED) == UNDECIDED:
+                rows.append(_sample_row(keys[path], sample.id.election.fork, sample.ballot))
+        for key in [row[0] for row in decisions.values() if row[0] in self._sampled]:
             self._db.execute("DELETE FROM sample WHERE key = ?", (key,))
             self._sampled.discard(key)
         self._insert("INSERT OR IGNORE INTO sample VALUES", rows)
-        self._sampled.update(row[0] for row in rows)  # type: ignore[misc]
+        self._sampled.update(row[0] for row in rows)
 
     def _write_progress(self, touched: Iterable[int]) -> None:
         books = self.books
@@ -372,7 +393,7 @@ def _decision_row(key: int, record: RecordDecision | RecordAnswer) -> tuple[Any,
     return key, record.id.fork, outcome, len(verdict.ballots), None if value is None else value.decode(), ballots
 
 
-def _sample_row(key: int, ballot: Ballot | Flagged, fork: bytes) -> tuple[object, ...]:
+def _sample_row(key: int, fork: bytes, ballot: Ballot | Flagged) -> tuple[Any, ...]:
     if isinstance(ballot, Flagged):
         return key, fork, ballot.seq, None, ballot.flag
     return key, fork, ballot.seq, ballot.value.decode(), None

@@ -7,6 +7,7 @@ is a function of the run's seed and the sample's id.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -18,6 +19,7 @@ from statistics import NormalDist
 from msgspec import Struct, convert, structs
 
 from microagents.chat import Malformed, Prompt, Reply, Sample, Usage, parse, write
+from microagents.elections import SampleId
 from microagents.errors import InvalidUsage, TaskFailed
 from microagents.models.model import Call, ModelSpec
 from microagents.task import Task
@@ -78,6 +80,33 @@ _THOUGHTS = (
 _DOUBTS = "Wait, that may not be right. Let me start over and look at it once more from the beginning. " * 120
 
 
+class Purchases:
+    """What simulated models sold, as the seller sees it: a line is appended to a file before a call and before its reply.
+
+    So tests can count what was bought without asking the journal under test.
+    """
+
+    VARIABLE = "MICROAGENTS_PURCHASES"
+    """Environment variable that names the file; nothing is noted without it."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    @classmethod
+    def named(cls) -> Purchases | None:
+        """The file that the environment names."""
+        path = os.environ.get(cls.VARIABLE)
+        return None if not path else cls(path)
+
+    def note(self, what: str, sample: SampleId) -> None:
+        """Note that a call was ``sent`` or ``billed``: in one write, so that a kill leaves whole lines."""
+        os.write(self._file, f"{what} {sample.election.path} {sample.election.fork.hex()} {sample.seq}\n".encode())
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
 class SimulatedModel:
     """See the module. ``spec`` is ``sim:PROFILE[@field=value,...]``."""
 
@@ -92,6 +121,7 @@ class SimulatedModel:
                 )
         self._tasks = tasks
         self._key = blake2b(f"{seed}".encode(), digest_size=32).digest()
+        self._purchases = Purchases.named()
         self._questions: OrderedDict[tuple[str, str, type[Reply], int], _Question] = OrderedDict()
 
     @property
@@ -101,6 +131,14 @@ class SimulatedModel:
 
     async def complete(self, call: Call) -> Sample:
         """One sample, after its latency."""
+        if self._purchases is not None:
+            self._purchases.note("sent", call.id)
+        sample = await self._sampled(call)
+        if self._purchases is not None:
+            self._purchases.note("billed", call.id)
+        return sample
+
+    async def _sampled(self, call: Call) -> Sample:
         chance = _Chance(self._key, call)
         if self.profile.latency > 0:
             await asyncio.sleep(self.profile.latency * exp(self.profile.sigma * _NORMAL.inv_cdf(chance.latency)))
@@ -114,7 +152,10 @@ class SimulatedModel:
         return Sample(text=text, finish=finish, usage=usage, model=self.name)
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Close the list of purchases."""
+        if self._purchases is not None:
+            self._purchases.close()
+            self._purchases = None
 
     def _question(self, call: Call) -> _Question:
         prompt, of_input = call.prompt, call.id.election.input

@@ -19,22 +19,11 @@ from microagents.elections import ElectionId, SampleId
 from microagents.flags import flag_unread
 from microagents.models.model import Call, Model
 from microagents.models.registry import open_model
-from microagents.tasks.hanoi import Hanoi, Step, Towers
+from microagents.tasks.hanoi import Step, Towers
+from tests.benchmarks.first_steps import FirstSteps
 
 MODEL = "sim:gpt-4.1-mini"
 K = 3
-
-
-class FirstSteps(Hanoi):
-    """The beginning of a tall tower."""
-
-    length: int
-
-    def steps(self) -> int:
-        return self.length
-
-    def done(self, state: Towers) -> bool:
-        return state.moves == self.length
 
 
 async def bare_loop(task: FirstSteps, model: Model) -> Towers:
@@ -84,7 +73,7 @@ def _us_a_step(task: FirstSteps, runtime: str) -> float:
     if runtime == "bare":
         asyncio.run(bare_loop(task, open_model(MODEL, [task], 0)))
     else:
-        asyncio.run(run(task, models=MODEL, k=K, speculate=False))
+        asyncio.run(run(task, models=MODEL, k=K, speculate=False, runs_dir=None))
     return (time.perf_counter() - started) / task.length * 1e6
 
 

@@ -17,7 +17,7 @@ from microagents.tasks.drift import Drift
 
 async def timed(task: Drift, model: str, *, k: int, seed: int, speculate: bool) -> tuple[float, Result]:
     """The virtual duration of a run in seconds, and its result."""
-    result = await run(task, models=model, k=k, seed=seed, speculate=speculate)
+    result = await run(task, models=model, k=k, seed=seed, speculate=speculate, runs_dir=None)
     return asyncio.get_running_loop().time(), result
 
 

@@ -1,0 +1,125 @@
+"""What a journal costs and what it gives: ``python -m tests.benchmarks.durable``.
+
+The same chain with and without a journal, each run in a process of its own and by turns; then what the file takes, how long a finished
+run takes to answer, and to be shown. ``--kills N`` instead kills runs of `drift` and of `hanoi` N times at random moments, and resumes each
+to its end: what was decided must be what an undisturbed run decides, and what was bought is counted at the seller.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+from microagents import run_sync
+from microagents.journal.schema import log_bytes
+from tests.benchmarks.first_steps import FirstSteps
+from tests.benchmarks.kills import Killed, kill_and_resume, undisturbed
+
+EARLY_STEPS = 10_000
+
+
+def resident_mb() -> float:
+    """The most memory that this process had so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def one_run(folder: str, steps: int) -> None:
+    """A run in this process; prints its time, and the memory after the first steps and at the end."""
+    early: list[float] = []
+
+    def watch(account: Any) -> None:
+        if account.steps >= EARLY_STEPS and not early:
+            early.append(resident_mb())
+
+    started = time.perf_counter()
+    result = run_sync(
+        FirstSteps(disks=20, length=steps), models="sim:gpt-4.1-mini", runs_dir=folder or None, run_id="bench", on_progress=watch
+    )
+    took = time.perf_counter() - started
+    assert (result.outcome, result.account.errors) == ("completed", 0)
+    print(json.dumps({"took_s": took, "early_mb": early[0] if early else resident_mb(), "end_mb": resident_mb()}))
+
+
+def measured(folder: str, steps: int) -> dict[str, float]:
+    """A run in a process of its own."""
+    words = [sys.executable, "-m", "tests.benchmarks.durable", "--one", folder, "--steps", str(steps)]
+    shown: dict[str, float] = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    return shown
+
+
+def timed(*words: str) -> float:
+    """How long a command takes."""
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "microagents", *words], check=True, capture_output=True)
+    return time.perf_counter() - started
+
+
+def compare(steps: int, turns: int) -> None:
+    """Print both sides of each turn, and what the file takes."""
+    ratios = []
+    for turn in range(turns):
+        with tempfile.TemporaryDirectory() as folder:
+            runs = str(Path(folder, "runs"))
+            without = measured("", steps)
+            kept = measured(runs, steps)
+            ratios.append(kept["took_s"] / without["took_s"])
+            journal = Path(runs, "bench.sqlite")
+            size = journal.stat().st_size + log_bytes(journal)
+            print(f"turn {turn}: without a journal {without['took_s']:.1f} s, with one {kept['took_s']:.1f} s, ratio {ratios[-1]:.3f}")
+            print(f"  on disk {size / steps:.1f} bytes a step; memory {kept['early_mb']:.1f} MB after {EARLY_STEPS:,} steps, ", end="")
+            print(f"{kept['end_mb']:.1f} MB at the end")
+            resumed, shown = [timed(word, "bench", "--runs-dir", runs, "--json") for word in ("resume", "show")]
+            print(f"  resuming the finished run {resumed:.2f} s, show {shown:.2f} s, ", end="")
+            print(f"show --verify {timed('show', 'bench', '--verify', '--runs-dir', runs):.1f} s")
+    print(f"{steps:,} steps, ratio of times: median {median(ratios):.3f}, min {min(ratios):.3f}, max {max(ratios):.3f}")
+
+
+def kill(kills: int, seed: int) -> None:
+    """Kill runs until so many kills hit, and print what was bought."""
+    random = Random(seed)
+    done = 0
+    while done < kills:
+        for task in ("drift", "hanoi"):
+            right = undisturbed(task, seed=done)
+            found: Killed = kill_and_resume(task, seed=done, random=random, most=min(5, kills - done) or 1)
+            assert (found.decisions_sha256, found.ballots_sha256) == (right.decisions_sha256, right.ballots_sha256), found
+            assert found.sent <= found.calls + found.not_durable, found
+            done += found.kills
+            print(
+                f"{task}: killed {found.kills} times; the seller sent {found.sent:,}, the journal counts {found.calls:,} of which "
+                f"{found.wasted:,} wasted; {found.not_durable} were sent and not durable at the kills; digests as undisturbed",
+                flush=True,
+            )
+            if done >= kills:
+                break
+    print(f"{done} kills: every run decided what an undisturbed one decides, and bought no more than it may")
+
+
+def main() -> None:
+    """Print what is measured."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=1_048_575, help="steps of each run (default: %(default)s)")
+    parser.add_argument("--turns", type=int, default=3, help="turns of both sides (default: %(default)s)")
+    parser.add_argument("--kills", type=int, help="kill so often instead")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills (default: %(default)s)")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one is not None:
+        one_run(options.one, options.steps)
+    elif options.kills is not None:
+        kill(options.kills, options.seed)
+    else:
+        compare(options.steps, options.turns)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Runs that are killed at random moments, and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from msgspec import Struct
+
+from microagents.errors import InvalidUsage
+from microagents.journal.reading import Reader
+
+TASKS = {
+    "drift": ("drift", "-o", "length=400", "--model", "sim:perfect@error=0.4,flag=0.1,latency=0.003,sigma=1", "-k", "2"),
+    "hanoi": ("hanoi", "-o", "disks=8", "--model", "sim:gpt-4.1-mini@error=0.02,flag=0.05,latency=0.003,sigma=1"),
+}
+"""Chains with latency: a kill finds calls in flight. They take two to four seconds undisturbed."""
+WAIT_S = 120.0
+
+
+class Killed(Struct, frozen=True, kw_only=True):
+    """What came of a run that was killed."""
+
+    kills: int
+    decisions_sha256: str
+    ballots_sha256: str
+    sent: int
+    """Calls that reached the seller, over all sittings."""
+    calls: int
+    """Calls that the journal counts."""
+    wasted: int
+    not_durable: int
+    """Calls that were sent and not durable when the process was killed, added up over the kills."""
+
+
+def undisturbed(task: str, *, seed: int) -> Killed:
+    """The same run without a kill."""
+    return kill_and_resume(task, seed=seed, random=Random(0), most=0)
+
+
+def kill_and_resume(task: str, *, seed: int, random: Random, most: int) -> Killed:
+    """Run a task; kill it at random moments, ``most`` times at most; resume it to its end."""
+    with tempfile.TemporaryDirectory() as folder:
+        runs, purchases = Path(folder, "runs"), Path(folder, "purchases")
+        environment = {**os.environ, "MICROAGENTS_PURCHASES": str(purchases), "MICROAGENTS_RUNS_DIR": str(runs)}
+        words = [sys.executable, "-m", "microagents", "run", *TASKS[task], "--run-id", "killed", "--seed", str(seed), "--json"]
+        kills = not_durable = 0
+        while True:
+            with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+                if kills == most or _ends_within(process, random.uniform(0.2, 1.5)):
+                    out, err = process.communicate(timeout=WAIT_S)
+                    break
+                process.send_signal(signal.SIGKILL)
+            kills += 1
+            not_durable += _sent(purchases) - _durable_calls(runs) - not_durable
+        assert process.returncode == 0, err
+        shown: dict[str, Any] = json.loads(out)
+        return Killed(
+            kills=kills,
+            decisions_sha256=shown["decisions_sha256"],
+            ballots_sha256=shown["ballots_sha256"],
+            sent=_sent(purchases),
+            calls=shown["calls"],
+            wasted=shown["wasted_calls"],
+            not_durable=not_durable,
+        )
+
+
+def _ends_within(process: subprocess.Popen[str], wait_s: float) -> bool:
+    time.sleep(wait_s)
+    return process.poll() is not None
+
+
+def _sent(purchases: Path) -> int:
+    return purchases.read_text().count("sent ") if purchases.exists() else 0
+
+
+def _durable_calls(runs: Path) -> int:
+    with suppress(InvalidUsage, OSError), Reader(runs / "killed.sqlite") as reader:
+        return reader.account().calls
+    return 0
