@@ -32,6 +32,8 @@ from microagents.settings import RuntimeName, Settings
 
 RUNTIMES: Mapping[RuntimeName, type[LocalRuntime]] = {"local": LocalRuntime, "linked": LinkedRuntime}
 PROGRESS_EVERY_S = 0.2
+VIRTUAL_COMMIT_S = 0.005
+"""How long a commit takes in virtual time."""
 OnProgress = Callable[[Account], None]
 End = tuple[Outcome, str | None, bytes | None]
 """How a run ended, why, and what it gave, as JSON."""
@@ -112,7 +114,7 @@ def _recorder(path: Path | None, experiment: Experiment, accepted: Sequence[str]
             experiment=experiment,
             accepted=tuple(accepted),
             full=settings.durability == "full" and not is_virtual,
-            inline=is_virtual,
+            inline_s=VIRTUAL_COMMIT_S if is_virtual else None,
         )
     return Deployment(role=Recorder, options={"journaling": journaling, "limits": limits}, in_driver=True)
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing, nullcontext, suppress
 from contextvars import ContextVar
+from functools import partial
 from hashlib import blake2b
 from types import UnionType
 from typing import Any, cast, get_args
@@ -22,6 +23,7 @@ from microagents.actors import Role
 from microagents.errors import DeadlinePassed, InvalidDefinition, MicroagentsError, NoHandler, RoleFailed
 from microagents.messages import Message, R, Request, Stream, address_of, reply_type, resolve
 from microagents.runtimes import wire
+from microagents.runtimes.channel import Channel
 from microagents.runtimes.link import Link
 from microagents.scope import Scope
 
@@ -216,9 +218,9 @@ def _shown(expected: Any) -> str:
 class Peer:
     """Another dispatcher, as seen from here."""
 
-    def __init__(self, name: str, link: Link) -> None:
+    def __init__(self, name: str, link: Link, receive: Callable[[Peer, bytes], None]) -> None:
         self.name = name
-        self.link = link
+        self.channel = Channel(partial(link.send, name), partial(receive, self))
         self.outbox: list[wire.Envelope] = []
         self.serving: dict[int, asyncio.Task[None]] = {}
 
@@ -230,7 +232,7 @@ class Peer:
 
     def _flush(self) -> None:
         batch, self.outbox = self.outbox, []
-        self.link.send(self.name, wire.encode(batch))
+        self.channel.send(wire.encode(batch))
 
 
 class RemoteSeat:
@@ -411,7 +413,7 @@ class Dispatcher:
 
     def connect(self, peer: str, link: Link) -> None:
         """Make another dispatcher known."""
-        self._peers[peer] = Peer(peer, link)
+        self._peers[peer] = Peer(peer, link, self._take)
 
     def seat(self, name: str, home: str) -> Seat | RemoteSeat:
         """A replica that the dispatcher called ``home`` hosts, as reached from here."""
@@ -422,9 +424,11 @@ class Dispatcher:
         seat = self.seats[name] = Seat(name, role, self.scope)
         return seat
 
-    def receive(self, peer: str, batch: bytes) -> None:
-        """Take a batch of envelopes from a peer."""
-        sender = self._peers[peer]
+    def receive(self, peer: str, data: bytes) -> None:
+        """Take what a link brings from a peer."""
+        self._peers[peer].channel.receive(data)
+
+    def _take(self, sender: Peer, batch: bytes) -> None:
         for envelope in wire.decode(batch):
             match envelope:
                 case wire.Sent(call=None):
@@ -442,6 +446,11 @@ class Dispatcher:
     async def close(self) -> None:
         """Cancel what is still being handled."""
         await self.scope.close()
+
+    def disconnect(self) -> None:
+        """Send nothing again to peers that may have gone."""
+        for peer in self._peers.values():
+            peer.channel.close()
 
     def _deliver(self, envelope: wire.Replied | wire.Item | wire.Ended | wire.Failed) -> None:
         match self.calls.open.get(envelope.call), envelope:

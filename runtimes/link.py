@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Link(Protocol):
-    """Carries encoded batches of envelopes to other dispatchers, whole and in order."""
+    """Carries encoded batches to other dispatchers, each of them whole; it may delay, reorder, repeat or drop some."""
 
     def send(self, peer: str, batch: bytes) -> None:
         """Hand over a batch; returns at once."""

@@ -14,6 +14,7 @@ from microagents.actors import Context, Deployment, Role, asked_by, check_graph
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import Message
 from microagents.runtimes.dispatcher import Desk, Dispatcher, Route, is_cancelled, said
+from microagents.runtimes.link import Link
 
 DRIVER = "driver"
 STOP_S = 30.0
@@ -87,6 +88,8 @@ class LocalRuntime:
                 if isinstance(error, asyncio.CancelledError) and is_cancelled():
                     interrupted = error
         self._started.clear()
+        for dispatcher in self._dispatchers.values():
+            dispatcher.disconnect()
         if interrupted is not None:
             raise interrupted
 
@@ -98,9 +101,12 @@ class LinkedRuntime(LocalRuntime):
 
     def _connected(self) -> dict[str, Dispatcher]:
         both = {name: Dispatcher(name) for name in (DRIVER, self.OTHER)}
-        both[DRIVER].connect(self.OTHER, _LoopLink(DRIVER, both))
-        both[self.OTHER].connect(DRIVER, _LoopLink(self.OTHER, both))
+        both[DRIVER].connect(self.OTHER, self._link(DRIVER, both))
+        both[self.OTHER].connect(DRIVER, self._link(self.OTHER, both))
         return both
+
+    def _link(self, sender: str, dispatchers: dict[str, Dispatcher]) -> Link:
+        return LoopLink(sender, dispatchers)
 
     def _place(self, deployment: Deployment) -> str:
         """Each role opposite to the first one that asks it, so that the asks of an election cross the link."""
@@ -112,12 +118,15 @@ class LinkedRuntime(LocalRuntime):
         return self.OTHER
 
 
-class _LoopLink:
+class LoopLink:
+    """Carries what is sent to dispatchers on the same event loop."""
+
     def __init__(self, sender: str, dispatchers: dict[str, Dispatcher]) -> None:
         self._sender = sender
         self._dispatchers = dispatchers
 
     def send(self, peer: str, batch: bytes) -> None:
+        """Hand over at the next turn of the loop."""
         asyncio.get_running_loop().call_soon(self._dispatchers[peer].receive, self._sender, batch)
 
 

@@ -87,14 +87,20 @@ class Unkept:
 
 
 class Inline:
-    """Does a job where it is asked for: for runs without a journal, and in virtual time."""
+    """Does a job where it is asked for: for runs without a journal, and in virtual time, where each job can be given a duration."""
 
-    def __init__(self, open_keeper: Callable[[], Keeper]) -> None:
+    def __init__(self, open_keeper: Callable[[], Keeper], takes_s: float = 0.0) -> None:
         self.keeper = open_keeper()
+        self._takes_s = takes_s
+        self._in_order = asyncio.Lock()
 
     async def do(self, job: Callable[[Keeper], T]) -> T:
-        """Do a job with the keeper."""
-        return job(self.keeper)
+        """Do a job with the keeper, after those before it."""
+        if not self._takes_s:
+            return job(self.keeper)
+        async with self._in_order:
+            await asyncio.sleep(self._takes_s)
+            return job(self.keeper)
 
     async def close(self, *, forget: bool = False) -> None:
         """Close the keeper."""

@@ -56,8 +56,8 @@ class Journaling(msgspec.Struct, frozen=True, kw_only=True):
     experiment: Experiment
     accepted: tuple[str, ...] = ()
     full: bool = True
-    inline: bool = False
-    """Commit on the event loop: in virtual time there are no threads."""
+    inline_s: float | None = None
+    """Commit on the event loop, in so many seconds of its time: in virtual time there are no threads."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,8 +119,8 @@ class Recorder(Role):
             self._writer = Inline(lambda: Unkept(Books(inputs, in_order=in_order)))
         else:
             opened = partial(Store, journaling.path, journaling.experiment, accepted=journaling.accepted, full=journaling.full)
-            if journaling.inline:
-                self._writer = Inline(opened)
+            if journaling.inline_s is not None:
+                self._writer = Inline(opened, journaling.inline_s)
             else:
                 self._writer = Writer(opened)
                 await self._writer.opened()

@@ -17,6 +17,10 @@ from microagents.errors import MicroagentsError, RoleFailed
 from microagents.scope import Scope
 
 
+REMEMBERED = 1024
+"""Elections whose ballots are kept after everybody has left them."""
+
+
 class Voter(Role):
     """Holds one election per id; whoever asks for one that is open joins it."""
 
@@ -26,14 +30,14 @@ class Voter(Role):
         super().__init__(context, post)
         self.room: Room = "elections"
         self._open: dict[ElectionId, Election] = {}
-        self._paid: dict[ElectionId, tuple[Ballot | Flagged, ...]] = {}
-        """Ballots that an earlier sitting of the run paid for."""
+        self._paid: dict[ElectionId, Sequence[Ballot | Flagged]] = {}
+        """Ballots that are paid for: by an earlier sitting of the run, or for a guess that was dropped and may come back."""
         self._scope = Scope()
         self._room_made: list[asyncio.Future[None]] = []
 
     async def start(self) -> None:
         """Take over what was paid for, and follow what may be launched."""
-        self._paid = {each.id: each.ballots for each in await self.ask(RecallOpen())}
+        self._paid.update({each.id: each.ballots for each in await self.ask(RecallOpen())})
         self._scope.start(self._follow_room())
 
     async def stop(self) -> None:
@@ -98,6 +102,9 @@ class Voter(Role):
             return False
         del self._open[election.id]
         election.end(None)
+        self._paid[election.id] = election.ballots
+        if len(self._paid) > REMEMBERED:
+            del self._paid[next(iter(self._paid))]
         return bool(election.draws)
 
 
@@ -160,6 +167,11 @@ class Election:
         if self._failure is not None:
             raise self._failure
         return self._count.verdict()
+
+    @property
+    def ballots(self) -> Sequence[Ballot | Flagged]:
+        """All that arrived, counted or not."""
+        return [*self._count.ballots, *self._arrived.values(), *self._paid.values()]
 
     async def close(self) -> None:
         """Cancel what is still drawn, first launched first, and wait until it has ended."""

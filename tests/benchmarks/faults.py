@@ -1,0 +1,131 @@
+"""The promises under faults: ``python -m tests.benchmarks.faults``.
+
+Each seed runs a chain in virtual time behind a link that delays, reorders, repeats and drops batches, kills the process at random moments
+(for real: each sitting is a process of its own), and resumes the run from its journal. What it promises is then checked. A seed that fails
+is printed, and ``--seed N`` replays it alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from functools import cache, partial
+from pathlib import Path
+from random import Random
+
+from microagents import Result, run
+from microagents import driver as driving
+from microagents.account import Account
+from microagents.journal.reading import Reader
+from microagents.runtimes.lossy import Faults, LossyRuntime
+from microagents.runtimes.virtual import run_virtual
+from microagents.tasks.drift import Drift
+
+TASK = Drift(length=25)
+MODEL = "sim:perfect@error=0.4,flag=0.1,latency=1.0,sigma=0.7"
+COMMIT_S = 0.2
+"""Slow enough that a kill finds records which are not durable."""
+RIGHT = 10
+"""How many different undisturbed runs the seeds are compared with."""
+
+
+def carried_out(seed: int, runs: Path | None) -> Result:
+    """A sitting of the run, to its end."""
+    running = run(TASK, models=MODEL, k=2, seed=seed % RIGHT, runs_dir=runs, run_id="faults", runtime="linked")
+    return run_virtual(running, seed=seed)
+
+
+@cache
+def undisturbed(seed: int) -> Account:
+    """What is decided and counted without faults."""
+    return carried_out(seed, None).account
+
+
+def sitting(seed: int, runs: Path, faults: Faults) -> bool:
+    """A sitting in a process of its own; whether it came to the end. It raises nothing: its promises are checked in its journal."""
+    child = os.fork()
+    if not child:
+        driving.RUNTIMES = {"linked": partial(LossyRuntime, faults=faults)}  # type: ignore[dict-item]
+        driving.VIRTUAL_COMMIT_S = COMMIT_S
+        try:
+            os._exit(0 if carried_out(seed, runs).outcome == "completed" else 1)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is said and the process ends here
+            print(f"seed {seed}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):
+        return False
+    if os.waitstatus_to_exitcode(status):
+        raise AssertionError("a sitting failed")
+    return True
+
+
+def decided(journal: Path) -> dict[str, tuple[str, bytes | None]]:
+    """What the journal holds as decided."""
+    if not journal.exists():
+        return {}
+    with Reader(journal) as reader:
+        return {path: (row.outcome, row.value) for path, row in reader.decisions()}
+
+
+def check(seed: int) -> int:
+    """Carry out a seed and check the promises; how often it was killed.
+
+    Raises:
+        AssertionError: one of them does not hold.
+    """
+    random = Random(seed)
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        runs, purchases = Path(folder, "runs"), Path(folder, "purchases")
+        os.environ["MICROAGENTS_PURCHASES"] = str(purchases)
+        journal, kills, not_durable = runs / "faults.sqlite", 0, 0
+        most = random.randrange(4)
+        while True:
+            before = decided(journal)
+            kill_at_s = random.uniform(0, 40) if kills < most else None
+            over = sitting(seed, runs, Faults(seed=seed * 10 + kills, kill_at_s=kill_at_s))
+            now = decided(journal)
+            assert before.items() <= now.items(), "a decided step was lost, or decided again"
+            if over:
+                break
+            kills += 1
+            sent = purchases.read_text().count("sent ") if purchases.exists() else 0
+            with Reader(journal) as reader:
+                durable = reader.account().calls
+            not_durable += sent - durable - not_durable
+        with Reader(journal) as reader:
+            account, problems = reader.account(), reader.verify()
+        sent = purchases.read_text().count("sent ")
+    os.environ.pop("MICROAGENTS_PURCHASES")
+    right = undisturbed(seed % RIGHT)
+    assert problems == []
+    for name in ("decisions_sha256", "ballots_sha256", "decided", "valid", "flagged", "votes", "errors", "steps", "undecided_at"):
+        assert getattr(account, name) == getattr(right, name), f"{name} is {getattr(account, name)!r}, undisturbed {getattr(right, name)!r}"
+    assert sent == account.calls + not_durable, f"{sent} calls were bought, {account.calls} are accounted for, {not_durable} were not durable"
+    return kills
+
+
+def main() -> None:
+    """Check seeds, and print those that fail."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=2000, help="how many (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="the first of them (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="only this one")
+    options = parser.parse_args()
+    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
+    failed, kills, started = [], 0, time.perf_counter()
+    for seed in seeds:
+        try:
+            kills += check(seed)
+        except AssertionError as error:
+            failed.append(seed)
+            print(f"seed {seed} fails: {error}", flush=True)
+    print(f"{len(seeds)} seeds, {kills} kills, {len(failed)} failed {failed or ''}, {time.perf_counter() - started:.0f} s")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
