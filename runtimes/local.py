@@ -13,8 +13,9 @@ import structlog
 from microagents.actors import Context, Deployment, Role, asked_by, check_graph
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import Message
-from microagents.runtimes.dispatcher import Desk, Dispatcher, Route, is_cancelled, said
+from microagents.runtimes.dispatcher import Desk, Dispatcher, Route
 from microagents.runtimes.link import Link
+from microagents.runtimes.seats import is_cancelled, said
 
 DRIVER = "driver"
 STOP_S = 30.0

@@ -16,7 +16,6 @@ from microagents.elections import Ballot, Draw, Elect, ElectionId, Flagged, Foll
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.scope import Scope
 
-
 REMEMBERED = 1024
 """Elections whose ballots are kept after everybody has left them."""
 

@@ -104,7 +104,9 @@ def check(seed: int) -> int:
     assert problems == []
     for name in ("decisions_sha256", "ballots_sha256", "decided", "valid", "flagged", "votes", "errors", "steps", "undecided_at"):
         assert getattr(account, name) == getattr(right, name), f"{name} is {getattr(account, name)!r}, undisturbed {getattr(right, name)!r}"
-    assert sent == account.calls + not_durable, f"{sent} calls were bought, {account.calls} are accounted for, {not_durable} were not durable"
+    assert sent == account.calls + not_durable, (
+        f"{sent} calls were bought, {account.calls} are accounted for, {not_durable} were not durable"
+    )
     return kills
 
 

@@ -54,15 +54,9 @@ def kill_and_resume(task: str, *, seed: int, random: Random, most: int) -> Kille
         environment = {**os.environ, "MICROAGENTS_PURCHASES": str(purchases), "MICROAGENTS_RUNS_DIR": str(runs)}
         words = [sys.executable, "-m", "microagents", "run", *TASKS[task], "--run-id", "killed", "--seed", str(seed), "--json"]
         kills = not_durable = 0
-        while True:
-            with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
-                if kills == most or _ends_within(process, random.uniform(0.2, 1.5)):
-                    out, err = process.communicate(timeout=WAIT_S)
-                    break
-                process.send_signal(signal.SIGKILL)
+        while (out := _sitting(words, environment, random.uniform(0.2, 1.5) if kills < most else None)) is None:
             kills += 1
             not_durable += _sent(purchases) - _durable_calls(runs) - not_durable
-        assert process.returncode == 0, err
         shown: dict[str, Any] = json.loads(out)
         return Killed(
             kills=kills,
@@ -75,9 +69,17 @@ def kill_and_resume(task: str, *, seed: int, random: Random, most: int) -> Kille
         )
 
 
-def _ends_within(process: subprocess.Popen[str], wait_s: float) -> bool:
-    time.sleep(wait_s)
-    return process.poll() is not None
+def _sitting(words: list[str], environment: dict[str, str], kill_after_s: float | None) -> str | None:
+    """What the command prints; None where it was killed before."""
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        if kill_after_s is not None:
+            time.sleep(kill_after_s)
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                return None
+        out, err = process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0, err
+        return out
 
 
 def _sent(purchases: Path) -> int:
