@@ -11,13 +11,13 @@ from microagents.elections import Ballot, ElectionId, Flagged, SampleId, Verdict
 from microagents.messages import Request, Stream
 
 
-class RecordInFlight(Request[None], frozen=True, kw_only=True):
+class RecordInFlight(Struct, frozen=True, kw_only=True, tag=True):
     """So many more calls are in flight; fewer, where ``change`` is below 0: they ended without a sample."""
 
     change: int
 
 
-class RecordSample(Request[None], frozen=True, kw_only=True):
+class RecordSample(Struct, frozen=True, kw_only=True, tag=True):
     """A call was answered, and has to be paid for."""
 
     id: SampleId
@@ -26,11 +26,17 @@ class RecordSample(Request[None], frozen=True, kw_only=True):
     usage: Usage
 
 
-class RecordReply(Request[None], frozen=True, kw_only=True):
+class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
     """The text of a reply that lost or was flagged: what somebody will want to look at."""
 
     id: SampleId
     text: str
+
+
+class RecordDraws(Request[None], frozen=True, kw_only=True):
+    """What a voter launched and got in one turn of the loop: a message each would cost as much as an election."""
+
+    records: tuple[RecordInFlight | RecordSample | RecordReply, ...]
 
 
 class RecordCalls(Request[None], frozen=True, kw_only=True):

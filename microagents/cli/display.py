@@ -9,6 +9,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import typer
 from rich.console import Console, Group
@@ -33,12 +34,21 @@ LINE_EVERY_S = 60.0
 SETTLED_SHOWN = 5
 
 
+class Display(NamedTuple):
+    """What follows a run."""
+
+    show: Callable[[Account], None]
+    """Show the account."""
+    say: Callable[[str], None]
+    """Say something to a person; nobody is there where stderr is no terminal."""
+
+
 @contextmanager
-def live(title: str) -> Iterator[Callable[[Account], None]]:
+def live(title: str) -> Iterator[Display]:
     """A line on stderr that follows the account of a run; a line a minute where stderr is no terminal."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
-        yield _line_a_minute(title)
+        yield Display(_line_a_minute(title), lambda _: None)
         return
     progress = Progress(
         SpinnerColumn(),
@@ -62,7 +72,7 @@ def live(title: str) -> Iterator[Callable[[Account], None]]:
             progress.update(line, completed=account.steps, total=account.total_steps, rate=rate)
             counts.plain = f"  {_counts(account)}"
 
-        yield show
+        yield Display(show, lambda text: console.print(f"\r{text}", markup=False))
 
 
 def _line_a_minute(title: str) -> Callable[[Account], None]:
@@ -85,7 +95,7 @@ def _counts(account: Account) -> str:
     parts = [
         f"{votes:.3f} votes/step" if votes is not None else "no step decided yet",
         f"{_share(flagged, account.valid + flagged)} flagged",
-        f"{account.calls:,} calls",
+        f"{account.calls:,} calls" + (f", {account.in_flight:,} in flight" if account.in_flight > 0 else ""),
         money(account.cost_usd),
     ]
     if account.errors:

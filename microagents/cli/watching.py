@@ -72,17 +72,17 @@ async def _watched(title: str, start: Start) -> Result:
     interrupt, terminate = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def stop() -> None:
-        interrupt.set()
-        loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, _leave)
-        if sys.stderr.isatty():
-            typer.echo("interrupted: calls in flight are waited for; Ctrl-C again leaves at once", err=True)
+    with live(title) as display:
 
-    loop.add_signal_handler(signal.SIGINT, stop)
-    loop.add_signal_handler(signal.SIGTERM, terminate.set)
-    with live(title) as show:
-        return await start(Watched(on_progress=show, interrupt=interrupt, terminate=terminate))
+        def stop() -> None:
+            interrupt.set()
+            loop.remove_signal_handler(signal.SIGINT)
+            signal.signal(signal.SIGINT, _leave)
+            display.say("interrupted: calls in flight are waited for; Ctrl-C again leaves at once")
+
+        loop.add_signal_handler(signal.SIGINT, stop)
+        loop.add_signal_handler(signal.SIGTERM, terminate.set)
+        return await start(Watched(on_progress=display.show, interrupt=interrupt, terminate=terminate))
 
 
 def _leave(*_: object) -> None:

@@ -25,11 +25,9 @@ from microagents.account import (
     RecordAnswer,
     RecordCalls,
     RecordDecision,
-    RecordInFlight,
+    RecordDraws,
     RecordOutage,
     RecordProgress,
-    RecordReply,
-    RecordSample,
     Report,
     Room,
 )
@@ -67,6 +65,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_cost_usd: float | None = None
 
 
+NO_LIMITS = Limits()
+
+
 class Ended(Request[None], frozen=True, kw_only=True):
     """Write down how the run, or this sitting of it, ended; answered once that is durable."""
 
@@ -89,8 +90,10 @@ class Recorder(Role):
 
     def __init__(self, context: Context, post: Post) -> None:
         super().__init__(context, post)
-        self._account = Account()
+        self._durable = Account()
         """As of the last commit."""
+        self._unkept: Books | None = None
+        """The books of a run without a journal."""
         self._outage: str | None = None
         self._queue: list[Record] = []
         self._scope = Scope()
@@ -104,7 +107,7 @@ class Recorder(Role):
         """Which limit is reached."""
         self._room: Room = "elections"
         self._is_draining = self._is_writing = self._has_begun = False
-        self._limits: Limits = context.options.get("limits") or Limits()
+        self._limits: Limits = context.options.get("limits") or NO_LIMITS
 
     async def start(self) -> None:
         """Open the journal.
@@ -115,8 +118,8 @@ class Recorder(Role):
         """
         journaling: Journaling | None = self.context.options.get("journaling")
         if journaling is None:
-            in_order, inputs = self.context.strategy.in_order, len(self.context.tasks)
-            self._writer = Inline(lambda: Unkept(Books(inputs, in_order=in_order)))
+            books = self._unkept = Books(len(self.context.tasks), in_order=self.context.strategy.in_order)
+            self._writer = Inline(lambda: Unkept(books))
         else:
             opened = partial(Store, journaling.path, journaling.experiment, accepted=journaling.accepted, full=journaling.full)
             if journaling.inline_s is not None:
@@ -124,7 +127,7 @@ class Recorder(Role):
             else:
                 self._writer = Writer(opened)
                 await self._writer.opened()
-        self._account = await self._writer.do(lambda keeper: keeper.books.account())
+        self._durable = await self._writer.do(lambda keeper: keeper.books.account())
         self._scope.start(self._write())
 
     async def stop(self) -> None:
@@ -135,17 +138,9 @@ class Recorder(Role):
 
     # -- what is recorded -------------------------------------------------------------------------------------------------------------
 
-    async def sample(self, request: RecordSample) -> None:
-        """Keep what was paid for."""
-        self._add(request)
-
-    async def in_flight(self, request: RecordInFlight) -> None:
-        """Keep count of the calls that are in flight."""
-        self._add(request)
-
-    async def reply(self, request: RecordReply) -> None:
-        """Keep the text of a reply."""
-        self._add(request)
+    async def draws(self, request: RecordDraws) -> None:
+        """Keep what was paid for, and count of the calls that are in flight."""
+        self._add(*request.records)
 
     async def calls(self, request: RecordCalls) -> None:
         """Keep count of calls that brought nothing."""
@@ -168,11 +163,18 @@ class Recorder(Role):
         self._outage = request.error
         self._tell_change()
 
-    def _add(self, record: Record) -> None:
-        self._queue.append(record)
+    def _add(self, *records: Record) -> None:
+        if self._unkept is not None:  # nothing to wait for, and nobody to hand it to
+            for record in records:
+                self._unkept.add(record)
+            self._look_at_limits()
+            if self._changed:
+                self._tell_change()
+            return
+        self._queue += records
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
-        if len(self._queue) == MOST_QUEUED:
+        if len(self._queue) >= MOST_QUEUED and self._room == "elections":
             self._set_room()
 
     async def _write(self) -> None:
@@ -185,8 +187,8 @@ class Recorder(Role):
             self._is_writing = True
             late = asyncio.get_running_loop().call_later(MOST_BEHIND_S, partial(self._set_room, is_late=True))
             try:
-                self._account = await self._writer.do(lambda keeper, batch=batch: keeper.commit(batch))  # type: ignore[misc]
-                self._check_limits()
+                self._durable = await self._writer.do(lambda keeper, batch=batch: keeper.commit(batch))  # type: ignore[misc]
+                self._look_at_limits()
             except MicroagentsError as error:
                 self._failure = error
             finally:
@@ -195,8 +197,15 @@ class Recorder(Role):
             self._set_room()
             self._tell_change()
 
-    def _check_limits(self) -> None:
-        limits, account = self._limits, self._account
+    @property
+    def _account(self) -> Account:
+        return self._durable if self._unkept is None else self._unkept.account()
+
+    def _look_at_limits(self) -> None:
+        limits = self._limits
+        if limits == NO_LIMITS or self._is_draining:
+            return
+        account = self._account
         if limits.max_calls is not None and account.calls + account.in_flight >= limits.max_calls:
             self._reached(f"--max-calls {limits.max_calls} is reached")
         elif limits.max_cost_usd is not None and (account.cost_usd or 0.0) >= limits.max_cost_usd:
@@ -205,9 +214,8 @@ class Recorder(Role):
             self._reached(f"what a call costs is unknown, so --max-cost {limits.max_cost_usd:g} cannot be kept")
 
     def _reached(self, what: str) -> None:
-        if not self._is_draining:
-            self._is_draining = True
-            self._scope.start(self._stop_at(what))
+        self._is_draining = True
+        self._scope.start(self._stop_at(what))
 
     async def _stop_at(self, what: str) -> None:
         await self._drained()
@@ -255,7 +263,8 @@ class Recorder(Role):
         if request.final:
             await self._flushed()
             if self._failure is None:
-                self._account = await self._writer.do(lambda keeper: keeper.books.account_with_digests())
+                account = await self._writer.do(lambda keeper: keeper.books.account_with_digests())
+                return structs.replace(account, outage=self._outage)
         return structs.replace(self._account, outage=self._outage)
 
     async def failure(self, request: Failure) -> None:  # noqa: ARG002 - the message is the address

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from hashlib import blake2b
 from typing import Any
 
-from microagents.account import FollowRoom, RecallOpen, RecordInFlight, RecordReply, RecordSample, Room
+from microagents.account import FollowRoom, RecallOpen, RecordDraws, RecordInFlight, RecordReply, RecordSample, Room
 from microagents.actors import Context, Post, Role
 from microagents.chat import Sample
 from microagents.counting import Count
@@ -23,7 +23,7 @@ REMEMBERED = 1024
 class Voter(Role):
     """Holds one election per id; whoever asks for one that is open joins it."""
 
-    asks = (Draw, Screen, RecordInFlight, RecordSample, RecordReply, RecallOpen, FollowRoom)
+    asks = (Draw, Screen, RecordDraws, RecallOpen, FollowRoom)
 
     def __init__(self, context: Context, post: Post) -> None:
         super().__init__(context, post)
@@ -33,6 +33,7 @@ class Voter(Role):
         """Ballots that are paid for: by an earlier sitting of the run, or for a guess that was dropped and may come back."""
         self._scope = Scope()
         self._room_made: list[asyncio.Future[None]] = []
+        self._records: list[RecordInFlight | RecordSample | RecordReply] = []
 
     async def start(self) -> None:
         """Take over what was paid for, and follow what may be launched."""
@@ -42,6 +43,18 @@ class Voter(Role):
     async def stop(self) -> None:
         """Follow no more."""
         await self._scope.close()
+        self._tell_records()
+
+    def record(self, record: RecordInFlight | RecordSample | RecordReply) -> None:
+        """Tell the recorder, with all else of this turn of the loop: before whoever is told the verdict can go on from it."""
+        if not self._records:
+            asyncio.get_running_loop().call_soon(self._tell_records)
+        self._records.append(record)
+
+    def _tell_records(self) -> None:
+        if self._records:
+            self.tell(RecordDraws(records=tuple(self._records)))
+            self._records.clear()
 
     async def elect(self, request: Elect) -> Verdict:
         """The verdict."""
@@ -139,7 +152,7 @@ class Election:
 
     def launch(self) -> None:
         """Draw as many samples as can still be needed, and not one more: launched = n + votes needed + flagged ahead, up to the cap."""
-        launched = 0
+        before = len(self.draws)
         while not self.ended and self._launched < self._wanted():
             seq = self._launched
             paid = self._paid.pop(seq, None)
@@ -147,15 +160,15 @@ class Election:
                 break
             self._launched += 1
             if paid is None:
-                launched += 1
                 self.draws[seq] = self._loop.create_task(self._draw(seq))
             else:
                 self._arrive(seq, paid)
-        if launched:
-            self._voter.tell(RecordInFlight(change=launched))
+        if len(self.draws) > before:
+            self._voter.record(RecordInFlight(change=len(self.draws) - before))
 
     def _wanted(self) -> int:
-        return min(self._question.max_draws, len(self._count.ballots) + self._count.tally.votes_needed + self._flagged_ahead)
+        count = self._count
+        return min(self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead)
 
     def verdict(self) -> Verdict:
         """How it ended.
@@ -180,7 +193,7 @@ class Election:
         if draws:
             await asyncio.wait(draws)
         if self.draws:  # they were cancelled before their first step
-            self._voter.tell(RecordInFlight(change=-len(self.draws)))
+            self._voter.record(RecordInFlight(change=-len(self.draws)))
             self.draws.clear()
 
     def news(self) -> asyncio.Future[None]:
@@ -206,16 +219,17 @@ class Election:
             del self.draws[seq]
             # What is paid for is told before it is counted.
             if sample is None:
-                self._voter.tell(RecordInFlight(change=-1))
+                self._voter.record(RecordInFlight(change=-1))
             else:
-                self._voter.tell(RecordSample(id=sample_id, ballot=ballot, usage=sample.usage))
+                self._voter.record(RecordSample(id=sample_id, ballot=ballot, usage=sample.usage))
         if sample is not None and ballot is not None:
             if isinstance(ballot, Flagged):
-                self._voter.tell(RecordReply(id=sample_id, text=sample.text))
+                self._voter.record(RecordReply(id=sample_id, text=sample.text))
             else:
                 self._texts[seq] = sample.text
             self._arrive(seq, ballot)
-            self.launch()
+            if not self.ended:
+                self.launch()
 
     def _sampled(self, sample_id: SampleId) -> Coroutine[Any, Any, Sample]:
         question, seq = self._question, sample_id.seq
@@ -265,7 +279,7 @@ class Election:
     def _tell_losers(self) -> None:
         for seq in self._count.losers():
             if seq in self._texts:
-                self._voter.tell(RecordReply(id=SampleId(election=self.id, seq=seq), text=self._texts[seq]))
+                self._voter.record(RecordReply(id=SampleId(election=self.id, seq=seq), text=self._texts[seq]))
 
     def end(self, failure: MicroagentsError | None) -> None:
         """No ballot counts from now on."""
