@@ -15,7 +15,7 @@ import msgspec
 from microagents.chat import Reply, instructions
 from microagents.errors import InvalidUsage
 from microagents.finding import STRATEGIES, TASKS, name_of
-from microagents.journal.reading import Reader, reader_of
+from microagents.journal.reading import Ending, Reader, reader_of
 from microagents.journal.schema import connect
 from microagents.messages import resolve
 from microagents.planning import plan_of, settings_of
@@ -35,7 +35,7 @@ def look(runs_dir: Path, run_id: str) -> Result:
 def looked_at(reader: Reader) -> Result:
     """A run as far as it is recorded, from its open journal."""
     ending = reader.ending()
-    outcome, reason = _state(reader) if ending is None else (msgspec.convert(ending.outcome, Outcome), ending.reason)
+    outcome, reason = _state(reader, ending)
     plan = reader.experiment.plan
     return Result(
         outcome=outcome,
@@ -51,11 +51,13 @@ def looked_at(reader: Reader) -> Result:
     )
 
 
-def _state(reader: Reader) -> tuple[Outcome, str]:
+def _state(reader: Reader, ending: Ending | None) -> tuple[Outcome, str | None]:
     lease = reader.lease()
-    if lease.holder is None or lease.may_be_taken:
+    if lease.holder is not None and not lease.may_be_taken:
+        return "running", f"process {lease.holder.pid} on {lease.holder.host} goes on with it"
+    if ending is None:
         return "cut off", "its process ended without a word; what was decided until then holds"
-    return "running", f"process {lease.holder.pid} on {lease.holder.host} goes on with it"
+    return msgspec.convert(ending.outcome, Outcome), ending.reason
 
 
 def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:

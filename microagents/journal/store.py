@@ -165,7 +165,6 @@ class Store:
             for change in changes:
                 self._db.execute("INSERT INTO change VALUES (?, ?, ?, ?)", (_now(), *change))
             self._changed = self._db.execute("SELECT EXISTS (SELECT 1 FROM change)").fetchone()[0] == 1
-            self._db.execute("DELETE FROM ending")
             self._db.execute("UPDATE run SET experiment = ?", (_json(experiment),))
 
     # -- writing ----------------------------------------------------------------------------------------------------------------------
@@ -178,6 +177,7 @@ class Store:
             TakenOver: another process writes it now.
         """
         with self._failing(), self._transaction():
+            self._db.execute("DELETE FROM ending")  # that of an earlier sitting
             self._write(records)
             return self.books.account()
 

@@ -1,0 +1,74 @@
+"""The recorder: nobody waits for the disk, but nobody runs far ahead of it; and what ends a run early."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from microagents import Result, driver, run
+from microagents.account import Account
+from microagents.journal.reading import Reader
+from microagents.runtimes.virtual import run_virtual
+from microagents.tasks.drift import Drift
+
+
+async def timed(**options: object) -> tuple[float, Result]:
+    """The virtual time of a run in seconds, and its result."""
+    result = await run(Drift(length=60), models="sim:perfect@latency=0.01", k=1, **options)  # type: ignore[arg-type]
+    return asyncio.get_running_loop().time(), result
+
+
+def test_decisions_do_not_wait_for_a_fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    unkept_s, _ = run_virtual(timed(runs_dir=None))
+    monkeypatch.setattr(driver, "VIRTUAL_COMMIT_S", 0.04)
+    kept_s, _ = run_virtual(timed())
+    assert kept_s < unkept_s + 1, "some commits at the beginning and at the end"
+
+
+def test_no_election_opens_while_a_commit_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "VIRTUAL_COMMIT_S", 2.0)
+    kept_s, result = run_virtual(timed(speculate=False))
+    assert result.account.decided == 60
+    assert kept_s > 10, "about six steps a commit"
+
+
+def test_what_is_shown_as_done_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "VIRTUAL_COMMIT_S", 0.3)
+    shown: list[tuple[int, int]] = []
+
+    def look(account: Account) -> None:
+        with Reader(Path("runs/looked.sqlite")) as reader:
+            shown.append((account.decided, reader.account().decided))
+
+    run_virtual(timed(on_progress=look, run_id="looked"))
+    assert all(told <= durable for told, durable in shown)
+    assert shown[-1][0] > 0
+
+
+@pytest.mark.parametrize("journal", [True, False])
+async def test_a_limit_of_calls_ends_the_run_after_those_in_flight(*, journal: bool) -> None:
+    result = await run(Drift(length=500), models="sim:perfect@latency=0.001", max_calls=30, runs_dir=Path("runs") if journal else None)
+    assert result.outcome == "stopped"
+    assert result.reason is not None
+    assert "--max-calls 30" in result.reason
+    assert result.account.in_flight == 0
+    assert 30 <= result.calls < 500
+
+
+async def test_a_limit_of_cost_cannot_be_kept_where_the_price_is_unknown(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_bytes(b"".join(b'{"path": "0/step/0", "seq": %d, "text": "number = 22", "after_s": 0.2}\n' % seq for seq in range(3)))
+    result = await run(Drift(length=1), models=f"scripted:{script}", max_cost_usd=1.0)
+    assert (result.outcome, result.cost_usd) == ("stopped", None)
+    assert result.reason is not None
+    assert "unknown" in result.reason
+
+
+async def test_a_limit_of_time_ends_the_run() -> None:
+    result = await run(Drift(length=500), models="sim:perfect@latency=0.05", max_time_s=0.3)
+    assert result.outcome == "stopped"
+    assert result.reason is not None
+    assert "--max-time 0.3" in result.reason
+    assert 0 < result.account.decided < 500
