@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -154,9 +157,38 @@ Runtime = Annotated[
 ]
 
 
-def given(**options: object) -> dict[str, Any]:
-    """The options that were given; the others keep their defaults, or on a resume what was recorded."""
-    return {name: value for name, value in options.items() if value is not None}
+def _changeable(
+    *,
+    runtime: Runtime = None,
+    durability: Durable = None,
+    on_undecided: OnUndecided = None,
+    speculate: Speculate = None,
+    concurrency: Concurrency = None,
+    max_calls: MaxCalls = None,
+    max_cost_usd: MaxCost = None,
+    max_time_s: MaxTime = None,
+    max_outage_s: MaxOutage = None,
+) -> None:
+    """The settings that may change from one sitting of a run to the next, named as in `Settings`."""
+
+
+def with_changeable_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command these options. It gets those that were given as one dict, ``changed``; the others keep what they are."""
+    names = list(signature(_changeable).parameters)
+
+    @wraps(command)
+    def wrapped(**options: Any) -> None:
+        changed = {name: value for name in names if (value := options.pop(name)) is not None}
+        command(**options, changed=changed)
+
+    hints = get_type_hints(command, include_extras=True) | get_type_hints(_changeable, include_extras=True)
+    own = [each for name, each in signature(command).parameters.items() if name != "changed"]
+    by_name = [
+        each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[each.name])
+        for each in [*own, *signature(_changeable).parameters.values()]
+    ]
+    vars(wrapped).update(__signature__=Signature(by_name), __annotations__=hints)
+    return wrapped
 
 
 def pairs(option: str, words: list[str]) -> dict[str, Any]:

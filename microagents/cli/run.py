@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,28 +10,19 @@ from microagents.cli.options import (
     RUNS,
     AcceptChange,
     AsJson,
-    Concurrency,
     Config,
-    Durable,
     Margin,
-    MaxCalls,
-    MaxCost,
-    MaxOutage,
-    MaxTime,
     ModelSpecs,
-    OnUndecided,
     Options,
     RunsDir,
-    Runtime,
     Seed,
-    Speculate,
     StrategyName,
     StrategyOptions,
     TaskName,
-    given,
     models_of,
     strategy_named,
     task_of,
+    with_changeable_settings,
 )
 from microagents.cli.reporting import log_to_stderr, one_sentence
 from microagents.cli.watching import leave, watch
@@ -41,15 +31,16 @@ from microagents.result import Result
 from microagents.run import run
 
 
+@with_changeable_settings
 def command(
     task: TaskName,
+    *,
     option: Options = [],  # noqa: B006 - typer copies it
     strategy: StrategyName = "maker",
     set_: StrategyOptions = [],  # noqa: B006
     model: ModelSpecs = [],  # noqa: B006
     k: Margin = None,
     seed: Seed = 0,
-    runtime: Runtime = None,
     runs_dir: RunsDir = RUNS,
     run_id: Annotated[
         str | None,
@@ -60,9 +51,7 @@ def command(
     no_journal: Annotated[
         bool, typer.Option("--no-journal", envvar="MICROAGENTS_NO_JOURNAL", help="Record nothing: the run cannot be resumed.")
     ] = False,
-    durability: Durable = None,
     accept_change: AcceptChange = [],  # noqa: B006
-    on_undecided: OnUndecided = None,
     known_inputs: Annotated[
         bool,
         typer.Option(
@@ -71,14 +60,9 @@ def command(
             help="Feed every step the oracle's state; steps run side by side, in rounds.",
         ),
     ] = False,
-    speculate: Speculate = None,
-    concurrency: Concurrency = None,
-    max_calls: MaxCalls = None,
-    max_cost: MaxCost = None,
-    max_time: MaxTime = None,
-    max_outage: MaxOutage = None,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by its callback
+    changed: dict[str, Any],
 ) -> None:
     """Do a task: every step an election. With the --run-id of an earlier run, go on with it.
 
@@ -88,17 +72,6 @@ def command(
     with one_sentence():
         work = task_of(task, option)
         chosen = strategy_named(strategy, set_, k, work)
-        asked = given(
-            runtime=runtime,
-            durability=durability,
-            on_undecided=on_undecided,
-            speculate=speculate,
-            concurrency=concurrency,
-            max_calls=max_calls,
-            max_cost_usd=max_cost,
-            max_time_s=max_time,
-            max_outage_s=max_outage,
-        )
 
         async def start(watched: Watched) -> Result:
             return await run(
@@ -113,8 +86,8 @@ def command(
                 on_progress=watched.on_progress,
                 interrupt=watched.interrupt,
                 terminate=watched.terminate,
-                **asked,
+                **changed,
             )
 
         result = watch(task, start, as_json=as_json)
-    leave(result, work, Path(runs_dir), as_json=as_json)
+    leave(result, work, runs_dir, as_json=as_json)

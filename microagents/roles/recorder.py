@@ -26,6 +26,7 @@ from microagents.account import (
     RecordCalls,
     RecordDecision,
     RecordDraws,
+    RecordInFlight,
     RecordOutage,
     RecordProgress,
     Report,
@@ -106,6 +107,8 @@ class Recorder(Role):
         self._limit: Stopped | None = None
         """Which limit is reached."""
         self._room: Room = "elections"
+        self._begun = 0
+        """Calls launched, over all sittings."""
         self._is_draining = self._is_writing = self._has_begun = False
         self._limits: Limits = context.options.get("limits") or NO_LIMITS
 
@@ -128,6 +131,7 @@ class Recorder(Role):
                 self._writer = Writer(opened)
                 await self._writer.opened()
         self._durable = await self._writer.do(lambda keeper: keeper.books.account())
+        self._begun = self._durable.calls
         self._scope.start(self._write())
 
     async def stop(self) -> None:
@@ -164,6 +168,8 @@ class Recorder(Role):
         self._tell_change()
 
     def _add(self, *records: Record) -> None:
+        # Calls are limited as they are launched: what is durable of them lags behind.
+        self._begun += sum(record.change for record in records if isinstance(record, RecordInFlight) and record.change > 0)
         if self._unkept is not None:  # nothing to wait for, and nobody to hand it to
             for record in records:
                 self._unkept.add(record)
@@ -172,6 +178,7 @@ class Recorder(Role):
                 self._tell_change()
             return
         self._queue += records
+        self._look_at_limits()
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
         if len(self._queue) >= MOST_QUEUED and self._room == "elections":
@@ -188,7 +195,7 @@ class Recorder(Role):
             late = asyncio.get_running_loop().call_later(MOST_BEHIND_S, partial(self._set_room, is_late=True))
             try:
                 self._durable = await self._writer.do(lambda keeper, batch=batch: keeper.commit(batch))  # type: ignore[misc]
-                self._look_at_limits()
+                self._look_at_limits()  # the cost is known by now
             except MicroagentsError as error:
                 self._failure = error
             finally:
@@ -206,7 +213,7 @@ class Recorder(Role):
         if limits == NO_LIMITS or self._is_draining:
             return
         account = self._account
-        if limits.max_calls is not None and account.calls + account.in_flight >= limits.max_calls:
+        if limits.max_calls is not None and self._begun >= limits.max_calls:
             self._reached(f"--max-calls {limits.max_calls} is reached")
         elif limits.max_cost_usd is not None and (account.cost_usd or 0.0) >= limits.max_cost_usd:
             self._reached(f"--max-cost {limits.max_cost_usd:g} is reached")

@@ -43,15 +43,16 @@ class Voter(Role):
     async def stop(self) -> None:
         """Follow no more."""
         await self._scope.close()
-        self._tell_records()
+        self.tell_records()
 
     def record(self, record: RecordInFlight | RecordSample | RecordReply) -> None:
-        """Tell the recorder, with all else of this turn of the loop: before whoever is told the verdict can go on from it."""
+        """Tell the recorder, with all else of this turn of the loop, or of this election if it ends before."""
         if not self._records:
-            asyncio.get_running_loop().call_soon(self._tell_records)
+            asyncio.get_running_loop().call_soon(self.tell_records)
         self._records.append(record)
 
-    def _tell_records(self) -> None:
+    def tell_records(self) -> None:
+        """Tell what is recorded so far."""
         if self._records:
             self.tell(RecordDraws(records=tuple(self._records)))
             self._records.clear()
@@ -282,10 +283,11 @@ class Election:
                 self._voter.record(RecordReply(id=SampleId(election=self.id, seq=seq), text=self._texts[seq]))
 
     def end(self, failure: MicroagentsError | None) -> None:
-        """No ballot counts from now on."""
+        """No ballot counts from now on; what was bought is told before anybody hears of the verdict."""
         if not self.ended:
             self.ended = True
             self._failure = failure
+            self._voter.tell_records()
             self._tell()
 
     def _tell(self) -> None:
