@@ -32,7 +32,7 @@ from microagents.digests import ChainDigest
 from microagents.elections import Ballot, ElectionId, Flagged
 from microagents.errors import InvalidUsage, Stopped, TakenOver
 from microagents.journal.books import Books, Totals
-from microagents.journal.experiment import Experiment
+from microagents.journal.experiment import Change, Experiment
 from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease
 from microagents.journal.reading import read_books, read_lease
 from microagents.journal.schema import (
@@ -82,7 +82,7 @@ class Store:
         try:
             with self._failing():
                 if not self.is_new:
-                    self._look_over()
+                    self._look_over(experiment, accepted)
                 self._prepare(full=full)
                 if self.is_new:
                     self._create(experiment)
@@ -100,8 +100,10 @@ class Store:
 
     # -- opening ----------------------------------------------------------------------------------------------------------------------
 
-    def _look_over(self) -> None:
+    def _look_over(self, experiment: Experiment, accepted: Sequence[str]) -> None:
+        """Whatever is wrong shows before a byte is written."""
         self._refuse_if_held(self._lease())
+        self._changes(experiment, accepted)
         if log_bytes(self.path):  # it was not closed in order: look at every page, not only at those that are read
             problem = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
             if problem != "ok":
@@ -156,13 +158,14 @@ class Store:
         self._db.execute("UPDATE lease SET epoch = ?, holder = ?, renewed_at = ?", (self._epoch, written, time.time()))
         self._renewed_s = time.monotonic()
 
+    def _changes(self, experiment: Experiment, accepted: Sequence[str]) -> list[Change]:
+        (recorded,) = self._db.execute("SELECT experiment FROM run").fetchone()
+        return msgspec.json.decode(recorded, type=Experiment).changes(experiment, accepted)
+
     def _check(self, experiment: Experiment, accepted: Sequence[str]) -> None:
         """Compare the experiment with the recorded one; changes that are accepted are written down."""
-        row = self._db.execute("SELECT experiment FROM run").fetchone()
-        recorded = msgspec.json.decode(row[0], type=Experiment)
-        changes = recorded.changes(experiment, accepted)
         with self._transaction():
-            for change in changes:
+            for change in self._changes(experiment, accepted):
                 self._db.execute("INSERT INTO change VALUES (?, ?, ?, ?)", (_now(), *change))
             self._changed = self._db.execute("SELECT EXISTS (SELECT 1 FROM change)").fetchone()[0] == 1
             self._db.execute("UPDATE run SET experiment = ?", (_json(experiment),))

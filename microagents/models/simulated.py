@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from difflib import get_close_matches
 from hashlib import blake2b
 from math import exp
 from random import Random
 from statistics import NormalDist
+from typing import Any
 
 from msgspec import Struct, convert, structs
 
@@ -129,13 +130,14 @@ class SimulatedModel:
         """Always: a profile without a price is free."""
         return True
 
-    async def complete(self, call: Call) -> Sample:
+    def complete(self, call: Call) -> Coroutine[Any, Any, Sample]:
         """One sample, after its latency."""
-        if self._purchases is not None:
-            self._purchases.note("sent", call.id)
+        return self._sampled(call) if self._purchases is None else self._sold(self._purchases, call)
+
+    async def _sold(self, purchases: Purchases, call: Call) -> Sample:
+        purchases.note("sent", call.id)
         sample = await self._sampled(call)
-        if self._purchases is not None:
-            self._purchases.note("billed", call.id)
+        purchases.note("billed", call.id)
         return sample
 
     async def _sampled(self, call: Call) -> Sample:

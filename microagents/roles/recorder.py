@@ -33,7 +33,7 @@ from microagents.account import (
     Room,
 )
 from microagents.actors import Context, Post, Role
-from microagents.errors import MicroagentsError, Stopped
+from microagents.errors import MicroagentsError, RoleFailed, Stopped
 from microagents.journal.books import Books
 from microagents.journal.experiment import Experiment
 from microagents.journal.store import Store
@@ -66,9 +66,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_cost_usd: float | None = None
 
 
-NO_LIMITS = Limits()
-
-
 class Ended(Request[None], frozen=True, kw_only=True):
     """Write down how the run, or this sitting of it, ended; answered once that is durable."""
 
@@ -86,6 +83,28 @@ class Failure(Request[None], frozen=True, kw_only=True):
     """
 
 
+class News:
+    """What several wait for, each until it happens next."""
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def next(self) -> asyncio.Future[None]:
+        """Done when it happens next."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        return waiting
+
+    def tell(self) -> None:
+        """It has happened."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+
+
 class Recorder(Role):
     """Keeps all that is bought and decided. It lives in the driver's process."""
 
@@ -100,8 +119,10 @@ class Recorder(Role):
         self._scope = Scope()
         self._writer: Writer | Inline
         self._woken: asyncio.Future[None] | None = None
-        self._changed: list[asyncio.Future[None]] = []
-        """Done at the next commit or change of room."""
+        self._changed = News()
+        """Something was recorded."""
+        self._room_changed = News()
+        self._must_end = News()
         self._failure: MicroagentsError | None = None
         """Why nothing can be written any more."""
         self._limit: Stopped | None = None
@@ -110,7 +131,8 @@ class Recorder(Role):
         self._begun = 0
         """Calls launched, over all sittings."""
         self._is_draining = self._is_writing = self._has_begun = False
-        self._limits: Limits = context.options.get("limits") or NO_LIMITS
+        self._limits: Limits = context.options.get("limits") or Limits()
+        self._has_limits = self._limits != Limits()
 
     async def start(self) -> None:
         """Open the journal.
@@ -165,20 +187,18 @@ class Recorder(Role):
     async def outage(self, request: RecordOutage) -> None:
         """Note that a provider does not deliver, or does again."""
         self._outage = request.error
-        self._tell_change()
+        self._changed.tell()
 
     def _add(self, *records: Record) -> None:
-        # Calls are limited as they are launched: what is durable of them lags behind.
-        self._begun += sum(record.change for record in records if isinstance(record, RecordInFlight) and record.change > 0)
+        if self._has_limits:  # calls are limited as they are launched: what is durable of them lags behind
+            self._begun += sum(record.change for record in records if isinstance(record, RecordInFlight) and record.change > 0)
+            self._look_at_limits()
         if self._unkept is not None:  # nothing to wait for, and nobody to hand it to
             for record in records:
                 self._unkept.add(record)
-            self._look_at_limits()
-            if self._changed:
-                self._tell_change()
+            self._changed.tell()
             return
         self._queue += records
-        self._look_at_limits()
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
         if len(self._queue) >= MOST_QUEUED and self._room == "elections":
@@ -195,24 +215,31 @@ class Recorder(Role):
             late = asyncio.get_running_loop().call_later(MOST_BEHIND_S, partial(self._set_room, is_late=True))
             try:
                 self._durable = await self._writer.do(lambda keeper, batch=batch: keeper.commit(batch))  # type: ignore[misc]
-                self._look_at_limits()  # the cost is known by now
+                if self._has_limits:
+                    self._look_at_limits()
             except MicroagentsError as error:
-                self._failure = error
+                self._fail(error)
+            except Exception as error:  # a defect must end the run, not leave it waiting
+                self._fail(RoleFailed("Recorder", "a commit", f"{type(error).__name__}: {error}"))
+                raise
             finally:
                 late.cancel()
                 self._is_writing = False
-            self._set_room()
-            self._tell_change()
+                self._set_room()
+                self._changed.tell()
+
+    def _fail(self, error: MicroagentsError) -> None:
+        self._failure = error
+        self._must_end.tell()
 
     @property
     def _account(self) -> Account:
         return self._durable if self._unkept is None else self._unkept.account()
 
     def _look_at_limits(self) -> None:
-        limits = self._limits
-        if limits == NO_LIMITS or self._is_draining:
+        limits, account = self._limits, self._account
+        if self._is_draining:
             return
-        account = self._account
         if limits.max_calls is not None and self._begun >= limits.max_calls:
             self._reached(f"--max-calls {limits.max_calls} is reached")
         elif limits.max_cost_usd is not None and (account.cost_usd or 0.0) >= limits.max_cost_usd:
@@ -227,7 +254,7 @@ class Recorder(Role):
     async def _stop_at(self, what: str) -> None:
         await self._drained()
         self._limit = Stopped(f"{what}; what was decided until then holds")
-        self._tell_change()
+        self._must_end.tell()
 
     # -- what may be launched ---------------------------------------------------------------------------------------------------------
 
@@ -236,7 +263,7 @@ class Recorder(Role):
         room: Room = "nothing" if self._is_draining else "draws" if is_behind else "elections"
         if room != self._room:
             self._room = room
-            self._tell_change()
+            self._room_changed.tell()
 
     async def room(self, request: FollowRoom) -> AsyncIterator[Room]:  # noqa: ARG002 - the message is the address
         """What may be launched, as it changes."""
@@ -246,7 +273,7 @@ class Recorder(Role):
                 told = self._room
                 yield told
             else:
-                await self._change()
+                await self._room_changed.next()
 
     async def drain(self, request: Drain) -> None:  # noqa: ARG002 - the message is the address
         """No draw is launched from now on; waits for those in flight, for a while."""
@@ -259,7 +286,7 @@ class Recorder(Role):
             async with asyncio.timeout(DRAIN_S):
                 await asyncio.sleep(0)  # draws that were launched before are told by now
                 while self._failure is None and self._outage is None and (self._queue or self._is_writing or self._account.in_flight > 0):
-                    await self._change()
+                    await self._changed.next()
         except TimeoutError:
             return
 
@@ -277,7 +304,7 @@ class Recorder(Role):
     async def failure(self, request: Failure) -> None:  # noqa: ARG002 - the message is the address
         """Wait for what must end the run."""
         while (why := self._failure or self._limit) is None:
-            await self._change()
+            await self._must_end.next()
         raise why
 
     async def ended(self, request: Ended) -> None:
@@ -315,15 +342,4 @@ class Recorder(Role):
     async def _flushed(self) -> None:
         """Wait until all that was told is durable, or cannot be any more."""
         while self._failure is None and (self._queue or self._is_writing):
-            await self._change()
-
-    def _change(self) -> asyncio.Future[None]:
-        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._changed.append(changed)
-        return changed
-
-    def _tell_change(self) -> None:
-        changed, self._changed = self._changed, []
-        for each in changed:
-            if not each.done():
-                each.set_result(None)
+            await self._changed.next()

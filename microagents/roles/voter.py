@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
-from typing import Any
 
 from microagents.account import FollowRoom, RecallOpen, RecordDraws, RecordInFlight, RecordReply, RecordSample, Room
 from microagents.actors import Context, Post, Role
@@ -32,6 +31,7 @@ class Voter(Role):
         self._paid: dict[ElectionId, Sequence[Ballot | Flagged]] = {}
         """Ballots that are paid for: by an earlier sitting of the run, or for a guess that was dropped and may come back."""
         self._scope = Scope()
+        self._loop = asyncio.get_running_loop()
         self._room_made: list[asyncio.Future[None]] = []
         self._records: list[RecordInFlight | RecordSample | RecordReply] = []
 
@@ -48,7 +48,7 @@ class Voter(Role):
     def record(self, record: RecordInFlight | RecordSample | RecordReply) -> None:
         """Tell the recorder, with all else of this turn of the loop, or of this election if it ends before."""
         if not self._records:
-            asyncio.get_running_loop().call_soon(self.tell_records)
+            self._loop.call_soon(self.tell_records)
         self._records.append(record)
 
     def tell_records(self) -> None:
@@ -153,10 +153,12 @@ class Election:
 
     def launch(self) -> None:
         """Draw as many samples as can still be needed, and not one more: launched = n + votes needed + flagged ahead, up to the cap."""
-        before = len(self.draws)
-        while not self.ended and self._launched < self._wanted():
+        count, before = self._count, len(self.draws)
+        while not self.ended and self._launched < min(
+            self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead
+        ):
             seq = self._launched
-            paid = self._paid.pop(seq, None)
+            paid = self._paid.pop(seq, None) if self._paid else None
             if paid is None and self._voter.room == "nothing":
                 break
             self._launched += 1
@@ -166,10 +168,6 @@ class Election:
                 self._arrive(seq, paid)
         if len(self.draws) > before:
             self._voter.record(RecordInFlight(change=len(self.draws) - before))
-
-    def _wanted(self) -> int:
-        count = self._count
-        return min(self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead)
 
     def verdict(self) -> Verdict:
         """How it ended.
@@ -204,13 +202,24 @@ class Election:
         return news
 
     async def _draw(self, seq: int) -> None:
-        sample_id = SampleId(election=self.id, seq=seq)
+        question, sample_id = self._question, SampleId(election=self.id, seq=seq)
         sample: Sample | None = None
         ballot: Ballot | Flagged | None = None
         try:
-            sample = await self._sampled(sample_id)
+            sample = await self._voter.ask(
+                Draw(
+                    id=sample_id,
+                    prompt=question.prompts[seq % len(question.prompts)],
+                    reply=question.reply,
+                    temperature=question.sampling.temperature_of(seq),
+                    max_output_tokens=question.sampling.max_output_tokens,
+                    model=_model_of(sample_id, question.models),
+                )
+            )
             if not self.ended:
-                ballot = await self._screened(sample_id, sample)
+                ballot = await self._voter.ask(
+                    Screen(id=sample_id, sample=sample, reply=question.reply, flag_above_tokens=question.sampling.flag_above_tokens)
+                )
         except MicroagentsError as error:
             self.end(error)
         except Exception as error:  # a defect must end the election, not leave it waiting
@@ -231,25 +240,6 @@ class Election:
             self._arrive(seq, ballot)
             if not self.ended:
                 self.launch()
-
-    def _sampled(self, sample_id: SampleId) -> Coroutine[Any, Any, Sample]:
-        question, seq = self._question, sample_id.seq
-        return self._voter.ask(
-            Draw(
-                id=sample_id,
-                prompt=question.prompts[seq % len(question.prompts)],
-                reply=question.reply,
-                temperature=question.sampling.temperature_of(seq),
-                max_output_tokens=question.sampling.max_output_tokens,
-                model=_model_of(sample_id, question.models),
-            )
-        )
-
-    def _screened(self, sample_id: SampleId, sample: Sample) -> Coroutine[Any, Any, Ballot | Flagged]:
-        question = self._question
-        return self._voter.ask(
-            Screen(id=sample_id, sample=sample, reply=question.reply, flag_above_tokens=question.sampling.flag_above_tokens)
-        )
 
     def _arrive(self, seq: int, ballot: Ballot | Flagged) -> None:
         if self.ended:

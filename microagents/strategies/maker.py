@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from microagents.actors import Strategy
 from microagents.chat import decoder_of
-from microagents.durable import Conductor, encode_state, no_verdict
+from microagents.durable import Conductor, Held, encode_state, no_verdict
 from microagents.elections import Ballot, Decision, ElectionId, Follow, Question, Verdict
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.scope import Scope
@@ -192,7 +192,8 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
         return self.election_id(f"step/{step}", question), question
 
     async def _commit(self, election: ElectionId, question: Question, verdict: Verdict, done: int | None, state: Any) -> Decision[Any]:
-        held = await self.settle(election, question, verdict)
+        decided = verdict.outcome == "decided"
+        held = Held(id=election, verdict=verdict) if decided else await self.settle(election, question, verdict)
         return self.commit(held, self._reply, lambda reply: self.task.correct(state, reply), done=done, state=question.state)
 
 
