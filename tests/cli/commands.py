@@ -1,0 +1,139 @@
+"""How tests give commands: in this process, as installed, and as a process that is ended at a moment of their choice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import dedent
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import pytest
+from typer.testing import CliRunner
+
+from microagents.cli import app
+from microagents.models.simulated import Purchases
+
+COMMAND = str(Path(sys.executable).with_name("microagents"))
+WAIT_S = 60
+"""Bound of every wait for a process; none takes a tenth of it."""
+
+COMPLETED, FAILED, WRONG_USAGE, STOPPED, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+
+class Ran(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """Stdout, which must be one JSON object and nothing else."""
+        found = json.loads(self.out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+        assert isinstance(found, dict)
+        return found
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """The rows of a summary by their heads."""
+        rows = [line.partition("  ") for line in self.out.splitlines()]
+        return {head: text.strip() for head, _, text in rows}
+
+
+def microagents(*words: str, env: Mapping[str, str] | None = None) -> Ran:
+    """The command in this process."""
+    ran = CliRunner().invoke(app, words, env=env, catch_exceptions=False)
+    return Ran(ran.exit_code, ran.stdout, ran.stderr)
+
+
+def installed(*words: str, cwd: Path | None = None) -> Ran:
+    """The command as a process of its own."""
+    ran = subprocess.run([COMMAND, *words], cwd=cwd, capture_output=True, text=True, check=False, timeout=WAIT_S)
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
+def write(name: str, text: str) -> str:
+    """A file in the current folder."""
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dedent(text), encoding="utf-8")
+    return name
+
+
+class Bought:
+    """What the seller noted: calls as ``path fork seq``."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.billed: list[str] = []
+
+    def note(self, line: str) -> None:
+        """Take in a line of its list."""
+        what, _, sample = line.strip().partition(" ")
+        {"sent": self.sent, "billed": self.billed}[what].append(sample)
+
+
+def shopping(*words: str) -> tuple[Ran, Bought]:
+    """The command in this process, and what it bought."""
+    purchases, bought = Path("purchases.txt"), Bought()
+    ran = microagents(*words, env={Purchases.VARIABLE: str(purchases)})
+    if purchases.exists():
+        for line in purchases.read_text(encoding="utf-8").splitlines():
+            bought.note(line)
+        purchases.unlink()
+    return ran, bought
+
+
+class Sitting(Bought):
+    """A run in a process of its own that is followed call by call: its seller's list is a pipe, so nothing is waited for by the clock.
+
+    A context manager; whatever is still running at its end is killed.
+    """
+
+    def __init__(self, *words: str, stderr: int = subprocess.PIPE) -> None:
+        super().__init__()
+        reading, writing = os.pipe()
+        self._list = os.fdopen(reading, encoding="utf-8")
+        environment = {**os.environ, Purchases.VARIABLE: f"/dev/fd/{writing}"}
+        try:
+            self.process = subprocess.Popen(
+                [COMMAND, *words], stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment, pass_fds=[writing]
+            )
+        finally:
+            os.close(writing)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.process.kill()
+        self._list.close()
+        with self.process:
+            pass
+
+    def until_sent(self, calls: int) -> None:
+        """Wait until so many calls were sent in all; the run must not end before."""
+        while len(self.sent) < calls:
+            line = self._list.readline()
+            assert line, f"the run ended after {len(self.sent)} calls: {self.process.communicate(timeout=WAIT_S)}"
+            self.note(line)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send the process a signal."""
+        self.process.send_signal(number)
+
+    def end(self, number: signal.Signals | None = None) -> Ran:
+        """Wait until the process has ended, by itself or by a signal."""
+        if number is not None:
+            self.send(number)
+        for line in self._list:
+            self.note(line)
+        out, err = self.process.communicate(timeout=WAIT_S)
+        return Ran(self.process.returncode, out, err or "")

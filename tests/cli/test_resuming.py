@@ -1,0 +1,1048 @@
+"""Runs that end early, and go on: by a kill, a signal, a limit or an undecided election; what is seen of them meanwhile; what is refused.
+
+What a run bought is asked of the seller, never of the journal under test.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pty
+import shlex
+import shutil
+import signal
+import sqlite3
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import structlog
+
+from microagents.account import Account
+from microagents.journal.reading import Reader
+from tests.cli.commands import (
+    COMPLETED,
+    FAILED,
+    INTERRUPTED,
+    STOPPED,
+    UNDECIDED,
+    WRONG_USAGE,
+    Ran,
+    Sitting,
+    installed,
+    microagents,
+    shopping,
+    write,
+)
+
+NOISY = ("--model", "sim:perfect@error=0.4,flag=0.1,latency=0.002,sigma=1,price_out=1", "-k", "2")
+"""Guesses go wrong, and a kill finds calls in flight."""
+STEPWISE = ("drift", "-o", "length=30", *NOISY, "--no-speculate")
+SLOW = ("drift", "-o", "length=1", "--model", "sim:perfect@latency=0.7,sigma=0", "-k", "2")
+"""Two calls that are in flight for so long that much can happen meanwhile."""
+QUICK = ("drift", "-o", "length=30", "--model", "sim:perfect@error=0.4,flag=0.1,price_out=1", "-k", "2", "--no-speculate")
+STALEMATE = ("drift", "-o", "length=60", "--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3")
+"""Undecided wherever one of three replies is wrong."""
+EXPERT = "sim:perfect@tokens=9"
+"""A model for what stays undecided."""
+
+CASES = {
+    "drift": ("drift", "-o", "length=40", *NOISY),
+    "hanoi": ("hanoi", "-o", "disks=5", "--model", "sim:gpt-4.1-mini@error=0.02,flag=0.05,latency=0.003,sigma=1"),
+    "known inputs": ("drift", "-o", "length=60", *NOISY, "--known-inputs", "-s", "window=6"),
+    "linked": ("drift", "-o", "length=40", *NOISY, "--runtime", "linked"),
+    "own strategy": ("drift", "-o", "length=15", *NOISY, "--strategy", "aside.py:Aside"),
+}
+
+ASIDE = """
+    from asyncio import gather
+
+    from microagents import Conductor, Deployment, Request, Role, Strategy
+    from microagents.strategies import Maker
+    from microagents.tasks.drift import RING, Drift, Onward, Place
+
+    class Turns(Request[int], frozen=True):
+        round: int
+
+    class Wheel(Role):
+        async def turns(self, request: Turns) -> int:
+            return request.round % 3 + 1
+
+    class AsideConductor(Conductor[Drift, "Aside"]):
+        asks = (Turns,)
+
+        async def conduct(self) -> dict[str, int]:
+            number = 1
+            for at in range(self.task.length):
+                turns = await self.once(f"round/{at}/turns", Turns(round=at))
+                asked = [self.task.prompt(Place(number=number + turn)) for turn in range(turns)]
+                drafts = await self.sample(f"round/{at}/draft", asked, Onward, n=2)
+                decisions = await gather(*[self.elect(f"round/{at}/turn/{turn}", each, Onward) for turn, each in enumerate(asked)])
+                replies = [*drafts, *[decision.require() for decision in decisions]]
+                number = sum(reply.number for reply in replies) % RING
+                self.progress(at + 1, self.task.length)
+            return {"number": number}
+
+    class Aside(Maker):
+        conductor, in_order, known_inputs = AsideConductor, False, False
+
+        def deployments(self) -> list[Deployment]:
+            return [*super().deployments(), Deployment(role=Wheel)]
+    """
+"""No chain: it is run again from its start, and all that it asked before answers from the journal."""
+
+
+@pytest.fixture(autouse=True)
+def as_after_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """No settings and no keys in the environment; afterwards nothing of a user's files stays imported."""
+    for name in os.environ:
+        if name.startswith(("MICROAGENTS_", "OPENAI_", "ANTHROPIC_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    before = set(sys.modules)
+    write("aside.py", ASIDE)
+    yield
+    structlog.reset_defaults()  # its logger holds the runner's stderr
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@cache
+def undisturbed(*words: str) -> dict[str, Any]:
+    """The same run without anything in its way."""
+    ran = microagents("run", *words, "--no-journal", "--json")
+    assert ran.code == COMPLETED, ran.err
+    return ran.json
+
+
+def digests(shown: dict[str, Any]) -> tuple[str, str]:
+    return shown["decisions_sha256"], shown["ballots_sha256"]
+
+
+def assert_undisturbed(shown: dict[str, Any], *words: str) -> None:
+    """A run came to the end that the same run comes to without anything in its way."""
+    assert shown["outcome"] == "completed"
+    assert shown["result"] == undisturbed(*words)["result"]
+    assert digests(shown) == digests(undisturbed(*words))
+
+
+def assert_one_sentence(ran: Ran, *said: str, code: int = WRONG_USAGE) -> None:
+    """The command ended with one sentence on stderr that says all this."""
+    assert "Traceback" not in ran.err
+    assert (ran.code, ran.out) == (code, "")
+    (sentence,) = ran.err.splitlines()
+    assert sentence.startswith("microagents: ")
+    for words in said:
+        assert words in sentence
+
+
+def show(run: str, *words: str) -> dict[str, Any]:
+    return microagents("show", run, "--json", *words).json
+
+
+def rows_of(run: str, query: str) -> list[Any]:
+    """What a journal holds."""
+    with closing(sqlite3.connect(f"file:runs/{run}.sqlite?mode=ro", uri=True)) as db:
+        return db.execute(query).fetchall()
+
+
+def edit(run: str, statement: str) -> None:
+    """Change a journal behind its back."""
+    with closing(sqlite3.connect(f"runs/{run}.sqlite", isolation_level=None)) as db:
+        assert db.execute(statement).rowcount
+
+
+def kept(run: str) -> set[str]:
+    """The samples that are recorded for good and belong to no decision yet, as ``path fork seq``."""
+    place = "place.path || '/' || ((key & ((1 << 40) - 1)) - 1)"
+    query = f"SELECT {place} || ' ' || lower(hex(fork)) || ' ' || seq FROM sample JOIN place ON place.id = key >> 40"
+    return {sample for (sample,) in rows_of(run, query)}
+
+
+def contents() -> dict[str, str]:
+    """Digests of all journals; an index of a log is no part of one, and is made by whoever looks."""
+    files = sorted(path for path in Path("runs").iterdir() if path.suffix != ".sqlite-shm")
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+# -- a run that is over --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "more",
+    [(), ("--known-inputs",), ("--runtime", "linked"), ("--strategy", "aside.py:Aside")],
+    ids=["drift", "known inputs", "linked", "own strategy"],
+)
+def test_a_run_that_is_over_answers_again_without_a_call_and_to_the_letter(more: tuple[str, ...]) -> None:
+    words = ("run", *QUICK, *more, "--run-id", "over")
+    first, before = microagents(*words, "--json"), contents()
+    for again in (words, ("resume", "over")):
+        ran, bought = shopping(*again, "--json")
+        assert (ran.code, ran.json) == (COMPLETED, first.json)
+        assert bought.sent == []
+        assert contents() == before
+
+
+def test_a_run_that_is_over_answers_the_same_summary() -> None:
+    words = ("run", *QUICK, "--run-id", "over")
+    assert microagents(*words).out == microagents(*words).out
+
+
+# -- kills ---------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("again", "kills"), [("resume", 1), ("run", 2)])
+def test_a_killed_run_comes_to_the_same_end_and_buys_nothing_that_was_recorded_again(case: str, again: str, kills: int) -> None:
+    words, random = CASES[case], Random(f"{case} {again}")
+    begin = ("run", *words, "--run-id", "killed", "--json")
+    go_on = begin if again == "run" else ("resume", "killed", "--json")
+    command, calls, sent, lost = begin, 0, 0, 0
+    decided: set[str] = set()
+    samples: set[str] = set()
+    for _ in range(kills):
+        with Sitting(*command) as sitting:
+            sitting.until_sent(random.randrange(1, max(2, (undisturbed(*words)["calls"] - calls) // 2)))
+            assert sitting.end(signal.SIGKILL).code == -signal.SIGKILL
+        assert not bought_again(sitting.sent, decided, samples)
+        shown = show("killed")
+        assert shown["outcome"] == "cut off"
+        sent, lost, calls = sent + len(sitting.sent), lost + len(sitting.sent) - (shown["calls"] - calls), shown["calls"]
+        decided = {path for (path,) in rows_of("killed", "SELECT path FROM decisions WHERE outcome <> 'undecided'")}
+        samples = kept("killed")
+        command = go_on
+    ran, bought = shopping(*go_on)
+    assert not bought_again(bought.sent, decided, samples)
+    assert_undisturbed(ran.json, *words)
+    assert lost >= 0
+    assert sent + len(bought.sent) <= ran.json["calls"] + lost
+    assert microagents("show", "killed", "--verify").code == COMPLETED
+
+
+def bought_again(sent: Sequence[str], decided: set[str], samples: set[str]) -> list[str]:
+    """What need not have been bought: it was recorded before."""
+    return [sample for sample in sent if sample.partition(" ")[0] in decided or sample in samples]
+
+
+@pytest.mark.xfail(strict=True, reason="a journal that was cut off before its tables were made is taken for another database, for good")
+def test_a_run_that_was_killed_while_its_journal_was_made_can_be_begun_again() -> None:
+    Path("runs").mkdir()
+    with closing(sqlite3.connect("runs/early.sqlite")) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    assert microagents("run", *STEPWISE, "--run-id", "early").code == COMPLETED
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a read-only connection cannot roll back a transaction that was cut off: the journal is called damaged"
+)
+@pytest.mark.parametrize(
+    "words", [("show", "cut"), ("resume", "cut", "--max-calls", "999"), ("run", *STEPWISE, "--run-id", "cut")], ids=lambda words: words[0]
+)
+def test_a_transaction_that_was_cut_off_without_a_write_ahead_log_is_rolled_back(words: tuple[str, ...]) -> None:
+    """As on a network file system, where journals have no such log."""
+    microagents("run", *STEPWISE, "--run-id", "cut", "--max-calls", "40")
+    with closing(sqlite3.connect("runs/cut.sqlite", isolation_level=None)) as db:
+        db.execute("PRAGMA cache_size = 1")
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("UPDATE decision SET value = ballots")
+        db.execute("CREATE TABLE more AS SELECT hex(randomblob(99999)) AS text")
+        shutil.copytree("runs", "killed")
+        db.execute("ROLLBACK")
+    assert Path("killed/cut.sqlite-journal").stat().st_size
+    assert microagents(*words, "--runs-dir", "killed").code == COMPLETED
+
+
+# -- signals -------------------------------------------------------------------------------------------------------------------------
+
+DRAINED = {
+    "step by step": STEPWISE,
+    "guessing right": ("drift", "-o", "length=60", "--model", "sim:perfect@flag=0.1,latency=0.005,sigma=1", "-k", "2"),
+    "known inputs": CASES["known inputs"],
+    "linked": (*STEPWISE, "--runtime", "linked"),
+    "own strategy": CASES["own strategy"],
+}
+"""Runs that drop no guess, so that every call that was sent is needed."""
+
+
+@pytest.mark.parametrize("case", DRAINED)
+def test_ctrl_c_waits_for_the_calls_in_flight_and_none_is_bought_twice(case: str) -> None:
+    words = DRAINED[case]
+    with Sitting("run", *words, "--run-id", "stopped") as sitting:
+        sitting.until_sent(undisturbed(*words)["calls"] // 3)
+        ran = sitting.end(signal.SIGINT)
+    assert (ran.code, ran.err) == (INTERRUPTED, "")
+    assert ran.rows["go on"] == "microagents resume stopped"
+    shown = show("stopped")
+    assert shown["outcome"] == "interrupted"
+    assert sorted(sitting.billed) == sorted(sitting.sent), "all of them were waited for"
+    assert shown["calls"] == len(sitting.sent)
+    counted = rows_of("stopped", "SELECT coalesce(sum(counted), 0) FROM decisions WHERE outcome <> 'undecided'")[0][0]
+    assert counted + len(kept("stopped")) == len(sitting.sent), "all of them are recorded"
+    ran, bought = shopping("resume", "stopped", "--json")
+    assert_undisturbed(ran.json, *words)
+    sent = [*sitting.sent, *bought.sent]
+    assert max(Counter(sent).values()) == 1
+    assert len(sent) == ran.json["calls"]
+    assert ran.json["lost_in_flight"] == 0
+
+
+def test_ctrl_c_ends_a_run_that_guesses_wrong_with_every_call_accounted_for() -> None:
+    words = CASES["drift"]
+    with Sitting("run", *words, "--run-id", "stopped", "--json") as sitting:
+        sitting.until_sent(undisturbed(*words)["calls"] // 3)
+        ran = sitting.end(signal.SIGINT)
+    assert (ran.code, ran.json["outcome"], ran.json["calls"]) == (INTERRUPTED, "interrupted", len(sitting.sent))
+    ran, bought = shopping("run", *words, "--run-id", "stopped", "--json")
+    assert_undisturbed(ran.json, *words)
+    assert ran.json["calls"] == len(sitting.sent) + len(bought.sent)
+
+
+@pytest.mark.xfail(strict=True, reason="draws that wait for a permit count as calls in flight, so they are bought to the last")
+def test_ctrl_c_buys_no_call_that_only_waited_for_its_turn() -> None:
+    words = ("drift", "-o", "length=60", "--model", "sim:perfect@latency=0.01,sigma=0", "-k", "2", "--known-inputs", "--concurrency", "2")
+    with Sitting("run", *words, "--run-id", "stopped", "--json") as sitting:
+        sitting.until_sent(10)
+        ran = sitting.end(signal.SIGINT)
+    assert ran.code == INTERRUPTED
+    assert len(sitting.sent) < 60
+
+
+def until_closed(terminal: int) -> Iterator[bytes]:
+    """What is still to be read of a terminal that nobody writes to any more."""
+    with suppress(OSError):
+        while said := os.read(terminal, 4096):
+            yield said
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_the_run_goes_on_later() -> None:
+    terminal, stderr = pty.openpty()
+    try:
+        with Sitting("run", *SLOW, "--run-id", "left", stderr=stderr) as sitting:
+            os.close(stderr)
+            sitting.until_sent(2)
+            sitting.send(signal.SIGINT)
+            said = b""
+            while b"Ctrl-C again leaves at once" not in said:
+                said += os.read(terminal, 4096)
+            ran = sitting.end(signal.SIGINT)
+        said += os.read(terminal, 4096)
+    finally:
+        os.close(terminal)
+    assert (ran.code, ran.out, sitting.billed) == (INTERRUPTED, "", [])
+    assert b"Traceback" not in said
+    assert said.rpartition(b"\x1b[?25")[2].startswith(b"h"), "the cursor is shown again"
+    assert_undisturbed(microagents("resume", "left", "--json").json, *SLOW)
+
+
+def test_sigterm_saves_at_once_and_the_run_goes_on_later() -> None:
+    with Sitting("run", *SLOW, "--run-id", "ended", "--json") as sitting:
+        sitting.until_sent(2)
+        ran = sitting.end(signal.SIGTERM)
+    assert (ran.code, ran.err, sitting.billed) == (INTERRUPTED, "", [])
+    assert (ran.json["outcome"], ran.json["calls"]) == ("interrupted", 2)
+    assert ran.json == show("ended")
+    ran, bought = shopping("resume", "ended", "--json")
+    assert_undisturbed(ran.json, *SLOW)
+    assert (len(bought.sent), ran.json["calls"]) == (2, 4)
+
+
+# -- limits --------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "limit", "higher"),
+    [
+        ("drift", ("--max-calls", "40"), ("--max-calls", "9999")),
+        ("drift", ("--max-cost", "0.02"), ("--max-cost", "99")),
+        ("drift", ("--max-time", "0.1"), ("--max-time", "99")),
+        ("own strategy", ("--max-cost", "0.02"), ("--max-cost", "99")),
+    ],
+    ids=["calls", "cost", "time", "own strategy"],
+)
+def test_a_limit_stops_a_run_and_a_higher_one_takes_it_on(case: str, limit: tuple[str, str], higher: tuple[str, str]) -> None:
+    words = CASES[case]
+    ran, first = shopping("run", *words, "--run-id", "limited", *limit)
+    assert (ran.code, ran.err) == (STOPPED, "")
+    assert ran.rows["why"] == f"{' '.join(limit)} is reached; what was decided until then holds"
+    assert ran.rows["go on"] == "microagents resume limited"
+    shown = show("limited")
+    assert (shown["outcome"], shown["calls"]) == ("stopped", len(first.sent))
+    assert shown["steps"] < shown["decided"] + 1 < undisturbed(*words)["decided"]
+    ran, second = shopping("resume", "limited", *higher, "--json")
+    assert ran.code == COMPLETED
+    assert_undisturbed(ran.json, *words)
+    assert ran.json["calls"] == len(first.sent) + len(second.sent)
+
+
+@pytest.mark.parametrize("again", [("resume",), ("run", *STEPWISE, "--max-calls", "40", "--run-id")], ids=["resume", "run"])
+def test_a_limit_that_is_reached_still_holds_and_buys_nothing(again: tuple[str, ...]) -> None:
+    first = microagents("run", *STEPWISE, "--max-calls", "40", "--run-id", "limited", "--json")
+    for _ in range(3):
+        ran, bought = shopping(*again, "limited", "--json")
+        assert (ran.code, ran.json["calls"], bought.sent) == (STOPPED, first.json["calls"], [])
+
+
+def test_the_limit_of_calls_is_that_of_all_sittings() -> None:
+    calls = [
+        microagents("run", *STEPWISE, "--run-id", "limited", "--max-calls", limit, "--json").json["calls"] for limit in ("20", "40", "60")
+    ]
+    assert all(limit <= each < limit + 4 for limit, each in zip((20, 40, 60), calls, strict=True))
+
+
+UNBOUNDED = "whatever is launched before the recorder hears of the first call is bought, also where it waits for a permit"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("--known-inputs", "--no-journal"), id="side by side", marks=pytest.mark.xfail(strict=True, reason=UNBOUNDED)),
+        pytest.param(
+            ("--known-inputs", "--no-journal", "--concurrency", "2"),
+            id="few at a time",
+            marks=pytest.mark.xfail(strict=True, reason=UNBOUNDED),
+        ),
+        pytest.param((), id="guessing"),
+        pytest.param(("--no-speculate",), id="step by step"),
+    ],
+)
+def test_few_calls_more_are_bought_than_a_limit_allows(words: tuple[str, ...]) -> None:
+    model = ("--model", "sim:perfect@latency=0.005,sigma=0")
+    ran, bought = shopping("run", "drift", "-o", "length=60", *model, *words, "--max-calls", "20", "--json")
+    assert ran.code == STOPPED
+    assert 20 <= len(bought.sent) <= 40
+
+
+def test_a_run_without_waits_is_stopped_by_a_limit_too() -> None:
+    ran, bought = shopping("run", "drift", "-o", "length=3000", "--model", "sim:perfect", "--max-calls", "20", "--json")
+    assert (ran.code, ran.json["calls"]) == (STOPPED, len(bought.sent))
+    assert 20 <= len(bought.sent) < 3000
+
+
+def test_a_limit_that_comes_to_nothing_is_refused() -> None:
+    for flag in ("--max-calls", "--max-cost", "--max-time"):
+        ran = microagents("run", "drift", flag, "0")
+        assert (ran.code, ran.out) == (WRONG_USAGE, "")
+    assert not Path("runs").exists()
+
+
+# -- what stays undecided ------------------------------------------------------------------------------------------------------------
+
+
+def stalemate(run: str = "stuck") -> str:
+    """A run that ended undecided; gives where."""
+    ran = microagents("run", *STALEMATE, "--run-id", run, "--json")
+    assert (ran.code, ran.json["outcome"], ran.json["settled_at"]) == (UNDECIDED, "undecided", {})
+    (path,) = ran.json["undecided_at"]
+    assert path in ran.json["reason"]
+    assert path == f"0/step/{ran.json['decided']}"
+    return str(path)
+
+
+def led(*words: str) -> dict[str, Any]:
+    """The run that takes the leader wherever it ends undecided."""
+    return microagents("run", *STALEMATE, "--run-id", "led", "--on-undecided", "leader", "--json", *words).json
+
+
+def test_a_run_that_stays_undecided_ends_there_again_without_a_call() -> None:
+    path = stalemate()
+    ran, bought = shopping("resume", "stuck", "--on-undecided", "stop", "--json")
+    assert (ran.code, ran.json["undecided_at"], bought.sent) == (UNDECIDED, [path], [])
+    assert rows_of("stuck", "SELECT path, value FROM decisions WHERE outcome = 'undecided'") == [(path, None)]
+
+
+def test_a_leader_that_is_taken_is_marked_wherever_the_run_is_seen() -> None:
+    path = stalemate()
+    ran = microagents("resume", "stuck", "--on-undecided", "leader")
+    assert ran.code == COMPLETED
+    shown = show("stuck")
+    assert shown["undecided_at"] == []
+    assert set(shown["settled_at"].values()) == {"leader"}
+    assert next(iter(shown["settled_at"])) == path
+    assert f"not decided by the vote: {path} by leader" in ran.rows["marked"]
+    assert ran.rows["marked"] == microagents("show", "stuck").rows["marked"]
+    marked = rows_of("stuck", "SELECT path FROM decisions WHERE outcome = 'leader' ORDER BY rowid")
+    assert [path for (path,) in marked] == [*shown["settled_at"]]
+
+
+@pytest.mark.parametrize("again", [("resume",), ("run", *STALEMATE, "--run-id")], ids=["resume", "run"])
+def test_leaders_taken_on_a_resume_lead_where_leaders_taken_at_once_lead(again: tuple[str, ...]) -> None:
+    stalemate()
+    ran = microagents(*again, "stuck", "--on-undecided", "leader", "--json")
+    assert ran.code == COMPLETED
+    assert digests(ran.json) == digests(led())
+    assert ran.json["settled_at"] == led()["settled_at"]
+    assert len(led()["settled_at"]) > 1
+
+
+ALONE = "what is settled on a resume is added at the end of the chain of digests, in the file it stands at its place"
+
+
+@pytest.mark.xfail(strict=True, reason=ALONE)
+def test_leaders_taken_on_a_resume_lead_there_with_known_inputs_too() -> None:
+    stalemate_side_by_side()
+    ran = microagents("resume", "stuck", "--on-undecided", "leader", "--json")
+    assert ran.code == COMPLETED
+    assert digests(ran.json) == digests(led("--known-inputs"))
+
+
+@pytest.mark.xfail(strict=True, reason=ALONE)
+def test_a_run_whose_undecided_places_were_settled_later_is_still_whole() -> None:
+    stalemate_side_by_side()
+    microagents("resume", "stuck", "--on-undecided", "leader")
+    assert microagents("show", "stuck", "--verify").code == COMPLETED
+
+
+def stalemate_side_by_side() -> list[str]:
+    """A run with known inputs that ended undecided; gives where."""
+    ran = microagents("run", *STALEMATE, "--known-inputs", "--run-id", "stuck", "--json")
+    assert (ran.code, ran.json["steps"]) == (UNDECIDED, 60)
+    paths = ran.json["undecided_at"]
+    assert len(paths) > 1
+    return [*paths]
+
+
+def test_with_known_inputs_a_person_may_decide_place_after_place() -> None:
+    places = stalemate_side_by_side()
+    while places:
+        assert microagents("decide", "stuck", places.pop(0), '{"number": 7}').code == COMPLETED
+        ran, bought = shopping("resume", "stuck", "--json")
+        assert (ran.code, ran.json["undecided_at"], bought.sent) == (UNDECIDED if places else COMPLETED, places, [])
+
+
+def test_another_model_that_is_asked_is_marked_by_its_spec() -> None:
+    path = stalemate()
+    ran = microagents("resume", "stuck", "--on-undecided", EXPERT)
+    assert ran.code == COMPLETED
+    shown = show("stuck")
+    assert shown["undecided_at"] == []
+    assert set(shown["settled_at"].values()) == {EXPERT}
+    assert next(iter(shown["settled_at"])) == f"{path}/undecided"
+    assert f"{path}/undecided by {EXPERT}" in ran.rows["marked"]
+    outcomes = dict(rows_of("stuck", "SELECT path, outcome FROM decisions"))
+    assert (outcomes[path], outcomes[f"{path}/undecided"]) == ("undecided", "decided")
+    at_once = microagents("run", *STALEMATE, "--on-undecided", EXPERT, "--json").json
+    assert digests(shown) == digests(at_once)
+    assert shown["calls"] == at_once["calls"]
+
+
+UNSURE = "sim:perfect@flag=1"
+"""A second model that decides nothing either."""
+
+
+def test_where_the_other_model_decides_nothing_either_the_run_ends_undecided_there() -> None:
+    ran = microagents("run", *STALEMATE, "--run-id", "stuck", "--on-undecided", UNSURE, "--json")
+    assert ran.code == UNDECIDED
+    (path,) = ran.json["undecided_at"]
+    assert path == f"0/step/{ran.json['decided']}/undecided"
+    ran = microagents("resume", "stuck", "--on-undecided", "leader", "--json")
+    assert digests(ran.json) == digests(led())
+
+
+@pytest.mark.xfail(strict=True, reason="what a person decides in the place of the other model is marked as that model's")
+def test_a_person_who_decides_what_the_other_model_could_not_is_marked_as_a_person() -> None:
+    ran = microagents("run", *STALEMATE, "--run-id", "stuck", "--on-undecided", UNSURE, "--json")
+    (path,) = ran.json["undecided_at"]
+    assert microagents("decide", "stuck", path, '{"number": 5}').code == COMPLETED
+    assert microagents("resume", "stuck", "--json").json["settled_at"] == {path: "person"}
+
+
+def test_a_persons_decision_takes_the_run_on_and_is_marked_as_a_persons() -> None:
+    path = stalemate()
+    ran = microagents("decide", "stuck", path, '{"number": 5}')
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    assert ran.out.startswith(f"{path} of run stuck is decided by you: Onward(number=5)")
+    assert "microagents resume stuck" in ran.out
+    shown = microagents("resume", "stuck", "--on-undecided", "leader", "--json").json
+    assert shown["outcome"] == "completed"
+    assert shown["settled_at"][path] == "person"
+    assert shown["errors"] == 1, "5 is wrong by the task's own oracle"
+    assert rows_of("stuck", f"SELECT outcome, value FROM decisions WHERE path = '{path}'") == [("person", '{"number":5}')]
+    assert f"{path} by person" in microagents("show", "stuck").rows["marked"]
+    assert microagents("show", "stuck", "--verify").code == COMPLETED
+
+
+def test_the_same_decision_of_a_person_leads_to_the_same_end() -> None:
+    ends = []
+    for run in ("one", "other"):
+        microagents("decide", run, stalemate(run), '{"number": 5}')
+        ends.append(digests(microagents("resume", run, "--on-undecided", "leader", "--json").json))
+    assert ends[0] == ends[1] != digests(led())
+
+
+def test_a_person_may_think_again_until_the_run_goes_on() -> None:
+    path = stalemate()
+    for number in (5, 6):
+        assert microagents("decide", "stuck", path, f'{{"number": {number}}}').code == COMPLETED
+    microagents("resume", "stuck", "--on-undecided", "leader")
+    assert rows_of("stuck", f"SELECT value FROM decisions WHERE path = '{path}'") == [('{"number":6}',)]
+    assert_one_sentence(microagents("decide", "stuck", path, '{"number": 7}'), f"'{path}' is not undecided", "undecided is nothing")
+
+
+@pytest.mark.parametrize("path", ["0/step/0", "0/step/59", "1/step/0", "0/step", "step", "", "%s/", " %s", "%s/undecided"])
+def test_only_what_is_undecided_can_be_decided(path: str) -> None:
+    undecided = stalemate()
+    path = path.replace("%s", undecided)
+    before = contents()
+    assert_one_sentence(microagents("decide", "stuck", path, '{"number": 5}'), f"{path!r} is not undecided", f"undecided is {undecided}")
+    assert contents() == before
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("", "truncated"),
+        ("number = 5", "malformed"),
+        ('{"number": 5', "truncated"),
+        ('{"number": NaN}', "invalid"),
+        ("5", "Expected `object`"),
+        ("null", "Expected `object`"),
+        ("{}", "missing required field `number`"),
+        ('{"number": "5"}', "Expected `int`, got `str`"),
+        ('{"number": 1009}', "<= 1008"),
+        ('{"number": -1}', ">= 0"),
+        ('{"number": 5} and more', "trailing"),
+    ],
+)
+def test_a_person_decides_by_a_reply_that_a_model_could_have_given(value: str, said: str) -> None:
+    path = stalemate()
+    before = contents()
+    ran = microagents("decide", "stuck", path, value)
+    assert_one_sentence(ran, "is no Onward", said, '{"number": <integer>}')
+    assert contents() == before
+
+
+def test_a_run_that_there_is_not_cannot_be_decided() -> None:
+    assert_one_sentence(microagents("decide", "nowhere", "0/step/0", '{"number": 5}'), "there is no run 'nowhere'", "microagents list")
+
+
+@pytest.mark.parametrize("word", ["", "wait", "leadr", "openai", "sim:perfct"])
+@pytest.mark.parametrize("command", [("run", *STALEMATE), ("resume", "stuck")], ids=["run", "resume"])
+def test_a_word_for_the_undecided_that_says_nothing_is_refused(command: tuple[str, ...], word: str) -> None:
+    if command[0] == "resume":
+        stalemate()
+    assert_one_sentence(microagents(*command, "--on-undecided", word), repr(word.removeprefix("sim:")))
+
+
+@pytest.mark.xfail(strict=True, reason="the journal is opened for writing, and its end struck out, before the models are opened")
+@pytest.mark.parametrize("words", [("--on-undecided", "sim:perfct"), ("--on-undecided", "openai:x")], ids=lambda words: words[1])
+def test_a_resume_that_is_refused_leaves_the_run_as_it_was(words: tuple[str, ...]) -> None:
+    path = stalemate()
+    before = show("stuck")
+    assert_one_sentence(microagents("resume", "stuck", *words))
+    assert show("stuck") == before
+    ran = microagents("resume", "stuck", "--json")
+    assert (ran.code, ran.json["undecided_at"]) == (UNDECIDED, [path])
+
+
+@pytest.mark.xfail(strict=True, reason="steps that were dropped just before the end are never taken off the calls in flight")
+def test_a_run_that_ended_in_order_has_lost_no_call() -> None:
+    microagents("run", "drift", "--model", "sim:perfect@error=0.5,alternatives=1,flag=0.9", "-k", "9", "--run-id", "stuck")
+    assert microagents("resume", "stuck", "--json").json["lost_in_flight"] == 0
+
+
+# -- looking on ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run that is over, one that is undecided, and one that was cut off."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(tmp_path_factory.mktemp("three"))
+        microagents("run", *QUICK, "--run-id", "over")
+        microagents("run", *STALEMATE, "--run-id", "stuck")
+        with Sitting("run", *SLOW, "--run-id", "killed") as sitting:
+            sitting.until_sent(2)
+            sitting.end(signal.SIGKILL)
+        return Path("runs").resolve()
+
+
+@pytest.fixture
+def three_runs(three: Path) -> None:
+    shutil.copytree(three, "runs")
+
+
+@pytest.mark.usefixtures("three_runs")
+def test_list_shows_every_run_of_a_folder() -> None:
+    ran = microagents("list")
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    over, stuck, killed = ran.out.splitlines()
+    assert over.split(maxsplit=2) == ["over", "completed", f"drift: 30 of 30 steps, {show('over')['calls']:,} calls"]
+    assert stuck.startswith("stuck   undecided    drift: ")
+    assert killed.startswith("killed  cut off      drift: 0 of ")
+
+
+@pytest.mark.usefixtures("three_runs")
+def test_list_as_json_shows_of_each_run_what_show_shows() -> None:
+    assert json.loads(microagents("list", "--json").out) == [show(run) for run in ("over", "stuck", "killed")]
+
+
+@pytest.mark.parametrize("folder", ["runs", "empty"])
+def test_a_folder_without_runs_is_listed_as_such(folder: str) -> None:
+    Path("empty").mkdir()
+    ran = microagents("list", "--runs-dir", folder)
+    assert (ran.code, ran.out, ran.err) == (COMPLETED, f"there is no run in '{folder}'\n", "")
+    assert microagents("list", "--runs-dir", folder, "--json").out == "[]\n"
+    assert not Path("runs").exists()
+
+
+def test_a_broken_file_does_not_hide_the_runs_beside_it() -> None:
+    microagents("run", *QUICK, "--run-id", "over")
+    whole = Path("runs/over.sqlite").read_bytes()
+    Path("runs/note.txt").write_text("no run")
+    Path("runs/folder.sqlite").mkdir()
+    for name, held in {"empty": b"", "text": b"a diary " * 99, "half": whole[: len(whole) // 2]}.items():
+        Path(f"runs/{name}.sqlite").write_bytes(held)
+    with closing(sqlite3.connect("runs/other.sqlite")) as db:
+        db.execute("CREATE TABLE song (name TEXT)")
+    ran = microagents("list")
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    lines = {line.split()[0]: line for line in ran.out.splitlines()}
+    assert lines.keys() == {"over", "folder", "empty", "text", "half", "other"}
+    assert "completed" in lines["over"]
+    rows = {row.pop("run_id"): row for row in json.loads(microagents("list", "--json").out)}
+    assert rows.keys() == lines.keys()
+    for name in lines.keys() - {"over"}:
+        assert rows[name].keys() == {"error"}
+        assert rows[name]["error"] in lines[name]
+        for command in ("show", "resume"):
+            assert_one_sentence(microagents(command, name), rows[name]["error"])
+
+
+@pytest.mark.parametrize("command", ["show", "resume"])
+def test_what_a_broken_file_held_is_not_written_over(command: str) -> None:
+    Path("runs").mkdir()
+    Path("runs/text.sqlite").write_bytes(b"a diary " * 99)
+    microagents(command, "text")
+    assert_one_sentence(microagents("run", "drift", "--run-id", "text"), "is not a journal")
+    assert Path("runs/text.sqlite").read_bytes() == b"a diary " * 99
+
+
+@pytest.mark.usefixtures("three_runs")
+@pytest.mark.parametrize(("run", "outcome"), [("over", "completed"), ("stuck", "undecided"), ("killed", "cut off")])
+def test_show_tells_how_far_a_run_is_and_does_not_change_a_byte(run: str, outcome: str) -> None:
+    before = contents()
+    ran = microagents("show", run)
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    assert next(iter(ran.rows)) == outcome
+    assert ran.rows.get("go on") == (None if run == "over" else f"microagents resume {run}")
+    shown = show(run)
+    assert shown.keys() == undisturbed(*QUICK).keys()
+    assert (shown["run_id"], shown["outcome"]) == (run, outcome)
+    assert microagents("show", run, "--verify", "--json").json == shown | {"verified": True}
+    microagents("list")
+    assert contents() == before
+
+
+def test_show_tells_the_same_as_the_run_itself() -> None:
+    for run, words in {"over": QUICK, "stuck": STALEMATE}.items():
+        assert microagents("run", *words, "--run-id", run, "--json").json == show(run)
+
+
+def test_a_run_that_goes_on_is_looked_at_and_let_alone() -> None:
+    with Sitting("run", *SLOW, "--run-id", "slow", "--json") as sitting:
+        sitting.until_sent(2)
+        shown = microagents("show", "slow")
+        assert (shown.code, next(iter(shown.rows))) == (COMPLETED, "running")
+        assert f"process {sitting.process.pid} " in shown.rows["why"]
+        assert "go on" not in shown.rows
+        assert show("slow").keys() == undisturbed(*SLOW).keys()
+        assert show("slow")["outcome"] == "running"
+        assert microagents("list").out.split()[:2] == ["slow", "running"]
+        assert_one_sentence(microagents("decide", "slow", "0/step/0", '{"number": 5}'), "goes on right now", "Ctrl-C")
+        for words in (("resume", "slow"), ("run", *SLOW, "--run-id", "slow")):
+            ran, bought = shopping(*words)
+            assert_one_sentence(ran, f"process {sitting.process.pid} ", "microagents show slow")
+            assert bought.sent == []
+        ended = sitting.end()
+    assert (ended.code, ended.err) == (COMPLETED, "")
+    assert_undisturbed(ended.json, *SLOW)
+
+
+@pytest.mark.xfail(strict=True, reason="the account and the rows that it is compared with are read in several transactions")
+def test_a_run_that_goes_on_is_not_called_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit falls between the two reads; only from inside can it be made to."""
+    account = Reader.account
+    with Sitting("run", "drift", "-o", "length=2000", *NOISY, "--run-id", "quick") as sitting:
+
+        def recorded() -> int:
+            return int(rows_of("quick", "SELECT count(*) FROM decision")[0][0])
+
+        def slowly(reader: Reader) -> Account:
+            found, before = account(reader), recorded()
+            while recorded() == before:
+                sitting.until_sent(len(sitting.sent) + 5)
+            return found
+
+        sitting.until_sent(50)
+        monkeypatch.setattr(Reader, "account", slowly)
+        ran = microagents("show", "quick", "--verify")
+    assert (ran.code, ran.err) == (COMPLETED, "")
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("""UPDATE decision SET value = '{"number":1}' WHERE key = (SELECT max(key) FROM decision)""", "decisions_sha256 is recorded as"),
+        ("UPDATE decision SET outcome = 3 WHERE key = (SELECT min(key) FROM decision)", "decisions_sha256 is recorded as"),
+        ("UPDATE decision SET counted = 9 WHERE ballots IS NULL", "ballots_sha256 is recorded as"),
+        ("UPDATE decision SET ballots = '[\"empty\"]' WHERE key = (SELECT min(key) FROM decision)", "flagged is recorded as"),
+        ("DELETE FROM decision WHERE key = (SELECT max(key) FROM decision)", "decided is recorded as 30, its rows make 29"),
+        ("UPDATE ending SET decisions_sha256 = ''", "decisions_sha256 is recorded as ''"),
+    ],
+)
+def test_verify_finds_a_row_that_was_changed(statement: str, said: str) -> None:
+    microagents("run", *QUICK, "--run-id", "over")
+    ran = microagents("show", "over", "--verify")
+    assert (ran.code, ran.out.splitlines()[-1].split(":")[0]) == (COMPLETED, "verified")
+    edit("over", statement)
+    ran = microagents("show", "over", "--verify")
+    assert ran.code == FAILED
+    assert "verified" not in ran.out
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+    assert microagents("show", "over", "--verify", "--json").json["verified"] is False
+    assert microagents("show", "over").code == COMPLETED, "it is still shown"
+
+
+# -- what cannot be gone on with -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", ["../x", "a/b", ".hidden", "..", "/x", "a\\b", ""])
+@pytest.mark.parametrize("command", [("resume",), ("show",), ("decide", "0/step/0", "{}")], ids=lambda words: words[0])
+def test_a_name_with_path_characters_is_no_run(command: tuple[str, ...], run: str) -> None:
+    microagents("run", "drift", "-o", "length=1", "--runs-dir", ".", "--run-id", "x")
+    word, *rest = command
+    assert_one_sentence(microagents(word, run, *rest), repr(run), "no name of a run")
+
+
+@pytest.mark.parametrize("command", ["resume", "show"])
+def test_a_run_that_there_is_not_is_refused_and_leaves_no_file(command: str) -> None:
+    assert_one_sentence(microagents(command, "nowhere"), "there is no run 'nowhere' in 'runs'", "microagents list")
+    assert not Path("runs").exists()
+
+
+MINE = """
+    from microagents.tasks.drift import Drift
+
+    class Mine(Drift):
+        length: int = 60
+    """
+MINE_STUCK = ("mine.py:Mine", *STALEMATE[3:], "--run-id", "mine")
+
+
+def test_a_run_of_a_users_file_goes_on_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("mine.py", MINE)
+    assert microagents("run", *MINE_STUCK).code == UNDECIDED
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    runs = str(tmp_path / "runs")
+    assert_one_sentence(microagents("resume", "mine"), "there is no run 'mine'")
+    ran = microagents("show", "mine", "--runs-dir", runs)
+    assert ran.rows["go on"] == f"microagents resume mine --runs-dir {runs}"
+    ran = installed("resume", "mine", "--runs-dir", "../runs", "--on-undecided", "leader", "--json", cwd=elsewhere)
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    assert digests(ran.json) == digests(led())
+    assert [path.name for path in elsewhere.iterdir()] == ["runs"], "that of the run it is compared with"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (None, ["mine.py' is not there"]),
+        ("class Yours: pass", ["'Mine' is not there"]),
+        ("Mine = 3", ["'Mine' is no Task"]),
+        ("class Mine(", ["cannot be imported", "SyntaxError"]),
+        (MINE.replace("length", "breadth"), ["task.breadth=nothing, now it is 60"]),
+        (MINE + "    size: int\n", ["needs size"]),
+    ],
+    ids=["file gone", "class gone", "no task", "broken", "other options", "another option"],
+)
+def test_a_run_whose_task_is_not_there_any_more_is_refused(changed: str | None, said: list[str]) -> None:
+    write("mine.py", MINE)
+    assert microagents("run", *MINE_STUCK).code == UNDECIDED
+    before = show("mine")
+    if changed is None:
+        Path("mine.py").unlink()
+    else:
+        write("mine.py", changed)
+    sys.modules.pop("mine")
+    assert_one_sentence(microagents("resume", "mine"), *said)
+    assert show("mine") == before, "it can still be looked at"
+
+
+@pytest.mark.parametrize("runs", ["runs", "else/where", pytest.param("my runs", marks=pytest.mark.xfail(strict=True, reason="not quoted"))])
+def test_the_command_that_is_shown_takes_the_run_on(runs: str) -> None:
+    ran = microagents("run", *STALEMATE, "--run-id", "stuck", "--runs-dir", runs)
+    command, *words = shlex.split(ran.rows["go on"])
+    assert command == "microagents"
+    assert microagents(*words, "--on-undecided", "leader").code == COMPLETED
+
+
+# -- folders and files ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_runs_that_is_made_is_ignored_by_git_and_one_that_was_there_is_left_alone() -> None:
+    Path("there").mkdir()
+    for folder in ("runs", "a/b", "there"):
+        assert microagents("run", "drift", "-o", "length=1", "--runs-dir", folder, "--run-id", "x").code == COMPLETED
+    assert Path("runs/.gitignore").read_text() == Path("a/b/.gitignore").read_text() == "*\n"
+    assert not Path("a/.gitignore").exists()
+    assert [path.name for path in Path("there").iterdir()] == ["x.sqlite"]
+    Path("runs/.gitignore").unlink()
+    microagents("run", "drift", "-o", "length=1", "--run-id", "y")
+    assert not Path("runs/.gitignore").exists()
+
+
+@pytest.mark.parametrize("words", [("-o", "length=1"), STALEMATE[1:]], ids=["completed", "undecided"])
+def test_a_run_without_a_journal_leaves_nothing(words: tuple[str, ...]) -> None:
+    before = sorted(Path().rglob("*"))
+    ran = microagents("run", "drift", *words, "--no-journal", "--run-id", "x")
+    assert {"journal", "go on"}.isdisjoint(ran.rows)
+    assert microagents("run", "drift", *words, "--no-journal", "--json").json["journal"] is None
+    assert sorted(path for path in Path().rglob("*") if "__pycache__" not in path.parts) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--model", "sim:nobody"),
+        ("--model", "openai:gpt-4.1-mini"),
+        ("--model", "scripted:nowhere.jsonl"),
+        ("--on-undecided", "sim:nobody"),
+        ("--strategy", "nowhere.py:Mine"),
+        ("-o", "length=0"),
+        ("--run-id", "a/b"),
+    ],
+    ids=lambda words: words[1],
+)
+def test_a_run_that_is_refused_before_it_starts_leaves_no_journal(words: tuple[str, ...]) -> None:
+    assert_one_sentence(microagents("run", "drift", *words))
+    assert not list(Path().rglob("*.sqlite*"))
+    assert microagents("list", "--json").out == "[]\n"
+
+
+def test_what_a_run_bought_before_its_users_code_failed_is_not_bought_again_once_that_is_mended() -> None:
+    faulty = """
+        from microagents.tasks.drift import Drift
+
+        class Faulty(Drift):
+            length: int = 30
+
+            def advance(self, state, reply):
+                if state.steps_done == 20:
+                    raise KeyError("no such line")
+                return super().advance(state, reply)
+        """
+    words = ("run", write("faulty.py", faulty) + ":Faulty", *QUICK[3:], "--run-id", "faulty", "--json")
+    ran, first = shopping(*words)
+    assert_one_sentence(ran, "KeyError: 'no such line'", code=FAILED)
+    shown = microagents("show", "faulty")
+    assert next(iter(shown.rows)) == "failed"
+    assert "KeyError: 'no such line'" in shown.rows["why"]
+    assert shown.rows["go on"] == "microagents resume faulty"
+    assert_one_sentence(microagents("resume", "faulty"), "KeyError: 'no such line'", code=FAILED)
+    write("faulty.py", faulty.replace("== 20", "== 99"))
+    sys.modules.pop("faulty")
+    ran, second = shopping("resume", "faulty", "--json")
+    assert digests(ran.json) == digests(undisturbed(*QUICK))
+    assert max(Counter([*first.sent, *second.sent]).values()) == 1
+    assert ran.json["calls"] == len(first.sent) + len(second.sent)
+
+
+# -- changes on purpose --------------------------------------------------------------------------------------------------------------
+
+
+def test_another_margin_is_refused_unless_it_is_meant() -> None:
+    stalemate()
+    words, before = ("run", *STALEMATE, "--run-id", "stuck"), show("stuck")
+    assert_one_sentence(microagents(*words, "-k", "1"), "strategy.k=3", "now it is 1", "--accept-change strategy.k", "nothing was changed")
+    assert show("stuck") == before
+    ran = microagents(*words, "-k", "1", "--accept-change", "strategy.k", "--json")
+    assert (ran.code, ran.json["steps"], ran.json["settled_at"]) == (COMPLETED, 60, {})
+    (told,) = [line for line in microagents("show", "stuck").out.splitlines() if line.startswith("changed on purpose")]
+    assert told.endswith("strategy.k from 3 to 1")
+    assert microagents("show", "stuck", "--verify").code == COMPLETED
+    assert_one_sentence(microagents(*words), "strategy.k=1", "now it is 3")
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "before", "after"),
+    [
+        (("--seed", "7"), "seed", "0", "7"),
+        (("-o", "length=61"), "task.length", "60", "61"),
+        (("--model", "sim:perfect"), "model", STALEMATE[4], f"{STALEMATE[4]}, sim:perfect"),
+        (("-s", "rule=first-to"), "strategy.rule", '"ahead-by"', '"first-to"'),
+        (("--known-inputs",), "known_inputs", "false", "true"),
+    ],
+    ids=["seed", "option", "model", "rule", "known inputs"],
+)
+def test_whatever_decisions_depend_on_is_refused_by_name_and_both_values(
+    change: tuple[str, ...], field: str, before: str, after: str
+) -> None:
+    stalemate()
+    words, there = ("run", *STALEMATE, "--run-id", "stuck"), show("stuck")
+    assert_one_sentence(microagents(*words, *change), f"{field}={before}, now it is {after};", f"--accept-change {field}")
+    assert_one_sentence(microagents(*words, *change, "--accept-change", "strategy.k"), f"--accept-change {field}")
+    assert show("stuck") == there
+
+
+def test_a_change_may_be_named_by_its_last_part() -> None:
+    stalemate()
+    assert microagents("run", *STALEMATE, "--run-id", "stuck", "-k", "1", "--accept-change", "k").code == COMPLETED
+
+
+def test_another_prompt_is_refused_on_a_resume_unless_it_is_meant() -> None:
+    write("mine.py", MINE)
+    microagents("run", *MINE_STUCK)
+    polite = """
+        def prompt(self, state):
+            asked = super().prompt(state)
+            return type(asked)(system="Please. " + asked.system, user=asked.user)
+    """
+    write("mine.py", MINE + polite)
+    sys.modules.pop("mine")
+    words = ("resume", "mine", "--on-undecided", "leader")
+    assert_one_sentence(microagents(*words), "prompt=", "now it is", "--accept-change prompt")
+    assert microagents(*words, "--accept-change", "prompt").code == COMPLETED
+    assert "changed on purpose" in microagents("show", "mine").out
+
+
+# -- the environment -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_folder_of_runs_can_be_given_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MICROAGENTS_RUNS_DIR", "kept")
+    path = stalemate_in("kept")
+    assert show("stuck")["journal"] == "kept/stuck.sqlite"
+    assert microagents("list").out.startswith("stuck  undecided")
+    assert microagents("decide", "stuck", path, '{"number": 5}').code == COMPLETED
+    assert microagents("resume", "stuck", "--json").json["settled_at"] == {path: "person"}
+    assert_one_sentence(microagents("show", "stuck", "--runs-dir", "runs"), "there is no run")
+    assert not Path("runs").exists()
+
+
+def stalemate_in(folder: str) -> str:
+    path = stalemate()
+    assert Path(folder, "stuck.sqlite").exists()
+    return path
+
+
+def test_what_is_done_where_nothing_is_decided_can_be_given_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    stalemate()
+    monkeypatch.setenv("MICROAGENTS_ON_UNDECIDED", "leader")
+    assert digests(microagents("resume", "stuck", "--json").json) == digests(led())
+    ran = microagents("run", *STALEMATE, "--run-id", "other", "--json")
+    assert (ran.code, digests(ran.json)) == (COMPLETED, digests(led()))
+    assert microagents("run", *STALEMATE, "--run-id", "third", "--on-undecided", "stop").code == UNDECIDED
+    monkeypatch.setenv("MICROAGENTS_ON_UNDECIDED", "nobody")
+    assert_one_sentence(microagents("run", *STALEMATE), "nobody")

@@ -1,0 +1,196 @@
+"""The runs that these tests disturb: walks on a ring, in this process or in one of their own, and what they leave on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from typer.testing import CliRunner
+
+from microagents import MicroagentsError, Result, resume, run_sync
+from microagents.account import Account
+from microagents.cli import app
+from microagents.journal.reading import Reader
+from microagents.models.simulated import Purchases
+from microagents.tasks.drift import Drift
+
+MODEL = "sim:perfect@error=0.4,flag=0.1"
+"""It errs so often that a step takes five calls, and one wrong count would lead the walk elsewhere."""
+LENGTH, K = 300, 2
+RUNS = Path("runs")
+JOURNAL = RUNS / "r.sqlite"
+COMPLETED, FAILED, WRONG_USAGE, STOPPED = 0, 1, 2, 3
+WAIT_S = 60
+"""Bound of every wait for a process; none takes a tenth of it."""
+
+WALK = ("run", "drift", "-o", f"length={LENGTH}", "--model", MODEL, "-k", f"{K}", "--run-id", "r")
+"""The words of the command that does the same as `walk`."""
+
+
+def walk(*, length: int = LENGTH, **options: Any) -> Result:
+    """A run."""
+    return run_sync(Drift(length=length), **{"models": MODEL, "k": K, "run_id": "r", "runs_dir": RUNS, **options})
+
+
+def go_on(**options: Any) -> Result:
+    """The run, taken up from its journal alone."""
+    return asyncio.run(resume("r", **{"runs_dir": RUNS, **options}))
+
+
+@cache
+def undisturbed(length: int = LENGTH, k: int = K) -> tuple[str, str]:
+    """The digests of a run that nothing happened to, and that kept no journal."""
+    return digests(walk(length=length, k=k, runs_dir=None).account)
+
+
+def digests(account: Account) -> tuple[str, str]:
+    """What was decided, and by which ballots."""
+    assert account.decisions_sha256
+    assert account.ballots_sha256
+    return account.decisions_sha256, account.ballots_sha256
+
+
+def problems(journal: Path = JOURNAL) -> list[str]:
+    """What does not fit in a journal."""
+    with Reader(journal) as reader:
+        return reader.verify()
+
+
+def sql(statement: str, *given: object, journal: Path = JOURNAL) -> list[tuple[Any, ...]]:
+    """What somebody reads or edits behind our back."""
+    with closing(sqlite3.connect(journal, timeout=WAIT_S)) as db, db:
+        return db.execute(statement, given).fetchall()
+
+
+def dumped(journal: Path = JOURNAL) -> list[str]:
+    """All that a journal holds, wherever it stands: in the file, or in the log beside it."""
+    with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True, timeout=WAIT_S)) as db:
+        return list(db.iterdump())
+
+
+def on_disk(folder: Path = RUNS) -> dict[str, bytes]:
+    """The files of a folder; not the memory that processes share while they have a journal open."""
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*")) if path.is_file() and path.suffix != ".sqlite-shm"}
+
+
+def sentence(error: MicroagentsError) -> str:
+    """What an error says, which must be one sentence."""
+    said = str(error)
+    assert said
+    assert "\n" not in said
+    return said
+
+
+class Ran(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """What it printed."""
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+    @property
+    def reason(self) -> str:
+        """Why it did not complete: one sentence, without a traceback."""
+        assert self.code != COMPLETED
+        if self.out:
+            assert self.err == ""
+            said = str(self.json["reason"])
+        else:
+            said = self.err.removesuffix("\n").removeprefix("microagents: ")
+        assert "Traceback" not in self.err
+        assert "\n" not in said
+        return said
+
+
+def microagents(*words: str) -> Ran:
+    """The command in this process."""
+    ran = CliRunner().invoke(app, words, catch_exceptions=False)
+    return Ran(ran.exit_code, ran.stdout, ran.stderr)
+
+
+def installed(*words: str, before: Sequence[str] = (), cwd: Path | None = None) -> Ran:
+    """The command in a process of its own, with another command before it."""
+    ran = subprocess.run(
+        [*before, sys.executable, "-m", "microagents", *words], capture_output=True, text=True, check=False, timeout=WAIT_S, cwd=cwd
+    )
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
+class Sitting:
+    """A run in a process of its own that goes no further than we look.
+
+    What its model sells is written to a narrow pipe: nothing is waited for by the clock, and while nobody reads the process soon stands
+    still, alive. A context manager; what still runs at its end is killed.
+    """
+
+    def __init__(self, *words: str) -> None:
+        self.sent = 0
+        reading, writing = os.pipe()
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+        self._sold = os.fdopen(reading, encoding="utf-8")
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "microagents", *words],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, Purchases.VARIABLE: f"/dev/fd/{writing}"},
+                pass_fds=[writing],
+            )
+        finally:
+            os.close(writing)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._process.kill()
+        self._sold.close()
+        with self._process:
+            pass
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    def until_sent(self, calls: int) -> None:
+        """Let it go on until so many calls were sent in all; it must not end before."""
+        while self.sent < calls:
+            line = self._sold.readline()
+            assert line, f"it ended after {self.sent} calls: {self._process.communicate(timeout=WAIT_S)}"
+            self.sent += line.startswith("sent ")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def end(self) -> Ran:
+        """Let it go on to its end."""
+        for _ in self._sold:
+            pass
+        out, err = self._process.communicate(timeout=WAIT_S)
+        return Ran(self._process.returncode, out, err)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.send(signal.SIGKILL)
+        self.end()
