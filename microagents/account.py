@@ -34,7 +34,7 @@ class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class RecordDraws(Request[None], frozen=True, kw_only=True):
-    """What a voter launched and got in one turn of the loop: a message each would cost as much as an election."""
+    """What was sent and got in one turn of the loop: a message each would cost as much as an election."""
 
     records: tuple[RecordInFlight | RecordSample | RecordReply, ...]
 
@@ -190,6 +190,10 @@ class OpenElection(Struct, frozen=True, kw_only=True):
 
 class RecallOpen(Request[list[OpenElection]], frozen=True, kw_only=True):
     """Ask for the elections that are not decided yet, with the ballots that need not be bought again."""
+
+
+class RecallAllowance(Request[int | None], frozen=True, kw_only=True):
+    """Ask how many calls may still be sent; None for no bound."""
 
 
 class Drain(Request[None], frozen=True, kw_only=True):

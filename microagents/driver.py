@@ -20,6 +20,7 @@ from microagents.errors import InvalidUsage, MicroagentsError, Stopped, Undecide
 from microagents.finding import STRATEGIES, TASKS, name_of, unknown
 from microagents.journal.experiment import Experiment
 from microagents.journal.reading import Reader, journal_of
+from microagents.journal.schema import holds_nothing
 from microagents.messages import address_of
 from microagents.planning import Plan, experiment_of
 from microagents.result import Outcome, Result
@@ -54,7 +55,7 @@ async def carry_out(plan: Plan, *, runs_dir: str | Path | None, accepted: Sequen
     """Begin a run, or go on with it, to its end; one that is completed answers from its journal."""
     settings, experiment = plan.settings, experiment_of(plan)
     path = None if runs_dir is None else journal_of(Path(runs_dir), settings.run_id)
-    if path is not None and path.exists() and path.stat().st_size and (completed := _completed(path, plan, experiment, accepted)):
+    if path is not None and not holds_nothing(path) and (completed := _completed(path, plan, experiment, accepted)):
         return completed
     context = Context(
         run_id=settings.run_id,

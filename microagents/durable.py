@@ -66,7 +66,7 @@ class DurableRole(Role):
         """
         asked = address_of(type(request)).encode() + b"\0" + encode_state(request)
         place = ElectionId(path=self._path(at), fork=blake2b(asked, digest_size=16).digest())
-        recalled = await self._recalled(place)
+        recalled = await self.recalled(place.path, place.fork)
         if recalled is not None and recalled.value is not None:
             answer: R = msgspec.json.decode(recalled.value, type=reply_type(type(request)))
             return answer
@@ -172,7 +172,7 @@ class DurableRole(Role):
         Raises:
             JournalMismatch: another question was decided there.
         """
-        recalled = await self._recalled(election)
+        recalled = await self.recalled(election.path, election.fork)
         if recalled is None:
             return None
         count = Count(question)
@@ -202,7 +202,8 @@ class DurableRole(Role):
         self.tell(RecordDecision(id=election, verdict=verdict, correct=None, reply=question.reply))
         again = structs.replace(question, models=(on_undecided,))
         second = again.id_at(election.path + UNDECIDED)
-        return Held(id=second, verdict=await self.recall(second, again) or await self.hold(second, again), settled=on_undecided)
+        verdict = await self.recall(second, again) or await self.hold(second, again)
+        return Held(id=second, verdict=verdict, settled="person" if verdict.outcome == "person" else on_undecided)
 
     def commit(
         self,
@@ -232,15 +233,20 @@ class DurableRole(Role):
         )
         return decision
 
-    async def _recalled(self, place: ElectionId) -> Recalled | None:
+    async def recalled(self, path: str, fork: bytes) -> Recalled | None:
+        """What the journal holds at a place.
+
+        Raises:
+            JournalMismatch: another question was decided there.
+        """
         if self._recalls is None:
             self._recalls = await self.ask(RecallsAnything())
-        recalled = await self.ask(Recall(path=place.path)) if self._recalls else None
-        if recalled is None or recalled.fork == place.fork or (recalled.changed and recalled.value is not None):
+        recalled = await self.ask(Recall(path=path)) if self._recalls else None
+        if recalled is None or recalled.fork == fork or (recalled.changed and recalled.value is not None):
             return recalled
         if recalled.value is None:  # it ended undecided when the question was another one
             return None
-        raise JournalMismatch("question", f"another one at {place.path}", "what the task or the strategy asks there")
+        raise JournalMismatch("question", f"another one at {path}", "what the task or the strategy asks there")
 
     def _path(self, at: str) -> str:
         if not at or not at.isprintable():

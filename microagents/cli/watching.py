@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -50,7 +51,7 @@ def how_to_go_on(run_id: str, outcome: str, runs_dir: Path) -> str | None:
     """The command that takes a run up again."""
     if outcome in ("completed", "running"):
         return None
-    where = "" if runs_dir == RUNS else f" --runs-dir {runs_dir}"
+    where = "" if runs_dir == RUNS else f" --runs-dir {shlex.quote(str(runs_dir))}"
     return f"microagents resume {run_id}{where}"
 
 

@@ -44,6 +44,8 @@ class Undecided(Struct, frozen=True, kw_only=True):
     flagged: dict[str, int]
     reply: str
     """Address of the reply class."""
+    after: int
+    """How many decisions there were before it."""
 
 
 class Totals(Struct, kw_only=True):
@@ -52,6 +54,8 @@ class Totals(Struct, kw_only=True):
     account: Account = field(default_factory=Account)
     undecided: dict[str, Undecided] = {}
     """By path."""
+    out_of_order: bool = False
+    """Whether something was decided at a place that the work had gone on from: then only all decisions, in order, give the digests."""
 
 
 class Books:
@@ -60,6 +64,7 @@ class Books:
     def __init__(self, inputs: int, *, in_order: bool, totals: Totals | None = None) -> None:
         self.totals = Totals() if totals is None else totals
         self.progress = {each: Progress() for each in range(inputs)}
+        self._in_order = in_order
         kind = ChainDigest if in_order else TreeDigest
         self.decisions: dict[int, Digest] = {each: kind() for each in range(inputs)}
         self.ballots: dict[int, Digest] = {each: kind() for each in range(inputs)}
@@ -99,10 +104,12 @@ class Books:
     def _decide(self, record: RecordDecision) -> None:
         account, verdict, path = self.totals.account, record.verdict, record.id.path
         valid, flagged = _counted(verdict.ballots)
-        self.totals.undecided.pop(path, None)
+        before = self.totals.undecided.pop(path, None) or self.totals.undecided.get(path.removesuffix(UNDECIDED))
         if verdict.outcome == "undecided":
-            self.totals.undecided[path] = Undecided(valid=valid, flagged=flagged, reply=record.reply)
+            self.totals.undecided[path] = Undecided(valid=valid, flagged=flagged, reply=record.reply, after=account.decided)
             return
+        if before is not None and before.after != account.decided and self._in_order:
+            self.totals.out_of_order = True
         account.valid += valid
         for flag, count in flagged.items():
             account.flagged[flag] = account.flagged.get(flag, 0) + count
@@ -116,7 +123,7 @@ class Books:
         self.take_in(path, verdict.outcome, verdict.winner, verdict.ballots)
         if record.done is not None and verdict.winner is not None:
             progress = self.progress[record.id.input]
-            progress.done = record.done
+            progress.done = max(progress.done, record.done)
             progress.reached = Reached(done=record.done, state=record.state, value=verdict.winner)
 
     def take_in(self, path: str, outcome: str, winner: bytes | None, ballots: Sequence[Ballot | Flagged]) -> None:

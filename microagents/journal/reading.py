@@ -79,10 +79,10 @@ class Reader:
 
     def account(self) -> Account:
         """The account as of the last commit, with the digests of what was decided."""
-        ending = self.ending()
         with self._reading():
+            ending = self.ending()
             if ending is None:
-                return self._books(of_decisions=True).account_with_digests()
+                return with_digests(self._db, self._books(of_decisions=True))
             account = self._books(of_decisions=False).account()
         return structs.replace(account, decisions_sha256=ending.decisions_sha256, ballots_sha256=ending.ballots_sha256)
 
@@ -98,9 +98,7 @@ class Reader:
 
     def decisions(self) -> Iterator[Row]:
         """All that was decided or answered, in the order of paths; a read for some thousand rows, so that a writer never waits long."""
-        singles = sorted(self._singles(), key=_by_path)
-        places = self._db.execute("SELECT id, path FROM place").fetchall()
-        return merge(singles, *(self._numbered(*place) for place in places), key=_by_path)
+        return read_decisions(self._db)
 
     def undecided(self) -> dict[str, str]:
         """What is undecided, by path, with the address of its reply class."""
@@ -115,6 +113,8 @@ class Reader:
             problem = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if problem != "ok":
                 return [f"the file is damaged: {problem}"]
+            counts = "SELECT count(*) FROM decision WHERE ballots IS NOT NULL AND counted != json_array_length(ballots)"
+            miscounted = self._db.execute(counts).fetchone()[0]
             recorded = self.account()
             books = Books(self.experiment.inputs, in_order=self.experiment.in_order)
             totals = Account(errors=recorded.errors)
@@ -130,7 +130,8 @@ class Reader:
         found = structs.replace(
             books.account_with_digests(), decided=totals.decided, valid=totals.valid, votes=totals.votes, flagged=dict(flags)
         )
-        return [
+        problems = [f"counted is another number than there are ballots, in {miscounted:,} decisions"] * (miscounted > 0)
+        return problems + [
             f"{name} is recorded as {getattr(recorded, name)!r}, its rows make {getattr(found, name)!r}"
             for name in ("decided", "valid", "votes", "flagged", "decisions_sha256", "ballots_sha256")
             if getattr(recorded, name) != getattr(found, name)
@@ -139,35 +140,49 @@ class Reader:
     def _books(self, *, of_decisions: bool) -> Books:
         return read_books(self._db, self.experiment.inputs, in_order=self.experiment.in_order, of_decisions=of_decisions)
 
-    def _singles(self) -> Iterator[Row]:
-        """What stands at a place itself."""
-        for place, path in self._db.execute("SELECT id, path FROM place").fetchall():
-            row = self._db.execute(
-                "SELECT fork, outcome, counted, value, ballots FROM decision WHERE key = ?", key_range(place)[:1]
-            ).fetchone()
-            if row is not None:
-                yield path, recalled(*row)
-
-    def _numbered(self, place: int, path: str) -> Iterator[Row]:
-        """What stands at a place's numbers."""
-        after, end = key_range(place)
-        while True:
-            rows = self._db.execute(
-                "SELECT key, fork, outcome, counted, value, ballots FROM decision WHERE key > ? AND key < ? ORDER BY key LIMIT ?",
-                (after, end, ROWS_A_READ),
-            ).fetchall()
-            if not rows:
-                return
-            for key, *columns in rows:
-                yield joined(path, key), recalled(*columns)
-            after = rows[-1][0]
-
     @contextmanager
     def _reading(self) -> Iterator[None]:
+        """One state of the journal, however many reads it takes, and one sentence if it cannot be read."""
+        outermost = not self._db.in_transaction
         try:
+            if outermost:
+                self._db.execute("BEGIN")
             yield
         except (sqlite3.Error, msgspec.MsgspecError) as error:
             raise unreadable(self.path, error) from None
+        finally:
+            if outermost and self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+
+def read_decisions(db: sqlite3.Connection) -> Iterator[Row]:
+    """All that was decided or answered, in the order of paths."""
+    singles = sorted(_singles(db), key=_by_path)
+    places = db.execute("SELECT id, path FROM place").fetchall()
+    return merge(singles, *(_numbered(db, *place) for place in places), key=_by_path)
+
+
+def _singles(db: sqlite3.Connection) -> Iterator[Row]:
+    """What stands at a place itself."""
+    for place, path in db.execute("SELECT id, path FROM place").fetchall():
+        row = db.execute("SELECT fork, outcome, counted, value, ballots FROM decision WHERE key = ?", key_range(place)[:1]).fetchone()
+        if row is not None:
+            yield path, recalled(*row)
+
+
+def _numbered(db: sqlite3.Connection, place: int, path: str) -> Iterator[Row]:
+    """What stands at a place's numbers."""
+    after, end = key_range(place)
+    while True:
+        rows = db.execute(
+            "SELECT key, fork, outcome, counted, value, ballots FROM decision WHERE key > ? AND key < ? ORDER BY key LIMIT ?",
+            (after, end, ROWS_A_READ),
+        ).fetchall()
+        if not rows:
+            return
+        for key, *columns in rows:
+            yield joined(path, key), recalled(*columns)
+        after = rows[-1][0]
 
 
 def _by_path(row: Row) -> list[tuple[int, int, str]]:
@@ -198,6 +213,17 @@ def read_books(db: sqlite3.Connection, inputs: int, *, in_order: bool, of_decisi
         for key, *columns in db.execute("SELECT key, fork, outcome, counted, value, ballots FROM decision"):
             take_in(books, joined(places[place_of(key)], key), recalled(*columns))
     return books
+
+
+def with_digests(db: sqlite3.Connection, books: Books) -> Account:
+    """The account with the digests, which the books alone cannot give where decisions were not taken in their order."""
+    if not books.totals.out_of_order:
+        return books.account_with_digests()
+    again = Books(len(books.progress), in_order=True)
+    for path, row in read_decisions(db):
+        take_in(again, path, row)
+    found = again.account_with_digests()
+    return structs.replace(books.account(), decisions_sha256=found.decisions_sha256, ballots_sha256=found.ballots_sha256)
 
 
 def take_in(books: Books, path: str, row: Recalled) -> None:

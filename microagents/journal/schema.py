@@ -67,7 +67,8 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     """
     try:
         _check_whole(path)
-        mode = "rw" if write else "ro"
+        # Without a write-ahead log a transaction that was cut off has to be rolled back first, and only a writer may.
+        mode = "rw" if write or Path(f"{path}-journal").exists() else "ro"
         db = sqlite3.connect(
             f"file:{quote(str(path))}?mode={mode}", uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
@@ -87,6 +88,20 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
 def unreadable(path: Path, error: object) -> InvalidUsage:
     """What is said of a journal that is damaged."""
     return InvalidUsage(f"{str(path)!r} is not a journal, or it is damaged ({error}); it was left as it is; begin another run")
+
+
+def holds_nothing(path: Path) -> bool:
+    """Whether nothing was recorded yet: there is no file, or one that was cut off before its tables were made."""
+    if not path.exists() or not path.stat().st_size:
+        return True
+    try:
+        db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_S)
+        try:
+            return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        finally:
+            db.close()
+    except sqlite3.Error:
+        return False
 
 
 def _check_whole(path: Path) -> None:

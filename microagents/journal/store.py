@@ -34,7 +34,7 @@ from microagents.errors import InvalidUsage, Stopped, TakenOver
 from microagents.journal.books import Books, Totals
 from microagents.journal.experiment import Change, Experiment
 from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease
-from microagents.journal.reading import read_books, read_lease
+from microagents.journal.reading import read_books, read_lease, with_digests
 from microagents.journal.schema import (
     DECIDED,
     ONCE,
@@ -43,6 +43,7 @@ from microagents.journal.schema import (
     UNDECIDED,
     Places,
     connect,
+    holds_nothing,
     log_bytes,
     packed_text,
     recalled,
@@ -77,7 +78,7 @@ class Store:
         self._epoch = 0
         self._opened_s = time.monotonic()
         self._renewed_s = self._opened_s
-        self.is_new = not path.exists() or not path.stat().st_size
+        self.is_new = holds_nothing(path)
         self._db = _made(path) if self.is_new else connect(path, write=True)
         try:
             with self._failing():
@@ -87,7 +88,9 @@ class Store:
                 if self.is_new:
                     self._create(experiment)
                 self._take_lease()
-                self._check(experiment, accepted)
+                changes = self._changes(experiment, accepted)
+                self._unbegun: tuple[Experiment, list[Change]] | None = experiment, changes
+                self._changed = bool(changes) or self._db.execute("SELECT EXISTS (SELECT 1 FROM change)").fetchone()[0] == 1
                 self._places = Places(self._db)
                 self.books = read_books(self._db, experiment.inputs, in_order=experiment.in_order)
                 _take_note_of_lost_calls(self.books)
@@ -162,13 +165,16 @@ class Store:
         (recorded,) = self._db.execute("SELECT experiment FROM run").fetchone()
         return msgspec.json.decode(recorded, type=Experiment).changes(experiment, accepted)
 
-    def _check(self, experiment: Experiment, accepted: Sequence[str]) -> None:
-        """Compare the experiment with the recorded one; changes that are accepted are written down."""
-        with self._transaction():
-            for change in self._changes(experiment, accepted):
-                self._db.execute("INSERT INTO change VALUES (?, ?, ?, ?)", (_now(), *change))
-            self._changed = self._db.execute("SELECT EXISTS (SELECT 1 FROM change)").fetchone()[0] == 1
-            self._db.execute("UPDATE run SET experiment = ?", (_json(experiment),))
+    def _begin(self) -> None:
+        """With the first commit of a sitting, write down what is other than before: what is refused until then has changed nothing."""
+        if self._unbegun is None:
+            return
+        experiment, changes = self._unbegun
+        for change in changes:
+            self._db.execute("INSERT INTO change VALUES (?, ?, ?, ?)", (_now(), *change))
+        self._db.execute("UPDATE run SET experiment = ?", (_json(experiment),))
+        self._db.execute("DELETE FROM ending")
+        self._unbegun = None
 
     # -- writing ----------------------------------------------------------------------------------------------------------------------
 
@@ -180,9 +186,14 @@ class Store:
             TakenOver: another process writes it now.
         """
         with self._failing(), self._transaction():
-            self._db.execute("DELETE FROM ending")  # that of an earlier sitting
+            self._begin()
             self._write(records)
             return self.books.account()
+
+    def account_with_digests(self) -> Account:
+        """The account of all that was committed, with the digests."""
+        with self._failing():
+            return with_digests(self._db, self.books)
 
     def renew(self) -> None:
         """Say that this process is alive, where no commit said so."""
@@ -192,10 +203,11 @@ class Store:
 
     def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
         """Write down how the run, or this sitting of it, ended."""
-        account = self.books.account_with_digests()
+        account = self.account_with_digests()
         text = None if result is None else result.decode()
         row = (outcome, reason, text, account.decisions_sha256, account.ballots_sha256, _now())
         with self._failing(), self._transaction():
+            self._begin()
             self._db.execute("DELETE FROM ending")
             self._db.execute("INSERT INTO ending VALUES (?, ?, ?, ?, ?, ?)", row)
             self._write_progress(())
@@ -361,7 +373,7 @@ class Store:
 def _take_note_of_lost_calls(books: Books) -> None:
     """What was in flight when the process before was killed may have to be paid for, and is bought again."""
     account = books.totals.account
-    account.lost_in_flight += account.in_flight
+    account.lost_in_flight += max(0, account.in_flight)
     account.in_flight = 0
 
 

@@ -27,6 +27,10 @@ class Keeper(Protocol):
         """Keep records; gives the account with them."""
         ...
 
+    def account_with_digests(self) -> Account:
+        """The account of all that was committed, with the digests."""
+        ...
+
     def recall(self, path: str) -> Recalled | None:
         """What was decided at a path."""
         ...
@@ -63,6 +67,10 @@ class Unkept:
         for record in records:
             self.books.add(record)
         return self.books.account()
+
+    def account_with_digests(self) -> Account:
+        """The same with the digests."""
+        return self.books.account_with_digests()
 
     def recall(self, path: str) -> Recalled | None:  # noqa: ARG002 - it keeps nothing
         """Nothing."""

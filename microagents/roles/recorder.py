@@ -17,6 +17,7 @@ from microagents.account import (
     OpenElection,
     Reached,
     Recall,
+    RecallAllowance,
     Recalled,
     RecallOpen,
     RecallReached,
@@ -128,8 +129,8 @@ class Recorder(Role):
         self._limit: Stopped | None = None
         """Which limit is reached."""
         self._room: Room = "elections"
-        self._begun = 0
-        """Calls launched, over all sittings."""
+        self._sent = 0
+        """Calls sent, over all sittings."""
         self._is_draining = self._is_writing = self._has_begun = False
         self._limits: Limits = context.options.get("limits") or Limits()
         self._has_limits = self._limits != Limits()
@@ -153,7 +154,9 @@ class Recorder(Role):
                 self._writer = Writer(opened)
                 await self._writer.opened()
         self._durable = await self._writer.do(lambda keeper: keeper.books.account())
-        self._begun = self._durable.calls
+        self._sent = self._durable.calls
+        if self._has_limits:
+            self._look_at_limits()
         self._scope.start(self._write())
 
     async def stop(self) -> None:
@@ -190,8 +193,13 @@ class Recorder(Role):
         self._changed.tell()
 
     def _add(self, *records: Record) -> None:
-        if self._has_limits:  # calls are limited as they are launched: what is durable of them lags behind
-            self._begun += sum(record.change for record in records if isinstance(record, RecordInFlight) and record.change > 0)
+        if self._has_limits:  # calls are limited as they are sent: what is durable of them lags behind
+            for record in records:
+                match record:
+                    case RecordInFlight(change=change):
+                        self._sent += change
+                    case RecordCalls(calls=lost):
+                        self._sent += lost
             self._look_at_limits()
         if self._unkept is not None:  # nothing to wait for, and nobody to hand it to
             for record in records:
@@ -240,7 +248,7 @@ class Recorder(Role):
         limits, account = self._limits, self._account
         if self._is_draining:
             return
-        if limits.max_calls is not None and self._begun >= limits.max_calls:
+        if limits.max_calls is not None and self._sent >= limits.max_calls:
             self._reached(f"--max-calls {limits.max_calls} is reached")
         elif limits.max_cost_usd is not None and (account.cost_usd or 0.0) >= limits.max_cost_usd:
             self._reached(f"--max-cost {limits.max_cost_usd:g} is reached")
@@ -275,6 +283,11 @@ class Recorder(Role):
             else:
                 await self._room_changed.next()
 
+    async def allowance(self, request: RecallAllowance) -> int | None:  # noqa: ARG002 - the message is the address
+        """How many calls may still be sent."""
+        most = self._limits.max_calls
+        return None if most is None else max(0, most - self._sent)
+
     async def drain(self, request: Drain) -> None:  # noqa: ARG002 - the message is the address
         """No draw is launched from now on; waits for those in flight, for a while."""
         self._is_draining = True
@@ -297,7 +310,7 @@ class Recorder(Role):
         if request.final:
             await self._flushed()
             if self._failure is None:
-                account = await self._writer.do(lambda keeper: keeper.books.account_with_digests())
+                account = await self._writer.do(lambda keeper: keeper.account_with_digests())
                 return structs.replace(account, outage=self._outage)
         return structs.replace(self._account, outage=self._outage)
 

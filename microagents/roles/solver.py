@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from hashlib import blake2b
 
 import structlog
 
-from microagents.account import RecordCalls, RecordOutage
+from microagents.account import FollowRoom, RecallAllowance, RecordCalls, RecordDraws, RecordInFlight, RecordOutage
 from microagents.actors import Context, Post, Role
 from microagents.chat import Reply, Sample, Usage
 from microagents.elections import Draw, SampleId
@@ -15,6 +16,7 @@ from microagents.errors import ModelUnavailable, Stopped
 from microagents.messages import resolve
 from microagents.models.model import Call, Model
 from microagents.models.registry import open_model
+from microagents.scope import Scope
 
 BACKOFF_S = (0.5, 60.0)
 """First and longest wait before a call is tried again, where the provider names none."""
@@ -29,7 +31,7 @@ class Solver(Role):
     It accounts for calls whose reply never came; the voter does for the others.
     """
 
-    asks = (RecordCalls, RecordOutage)
+    asks = (RecordCalls, RecordOutage, RecordDraws, RecallAllowance, FollowRoom)
 
     def __init__(self, context: Context, post: Post) -> None:
         super().__init__(context, post)
@@ -39,15 +41,26 @@ class Solver(Role):
         self._is_out = False
         self._warned_s: float | None = None
         self._max_outage_s: float = context.settings["max_outage_s"]
+        self._scope = Scope()
+        self._loop = asyncio.get_running_loop()
+        self._may_send = True
+        self._left: int | None = None
+        """How many calls may still be sent; None for no bound."""
+        self._in_flight = 0
+        """By how much the calls in flight have changed in this turn of the loop."""
 
     async def start(self) -> None:
         """Open every model of the run, so that a wrong name or a missing key shows before the first call."""
         for pool in self.context.models.values():
             for spec in pool:
                 self._model(spec)
+        self._left = await self.ask(RecallAllowance())
+        self._scope.start(self._follow_room())
 
     async def stop(self) -> None:
         """Close the models."""
+        await self._scope.close()
+        self._tell_in_flight()
         for model in self._models.values():
             await model.close()
 
@@ -74,6 +87,9 @@ class Solver(Role):
         )
         outage = _Outage(request.id, self._max_outage_s)
         while True:
+            if not self._may_send or self._left == 0:  # the run is coming to its end: nothing is bought any more
+                await self._loop.create_future()
+            self._count_sent(1)
             try:
                 sample = await model.complete(call)
             except asyncio.CancelledError:
@@ -82,6 +98,8 @@ class Solver(Role):
             except ModelUnavailable as error:
                 if error.kind in MAY_BE_BILLED:
                     self._count_lost()
+                else:
+                    self._count_sent(-1)
                 if error.retryable:
                     self._note_outage(str(error))
                 await outage.wait(error)
@@ -89,6 +107,26 @@ class Solver(Role):
                 if self._is_out:
                     self._note_outage(None)
                 return sample
+
+    async def _follow_room(self) -> None:
+        async with aclosing(self.stream(FollowRoom())) as rooms:
+            async for room in rooms:
+                self._may_send = room != "nothing"
+
+    def _count_sent(self, calls: int) -> None:
+        if self._left is not None:
+            self._left -= calls
+        self._change_in_flight(calls)
+
+    def _change_in_flight(self, change: int) -> None:
+        if not self._in_flight:
+            self._loop.call_soon(self._tell_in_flight)
+        self._in_flight += change
+
+    def _tell_in_flight(self) -> None:
+        if self._in_flight:
+            self.tell(RecordDraws(records=(RecordInFlight(change=self._in_flight),)))
+            self._in_flight = 0
 
     def _model(self, spec: str) -> Model:
         found = self._models.get(spec)
@@ -99,6 +137,7 @@ class Solver(Role):
         return found
 
     def _count_lost(self) -> None:
+        self._change_in_flight(-1)
         self.tell(RecordCalls(calls=1, usage=Usage(cost_usd=0.0)))
 
     def _note_outage(self, error: str | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 
-from microagents.account import FollowRoom, RecallOpen, RecordDraws, RecordInFlight, RecordReply, RecordSample, Room
+from microagents.account import FollowRoom, RecallOpen, RecordDraws, RecordReply, RecordSample, Room
 from microagents.actors import Context, Post, Role
 from microagents.chat import Sample
 from microagents.counting import Count
@@ -33,7 +33,7 @@ class Voter(Role):
         self._scope = Scope()
         self._loop = asyncio.get_running_loop()
         self._room_made: list[asyncio.Future[None]] = []
-        self._records: list[RecordInFlight | RecordSample | RecordReply] = []
+        self._records: list[RecordSample | RecordReply] = []
 
     async def start(self) -> None:
         """Take over what was paid for, and follow what may be launched."""
@@ -45,7 +45,7 @@ class Voter(Role):
         await self._scope.close()
         self.tell_records()
 
-    def record(self, record: RecordInFlight | RecordSample | RecordReply) -> None:
+    def record(self, record: RecordSample | RecordReply) -> None:
         """Tell the recorder, with all else of this turn of the loop, or of this election if it ends before."""
         if not self._records:
             self._loop.call_soon(self.tell_records)
@@ -153,7 +153,7 @@ class Election:
 
     def launch(self) -> None:
         """Draw as many samples as can still be needed, and not one more: launched = n + votes needed + flagged ahead, up to the cap."""
-        count, before = self._count, len(self.draws)
+        count = self._count
         while not self.ended and self._launched < min(
             self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead
         ):
@@ -166,8 +166,6 @@ class Election:
                 self.draws[seq] = self._loop.create_task(self._draw(seq))
             else:
                 self._arrive(seq, paid)
-        if len(self.draws) > before:
-            self._voter.record(RecordInFlight(change=len(self.draws) - before))
 
     def verdict(self) -> Verdict:
         """How it ended.
@@ -191,9 +189,6 @@ class Election:
             draw.cancel()
         if draws:
             await asyncio.wait(draws)
-        if self.draws:  # they were cancelled before their first step
-            self._voter.record(RecordInFlight(change=-len(self.draws)))
-            self.draws.clear()
 
     def news(self) -> asyncio.Future[None]:
         """Done once there is more to show; one for each follower, since one that leaves cancels what it awaits."""
@@ -228,9 +223,7 @@ class Election:
         finally:
             del self.draws[seq]
             # What is paid for is told before it is counted.
-            if sample is None:
-                self._voter.record(RecordInFlight(change=-1))
-            else:
+            if sample is not None:
                 self._voter.record(RecordSample(id=sample_id, ballot=ballot, usage=sample.usage))
         if sample is not None and ballot is not None:
             if isinstance(ballot, Flagged):

@@ -13,10 +13,11 @@ import structlog
 from msgspec import Struct
 from pydantic import Field, model_validator
 
+from microagents.account import Recall
 from microagents.actors import Strategy
 from microagents.chat import decoder_of
 from microagents.durable import Conductor, Held, encode_state, no_verdict
-from microagents.elections import Ballot, Decision, ElectionId, Follow, Question, Verdict
+from microagents.elections import UNDECIDED, Ballot, Decision, ElectionId, Follow, Question, Verdict
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.scope import Scope
 from microagents.strategies.speculation import OpenStep, Waste
@@ -44,18 +45,31 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
         self._state_type, self._reply = chain_types(type(self.task))
         if self.context.settings["known_inputs"]:
             return await self._side_by_side()
-        state, self._first = self._taken_up()
+        state, self._first = await self._taken_up()
         self.progress(self._first, self.task.steps())
         return await (self._guessing_ahead if self.context.settings["speculate"] else self._step_by_step)(state, self._first)
 
-    def _taken_up(self) -> tuple[Any, int]:
+    async def _taken_up(self) -> tuple[Any, int]:
         """The state to go on from, and how many steps led there."""
         if self.reached is None:
             self._check_readable(self.task.start())
             return self.task.start(), 0
         before = self._read_state(self.reached.state)
+        if await self._decided_at(self.reached.done - 1, before) != self.reached.value:
+            raise InvalidUsage(
+                f"the journal does not fit together: what step {self.reached.done - 1} decided is not where the run is to be taken up; it "
+                "was left as it is; begin another run"
+            )
         reply = decoder_of(self._reply).decode(self.reached.value)
         return self.task.advance(before, reply), self.reached.done
+
+    async def _decided_at(self, step: int, state: Any) -> bytes | None:
+        """What the journal says of a step that was asked in this state."""
+        election, _ = self._question(step, state)
+        recalled = await self.recalled(election.path, election.fork)
+        if recalled is None or recalled.value is None:  # another model decided
+            recalled = await self.ask(Recall(path=election.path + UNDECIDED))
+        return None if recalled is None else recalled.value
 
     def _read_state(self, state: bytes) -> Any:
         try:

@@ -1,336 +1,749 @@
-"""What a journal holds: decisions with their ballots, once each; and an account that fits them."""
+"""What a journal keeps: what is written, what is dropped, what it adds up to, and that an edit shows.
+
+The store is fed by hand where the order of records matters; elsewhere whole runs write it.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from copy import deepcopy
 from pathlib import Path
-from typing import Any, ClassVar
+from tempfile import TemporaryDirectory
+from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
 
-from microagents import Conductor, Deployment, FirstTo, Prompt, Reply, Request, Result, Role, Stopped, Strategy, Task, run_sync
-from microagents.account import Record, RecordAnswer, RecordDecision, RecordInFlight, RecordReply, RecordSample
-from microagents.chat import Usage
-from microagents.elections import Ballot, ElectionId, Flagged, SampleId, Verdict
-from microagents.errors import JournalMismatch
+from microagents import Conductor, InvalidUsage, Prompt, Reply, RoleFailed, Strategy, Task, Usage, run, run_sync
+from microagents.account import (
+    Account,
+    OpenElection,
+    Recalled,
+    Record,
+    RecordAnswer,
+    RecordCalls,
+    RecordDecision,
+    RecordInFlight,
+    RecordProgress,
+    RecordReply,
+    RecordSample,
+)
+from microagents.chat import write
+from microagents.digests import in_order as in_order_of
+from microagents.elections import Ballot, ElectionId, Flagged, SampleId, Verdict, input_of
+from microagents.journal.books import Books
 from microagents.journal.experiment import Experiment
 from microagents.journal.reading import Reader
-from microagents.journal.schema import MAX_TEXT_BYTES, log_bytes
+from microagents.journal.schema import MAX_TEXT_BYTES
 from microagents.journal.store import Store
-from microagents.tasks.drift import Drift
+from microagents.looking import decide
+from microagents.models.scripted import Line
+from microagents.tasks.drift import Drift, Place
+from tests.journal.walks import JOURNAL, LENGTH, MODEL, RUNS, K, decisions, digests, go_on, on_disk, problems, sql, undisturbed, walk
 
-JOURNAL = Path("runs/r.sqlite")
-MODEL = "sim:perfect@error=0.4,flag=0.1"
-FORK, OTHER_FORK = b"f" * 16, b"o" * 16
+either_order = pytest.mark.parametrize("in_order", [True, False], ids=["chain", "tree"])
 
-
-def opened(*, in_order: bool = True) -> Store:
-    return Store(JOURNAL, Experiment(run_id="r", identity={}, plan={}, inputs=1, in_order=in_order))
-
-
-def sample(seq: int, value: str | None = '{"number":1}', *, step: int = 0, fork: bytes = FORK) -> RecordSample:
-    ballot = Flagged(seq=seq, flag="empty") if value is None else Ballot(seq=seq, value=value.encode())
-    usage = Usage(input_tokens=10, output_tokens=5, cost_usd=0.5)
-    return RecordSample(id=SampleId(election=ElectionId(path=f"0/step/{step}", fork=fork), seq=seq), ballot=ballot, usage=usage)
+STALEMATE = {"models": "sim:perfect@error=0.5,alternatives=1,flag=0.9", "k": 9}
+"""Elections that reach their cap."""
 
 
-def decision(
-    *values: str | None, step: int = 0, outcome: Any = "decided", fork: bytes = FORK, settled: str | None = None
-) -> RecordDecision:
-    """The first valid value wins."""
-    ballots = tuple(
-        Flagged(seq=seq, flag="empty") if value is None else Ballot(seq=seq, value=value.encode()) for seq, value in enumerate(values)
-    )
-    valid = [value for value in values if value is not None]
-    tally = tuple((value.encode(), valid.count(value)) for value in dict.fromkeys(valid))
-    verdict = Verdict(outcome=outcome, leader=0 if valid else None, tally=tally, ballots=ballots)
-    election = ElectionId(path=f"0/step/{step}", fork=fork)
-    return RecordDecision(id=election, verdict=verdict, correct=None, done=step + 1, state=b"{}", settled=settled, reply="x:Y")
+# -- a store that is fed by hand ---------------------------------------------------------------------------------------
 
 
-def held(table: str) -> int:
-    with sqlite3.connect(JOURNAL) as db:
-        count: int = db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-    db.close()
-    return count
+def opened(path: Path = JOURNAL, *, in_order: bool = True, inputs: int = 1) -> Store:
+    return Store(path, Experiment(run_id="r", identity={}, plan={}, inputs=inputs, in_order=in_order), full=False)
 
 
-ONE, TWO = '{"number":1}', '{"number":2}'
+@contextmanager
+def store(path: Path = JOURNAL, *, in_order: bool = True, inputs: int = 1) -> Iterator[Store]:
+    """A store that is closed in order."""
+    found = opened(path, in_order=in_order, inputs=inputs)
+    try:
+        yield found
+    finally:
+        found.close()
 
 
-# -- what is kept --------------------------------------------------------------------------------------------------------
+def cut_off(there: Store) -> None:
+    """Leave a store as a process does that is killed, which takes a process of its own; so its holder is taken out by hand."""
+    there._db.close()
+    sql("UPDATE lease SET holder = NULL")
 
 
-def test_a_decision_carries_its_ballots_and_needs_no_sample() -> None:
-    store = opened()
-    store.commit([decision(ONE, None, TWO, ONE, ONE)])
-    recalled = store.recall("0/step/0")
-    store.close()
-    assert recalled is not None
-    assert (recalled.fork, recalled.outcome, recalled.value) == (FORK, "decided", ONE.encode())
-    assert recalled.ballots == decision(ONE, None, TWO, ONE, ONE).verdict.ballots
+def election(at: str = "step/0", asked: bytes = b"a") -> ElectionId:
+    return ElectionId(path=f"0/{at}", fork=asked.ljust(16, b"\0"))
 
 
-def test_ballots_that_are_all_the_same_take_no_room() -> None:
-    store = opened()
-    store.commit([decision(ONE, ONE, ONE), decision(ONE, TWO, ONE, ONE, step=1)])
-    store.close()
-    with sqlite3.connect(JOURNAL) as db:
-        rows = db.execute("SELECT path, outcome, counted, value, ballots FROM decisions").fetchall()
-    db.close()
-    assert rows == [("0/step/0", "decided", 3, ONE, None), ("0/step/1", "decided", 4, ONE, f"[true,{TWO},true,true]")]
+def ballot(seq: int, number: int) -> Ballot:
+    return Ballot(seq=seq, value=b'{"number":%d}' % number)
 
 
-def test_samples_are_kept_until_their_place_is_decided() -> None:
-    store = opened()
-    store.commit([sample(0), sample(1, None), sample(2, fork=OTHER_FORK), sample(0, step=1)])
-    assert held("sample") == 4
-    (first, second, third) = store.open_elections()
-    assert (first.id, first.ballots) == (ElectionId(path="0/step/0", fork=FORK), (sample(0).ballot, sample(1, None).ballot))
-    assert (second.id.fork, third.id.path) == (OTHER_FORK, "0/step/1")
-    store.commit([decision(ONE)])
-    assert [each.id.path for each in store.open_elections()] == ["0/step/1"]
-    store.commit([sample(3), sample(4, fork=OTHER_FORK)])
-    assert held("sample") == 1, "those that come late are paid for, and not kept"
-    assert store.books.account().calls == 6
-    store.close()
+def counted(numbers: Sequence[int | None]) -> tuple[Ballot | Flagged, ...]:
+    """Ballots for these numbers in order of launch; None is a reply that was flagged."""
+    return tuple([Flagged(seq=seq, flag="rude") if number is None else ballot(seq, number) for seq, number in enumerate(numbers)])
 
 
-def test_the_first_sample_of_an_id_is_kept() -> None:
-    store = opened()
-    store.commit([sample(0, ONE)])
-    store.commit([sample(0, TWO)])
-    assert store.open_elections()[0].ballots == (sample(0, ONE).ballot,)
-    store.close()
+def sampled(of: ElectionId, each: Ballot | Flagged) -> RecordSample:
+    return RecordSample(id=SampleId(election=of, seq=each.seq), ballot=each, usage=Usage(input_tokens=10, output_tokens=20, cost_usd=0.5))
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_the_first_decision_at_a_place_counts_and_no_other_does(*, together: bool) -> None:
-    once, twice = [decision(ONE, ONE)], [decision(ONE, ONE), decision(TWO), decision(ONE, ONE, fork=OTHER_FORK)]
-    store = opened()
-    for records in [twice] if together else [[record] for record in twice]:
-        store.commit(records)
-    found = store.books.account_with_digests()
-    store.close()
+def decided(of: ElectionId, numbers: Sequence[int | None], outcome: Any = "decided", **more: Any) -> RecordDecision:
+    """What a conductor tells of an election that was held."""
+    values = [each.value for each in counted(numbers) if isinstance(each, Ballot)]
+    tally = tuple([(value, values.count(value)) for value in dict.fromkeys(values)])
+    leader = max(range(len(tally)), key=lambda place: tally[place][1], default=None)
+    verdict = Verdict(outcome=outcome, leader=leader, tally=tally, ballots=counted(numbers))
+    return RecordDecision(id=of, verdict=verdict, correct=True, **more)
+
+
+def rows(table: str) -> int:
+    (found,) = sql(f"SELECT count(*) FROM {table}")
+    return int(found[0])
+
+
+def books_of(journal: Path = JOURNAL) -> Account:
+    with Reader(journal) as reader:
+        return reader.account()
+
+
+def recall(there: Store, path: str) -> Recalled:
+    found = there.recall(path)
+    assert found is not None
+    return found
+
+
+@either_order
+def test_a_decision_carries_its_ballots_and_drops_its_sample_rows(in_order: bool) -> None:  # noqa: FBT001 - a parameter
+    numbers = [7, None, 8, 7, 7]
+    with store(in_order=in_order) as there:
+        there.commit([sampled(election(), each) for each in counted(numbers)])
+        assert rows("sample") == 5
+        there.commit([decided(election(), numbers)])
+        assert (rows("sample"), rows("decision")) == (0, 1)
+        recalled = recall(there, "0/step/0")
+        assert (recalled.value, recalled.ballots, recalled.fork) == (b'{"number":7}', counted(numbers), election().fork)
+    assert problems() == []
+
+
+def test_a_decision_takes_the_samples_of_every_question_that_was_asked_at_its_place() -> None:
+    with store() as there:
+        there.commit([sampled(election(asked=asked), each) for asked in (b"a", b"b") for each in counted([1, 2])])
+        there.commit([decided(election(asked=b"b"), [1, 1])])
+    assert rows("sample") == 0
+
+
+@either_order
+def test_a_decision_needs_no_sample_that_was_recorded_before(in_order: bool) -> None:  # noqa: FBT001 - a parameter
+    with store(in_order=in_order) as there:
+        there.commit([decided(election(), [3, None, 3])])
+        assert recall(there, "0/step/0").ballots == counted([3, None, 3])
+        account = there.books.account()
+    assert (account.decided, account.votes, account.valid, account.flagged) == (1, 2, 2, {"rude": 1})
+    assert problems() == []
+
+
+@either_order
+@pytest.mark.parametrize("when", ["in the same commit", "in a later commit", "after reopening"])
+def test_a_second_decision_at_one_path_is_dropped_and_counted_once(when: str, in_order: bool) -> None:  # noqa: FBT001 - a parameter
+    first, second = decided(election(), [7, 7]), decided(election(asked=b"b"), [8, None, 8, 8])
+    with store(in_order=in_order) as there:
+        if when == "in the same commit":
+            there.commit([first, second])
+        elif when == "in a later commit":
+            there.commit([first])
+            there.commit([second])
+        else:
+            there.commit([first])
+            there.close()
+            with store(in_order=in_order) as again:
+                again.commit([second])
+    with store(in_order=in_order) as there:
+        assert recall(there, "0/step/0").value == b'{"number":7}'
+        account = there.account_with_digests()
+    once = Books(1, in_order=in_order)
+    once.add(first)
+    assert account == once.account_with_digests()
+    assert problems() == []
+
+
+def test_the_same_answer_told_twice_is_kept_once() -> None:
+    answer = RecordAnswer(id=election("rate"), value=b'"1.07"')
+    with store(in_order=False) as there:
+        there.commit([answer, RecordAnswer(id=election("rate"), value=b'"9"')])
+        there.commit([answer])
+        assert recall(there, "0/rate").value == b'"1.07"'
+    assert rows("decision") == 1
+    assert problems() == []
+
+
+@pytest.mark.parametrize("when", ["in the same commit", "in a later commit", "after reopening"])
+def test_late_samples_of_a_decided_election_are_paid_for_and_dropped(when: str) -> None:
+    late, decision = sampled(election(), ballot(2, 9)), decided(election(), [7, 7])
+    there = opened()
+    if when == "in the same commit":
+        there.commit([decision, late])
+    else:
+        there.commit([decision])
+        if when == "after reopening":
+            there.close()
+            there = opened()
+        there.commit([late])
+    assert there.open_elections() == []
+    there.close()
+    assert rows("sample") == 0
+    assert (books_of().calls, books_of().cost_usd) == (1, 0.5)
+    assert decisions()["0/step/0"].ballots == counted([7, 7])
+
+
+def test_open_elections_give_their_samples_back_by_seq_and_the_first_sample_of_an_id_counts() -> None:
+    there = opened()
+    first, other = counted([5, None, 6]), election("step/1", b"b")
+    there.commit([sampled(election(), first[2]), sampled(election(), first[0])])
+    there.commit([sampled(election(), first[1]), sampled(other, ballot(4, 1)), sampled(election(), ballot(0, 99))])
+    cut_off(there)
+    with store() as again:
+        found = {each.id: each for each in again.open_elections()}
+    assert found == {
+        election(): OpenElection(id=election(), ballots=first),
+        other: OpenElection(id=other, ballots=(ballot(4, 1),)),
+    }
+
+
+def test_a_reply_that_nobody_waited_for_is_paid_for_and_leaves_no_sample() -> None:
+    with store() as there:
+        there.commit([RecordSample(id=SampleId(election=election(), seq=0), ballot=None, usage=Usage(cost_usd=2.0))])
+    assert rows("sample") == 0
+    assert (books_of().calls, books_of().cost_usd) == (1, 2.0)
+
+
+@either_order
+def test_an_undecided_row_is_replaced_by_a_decision(in_order: bool) -> None:  # noqa: FBT001 - a parameter
+    in_vain, at_last = decided(election(), [7, 8, None], "undecided"), decided(election(), [7, 8, None, 7], "leader", settled="leader")
+    with store(in_order=in_order) as there:
+        there.commit([in_vain])
+        there.commit([in_vain])
+        assert there.books.account().undecided_at == ("0/step/0",)
+        assert recall(there, "0/step/0").value is None
+        there.commit([at_last])
+        there.commit([in_vain])
+        assert recall(there, "0/step/0").value == b'{"number":7}'
+        account = there.account_with_digests()
+    alone = Books(1, in_order=in_order)
+    alone.add(at_last)
+    assert account == alone.account_with_digests()
+    assert (account.undecided_at, account.settled_at, account.valid) == ((), {"0/step/0": "leader"}, 3)
+    assert (rows("decision"), problems()) == (1, [])
+
+
+@either_order
+def test_the_account_and_the_digests_after_reopening_are_those_before(in_order: bool) -> None:  # noqa: FBT001 - a parameter
+    with store(in_order=in_order) as there:
+        there.commit([RecordInFlight(change=3), *[sampled(election(), each) for each in counted([7, None, 7])]])
+        there.commit([decided(election(), [7, None, 7], done=1, state=b'{"a":1}'), RecordProgress(input=0, done=1, total=4)])
+        there.commit([decided(election("step/1"), [1, 2], "undecided"), RecordCalls(calls=2, usage=Usage(cost_usd=None))])
+        there.commit([decided(election("step/1/undecided"), [2], settled="sim:perfect"), RecordAnswer(id=election("rate"), value=b"1")])
+        before, reached = there.account_with_digests(), there.books.progress[0].reached
+    with store(in_order=in_order) as again:
+        assert again.account_with_digests() == before
+        assert again.books.progress[0].reached == reached
+    assert books_of() == before
+    assert digests(before)[0] != digests(before)[1]
+
+
+PATHS = ["0/step/0", "0/step/1", "0/step/10", "0/b/7", "0/b", "1/step/0"]
+
+
+def a_record(path: str, kind: str, number: int) -> Record:
+    of = ElectionId(path=path, fork=bytes([number]) * 16)
+    match kind:
+        case "sample":
+            return sampled(of, ballot(number, 7))
+        case "flagged":
+            return sampled(of, Flagged(seq=number, flag="rude"))
+        case "reply":
+            return RecordReply(id=SampleId(election=of, seq=number), text="hm")
+        case "decided" | "leader" | "undecided" | "sampled":
+            return decided(of, [number, None, number, 9], kind, done=number, state=b'{"of":%d}' % of.input)
+        case "once":
+            return RecordAnswer(id=ElectionId(path=f"{path}/once", fork=of.fork), value=b'"a"')
+        case "progress":
+            return RecordProgress(input=of.input, done=0, total=number)
+        case "calls":
+            return RecordCalls(calls=number, usage=Usage(input_tokens=number, cost_usd=0.25))
+        case _:
+            return RecordInFlight(change=number)
+
+
+records = st.builds(
+    a_record,
+    st.sampled_from(PATHS),
+    st.sampled_from(["sample", "flagged", "reply", "decided", "leader", "undecided", "sampled", "once", "progress", "calls", "in flight"]),
+    st.integers(0, 3),
+)
+
+
+class Reference:
+    """The same records, added up in memory: the first decision at a path counts, and digests are those of all decisions by their paths."""
+
+    def __init__(self, *, in_order: bool) -> None:
+        self.books = Books(2, in_order=in_order)
+        self._in_order = in_order
+        self._decided: dict[str, RecordDecision | RecordAnswer] = {}
+        self._told: list[str] = []
+
+    def can_be(self, record: Record) -> bool:
+        """Whether it may be told now: a chain holds its elections in the order of their paths; what is undecided may be decided later."""
+        if not self._in_order or not isinstance(record, RecordDecision | RecordAnswer):
+            return True
+        if isinstance(record, RecordAnswer) or record.verdict.outcome == "sampled":
+            return False
+        path = record.id.path
+        return path in self._told or all(in_order_of(path) > in_order_of(each) for each in self._told if input_of(each) == input_of(path))
+
+    def add(self, record: Record) -> None:
+        if isinstance(record, RecordDecision | RecordAnswer):
+            path = record.id.path
+            self._told.append(path)
+            if path in self._decided:
+                return
+            if isinstance(record, RecordAnswer) or record.verdict.outcome != "undecided":
+                self._decided[path] = record
+        self.books.add(record)
+
+    def reopen(self) -> None:
+        """What was in flight is lost."""
+        account = self.books.totals.account
+        account.lost_in_flight += max(0, account.in_flight)
+        account.in_flight = 0
+
+    def account(self) -> Account:
+        again = Books(2, in_order=self._in_order)
+        for _, record in sorted(self._decided.items(), key=lambda item: in_order_of(item[0])):
+            again.add(record)
+        found = again.account_with_digests()
+        return structs.replace(self.books.account(), decisions_sha256=found.decisions_sha256, ballots_sha256=found.ballots_sha256)
+
+
+@either_order
+@settings(deadline=None, max_examples=60)
+@given(commits=st.lists(st.lists(records, max_size=6) | st.just("reopen"), max_size=12))
+def test_however_records_are_cut_into_commits_and_sittings_they_add_up_to_the_same(
+    in_order: bool,  # noqa: FBT001 - a parameter
+    commits: list[list[Record] | str],
+) -> None:
+    reference = Reference(in_order=in_order)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "r.sqlite")
+        there = opened(path, in_order=in_order, inputs=2)
+        for commit in commits:
+            if isinstance(commit, str):
+                there.close()
+                there = opened(path, in_order=in_order, inputs=2)
+                reference.reopen()
+                continue
+            told = []
+            for record in commit:
+                if reference.can_be(record):
+                    reference.add(record)
+                    told.append(record)
+            there.commit(told)
+        there.commit([])  # what was lost in flight is written down with the next commit
+        assert there.account_with_digests() == reference.account()
+        there.close()
+        with store(path, in_order=in_order, inputs=2) as again:
+            again.commit([])
+            reference.reopen()
+            assert again.account_with_digests() == books_of(path) == reference.account()
+            assert problems(path) == []
+            for of_input, progress in reference.books.progress.items():
+                assert again.books.progress[of_input].reached == progress.reached
+
+
+@pytest.mark.parametrize(("text", "kept"), [("a reply \N{SNOWMAN} \0", 13), ("é" * 40_000, MAX_TEXT_BYTES), ("x" * 65_537, MAX_TEXT_BYTES)])
+def test_the_text_of_a_reply_is_deflated_and_cut_at_64_kib(text: str, kept: int) -> None:
+    with store() as there:
+        there.commit([RecordReply(id=SampleId(election=election(), seq=3), text=text)])
+    ((seq, length, deflated),) = sql("SELECT seq, bytes, text FROM reply")
+    assert (seq, length) == (3, kept)
+    assert zlib.decompress(deflated) == text.encode()[:kept]
+
+
+def test_a_text_with_half_a_surrogate_pair_is_kept_too() -> None:
+    with store() as there:
+        there.commit([RecordReply(id=SampleId(election=election(), seq=0), text="\ud800!")])
+    assert zlib.decompress(sql("SELECT text FROM reply")[0][0]) == b"?!"
+
+
+def test_calls_in_flight_at_a_kill_are_counted_as_lost_at_reopening() -> None:
+    there = opened()
+    there.commit([RecordInFlight(change=5)])
+    there.commit([sampled(election(), ballot(0, 7)), RecordInFlight(change=-1)])
+    cut_off(there)
+    for _ in range(2):  # also where the sitting after it wrote nothing
+        with store() as again:
+            account = again.books.account()
+            assert (account.in_flight, account.lost_in_flight, account.calls) == (0, 3, 1)
+    with store() as again:
+        again.commit([RecordInFlight(change=2)])
+        cut_off(again)
+    with store() as again:
+        assert again.books.account().lost_in_flight == 5
+
+
+def test_a_failed_commit_leaves_nothing_of_its_records() -> None:
+    there = opened()
+    there.commit([decided(election(), [7])])
+    before = on_disk()
+    there._db.execute("PRAGMA query_only = 1")  # a disk that refuses, as SQLite says it
+    with pytest.raises(Exception, match=r"cannot be written.*microagents resume r"):
+        there.commit([decided(election("step/1"), [8]), sampled(election("step/2"), ballot(0, 1))])
+    assert on_disk() == before
+    there._db.execute("PRAGMA query_only = 0")
+    there.close()
+    assert (rows("decision"), rows("sample"), problems()) == (1, 0, [])
+
+
+def test_a_new_journal_in_which_nothing_began_is_forgotten_an_older_one_is_not() -> None:
+    opened().close(forget=True)
+    assert not JOURNAL.exists()
+    opened().close()
+    opened().close(forget=True)
+    assert JOURNAL.exists()
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("speculate", [True, False])
+def test_a_run_decides_the_same_whether_it_is_journaled_or_not(k: int, speculate: bool) -> None:  # noqa: FBT001 - a parameter
+    kept, unkept = [walk(k=k, speculate=speculate, runs_dir=runs_dir).account for runs_dir in (RUNS, None)]
+    names = set(Account.__struct_fields__)
+    if speculate:  # how many guesses are wasted depends on the moment
+        names -= {"calls", "input_tokens", "output_tokens", "cost_usd"}
+    assert [getattr(kept, name) for name in sorted(names)] == [getattr(unkept, name) for name in sorted(names)]
+    assert digests(kept) == undisturbed(k=k)
+    assert problems() == []
+
+
+def test_what_is_shown_of_a_run_is_what_it_gave() -> None:
+    result = walk()
     with Reader(JOURNAL) as reader:
-        assert [row.value for _, row in reader.decisions()] == [ONE.encode()]
-        assert reader.verify() == []
-    JOURNAL.unlink()
-    right = opened()
-    right.commit(once)
-    assert right.books.account_with_digests() == found
-    right.close()
+        ending = reader.ending()
+        assert reader.account() == result.account
+        assert reader.wall_s() == result.wall_s
+        assert reader.lease().holder is None
+        assert reader.experiment.run_id == "r"
+    assert ending is not None
+    assert (ending.outcome, msgspec.json.decode(ending.result or "")) == ("completed", result.value)
 
 
-def test_what_is_undecided_gives_way_to_a_decision_and_enters_no_digest() -> None:
-    store = opened()
-    store.commit([decision(ONE, None, TWO, outcome="undecided")])
-    account = store.books.account()
-    assert (account.undecided_at, account.valid, account.flagged, account.decided) == (("0/step/0",), 2, {"empty": 1}, 0)
-    store.commit([decision(ONE, None, TWO, outcome="leader", settled="leader"), decision(ONE, step=1)])
-    account = store.books.account_with_digests()
-    store.close()
-    assert (account.undecided_at, account.valid, account.flagged, account.decided) == ((), 3, {"empty": 1}, 2)
-    assert account.settled_at == {"0/step/0": "leader"}
-    JOURNAL.unlink()
-    direct = opened()
-    direct.commit([decision(ONE, None, TWO, outcome="leader", settled="leader"), decision(ONE, step=1)])
-    assert direct.books.account_with_digests() == account
-    direct.close()
+def test_a_completed_run_answers_from_its_journal() -> None:
+    result = walk()
+    before = on_disk()
+    again = walk()
+    assert (again.value, again.account, again.wall_s) == (result.value, result.account, result.wall_s)
+    assert on_disk() == before
 
 
-def test_books_are_the_same_after_they_were_closed_and_opened() -> None:
-    for in_order in (True, False):
-        store = opened(in_order=in_order)
-        answer = RecordAnswer(id=ElectionId(path="0/rate", fork=FORK), value=b"0.86")
-        store.commit([sample(0), RecordInFlight(change=3), decision(ONE, TWO, ONE), answer, decision(None, outcome="undecided", step=1)])
-        before = store.books.account_with_digests()
-        store.close()
-        again = opened(in_order=in_order)
-        after = again.books.account_with_digests()
-        again.close()
-        assert (after.lost_in_flight, after.in_flight) == (2, 0), "three were launched, one was answered"
-        before.lost_in_flight, before.in_flight = 2, 0
-        assert after == before
-        JOURNAL.unlink()
+def test_a_run_in_many_sittings_decides_what_it_decides_in_one() -> None:
+    result = walk(max_calls=200)
+    sittings = 1
+    while result.outcome == "stopped":
+        assert problems() == []
+        before = result.account
+        result, sittings = go_on(max_calls=before.calls + 200), sittings + 1
+        assert result.account.calls > before.calls
+    assert (result.outcome, digests(result.account), problems()) == ("completed", undisturbed(), [])
+    assert (sittings > 5, result.account.lost_in_flight) == (True, 0)
 
 
-def test_texts_are_kept_deflated_and_cut() -> None:
-    store = opened()
-    election = ElectionId(path="0/step/0", fork=FORK)
-    texts: list[Record] = [
-        RecordReply(id=SampleId(election=election, seq=0), text="why not ä?"),
-        RecordReply(id=SampleId(election=election, seq=1), text="x" * (MAX_TEXT_BYTES + 1)),
-        RecordReply(id=SampleId(election=election, seq=2), text="\ud800"),
-    ]
-    store.commit(texts)
-    store.close()
-    with sqlite3.connect(JOURNAL) as db:
-        rows = [(size, zlib.decompress(text).decode()) for size, text in db.execute("SELECT bytes, text FROM reply ORDER BY seq")]
-    db.close()
-    assert rows == [(11, "why not ä?"), (MAX_TEXT_BYTES, "x" * MAX_TEXT_BYTES), (1, "?")]
+def test_known_inputs_leave_a_good_journal_too() -> None:
+    assert walk(known_inputs=True).outcome == "completed"
+    assert problems() == []
 
 
 @pytest.mark.parametrize(
-    "path", ["0/step/0", "0/step/99999999999", "0/step/007", "0/a", "0/5", "0/line/17/rate", "0/ä/3", "0/9" + "9" * 30]
+    ("going_on", "outcome"),
+    [({"on_undecided": "leader"}, "leader"), ({"on_undecided": "sim:perfect"}, "decided"), ({}, "person")],
+    ids=["leader", "another model", "person"],
 )
-def test_every_path_is_found_again(path: str) -> None:
-    store = opened(in_order=False)
-    store.commit([RecordAnswer(id=ElectionId(path=path, fork=FORK), value=b'"here"')])
-    recalled = store.recall(path)
-    store.close()
-    assert recalled is not None
-    assert recalled.value == b'"here"'
+def test_an_undecided_step_is_decided_later_and_the_walk_goes_on_from_there(going_on: dict[str, Any], outcome: str) -> None:
+    stuck = walk(length=3, **STALEMATE)
+    (path,) = stuck.account.undecided_at
+    assert (stuck.outcome, problems()) == ("undecided", [])
+    if outcome == "person":
+        decide(RUNS, "r", path, '{"number": 5}')
+    result = go_on(**going_on)
+    assert problems() == []
+    found = decisions()
+    at = path if outcome != "decided" else f"{path}/undecided"
+    assert found[at].outcome == outcome
+    assert result.account.settled_at[at] == {"decided": "sim:perfect"}.get(outcome, outcome)
+    assert path not in result.account.undecided_at
+    if outcome == "person":
+        assert (found[path].value, rows("person")) == (b'{"number":5}', 1)
+        (next_,) = result.account.undecided_at
+        assert next_ == "0/step/1"
+    else:
+        assert result.outcome == "completed"
+
+
+@pytest.mark.parametrize(
+    ("options", "outcome"),
+    [({}, "completed"), ({"max_calls": 100}, "stopped"), (STALEMATE, "undecided")],
+    ids=["completed", "stopped", "undecided"],
+)
+def test_a_journal_that_is_closed_in_order_is_one_file(options: dict[str, Any], outcome: str) -> None:
+    assert walk(**options).outcome == outcome
+    assert {path.name for path in RUNS.iterdir()} == {"r.sqlite", ".gitignore"}
+    assert problems() == []
+    assert {path.name for path in RUNS.iterdir()} == {"r.sqlite", ".gitignore"}
+
+
+class Stumbling(Drift):
+    """A task of a user's own, which raises midway."""
+
+    def advance(self, state: Place, reply: Any) -> Place:
+        if state.steps_done == 50:
+            raise ValueError("a stone")
+        return super().advance(state, reply)
+
+
+def test_a_run_that_raised_is_closed_in_order_and_says_so() -> None:
+    with pytest.raises(RoleFailed, match="a stone"):
+        run_sync(Stumbling(length=LENGTH), models=MODEL, k=K, run_id="r")
+    assert {path.name for path in RUNS.iterdir()} == {"r.sqlite", ".gitignore"}
     with Reader(JOURNAL) as reader:
-        assert [each for each, _ in reader.decisions()] == [path]
-
-
-# -- runs ----------------------------------------------------------------------------------------------------------------
-
-
-def walk(length: int = 200, **options: Any) -> Result:
-    return run_sync(Drift(length=length), models=MODEL, k=2, run_id="r", **options)
-
-
-def test_a_journal_changes_nothing_that_is_decided_or_counted() -> None:
-    kept, unkept = walk(speculate=False), walk(speculate=False, runs_dir=None)
-    assert kept.account == unkept.account
-    assert kept.value == unkept.value
-
-
-def test_a_finished_run_answers_at_once_and_buys_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = walk()
-    monkeypatch.setenv("MICROAGENTS_PURCHASES", "purchases")
-    again = walk()
-    assert not Path("purchases").exists()
-    assert again.as_json() == first.as_json()
-
-
-def test_prompts_are_not_recorded_and_a_step_takes_little_room() -> None:
-    run_sync(Drift(length=3000), models="sim:gpt-4.1-mini", run_id="r")
-    content = JOURNAL.read_bytes()
-    assert b"Multiply the number" not in content
-    assert len(content) / 3000 < 150, "bytes a step"
-    assert not log_bytes(JOURNAL)
-
-
-def test_decisions_are_read_from_the_journal_in_order() -> None:
-    result = walk(30)
-    decisions = list(result.decisions())
-    assert [path for path, _ in decisions] == [f"0/step/{step}" for step in range(30)]
-    assert decisions[-1][1]["number"] == result.value["number"]
-
-
-EDITS = {
-    "a value": "UPDATE decision SET value = '{\"number\":3}' WHERE key = (SELECT max(key) FROM decision)",
-    "ballots": "UPDATE decision SET ballots = '[true]' WHERE key = (SELECT min(key) FROM decision)",
-    "a count": "UPDATE decision SET counted = counted + 1, ballots = NULL WHERE key = (SELECT max(key) FROM decision)",
-    "a row less": "DELETE FROM decision WHERE key = (SELECT max(key) FROM decision)",
-    "an outcome": "UPDATE decision SET outcome = 3 WHERE key = (SELECT max(key) FROM decision)",
-    "the account": "UPDATE account SET totals = replace(totals, '\"decided\":50', '\"decided\":51')",
-}
-
-
-@pytest.mark.parametrize("edit", EDITS)
-def test_verify_sees_what_does_not_fit(edit: str) -> None:
-    walk(50)
-    with Reader(JOURNAL) as reader:
+        ending = reader.ending()
+        assert ending is not None
+        assert (ending.outcome, "a stone" in (ending.reason or "")) == ("failed", True)
         assert reader.verify() == []
-    with sqlite3.connect(JOURNAL) as db:
-        assert db.execute(EDITS[edit]).rowcount == 1
-    db.close()
-    with Reader(JOURNAL) as reader:
-        assert reader.verify() != []
+        assert reader.account().decided >= 50
 
 
-# -- durable calls of any conductor --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("models", ["sim:perfekt", "nothing:at-all"])
+def test_a_run_that_cannot_begin_leaves_no_journal_and_takes_none_away(models: str) -> None:
+    with pytest.raises(InvalidUsage):
+        walk(models=models)
+    assert not JOURNAL.exists()
+    walk(max_calls=100)
+    before = sql("SELECT * FROM decision")
+    with pytest.raises(InvalidUsage):
+        walk(models=models, accept_changes=["model"])
+    assert sql("SELECT * FROM decision") == before
 
 
-class Word(Reply, frozen=True):
+def test_the_view_of_decisions_has_the_paths_and_values_of_the_result() -> None:
+    result = walk()
+    columns = "path, json_extract(value, '$.number'), outcome, counted, ballots"
+    seen = sql(f"SELECT {columns} FROM decisions ORDER BY CAST(substr(path, length('0/step/') + 1) AS INTEGER)")
+    assert [(path, {"number": number}) for path, number, *_ in seen] == list(result.decisions())
+    assert [path for path, *_ in seen] == [f"0/step/{step}" for step in range(LENGTH)]
+    assert {outcome for _, _, outcome, *_ in seen} == {"decided"}
+    for _, _, _, number_counted, ballots in seen:
+        assert ballots is None or len(msgspec.json.decode(ballots)) == number_counted
+    assert sum(each[3] for each in seen) == result.account.valid + sum(result.account.flagged.values())
+
+
+def test_the_texts_of_flagged_and_losing_replies_are_there_and_no_others() -> None:
+    result = walk(speculate=False)
+    kept = {(path, seq): (flag, text) for path, seq, flag, text in texts()}
+    wanted = set()
+    for path, row in decisions().items():
+        wanted |= {(path, each.seq) for each in row.ballots if isinstance(each, Flagged) or each.value != row.value}
+    assert set(kept) == wanted
+    assert len(wanted) > 300
+    assert sum(flag == "empty" for flag, _ in kept.values()) == result.account.flagged["empty"]
+
+
+def texts() -> list[tuple[str, int, str, bytes]]:
+    """Path, seq, flag or value, and text of every reply that was kept."""
+    found = sql(
+        "SELECT decisions.path, seq, bytes, text FROM reply JOIN place ON place.id = reply.key >> 40 "
+        "JOIN decisions ON decisions.path = place.path || '/' || ((reply.key & 1099511627775) - 1)"
+    )
+    ballots = {path: row.ballots for path, row in decisions().items()}
+    kept = []
+    for path, seq, length, deflated in found:
+        text, each = zlib.decompress(deflated), ballots[path][seq]
+        assert len(text) == length
+        if isinstance(each, Ballot):
+            assert str(msgspec.json.decode(each.value)["number"]).encode() in text
+        kept.append((path, seq, each.flag if isinstance(each, Flagged) else "", text))
+        assert (kept[-1][2] == "empty") == (text == b"")
+    return kept
+
+
+def test_prompts_stand_nowhere_in_the_file() -> None:
+    walk(max_calls=700)
+    held = JOURNAL.read_bytes() + b"".join(zlib.decompress(text) for (text,) in sql("SELECT text FROM reply"))
+    prompt = Drift().prompt(Place())
+    for asked in (prompt.system, *prompt.system.split(", "), prompt.user, "Number: "):
+        assert asked.encode() not in held
+    assert b"number" in held  # replies are found where they are looked for
+
+
+def test_a_step_takes_at_most_150_bytes() -> None:
+    result = walk(length=5_000, models="sim:perfect", k=3, durability="normal")
+    assert result.account.decided == 5_000
+    assert JOURNAL.stat().st_size <= 150 * 5_000
+
+
+class Sum(Reply, frozen=True):
+    """A number of any length, and a word in any script."""
+
+    total: int
     word: str
-    number: int = 10**40
 
 
-class Words(Task):
-    """Work that is no chain."""
-
-    def expert(self, prompt: Prompt, reply: type[Reply]) -> Word:  # noqa: ARG002 - it has one kind of reply
-        return Word(word=f"{prompt.user} ä")
+GREAT = Sum(total=-(3**200), word='naïve "\\ 日本語 \N{SNOWMAN}\U0001f3c1 \x7f')
+SMALL = Sum(total=2**64, word="")
 
 
-class Look(Request[str], frozen=True):
-    what: str
+class Adding(Task):
+    """Nothing but questions."""
 
 
-class Desk(Role):
-    looked: ClassVar[list[str]] = []
+class AddsUpConductor(Conductor[Adding, "AddsUp"]):
+    """Two elections: one is decided against a loser, the other unanimously."""
 
-    async def look(self, request: Look) -> str:
-        self.looked.append(request.what)
-        return f"{request.what} seen"
-
-
-class WordsConductor(Conductor[Words, "Plan"]):
-    asks = (Look,)
-    stops_at: ClassVar[int] = 99
-    asked: ClassVar[str] = "word"
-
-    async def conduct(self) -> list[str]:
-        found = []
-        for part in range(4):
-            seen = await self.once(f"part/{part}/look", Look(what=f"{self.asked} {part}"))
-            drawn = await self.sample(f"part/{part}/drafts", Prompt(user=seen), Word, n=2)
-            chosen = await self.elect(f"part/{part}", Prompt(user=drawn[0].word), Word, rule=FirstTo(2))
-            found.append(chosen.require().word)
-            if part == self.stops_at:
-                raise Stopped("here")
-        return found
+    async def conduct(self) -> object:
+        split = await self.elect("split", Prompt(user="?"), Sum)
+        agreed = await self.elect("a/9", Prompt(user="?"), Sum)
+        return [split.require(), agreed.require()]
 
 
-class Plan(Strategy):
-    solves, conductor = (Words,), WordsConductor
+class AddsUp(Strategy):
+    """A strategy of two questions."""
 
-    def deployments(self) -> list[Deployment]:
-        return [*super().deployments(), Deployment(role=Desk)]
-
-
-def words(**options: Any) -> Result:
-    return run_sync(Words(), models="sim:perfect@flag=0.2", strategy=Plan(), run_id="r", **options)
+    solves, conductor = (Adding,), AddsUpConductor
 
 
-@pytest.mark.parametrize("runtime", ["local", "linked"])
-@pytest.mark.parametrize("stops_at", [0, 2])
-def test_a_run_that_is_taken_up_asks_nobody_again(runtime: str, stops_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = words(runs_dir="undisturbed")
-    Desk.looked.clear()
-    monkeypatch.setenv("MICROAGENTS_PURCHASES", "purchases")
-    monkeypatch.setattr(WordsConductor, "stops_at", stops_at)
-    assert words(runtime=runtime).outcome == "stopped"
-    monkeypatch.setattr(WordsConductor, "stops_at", 99)
-    result = words(runtime=runtime)
-    assert result.value == right.value == [f"word {part} seen ä ä" for part in range(4)]
-    assert Desk.looked == [f"word {part}" for part in range(4)]
-    assert Path("purchases").read_text().count("sent") == right.calls == result.calls
-    assert result.account.decisions_sha256 == right.account.decisions_sha256
-    assert result.account == right.account
-    with Reader(JOURNAL) as reader:
-        assert reader.verify() == []
+async def test_integers_over_64_bits_and_all_of_unicode_survive(tmp_path: Path) -> None:
+    lines = [Line(path="0/split", seq=seq, text=write(each)) for seq, each in enumerate([GREAT, SMALL, GREAT, GREAT, GREAT])]
+    lines += [Line(path="0/a/9", seq=seq, text=write(GREAT)) for seq in range(3)]
+    script = tmp_path / "script"
+    script.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
+    result = await run(Adding(), models=f"scripted:{script}", strategy=AddsUp(), run_id="r")
+    great = {"total": GREAT.total, "word": GREAT.word}
+    assert (result.value, dict(result.decisions())) == ([great, great], {"0/a/9": great, "0/split": great})
+    small = decisions()["0/split"].ballots[1]
+    assert isinstance(small, Ballot)
+    assert msgspec.json.decode(small.value, type=Sum) == SMALL
+    assert problems() == []
+    sql("DELETE FROM ending")  # so that it is run again, and every call answers from the journal
+    script.write_text("")
+    again = await run(Adding(), models=f"scripted:{script}", strategy=AddsUp(), run_id="r")
+    assert (again.value, digests(again.account), again.calls) == (result.value, digests(result.account), result.calls)
 
 
-def test_another_question_at_a_place_that_is_decided_is_refused_unless_it_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(WordsConductor, "stops_at", 1)
-    words()
-    monkeypatch.setattr(WordsConductor, "stops_at", 99)
-    monkeypatch.setattr(WordsConductor, "asked", "thing")
-    with pytest.raises(JournalMismatch, match="--accept-change question"):
-        words()
-    result = words(accept_changes=["question"])
-    assert result.value == ["word 0 seen ä ä", "word 1 seen ä ä", "thing 2 seen ä ä", "thing 3 seen ä ä"]
+# -- edits show --------------------------------------------------------------------------------------------------------
 
 
-def test_sampling_counts_no_decision_and_gives_what_there_is() -> None:
-    result = words()
-    assert result.account.decided == 4
-    assert result.account.votes == 8
-    assert result.account.valid == 16
+ONE = "(SELECT key FROM decision WHERE ballots {} NULL LIMIT 1 OFFSET 100)"
+UNANIMOUS, SPLIT = ONE.format("IS"), ONE.format("IS NOT")
+
+
+@pytest.mark.parametrize(
+    ("edit", "shown"),
+    [
+        (f"UPDATE decision SET value = '{{\"number\":1}}' WHERE key = {UNANIMOUS}", {"decisions_sha256", "ballots_sha256"}),
+        (f"UPDATE decision SET value = '{{\"number\":1}}' WHERE key = {SPLIT}", {"decisions_sha256", "ballots_sha256"}),
+        (f"UPDATE decision SET counted = counted + 1 WHERE key = {UNANIMOUS}", {"valid", "votes", "ballots_sha256"}),
+        (f"UPDATE decision SET counted = counted + 1 WHERE key = {SPLIT}", {"counted"}),
+        (f"UPDATE decision SET ballots = replace(ballots, 'true', '\"rude\"') WHERE key = {SPLIT}", {"flagged", "ballots_sha256"}),
+        (f"UPDATE decision SET ballots = NULL WHERE key = {SPLIT}", {"ballots_sha256"}),
+        (f"UPDATE decision SET outcome = 2 WHERE key = {SPLIT}", {"decisions_sha256"}),
+        (f"UPDATE decision SET outcome = 6 WHERE key = {SPLIT}", {"decided", "votes", "decisions_sha256"}),
+        (f"DELETE FROM decision WHERE key = {SPLIT}", {"decided", "valid", "votes", "decisions_sha256", "ballots_sha256"}),
+        ("DELETE FROM decision WHERE key = (SELECT max(key) FROM decision)", {"decided", "decisions_sha256", "ballots_sha256"}),
+        ("INSERT INTO decision SELECT max(key) + 1, fork, outcome, counted, value, ballots FROM decision", {"decided", "decisions_sha256"}),
+        ("UPDATE decision SET key = key + 1000 WHERE key = (SELECT max(key) FROM decision)", {"decisions_sha256", "ballots_sha256"}),
+        ("UPDATE place SET path = '0/stop'", {"decisions_sha256", "ballots_sha256"}),
+        ("DELETE FROM place", {"decided", "decisions_sha256"}),
+        ("UPDATE account SET totals = replace(totals, '\"decided\":300', '\"decided\":299')", {"decided"}),
+        ("UPDATE ending SET decisions_sha256 = ballots_sha256", {"decisions_sha256"}),
+        ("UPDATE ending SET ballots_sha256 = ''", {"ballots_sha256"}),
+    ],
+)
+def test_verify_names_what_an_edit_made_of_a_finished_run(edit: str, shown: set[str]) -> None:
+    walk()
+    assert problems() == []
+    before = sql("SELECT * FROM decision"), sql("SELECT * FROM place, account, ending")
+    sql(edit)
+    assert (sql("SELECT * FROM decision"), sql("SELECT * FROM place, account, ending")) != before
+    named = {problem.partition(" ")[0] for problem in problems()}
+    assert shown <= named
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        f"UPDATE decision SET value = '{{\"number\":1}}' WHERE key = {SPLIT.replace('100', '9')}",
+        f"DELETE FROM decision WHERE key = {SPLIT.replace('100', '9')}",
+        "UPDATE progress SET decisions = ballots",
+    ],
+)
+def test_a_run_that_was_edited_halfway_does_not_pass_for_the_undisturbed_one(edit: str) -> None:
+    walk(max_calls=700)
+    sql(edit)
+    noticed = problems()
+    go_on(max_calls=None)
+    assert noticed or problems()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE progress SET value = '{\"number\":7}'",
+        "UPDATE progress SET reached = reached - 1",
+        'UPDATE progress SET state = \'{"number":7,"steps_done":100}\'',
+    ],
+)
+def test_a_chain_is_taken_up_only_where_its_last_decision_leads(edit: str) -> None:
+    walk(max_calls=700)
+    sql(edit)
+    with pytest.raises(InvalidUsage, match=r"begin another run|accept-change question"):
+        go_on(max_calls=None)
+
+
+def test_the_form_of_records_is_copied_not_shared() -> None:
+    """What is told must not change behind the store's back: an account that was given stays as it was."""
+    with store() as there:
+        given = there.commit([decided(election(), [7])])
+        before = deepcopy(given)
+        there.commit([decided(election("step/1"), [8, None], "leader", settled="leader")])
+        assert given == before
+
+
+# -- looking on --------------------------------------------------------------------------------------------------------
+
+
+def looks(journal: Path, look: Callable[[Reader], object]) -> object:
+    with Reader(journal) as reader:
+        return look(reader)
+
+
+@pytest.mark.parametrize("look", [Reader.account, Reader.lease, Reader.ending, Reader.changes, Reader.verify, Reader.undecided], ids=str)
+def test_who_looks_on_changes_nothing(look: Callable[[Reader], object]) -> None:
+    walk(max_calls=200)
+    before = on_disk()
+    looks(JOURNAL, look)
+    assert on_disk() == before
+
+
+def test_who_looks_on_while_a_commit_is_under_way_sees_the_one_before() -> None:
+    with store() as there:
+        there.commit([decided(election(), [7])])
+        with closing(sqlite3.connect(JOURNAL, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            other.execute("DELETE FROM decision")
+            assert (books_of().decided, problems()) == (1, [])
+            other.execute("ROLLBACK")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 from typer.testing import CliRunner
 
 from microagents import MicroagentsError, Result, resume, run_sync
-from microagents.account import Account
+from microagents.account import Account, Recalled
 from microagents.cli import app
 from microagents.journal.reading import Reader
 from microagents.models.simulated import Purchases
@@ -66,6 +66,12 @@ def problems(journal: Path = JOURNAL) -> list[str]:
     """What does not fit in a journal."""
     with Reader(journal) as reader:
         return reader.verify()
+
+
+def decisions(journal: Path = JOURNAL) -> dict[str, Recalled]:
+    """What is decided, by path, in the order of paths."""
+    with Reader(journal) as reader:
+        return dict(reader.decisions())
 
 
 def sql(statement: str, *given: object, journal: Path = JOURNAL) -> list[tuple[Any, ...]]:
