@@ -200,6 +200,9 @@ class Drain(Request[None], frozen=True, kw_only=True):
     """Launch no more draws, and answer once none is in flight."""
 
 
+Outcome = Literal["completed", "stopped", "undecided", "interrupted", "failed", "running", "cut off"]
+"""How a run ended. Only those who look on say `running`, `cut off` (by a crash) and `failed` (it raised)."""
+
 Room = Literal["elections", "draws", "nothing"]
 """What may be launched: anything, only draws of elections that are open already, or nothing any more."""
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 import microagents.roles  # noqa: F401 - names the roles of an election
-from microagents.account import Account, Drain, Report
+from microagents.account import Account, Drain, Outcome, Report
 from microagents.actors import Context, Deployment
 from microagents.durable import Conduct
 from microagents.errors import InvalidUsage, MicroagentsError, Stopped, Undecided
@@ -23,7 +23,7 @@ from microagents.journal.reading import Reader, journal_of
 from microagents.journal.schema import holds_nothing
 from microagents.messages import address_of
 from microagents.planning import Plan, experiment_of
-from microagents.result import Outcome, Result
+from microagents.result import Result
 from microagents.roles.recorder import Ended, Failure, Journaling, Limits, Recorder
 from microagents.runtimes.dispatcher import Desk
 from microagents.runtimes.local import LinkedRuntime, LocalRuntime
@@ -166,6 +166,7 @@ async def _conduct(desk: Desk, settings: Settings, watched: Watched) -> End:
     try:
         work = scope.start(desk.ask(Conduct(input=0)))
         failure = scope.start(desk.ask(Failure()))
+        failure.add_done_callback(_heard)
         interrupt, terminate = awaited(watched.interrupt), awaited(watched.terminate)
         timer = scope.start(_never() if settings.max_time_s is None else asyncio.sleep(settings.max_time_s))
         watch = scope.start(_never() if watched.on_progress is None else _watch(desk, watched.on_progress))
@@ -187,6 +188,12 @@ async def _conduct(desk: Desk, settings: Settings, watched: Watched) -> End:
     finally:
         await scope.close()
     return "completed", None, conducted.value
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    """Take note of a failure that comes with the end of the work, where nobody asks for it any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _first(*tasks: asyncio.Task[Any]) -> None:

@@ -141,6 +141,6 @@ class Undecided(MicroagentsError):
     def __str__(self) -> str:
         path, draws, tally = self.args
         return (
-            f"the election at {path} is undecided after {draws} draws ({tally}); everything before it is decided; look at it with "
-            "`microagents step`, then try a stronger --model, another k, or a higher cap (-s max_draws=N)"
+            f"the election at {path} is undecided after {draws} draws ({tally}); everything before it is decided; decide it yourself "
+            "(`microagents decide`) and resume, or resume with --on-undecided and `leader` or the spec of a stronger model"
         )

@@ -12,14 +12,15 @@ from typing import Any
 
 import msgspec
 
+from microagents.account import Outcome
 from microagents.chat import Reply, instructions
 from microagents.errors import InvalidUsage
-from microagents.finding import STRATEGIES, TASKS, name_of
+from microagents.finding import STRATEGIES, TASKS, name_of, unknown
 from microagents.journal.reading import Ending, Reader, reader_of
 from microagents.journal.schema import connect
 from microagents.messages import resolve
 from microagents.planning import plan_of, settings_of
-from microagents.result import Outcome, Result
+from microagents.result import Result
 
 
 def look(runs_dir: Path, run_id: str) -> Result:
@@ -36,14 +37,14 @@ def looked_at(reader: Reader) -> Result:
     """A run as far as it is recorded, from its open journal."""
     ending = reader.ending()
     outcome, reason = _state(reader, ending)
-    plan = reader.experiment.plan
+    recipe = reader.experiment.recipe
     return Result(
         outcome=outcome,
         reason=reason,
         value=None if ending is None or ending.result is None else msgspec.json.decode(ending.result),
         run_id=reader.experiment.run_id,
-        task=name_of(plan["task"], TASKS),
-        strategy=name_of(plan["strategy"], STRATEGIES),
+        task=name_of(recipe.task, TASKS),
+        strategy=name_of(recipe.strategy, STRATEGIES),
         settings=settings_of(reader.experiment),
         account=reader.account(),
         wall_s=reader.wall_s(),
@@ -57,11 +58,11 @@ def _state(reader: Reader, ending: Ending | None) -> tuple[Outcome, str | None]:
         return "running", f"process {lease.holder.pid} on {lease.holder.host} goes on with it"
     if ending is None:
         return "cut off", "its process ended without a word; what was decided until then holds"
-    return msgspec.convert(ending.outcome, Outcome), ending.reason
+    return ending.outcome, ending.reason
 
 
 def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
-    """All runs of a folder, the oldest first, each with what is known of it."""
+    """All runs of a folder, the one that was last written to at the end, each with what is known of it."""
     found = sorted(runs_dir.glob("*.sqlite"), key=lambda path: path.stat().st_mtime)
     for path in found:
         try:
@@ -85,8 +86,10 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
         if path not in undecided:
             there = ", ".join(list(undecided)[:5]) or "nothing"
             raise InvalidUsage(f"{path!r} is not undecided in run {run_id}; undecided is {there}")
-        plan_of(reader.experiment)  # imports the task and the strategy, where the reply is
+        task = plan_of(reader.experiment).task  # and imports the module that the reply is in
         read = _read(value, resolve(undecided[path], Reply))
+        if (flag := task.flag(read)) is not None:
+            raise InvalidUsage(f"{value!r:.100} is what {type(task).__name__} red-flags as {flag!r}; nothing was changed")
         journal = reader.path
     db = connect(journal, write=True)
     try:
@@ -103,7 +106,11 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
 
 def _read(value: str, reply: type[Reply]) -> Reply:
     try:
-        return msgspec.json.decode(value, type=reply)
+        read = msgspec.json.decode(value, type=reply)
+        given, known = msgspec.json.decode(value), msgspec.json.decode(msgspec.json.encode(read))
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         form = " ".join(instructions(reply, "json").splitlines()[2:3])
         raise InvalidUsage(f"{value!r:.100} is no {reply.__name__}: {error}; write it as JSON, of the form {form}") from None
+    if beyond := sorted(set(given) - set(known)):
+        raise InvalidUsage(unknown(f"field of {reply.__name__} called", beyond[0], list(known)))
+    return read

@@ -18,7 +18,7 @@ from microagents.actors import Strategy
 from microagents.chat import fingerprint, system_with_instructions
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.finding import STRATEGIES, TASKS, find
-from microagents.journal.experiment import Experiment
+from microagents.journal.experiment import Experiment, Recipe
 from microagents.messages import address_of
 from microagents.settings import Settings, strategy_of, validated
 from microagents.task import ChainTask, Task, chain_types
@@ -41,13 +41,13 @@ def experiment_of(plan: Plan) -> Experiment:
     return Experiment(
         run_id=settings.run_id,
         identity=dict(_identity(task, strategy, settings)),
-        plan={
-            "task": _source(type(task)),
-            "options": _dumped(task),
-            "strategy": _source(type(strategy)),
-            "strategy_options": _dumped(strategy),
-            "settings": settings.model_dump(mode="json"),
-        },
+        recipe=Recipe(
+            task=_source(type(task)),
+            options=_dumped(task),
+            strategy=_source(type(strategy)),
+            strategy_options=_dumped(strategy),
+            settings=settings.model_dump(mode="json"),
+        ),
         inputs=1,
         in_order=strategy.in_order,
     )
@@ -59,21 +59,21 @@ def plan_of(experiment: Experiment) -> Plan:
     Raises:
         InvalidUsage: the code of one cannot be found any more.
     """
-    plan = experiment.plan
-    for kind in ("task", "strategy"):
-        if plan[kind].startswith("__main__:") or "<locals>" in plan[kind]:
+    recipe = experiment.recipe
+    for kind, source in (("task", recipe.task), ("strategy", recipe.strategy)):
+        if source.startswith("__main__:") or "<locals>" in source:
             raise InvalidUsage(
-                f"the {kind} of run {experiment.run_id}, {plan[kind]}, cannot be imported; run the program that began it again, with "
+                f"the {kind} of run {experiment.run_id}, {source}, cannot be imported; run the program that began it again, with "
                 f"run_id={experiment.run_id!r}"
             )
-    task = validated(find("task", plan["task"], TASKS, Task), f"task {plan['task']!r}", plan["options"])
-    chosen = validated(find("strategy", plan["strategy"], STRATEGIES, Strategy), plan["strategy"], plan["strategy_options"])
+    task = validated(find("task", recipe.task, TASKS, Task), f"task {recipe.task!r}", recipe.options)
+    chosen = validated(find("strategy", recipe.strategy, STRATEGIES, Strategy), recipe.strategy, recipe.strategy_options)
     return Plan(task=task, strategy=strategy_of(chosen, task, {}), settings=settings_of(experiment))
 
 
 def settings_of(experiment: Experiment) -> Settings:
     """The settings that a journal was begun with."""
-    return validated(Settings, "the run", experiment.plan["settings"])
+    return validated(Settings, "the run", experiment.recipe.settings)
 
 
 def _identity(task: Task, strategy: Strategy, settings: Settings) -> Iterator[tuple[str, str]]:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from microagents.account import Account
+from microagents.account import Account, Outcome
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader
 from microagents.settings import Settings
-
-Outcome = Literal["completed", "stopped", "undecided", "interrupted", "failed", "running", "cut off"]
-"""`running` and `cut off`, by a crash, are said only by those who look on; `failed` only by the journal of a run that raised."""
 
 
 class Result(Struct, frozen=True, kw_only=True):

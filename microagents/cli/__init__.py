@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import typer
 
 from microagents.cli import estimate, looking, resume, run, step
+from microagents.cli.reporting import EXIT_CODES
 
 app = typer.Typer(
     name="microagents",
@@ -31,4 +34,7 @@ def _commands() -> None:
 
 def main() -> None:
     """The `microagents` command."""
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # before a run listens to it, or after
+        sys.exit(EXIT_CODES["interrupted"])

@@ -9,7 +9,7 @@ import typer
 
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES, FAILURE, log_to_stderr, one_sentence, printable
-from microagents.cli.watching import how_to_go_on
+from microagents.cli.watching import as_shown, described, how_to_go_on
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
 from microagents.looking import decide, looked_at, runs_in
@@ -25,15 +25,15 @@ def show(
     log_to_stderr()
     with one_sentence(), reader_of(runs_dir, run) as reader:
         result = looked_at(reader)
-        changes = reader.changes()
+        changes, options = reader.changes(), reader.experiment.recipe.options
         problems = reader.verify() if verify else []
     if as_json:
         verified = {"verified": not problems} if verify else {}
-        typer.echo(json.dumps(result.as_json() | verified))
+        typer.echo(json.dumps(as_shown(result, runs_dir) | verified))
     else:
         from microagents.cli.display import summary  # noqa: PLC0415 - rich, which --json does not need
 
-        typer.echo(summary(result, "", how_to_go_on(run, result.outcome, runs_dir)))
+        typer.echo(summary(result, described(options), how_to_go_on(run, result.outcome, runs_dir)))
         for at, field, before, after in changes:
             typer.echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
         if verify and not problems:
@@ -44,12 +44,12 @@ def show(
 
 
 def list_(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
-    """List the runs of a folder, the oldest first."""
+    """List the runs of a folder, the one that was last written to at the end."""
     log_to_stderr()
     with one_sentence():
         rows = list(runs_in(runs_dir))
     if as_json:
-        found = [{"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else row.as_json() for name, row in rows]
+        found = [{"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else as_shown(row, runs_dir) for name, row in rows]
         typer.echo(json.dumps(found))
         return
     if not rows:

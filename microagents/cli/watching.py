@@ -8,9 +8,10 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -39,12 +40,17 @@ def leave(result: Result, task: Task, runs_dir: Path, *, as_json: bool) -> None:
         typer.Exit: always.
     """
     if as_json:
-        typer.echo(json.dumps(result.as_json()))
+        typer.echo(json.dumps(as_shown(result, runs_dir)))
     else:
         from microagents.cli.display import summary  # noqa: PLC0415 - rich, which --json does not need
 
-        typer.echo(summary(result, described(task), how_to_go_on(result.run_id, result.outcome, runs_dir)))
+        typer.echo(summary(result, described(task.model_dump()), how_to_go_on(result.run_id, result.outcome, runs_dir)))
     raise typer.Exit(EXIT_CODES[result.outcome])
+
+
+def as_shown(result: Result, runs_dir: Path) -> dict[str, Any]:
+    """What ``--json`` prints of a run."""
+    return {**result.as_json(), "go_on": how_to_go_on(result.run_id, result.outcome, runs_dir) if result.journal is not None else None}
 
 
 def how_to_go_on(run_id: str, outcome: str, runs_dir: Path) -> str | None:
@@ -55,9 +61,9 @@ def how_to_go_on(run_id: str, outcome: str, runs_dir: Path) -> str | None:
     return f"microagents resume {run_id}{where}"
 
 
-def described(task: Task) -> str:
+def described(options: Mapping[str, object]) -> str:
     """A task's options, in parentheses."""
-    shown = ", ".join(f"{name}={_short(value)}" for name, value in task.model_dump().items())
+    shown = ", ".join(f"{name}={_short(value)}" for name, value in options.items())
     return f" ({shown})" if shown else ""
 
 
@@ -83,6 +89,8 @@ async def _watched(title: str, start: Start) -> Result:
 
         loop.add_signal_handler(signal.SIGINT, stop)
         loop.add_signal_handler(signal.SIGTERM, terminate.set)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup does
+            loop.add_signal_handler(signal.SIGHUP, terminate.set)
         return await start(Watched(on_progress=display.show, interrupt=interrupt, terminate=terminate))
 
 

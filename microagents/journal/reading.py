@@ -14,14 +14,14 @@ from typing import Self
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.account import Account, Reached, Recalled
+from microagents.account import Account, Outcome, Reached, Recalled
 from microagents.digests import ChainDigest, in_order
 from microagents.elections import Flagged
 from microagents.errors import InvalidUsage
 from microagents.journal.books import Books, Totals
 from microagents.journal.experiment import Experiment
 from microagents.journal.lease import Holder, Lease
-from microagents.journal.schema import ONCE, OUTCOMES, UNDECIDED, connect, joined, key_range, place_of, recalled, unreadable
+from microagents.journal.schema import ONCE, OUTCOMES, UNDECIDED, UNREADABLE, connect, joined, key_range, place_of, recalled, unreadable
 
 ROWS_A_READ = 2000
 
@@ -31,7 +31,7 @@ Row = tuple[str, Recalled]
 class Ending(Struct, frozen=True, kw_only=True):
     """How a run, or its last sitting, ended."""
 
-    outcome: str
+    outcome: Outcome
     reason: str | None
     result: str | None
     """As JSON."""
@@ -75,7 +75,12 @@ class Reader:
         """How it ended; None while it goes on, or where it was cut off."""
         with self._reading():
             row = self._db.execute("SELECT outcome, reason, result, decisions_sha256, ballots_sha256, ended_at FROM ending").fetchone()
-        return None if row is None else Ending(**dict(zip(Ending.__struct_fields__, row, strict=True)))
+            if row is None:
+                return None
+            ending = msgspec.convert(dict(zip(Ending.__struct_fields__, row, strict=True)), Ending)
+            if ending.result is not None:
+                msgspec.json.decode(ending.result)
+            return ending
 
     def account(self) -> Account:
         """The account as of the last commit, with the digests of what was decided."""
@@ -98,7 +103,10 @@ class Reader:
 
     def decisions(self) -> Iterator[Row]:
         """All that was decided or answered, in the order of paths; a read for some thousand rows, so that a writer never waits long."""
-        return read_decisions(self._db)
+        try:
+            yield from read_decisions(self._db)
+        except UNREADABLE as error:
+            raise unreadable(self.path, error) from None
 
     def undecided(self) -> dict[str, str]:
         """What is undecided, by path, with the address of its reply class."""
@@ -148,7 +156,7 @@ class Reader:
             if outermost:
                 self._db.execute("BEGIN")
             yield
-        except (sqlite3.Error, msgspec.MsgspecError) as error:
+        except UNREADABLE as error:
             raise unreadable(self.path, error) from None
         finally:
             if outermost and self._db.in_transaction:

@@ -19,6 +19,10 @@ VERSION = 1
 BUSY_S = 10.0
 """How long a statement waits for another process's transaction."""
 MAX_TEXT_BYTES = 64 * 1024
+MOST_COUNTED = 1_000_000
+"""An election does not count more samples."""
+UNREADABLE = (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+"""What reading raises where a journal holds what this program never writes."""
 
 OUTCOMES = ("decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "once")
 """By their number in the file: the commonest takes no byte."""
@@ -67,11 +71,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     """
     try:
         _check_whole(path)
-        # Without a write-ahead log a transaction that was cut off has to be rolled back first, and only a writer may.
-        mode = "rw" if write or Path(f"{path}-journal").exists() else "ro"
-        db = sqlite3.connect(
-            f"file:{quote(str(path))}?mode={mode}", uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
-        )
+        db = sqlite3.connect(_address(path, write=write), uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise InvalidUsage(f"the journal {str(path)!r} cannot be opened: {error}; nothing was changed") from None
     try:
@@ -87,7 +87,8 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
 
 def unreadable(path: Path, error: object) -> InvalidUsage:
     """What is said of a journal that is damaged."""
-    return InvalidUsage(f"{str(path)!r} is not a journal, or it is damaged ({error}); it was left as it is; begin another run")
+    why = " ".join(str(error).split())
+    return InvalidUsage(f"{str(path)!r} is not a journal, or it is damaged ({why}); it was left as it is; begin another run")
 
 
 def holds_nothing(path: Path) -> bool:
@@ -95,13 +96,20 @@ def holds_nothing(path: Path) -> bool:
     if not path.exists() or not path.stat().st_size:
         return True
     try:
-        db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_S)
+        db = sqlite3.connect(_address(path, write=False), uri=True, timeout=BUSY_S)
         try:
             return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         finally:
             db.close()
     except sqlite3.Error:
         return False
+
+
+def _address(path: Path, *, write: bool) -> str:
+    """How SQLite is told to open a file that is there."""
+    # Without a write-ahead log a transaction that was cut off has to be rolled back first, and only a writer may.
+    mode = "rw" if write or Path(f"{path}-journal").exists() else "ro"
+    return f"file:{quote(str(path))}?mode={mode}"
 
 
 def _check_whole(path: Path) -> None:
@@ -211,6 +219,8 @@ _entries = msgspec.json.Decoder(list[msgspec.Raw])
 
 def recalled(fork: bytes, outcome: int, counted: int, value: str | None, ballots: str | None) -> Recalled:
     """A row of the decisions."""
+    if not 0 <= counted <= MOST_COUNTED:
+        raise ValueError(f"a decision counts {counted} samples")
     winner = None if value is None else value.encode()
     entries = [b"true"] * counted if ballots is None else [bytes(each) for each in _entries.decode(ballots)]
     return Recalled(

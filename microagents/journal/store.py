@@ -41,6 +41,7 @@ from microagents.journal.schema import (
     OUTCOMES,
     TABLES,
     UNDECIDED,
+    UNREADABLE,
     Places,
     connect,
     holds_nothing,
@@ -328,12 +329,12 @@ class Store:
         """Whatever the disk says becomes one sentence."""
         try:
             yield
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
-                raise Stopped(
-                    f"the journal {str(self.path)!r} cannot be written: {error}; what it holds is kept; once it can be written again, go "
-                    f"on with `microagents resume {self._run_id}`"
-                ) from None
+        except sqlite3.OperationalError as error:
+            raise Stopped(
+                f"the journal {str(self.path)!r} cannot be written: {error}; what it holds is kept; once it can be written again, go "
+                f"on with `microagents resume {self._run_id}`"
+            ) from None
+        except UNREADABLE as error:
             raise unreadable(self.path, error) from None
 
     # -- answering --------------------------------------------------------------------------------------------------------------------

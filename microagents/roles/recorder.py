@@ -15,6 +15,7 @@ from microagents.account import (
     Drain,
     FollowRoom,
     OpenElection,
+    Outcome,
     Reached,
     Recall,
     RecallAllowance,
@@ -70,7 +71,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class Ended(Request[None], frozen=True, kw_only=True):
     """Write down how the run, or this sitting of it, ended; answered once that is durable."""
 
-    outcome: str
+    outcome: Outcome
     reason: str | None
     result: bytes | None
 

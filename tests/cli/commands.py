@@ -53,9 +53,10 @@ def microagents(*words: str, env: Mapping[str, str] | None = None) -> Ran:
     return Ran(ran.exit_code, ran.stdout, ran.stderr)
 
 
-def installed(*words: str, cwd: Path | None = None) -> Ran:
+def installed(*words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Ran:
     """The command as a process of its own."""
-    ran = subprocess.run([COMMAND, *words], cwd=cwd, capture_output=True, text=True, check=False, timeout=WAIT_S)
+    environment = {**os.environ, **(env or {})}
+    ran = subprocess.run([COMMAND, *words], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=WAIT_S)
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 

@@ -14,25 +14,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, NamedTuple
 
 import pytest
 import structlog
-from typer.testing import CliRunner
 
 from microagents import run
-from microagents.cli import app
 from microagents.settings import RuntimeName
 from microagents.tasks.drift import Drift
+from tests.cli.commands import COMMAND, COMPLETED, FAILED, INTERRUPTED, UNDECIDED, WAIT_S, WRONG_USAGE, Ran, installed, microagents, write
 
 ROOT = Path(__file__).parents[2]
-COMMAND = str(Path(sys.executable).with_name("microagents"))
-WAIT_S = 60
-"""Bound of every wait for a process; none takes a tenth of it."""
-
 CONTRACT = {
     *("run_id", "outcome", "task", "strategy", "models", "seed", "runtime", "steps", "decided", "errors", "calls", "valid", "flagged"),
     *("wasted_calls", "votes_per_step", "undecided_at", "input_tokens", "output_tokens", "cost_usd", "wall_s", "result", "journal"),
@@ -40,29 +34,12 @@ CONTRACT = {
 }
 """The keys of ``run --json`` that scripts rely on."""
 
-BEYOND = {"reason", "settled_at", "lost_in_flight"}
+BEYOND = {"reason", "settled_at", "lost_in_flight", "go_on"}
 """Keys that came later."""
-
-COMPLETED, FAILED, WRONG_USAGE, UNDECIDED, INTERRUPTED = 0, 1, 2, 4, 130
 
 
 STALEMATE = ("run", "drift", "--model", "sim:perfect@error=0.5,alternatives=1,flag=0.9", "-k", "9")
 """Elections that reach their cap."""
-
-
-class Ran(NamedTuple):
-    """A command that has ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """Stdout, which must be one JSON object and nothing else."""
-        found: dict[str, Any] = json.loads(self.out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-        assert isinstance(found, dict)
-        return found
 
 
 @pytest.fixture(autouse=True)
@@ -82,32 +59,10 @@ def as_after_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
             del sys.modules[name]
 
 
-def microagents(*words: str) -> Ran:
-    """The command in this process."""
-    ran = CliRunner().invoke(app, words, catch_exceptions=False)
-    return Ran(ran.exit_code, ran.stdout, ran.stderr)
-
-
-def installed(*words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Ran:
-    """The command as a process of its own."""
-    ran = subprocess.run(
-        [COMMAND, *words], cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False, timeout=WAIT_S
-    )
-    return Ran(ran.returncode, ran.stdout, ran.stderr)
-
-
 def python(code: str, *options: str) -> Ran:
     """A process of this Python."""
     ran = subprocess.run([sys.executable, *options, "-c", dedent(code)], capture_output=True, text=True, check=False, timeout=WAIT_S)
     return Ran(ran.returncode, ran.stdout, ran.stderr)
-
-
-def write(name: str, text: str) -> str:
-    """A file in the current folder."""
-    path = Path(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(dedent(text), encoding="utf-8")
-    return name
 
 
 def watched_task() -> str:
@@ -208,7 +163,8 @@ def test_an_undecided_election_ends_the_run_with_4_and_says_where_and_what_to_do
     ran = microagents(*STALEMATE)
     assert ran.code == UNDECIDED
     assert "0/step/0" in ran.out
-    assert "max_draws" in ran.out
+    assert "microagents decide" in ran.out
+    assert "--on-undecided" in ran.out
 
 
 def test_an_undecided_run_shows_no_leader_as_its_result() -> None:

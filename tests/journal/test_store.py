@@ -38,7 +38,7 @@ from microagents.chat import write
 from microagents.digests import in_order as in_order_of
 from microagents.elections import Ballot, ElectionId, Flagged, SampleId, Verdict, input_of
 from microagents.journal.books import Books
-from microagents.journal.experiment import Experiment
+from microagents.journal.experiment import Experiment, Recipe
 from microagents.journal.reading import Reader
 from microagents.journal.schema import MAX_TEXT_BYTES
 from microagents.journal.store import Store
@@ -57,7 +57,17 @@ STALEMATE = {"models": "sim:perfect@error=0.5,alternatives=1,flag=0.9", "k": 9}
 
 
 def opened(path: Path = JOURNAL, *, in_order: bool = True, inputs: int = 1) -> Store:
-    return Store(path, Experiment(run_id="r", identity={}, plan={}, inputs=inputs, in_order=in_order), full=False)
+    return Store(
+        path,
+        Experiment(
+            run_id="r",
+            identity={},
+            recipe=Recipe(task="", options={}, strategy="", strategy_options={}, settings={}),
+            inputs=inputs,
+            in_order=in_order,
+        ),
+        full=False,
+    )
 
 
 @contextmanager

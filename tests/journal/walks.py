@@ -37,6 +37,8 @@ WAIT_S = 60
 
 WALK = ("run", "drift", "-o", f"length={LENGTH}", "--model", MODEL, "-k", f"{K}", "--run-id", "r")
 """The words of the command that does the same as `walk`."""
+PATIENTLY = (*WALK, "--no-speculate", "--durability", "normal")
+"""The same step by step, where the journal is never far behind."""
 
 
 def walk(*, length: int = LENGTH, **options: Any) -> Result:
@@ -87,8 +89,9 @@ def dumped(journal: Path = JOURNAL) -> list[str]:
 
 
 def on_disk(folder: Path = RUNS) -> dict[str, bytes]:
-    """The files of a folder; not the memory that processes share while they have a journal open."""
-    return {path.name: path.read_bytes() for path in sorted(folder.glob("*")) if path.is_file() and path.suffix != ".sqlite-shm"}
+    """The files of a folder; not what processes share while they have a journal open: memory, and a log that may be empty."""
+    found = {path.name: path.read_bytes() for path in sorted(folder.glob("*")) if path.is_file() and path.suffix != ".sqlite-shm"}
+    return {name: content for name, content in found.items() if content or not name.endswith("-wal")}
 
 
 def sentence(error: MicroagentsError) -> str:
