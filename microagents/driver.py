@@ -67,7 +67,12 @@ async def carry_out(plan: Plan, *, runs_dir: str | Path | None, accepted: Sequen
     )
     started = time.monotonic()
     async with RUNTIMES[settings.runtime](context, _deployments(plan, _recorder(path, experiment, accepted, settings))) as roles:
-        end, account = await _conducted(roles.desk, settings, watched or Watched())
+        try:
+            end, account = await _conducted(roles.desk, settings, watched or Watched())
+        except MicroagentsError as error:
+            if path is not None:
+                error.add_note(f"what was decided until then is kept in {path}: mend it, then resume run {settings.run_id}")
+            raise
     return _result(plan, path, end, account, time.monotonic() - started)
 
 
@@ -178,7 +183,11 @@ async def _conduct(desk: Desk, settings: Settings, watched: Watched) -> End:
                 if each.done():
                     await each  # raises: what the caller's on_progress did, or what ends the run
             if timer.done():
-                return "stopped", f"--max-time {settings.max_time_s:g} is reached; what was decided until then holds", None
+                return (
+                    "stopped",
+                    f"--max-time {settings.max_time_s:g} is reached; what was decided until then holds; resume for as long again",
+                    None,
+                )
             return "interrupted", "interrupted before its end; what was decided until then holds", None
         conducted = await work
     except Undecided as error:

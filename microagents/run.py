@@ -15,6 +15,7 @@ from microagents.actors import Strategy
 from microagents.driver import OnProgress, Watched, carry_out
 from microagents.finding import TASKS, name_of
 from microagents.journal.reading import reader_of
+from microagents.looking import looked_at
 from microagents.messages import address_of
 from microagents.planning import Plan, plan_of
 from microagents.result import Result
@@ -115,6 +116,9 @@ async def resume(
         InvalidUsage: there is no such run, or its task cannot be imported.
     """
     with reader_of(Path(runs_dir), run_id) as reader:
+        ending = reader.ending()
+        if ending is not None and ending.outcome == "completed" and not accept_changes:
+            return looked_at(reader)
         plan = plan_of(reader.experiment)
     settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
     watched = Watched(on_progress=on_progress, interrupt=interrupt, terminate=terminate)

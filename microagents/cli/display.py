@@ -109,13 +109,13 @@ def summary(result: Result, options: str, go_on: str | None) -> str:
     """What was done and how, for a person."""
     account = result.account
     total = f" of {account.total_steps:,}" if account.total_steps is not None else ""
-    checked = {None: "not checked by an oracle", 0: "none of them wrong by the task's own oracle"}.get(
-        account.errors, f"{account.errors} of them WRONG by the task's own oracle"
+    checked = {None: ", not checked by an oracle", 0: ", none of them wrong by the task's own oracle"}.get(
+        account.errors, f", {account.errors} of them WRONG by the task's own oracle"
     )
     rows: list[tuple[str, str]] = [
         (
             result.outcome,
-            f"{result.task}{options}: {account.steps:,}{total} steps, {account.decided:,} decisions, {checked}",
+            f"{result.task}{options}: {account.steps:,}{total} steps, {account.decided:,} decisions{checked if account.decided else ''}",
         )
     ]
     if result.reason is not None:
@@ -123,7 +123,7 @@ def summary(result: Result, options: str, go_on: str | None) -> str:
     flagged = sum(account.flagged.values())
     names = ", ".join(f"{name} {count:,}" for name, count in sorted(account.flagged.items(), key=lambda item: -item[1]))
     votes = f"{account.votes_per_step:.3f} votes a step" if account.votes_per_step is not None else "no decision"
-    replies = f"{account.calls:,} replies, {flagged:,} red-flagged" + (f" ({names})" if names else "")
+    replies = f"{account.calls:,} calls, {flagged:,} red-flagged" + (f" ({names})" if names else "")
     rows.append(("how", f"{result.strategy}: {votes}; {replies}"))
     models = ", ".join(spec for pool in result.settings.models.values() for spec in pool)
     rows.append(("model", models + _origin(result, models)))

@@ -59,7 +59,7 @@ def one_sentence() -> Iterator[None]:
 
 def _say(error: MicroagentsError) -> None:
     """On one line, and without what a terminal would act on: parts of it may come from a file or a model."""
-    line = " ".join(str(error).split())
+    line = "; ".join(" ".join(said.split()) for said in (str(error), *getattr(error, "__notes__", ())))
     typer.echo(f"microagents: {printable(line)}", err=True)
 
 

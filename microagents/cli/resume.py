@@ -9,7 +9,6 @@ from microagents.cli.reporting import log_to_stderr, one_sentence
 from microagents.cli.watching import leave, watch
 from microagents.driver import Watched
 from microagents.journal.reading import reader_of
-from microagents.planning import plan_of
 from microagents.result import Result
 from microagents.run import resume
 
@@ -30,7 +29,7 @@ def command(
     log_to_stderr()
     with one_sentence():
         with reader_of(runs_dir, run) as reader:
-            task = plan_of(reader.experiment).task
+            options = reader.experiment.recipe.options
 
         async def start(watched: Watched) -> Result:
             return await resume(
@@ -44,4 +43,4 @@ def command(
             )
 
         result = watch(run, start, as_json=as_json)
-    leave(result, task, runs_dir, as_json=as_json)
+    leave(result, options, runs_dir, as_json=as_json)

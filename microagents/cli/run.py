@@ -90,4 +90,4 @@ def command(
             )
 
         result = watch(task, start, as_json=as_json)
-    leave(result, work, runs_dir, as_json=as_json)
+    leave(result, work.model_dump(), runs_dir, as_json=as_json)

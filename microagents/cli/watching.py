@@ -19,7 +19,6 @@ from microagents.cli.options import RUNS
 from microagents.cli.reporting import EXIT_CODES
 from microagents.driver import Watched
 from microagents.result import Result
-from microagents.task import Task
 
 SHOWN_CHARS = 60
 """A task's option that is longer is shown by its length."""
@@ -33,7 +32,7 @@ def watch(title: str, start: Start, *, as_json: bool) -> Result:
         return asyncio.run(_watched(title, start))
 
 
-def leave(result: Result, task: Task, runs_dir: Path, *, as_json: bool) -> None:
+def leave(result: Result, options: Mapping[str, object], runs_dir: Path, *, as_json: bool) -> None:
     """Show how a run ended, and exit with its code.
 
     Raises:
@@ -44,7 +43,7 @@ def leave(result: Result, task: Task, runs_dir: Path, *, as_json: bool) -> None:
     else:
         from microagents.cli.display import summary  # noqa: PLC0415 - rich, which --json does not need
 
-        typer.echo(summary(result, described(task.model_dump()), how_to_go_on(result.run_id, result.outcome, runs_dir)))
+        typer.echo(summary(result, described(options), how_to_go_on(result.run_id, result.outcome, runs_dir)))
     raise typer.Exit(EXIT_CODES[result.outcome])
 
 

@@ -261,5 +261,10 @@ def reader_of(runs_dir: Path, run_id: str) -> Reader:
     """
     path = journal_of(runs_dir, run_id)
     if not path.exists():
-        raise InvalidUsage(f"there is no run {run_id!r} in {str(runs_dir)!r}; `microagents list` shows what there is")
-    return Reader(path)
+        raise InvalidUsage(f"there is no run {run_id!r} in {str(runs_dir.resolve())!r}; `microagents list` shows what there is in a folder")
+    reader = Reader(path)
+    if reader.experiment.run_id != run_id:
+        raise InvalidUsage(
+            f"{str(path)!r} is the journal of run {reader.experiment.run_id}; give the file its name back: a run has one journal"
+        )
+    return reader

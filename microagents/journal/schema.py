@@ -88,6 +88,8 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
 def unreadable(path: Path, error: object) -> InvalidUsage:
     """What is said of a journal that is damaged."""
     why = " ".join(str(error).split())
+    if isinstance(error, sqlite3.OperationalError) and not why.startswith("no such"):
+        return InvalidUsage(f"the journal {str(path)!r} cannot be read: {why}; it was left as it is; try again once it can")
     return InvalidUsage(f"{str(path)!r} is not a journal, or it is damaged ({why}); it was left as it is; begin another run")
 
 

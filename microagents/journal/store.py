@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -80,16 +80,16 @@ class Store:
         self._opened_s = time.monotonic()
         self._renewed_s = self._opened_s
         self.is_new = holds_nothing(path)
+        if not self.is_new:
+            self._look_over(experiment, accepted)
         self._db = _made(path) if self.is_new else connect(path, write=True)
         try:
             with self._failing():
-                if not self.is_new:
-                    self._look_over(experiment, accepted)
                 self._prepare(full=full)
                 if self.is_new:
                     self._create(experiment)
                 self._take_lease()
-                changes = self._changes(experiment, accepted)
+                changes = _changes(self._db, experiment, accepted)
                 self._unbegun: tuple[Experiment, list[Change]] | None = experiment, changes
                 self._changed = bool(changes) or self._db.execute("SELECT EXISTS (SELECT 1 FROM change)").fetchone()[0] == 1
                 self._places = Places(self._db)
@@ -98,20 +98,22 @@ class Store:
                 self._sampled: set[int] = {key for (key,) in self._db.execute("SELECT DISTINCT key FROM sample")}
                 self._wall_s = float(self._db.execute("SELECT wall_s FROM account").fetchone()[0])
         except BaseException:
-            self._give_back()
+            if self._epoch:
+                self._give_back()
             self._db.close()
             raise
 
     # -- opening ----------------------------------------------------------------------------------------------------------------------
 
     def _look_over(self, experiment: Experiment, accepted: Sequence[str]) -> None:
-        """Whatever is wrong shows before a byte is written."""
-        self._refuse_if_held(self._lease())
-        self._changes(experiment, accepted)
-        if log_bytes(self.path):  # it was not closed in order: look at every page, not only at those that are read
-            problem = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if problem != "ok":
-                raise unreadable(self.path, problem)
+        """Whatever is wrong shows before a byte is written; a writer that leaves would still move the log into the file."""
+        with closing(connect(self.path, write=False)) as db, self._failing():
+            self._refuse_if_held(read_lease(db))
+            _changes(db, experiment, accepted)
+            if log_bytes(self.path):  # it was not closed in order: look at every page, not only at those that are read
+                problem = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+                if problem != "ok":
+                    raise unreadable(self.path, problem)
 
     def _prepare(self, *, full: bool) -> None:
         # The write-ahead log needs memory that all processes share, which machines do not.
@@ -162,10 +164,6 @@ class Store:
         self._db.execute("UPDATE lease SET epoch = ?, holder = ?, renewed_at = ?", (self._epoch, written, time.time()))
         self._renewed_s = time.monotonic()
 
-    def _changes(self, experiment: Experiment, accepted: Sequence[str]) -> list[Change]:
-        (recorded,) = self._db.execute("SELECT experiment FROM run").fetchone()
-        return msgspec.json.decode(recorded, type=Experiment).changes(experiment, accepted)
-
     def _begin(self) -> None:
         """With the first commit of a sitting, write down what is other than before: what is refused until then has changed nothing."""
         if self._unbegun is None:
@@ -215,18 +213,22 @@ class Store:
 
     def close(self, *, forget: bool = False) -> None:
         """Give the journal back; with ``forget`` a new one is removed, for nothing has begun."""
-        self._give_back()
+        was_ours = self._give_back()
         with suppress(sqlite3.Error):  # somebody looks on: it stays in the form that looking on needs
             self._db.execute("PRAGMA busy_timeout = 0")
             self._db.execute("PRAGMA journal_mode = DELETE")
         self._db.close()
-        if forget and self.is_new:
+        if forget and self.is_new and was_ours:
             self.path.unlink(missing_ok=True)
 
-    def _give_back(self) -> None:
-        if self._epoch:
-            with suppress(sqlite3.Error, TakenOver), self._transaction():
+    def _give_back(self) -> bool:
+        """Whether it was ours to give back."""
+        try:
+            with self._transaction():
                 self._write_lease(None)
+        except (sqlite3.Error, TakenOver):
+            return False
+        return True
 
     def _write(self, records: Sequence[Record]) -> None:
         keys: dict[str, int] = {}
@@ -330,9 +332,11 @@ class Store:
         try:
             yield
         except sqlite3.OperationalError as error:
+            if self.is_new and not self._epoch:
+                raise _cannot_be_made(self.path, error) from None
             raise Stopped(
-                f"the journal {str(self.path)!r} cannot be written: {error}; what it holds is kept; once it can be written again, go "
-                f"on with `microagents resume {self._run_id}`"
+                f"the journal {str(self.path)!r} cannot be written: {error}; what it holds is kept; once it can be written again, "
+                f"resume run {self._run_id}"
             ) from None
         except UNREADABLE as error:
             raise unreadable(self.path, error) from None
@@ -371,6 +375,11 @@ class Store:
             ]
 
 
+def _changes(db: sqlite3.Connection, experiment: Experiment, accepted: Sequence[str]) -> list[Change]:
+    (recorded,) = db.execute("SELECT experiment FROM run").fetchone()
+    return msgspec.json.decode(recorded, type=Experiment).changes(experiment, accepted)
+
+
 def _take_note_of_lost_calls(books: Books) -> None:
     """What was in flight when the process before was killed may have to be paid for, and is bought again."""
     account = books.totals.account
@@ -396,7 +405,11 @@ def _made(path: Path) -> sqlite3.Connection:
             (path.parent / ".gitignore").write_text("*\n", encoding="utf-8")
         return sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
-        raise Stopped(f"the journal {str(path)!r} cannot be made: {error}; nothing was started; name a folder with --runs-dir") from None
+        raise _cannot_be_made(path, error) from None
+
+
+def _cannot_be_made(path: Path, error: Exception) -> Stopped:
+    return Stopped(f"the journal {str(path)!r} cannot be made: {error}; nothing was started; make room, or name a folder with --runs-dir")
 
 
 def _decision_row(key: int, record: RecordDecision | RecordAnswer) -> tuple[Any, ...]:

@@ -262,7 +262,7 @@ class Recorder(Role):
 
     async def _stop_at(self, what: str) -> None:
         await self._drained()
-        self._limit = Stopped(f"{what}; what was decided until then holds")
+        self._limit = Stopped(f"{what}; what was decided until then holds; resume with a higher one")
         self._must_end.tell()
 
     # -- what may be launched ---------------------------------------------------------------------------------------------------------

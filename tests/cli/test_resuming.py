@@ -386,7 +386,7 @@ def test_a_limit_stops_a_run_and_a_higher_one_takes_it_on(case: str, limit: tupl
     words = CASES[case]
     ran, first = shopping("run", *words, "--run-id", "limited", *limit)
     assert (ran.code, ran.err) == (STOPPED, "")
-    assert ran.rows["why"] == f"{' '.join(limit)} is reached; what was decided until then holds"
+    assert ran.rows["why"].startswith(f"{' '.join(limit)} is reached; what was decided until then holds; resume ")
     assert ran.rows["go on"] == "microagents resume limited"
     shown = show("limited")
     assert (shown["outcome"], shown["calls"]) == ("stopped", len(first.sent))
@@ -827,7 +827,7 @@ def test_a_name_with_path_characters_is_no_run(command: tuple[str, ...], run: st
 
 @pytest.mark.parametrize("command", ["resume", "show"])
 def test_a_run_that_there_is_not_is_refused_and_leaves_no_file(command: str) -> None:
-    assert_one_sentence(microagents(command, "nowhere"), "there is no run 'nowhere' in 'runs'", "microagents list")
+    assert_one_sentence(microagents(command, "nowhere"), "there is no run 'nowhere' in", "microagents list")
     assert not Path("runs").exists()
 
 

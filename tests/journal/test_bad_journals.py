@@ -219,7 +219,7 @@ def test_a_log_that_is_cut_short_anywhere_gives_a_beginning_of_the_same_run(kill
     "when",
     [
         "killed",
-        pytest.param("killed_later", marks=pytest.mark.xfail(strict=True, reason="what quick_check says fills two lines of the sentence")),
+        "killed_later",
     ],
 )
 def test_a_journal_that_is_cut_short_beside_its_log_is_refused_or_a_beginning_of_the_same_run(

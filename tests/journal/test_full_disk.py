@@ -2,103 +2,254 @@
 
 from __future__ import annotations
 
-import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from microagents import Stopped, run_sync
-from microagents.tasks.drift import Drift
+from microagents import Stopped
+from tests.journal.walks import (
+    COMPLETED,
+    LENGTH,
+    PATIENTLY,
+    STOPPED,
+    WALK,
+    Ran,
+    Sitting,
+    digests,
+    go_on,
+    installed,
+    microagents,
+    on_disk,
+    problems,
+    sentence,
+    sql,
+    undisturbed,
+    walk,
+)
 
-WORDS = ("drift", "-o", "length=3000", "--model", "sim:perfect@error=0.4,flag=0.1", "-k", "1", "--run-id", "r", "--json")
-TASK = Drift(length=3000)
-STOPPED = 3
-WAIT_S = 60
-
-
-def command(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "microagents", *words], capture_output=True, text=True, timeout=WAIT_S, check=False, **options
-    )
-
-
-def assert_stopped(ran: subprocess.CompletedProcess[str]) -> None:
-    assert (ran.returncode, ran.stderr) == (STOPPED, "")
-    shown = json.loads(ran.stdout)
-    assert shown["outcome"] == "stopped"
-    assert "cannot be written" in shown["reason"]
-    assert "microagents resume r" in shown["reason"]
-    assert shown["decided"] < 3000
-
-
-def assert_goes_on(*words: str) -> None:
-    ran = command("resume", "r", *words, "--json")
-    assert (ran.returncode, ran.stderr) == (0, "")
-    shown, right = json.loads(ran.stdout), run_sync(TASK, models="sim:perfect@error=0.4,flag=0.1", k=1, runs_dir=None).account
-    assert (shown["decisions_sha256"], shown["ballots_sha256"]) == (right.decisions_sha256, right.ballots_sha256)
-    assert command("show", "r", *words[:2], "--verify").returncode == 0
+UNMADE_KB = (4, 40)
+"""Room in which a journal is not even made."""
+TOO_LITTLE_KB = (100, 200, 400)
+"""Room in which one is begun: what is written stands in the log first, and in the file later."""
+UNMADE_BYTES = (2_000, 20_000)
+TOO_FEW_BYTES = (100_000, 200_000)
+"""The same of a single file: at its end the log is as large as the file."""
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 400 KB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "none", disk], capture_output=True, text=True, check=False)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of our own; its size is set by `resized`."""
+    found = tmp_path / "disk"
+    found.mkdir()
+    try:
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "none", found], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("a disk cannot be mounted here: there is no mount")
     if mounted.returncode:
-        pytest.skip(f"a disk cannot be mounted here: {mounted.stderr}")
-    yield disk
-    subprocess.run(["umount", disk], check=True)
+        pytest.skip(f"a disk cannot be mounted here: {mounted.stderr.strip()}")
+    yield found
+    subprocess.run(["umount", found], check=True)
 
 
-def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(small_disk: Path) -> None:
-    runs = str(small_disk / "runs")
-    assert_stopped(command("run", *WORDS, "--runs-dir", runs))
-    subprocess.run(["mount", "-o", "remount,size=20m", small_disk], check=True)
-    assert_goes_on("--runs-dir", runs)
+def remount(disk: Path, options: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{options}", disk], check=True)
 
 
-def test_a_disk_that_becomes_read_only_stops_the_run(small_disk: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,size=20m", small_disk], check=True)
-    runs = str(small_disk / "runs")
-    assert command("run", *WORDS, "--runs-dir", runs, "--max-calls", "300").returncode == STOPPED
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    ran = command("resume", "r", "--runs-dir", runs, "--max-calls", "100000", "--json")
-    assert ran.returncode == STOPPED
-    (sentence,) = ran.stderr.splitlines()
-    assert "cannot be written" in sentence
-    assert command("show", "r", "--runs-dir", runs).returncode == 0, "it can still be looked at"
-    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
-    assert_goes_on("--runs-dir", runs, "--max-calls", "100000")
+def fill(disk: Path, *, spare_kb: int) -> None:
+    """Leave so much room on a disk, and no more."""
+    remount(disk, f"size={sum(path.stat().st_blocks for path in disk.rglob('*')) // 2 + spare_kb}k")
 
 
-def test_a_limit_of_the_size_of_files_stops_the_run() -> None:
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+def assert_stopped(ran: Ran) -> None:
+    """It stopped in order, with one sentence that says why and how to go on."""
+    assert ran.code == STOPPED
+    assert "cannot be written" in ran.reason or "cannot be made" in ran.reason
+    if ran.out:
+        assert ran.json["outcome"] == "stopped"
+        assert ran.json["decided"] < LENGTH
+        assert "resume run r" in ran.reason
 
-    assert_stopped(command("run", *WORDS, preexec_fn=limit))
-    assert_goes_on()
+
+def assert_goes_on(runs: Path) -> None:
+    """With the words that the sentence gave, from what was kept, to the end of the undisturbed run."""
+    journal = runs / "r.sqlite"
+    assert problems(journal) == []
+    kept = dict(sql("SELECT key, value FROM decision", journal=journal))
+    ran = microagents("resume", "r", "--runs-dir", str(runs), "--json")
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    assert (ran.json["decisions_sha256"], ran.json["ballots_sha256"]) == undisturbed()
+    assert problems(journal) == []
+    assert kept.items() <= dict(sql("SELECT key, value FROM decision", journal=journal)).items()
+    assert set(on_disk(runs)) == {"r.sqlite", ".gitignore"}
+
+
+@pytest.mark.parametrize("kilobytes", TOO_LITTLE_KB)
+def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(disk: Path, kilobytes: int) -> None:
+    remount(disk, f"size={kilobytes}k")
+    assert_stopped(installed(*WALK, "--runs-dir", str(disk / "runs"), "--json"))
+    shown = installed(*WALK, "--runs-dir", str(disk / "runs"))
+    assert (shown.code, "Traceback" in shown.err) == (STOPPED, False)
+    remount(disk, "size=20m")
+    assert_goes_on(disk / "runs")
+
+
+def test_a_disk_that_somebody_else_fills_and_empties(disk: Path) -> None:
+    runs, ballast = disk / "runs", disk / "ballast"
+    remount(disk, "size=3m")
+    ballast.write_bytes(bytes(2_500_000))
+    for words in (WALK, ("resume", "r"), WALK):
+        assert_stopped(installed(*words, "--runs-dir", str(runs), "--json"))
+    ballast.unlink()
+    remount(disk, "size=20m")
+    assert_goes_on(runs)
+
+
+def test_a_disk_that_is_filled_between_two_sittings(disk: Path) -> None:
+    runs = disk / "runs"
+    walk(runs_dir=runs, max_calls=500)
+    fill(disk, spare_kb=60)
+    for _ in range(2):
+        assert_stopped(installed("resume", "r", "--runs-dir", str(runs), "--max-calls", "100000", "--json"))
+    remount(disk, "size=20m")
+    assert problems(runs / "r.sqlite") == []
+    assert digests(go_on(runs_dir=runs, max_calls=None).account) == undisturbed()
+    assert problems(runs / "r.sqlite") == []
+
+
+def test_a_journal_that_cannot_be_looked_at_for_want_of_room_is_not_called_damaged(disk: Path) -> None:
+    runs = disk / "runs"
+    with Sitting(*PATIENTLY, "--runs-dir", str(runs)) as sitting:
+        sitting.until_sent(300)
+        sitting.kill()
+    (runs / "r.sqlite-shm").unlink()
+    fill(disk, spare_kb=0)
+    for words in (("show", "r"), ("resume", "r")):
+        said = microagents(*words, "--runs-dir", str(runs), "--json").reason
+        assert "damaged" not in said
+        assert "begin another run" not in said
+
+
+def test_what_is_on_a_full_disk_can_be_looked_at(disk: Path) -> None:
+    runs = disk / "runs"
+    remount(disk, "size=400k")
+    stopped = microagents(*WALK, "--runs-dir", str(runs), "--json")
+    shown = microagents("show", "r", "--runs-dir", str(runs), "--verify", "--json")
+    assert (shown.code, shown.json["verified"]) == (0, True)
+    assert (shown.json["decided"], shown.json["calls"]) == (stopped.json["decided"], stopped.json["calls"])
+
+
+@pytest.mark.parametrize("kilobytes", UNMADE_KB)
+def test_a_disk_too_full_for_a_journal_stops_the_run_and_it_can_be_begun_again(disk: Path, kilobytes: int) -> None:
+    remount(disk, f"size={kilobytes}k")
+    runs = disk / "runs"
+    assert_stopped(microagents(*WALK, "--runs-dir", str(runs), "--json"))
+    remount(disk, "size=20m")
+    ran = microagents(*WALK, "--runs-dir", str(runs), "--json")
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    assert (ran.json["decisions_sha256"], ran.json["ballots_sha256"]) == undisturbed()
+
+
+@pytest.mark.parametrize("kilobytes", UNMADE_KB)
+def test_where_no_journal_was_made_nobody_is_sent_to_resume_it(disk: Path, kilobytes: int) -> None:
+    remount(disk, f"size={kilobytes}k")
+    runs = disk / "runs"
+    said = microagents(*WALK, "--runs-dir", str(runs), "--json").reason
+    remount(disk, "size=20m")
+    resumed = microagents("resume", "r", "--runs-dir", str(runs), "--json")
+    assert ("resume run r" in said) == (resumed.code == COMPLETED)
+
+
+def limited(bytes_: int, *words: str) -> Ran:
+    """The command in a process whose files may not grow beyond so many bytes."""
+    code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes_}, {bytes_})); from microagents.cli import main; main()"
+    ran = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, timeout=60)
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
+@pytest.mark.parametrize("bytes_", TOO_FEW_BYTES)
+def test_a_limit_of_the_size_of_files_stops_the_run(bytes_: int) -> None:
+    assert_stopped(limited(bytes_, *WALK, "--json"))
+    assert_goes_on(Path("runs"))
+
+
+@pytest.mark.parametrize("bytes_", UNMADE_BYTES)
+def test_a_limit_too_small_for_a_journal_stops_the_run_and_it_can_be_begun_again(bytes_: int) -> None:
+    assert_stopped(limited(bytes_, *WALK, "--json"))
+    assert (digests(walk().account), problems()) == (undisturbed(), [])
+
+
+def test_a_disk_that_becomes_read_only_stops_the_run(disk: Path) -> None:
+    runs = disk / "runs"
+    walk(runs_dir=runs, max_calls=500)
+    remount(disk, "ro")
+    before = on_disk(runs)
+    assert_stopped(microagents("resume", "r", "--runs-dir", str(runs), "--max-calls", "100000", "--json"))
+    assert microagents("show", "r", "--runs-dir", str(runs), "--verify").code == 0, "it can still be looked at"
+    assert on_disk(runs) == before
+    remount(disk, "rw")
+    assert digests(go_on(runs_dir=runs, max_calls=None).account) == undisturbed()
 
 
 def test_a_folder_that_cannot_be_made_is_said_before_anything_is_started(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Stopped, match=r"cannot be made.*nothing was started.*--runs-dir"):
-        run_sync(TASK, models="sim:perfect", runs_dir=tmp_path / "file" / "runs")
+    with pytest.raises(Stopped, match=r"cannot be made.*nothing was started.*--runs-dir") as raised:
+        walk(runs_dir=tmp_path / "file" / "runs")
+    sentence(raised.value)
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root has rights to give up, and needs setpriv")
-def test_a_folder_without_permission_is_said_in_one_sentence(tmp_path: Path) -> None:
-    folder = tmp_path / "runs"
-    folder.mkdir(mode=0o555)
-    words = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-m", "microagents", "run", *WORDS]
-    ran = subprocess.run([*words, "--runs-dir", str(folder)], capture_output=True, text=True, timeout=WAIT_S, check=False)
-    assert ran.returncode == STOPPED
-    (sentence,) = ran.stderr.splitlines()
-    assert "cannot be made" in sentence or "cannot be written" in sentence
+# -- without permission ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nobody() -> Iterator[tuple[list[str], Path]]:
+    """The words by which a command is run without rights of its own, and a folder that it owns; the folders of tests are closed to it."""
+    words = [] if os.geteuid() else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    if words and shutil.which("setpriv") is None:
+        pytest.skip("only root has rights to give up, and needs setpriv for it")
+    folder = Path(tempfile.mkdtemp())
+    try:
+        if words:
+            os.chown(folder, 65534, 65534)
+        tried = installed("--help", before=words, cwd=folder)
+        if tried.code:
+            pytest.skip(f"who has no rights cannot run this Python: {tried.err.strip()[-200:]}")
+        yield words, folder
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def test_a_folder_without_permission_is_said_in_one_sentence(nobody: tuple[list[str], Path]) -> None:
+    words, folder = nobody
+    folder.chmod(0o555)
+    for runs in (folder, folder / "runs"):
+        ran = installed(*WALK, "--runs-dir", str(runs), "--json", before=words, cwd=folder)
+        assert_stopped(ran)
+        assert "nothing was started" in ran.reason
+    assert list(folder.iterdir()) == []
+
+
+def test_a_run_whose_folder_lost_its_permission_goes_on_once_it_has_it_again(nobody: tuple[list[str], Path]) -> None:
+    words, folder = nobody
+    runs = folder / "runs"
+    begun = installed(*WALK, "--max-calls", "500", "--runs-dir", str(runs), "--json", before=words, cwd=folder)
+    assert (begun.code, "--max-calls 500 is reached" in begun.reason) == (STOPPED, True)
+    before = on_disk(runs)
+    for path in runs.iterdir():
+        path.chmod(0o444)
+    runs.chmod(0o555)
+    going_on = ("resume", "r", "--runs-dir", str(runs), "--max-calls", "100000", "--json")
+    assert_stopped(installed(*going_on, before=words, cwd=folder))
+    assert installed("show", "r", "--runs-dir", str(runs), before=words, cwd=folder).code == 0
+    assert on_disk(runs) == before
+    runs.chmod(0o755)
+    for path in runs.iterdir():
+        path.chmod(0o644)
+    ran = installed(*going_on, before=words, cwd=folder)
+    assert (ran.code, ran.json["decisions_sha256"]) == (COMPLETED, undisturbed()[0])

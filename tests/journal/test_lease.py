@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sqlite3
@@ -21,10 +22,8 @@ from microagents.account import RecordCalls
 from microagents.errors import TakenOver
 from microagents.journal import store as store_module
 from microagents.journal import writer as writer_module
-from microagents.journal.experiment import Experiment
 from microagents.journal.lease import STALE_AFTER_S, Holder, Lease
 from microagents.journal.reading import Reader
-from microagents.journal.store import Store
 from microagents.looking import look
 from microagents.tasks.drift import Drift
 from tests.journal.walks import (
@@ -40,6 +39,7 @@ from tests.journal.walks import (
     go_on,
     microagents,
     on_disk,
+    opened,
     problems,
     sentence,
     sql,
@@ -105,8 +105,8 @@ def test_a_second_process_is_refused_with_one_sentence_and_the_first_goes_on() -
                 attempt()
             for words in (f"run r is being run by process {first.pid} on ", " s ago", "nothing was changed", "microagents show r"):
                 assert words in sentence(raised.value)
-        for words in (PATIENTLY, ("resume", "r")):
-            ran = microagents(*words)
+        for command in (PATIENTLY, ("resume", "r")):
+            ran = microagents(*command)
             assert (ran.code, f"process {first.pid}" in ran.reason) == (WRONG_USAGE, True)
         assert look(RUNS, "r").outcome == "running"
         ended = first.end()
@@ -116,21 +116,15 @@ def test_a_second_process_is_refused_with_one_sentence_and_the_first_goes_on() -
 
 
 async def test_a_second_run_in_the_same_process_is_refused_too() -> None:
-    refused = []
-
-    async def attempt() -> None:
+    heard = asyncio.Event()
+    options: dict[str, Any] = {"models": "sim:perfect@latency=0.3,sigma=0", "run_id": "r"}
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(run(Drift(length=2), **options, on_progress=lambda _: heard.set()))
+        await heard.wait()
         with pytest.raises(InvalidUsage, match=f"is being run by process {os.getpid()} on ") as raised:
-            await run(Drift(length=30), models="sim:perfect@latency=0.02", run_id="r")
-        refused.append(sentence(raised.value))
-
-    async with asyncio_task_group() as tasks:
-        first = tasks.create_task(
-            run(Drift(length=30), models="sim:perfect@latency=0.02", run_id="r", on_progress=lambda _: heard.set_result(None))
-        )
-        heard = tasks_future()
-        await heard
-        await attempt()
-    assert (first.result().outcome, len(refused)) == ("completed", 1)
+            await run(Drift(length=2), **options)
+        sentence(raised.value)
+    assert (first.result().outcome, problems()) == ("completed", [])
 
 
 def test_a_process_that_was_killed_is_succeeded_at_once() -> None:
@@ -181,10 +175,6 @@ def test_a_process_that_was_stopped_while_another_goes_on_is_told_who() -> None:
 # -- one store after another -------------------------------------------------------------------------------------------
 
 
-def opened(run_id: str = "r") -> Store:
-    return Store(JOURNAL, Experiment(run_id=run_id, identity={}, plan={}, inputs=1, in_order=True))
-
-
 def a_call() -> RecordCalls:
     return RecordCalls(calls=1, usage=Usage(cost_usd=0.0))
 
@@ -224,6 +214,14 @@ def test_a_lease_may_be_taken_from(who: str) -> None:
         assert on_disk() == before
 
 
+@pytest.mark.xfail(strict=True, reason="a lease that could not be given back is held by the process for as long as it lives, up to 10 s")
+def test_a_process_that_could_not_give_its_lease_back_may_go_on() -> None:
+    there = opened()
+    there._db.execute("PRAGMA query_only = 1")  # a full disk, as SQLite says it
+    there.close()
+    opened().close()
+
+
 def test_a_system_that_does_not_tell_its_processes_apart_waits_until_the_lease_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = holder(pid=2**22 + 7, boot="")
     monkeypatch.setattr(Holder, "here", classmethod(lambda _: gone))
@@ -232,7 +230,6 @@ def test_a_system_that_does_not_tell_its_processes_apart_waits_until_the_lease_i
 
 
 def test_a_store_that_was_taken_over_writes_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "RENEW_EVERY_S", 0.0)
     first = opened()
     first.commit([a_call()])
     hold(holder(host="elsewhere"), LATE_S)
@@ -240,8 +237,10 @@ def test_a_store_that_was_taken_over_writes_nothing_any_more(monkeypatch: pytest
     second.commit([a_call()])
     before = dumped()
     for attempt in (lambda: first.commit([a_call()]), first.renew, lambda: first.end("completed", None, b"{}")):
-        with pytest.raises(TakenOver, match=f"run r was taken over by process {os.getpid()} on ") as raised:
-            attempt()
+        with monkeypatch.context() as soon:
+            soon.setattr(store_module, "RENEW_EVERY_S", 0.0)
+            with pytest.raises(TakenOver, match=f"run r was taken over by process {os.getpid()} on ") as raised:
+                attempt()
         sentence(raised.value)
     first.close()
     assert dumped() == before
@@ -257,11 +256,10 @@ def test_a_new_store_that_was_taken_over_does_not_take_the_journal_away() -> Non
     second = opened()
     second.commit([a_call()])
     first.close(forget=True)  # as a run does that failed before its first step
-    second.commit([a_call()])
     second.close()
     assert JOURNAL.exists()
     with Reader(JOURNAL) as reader:
-        assert reader.account().calls == 2
+        assert reader.account().calls == 1
 
 
 def test_a_lease_is_renewed_by_commits_and_where_there_are_none_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,8 +325,8 @@ def test_a_process_is_known_by_its_start_whatever_it_is_called(name: str, tmp_pa
     with subprocess.Popen([program, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         started = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
         there = holder(pid=process.pid, started=started)
-        assert not there.is_gone
+        gone = [there.is_gone]
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert there.is_gone, "a zombie has ended"
-    assert there.is_gone
+        gone.append(there.is_gone)
+    assert [*gone, there.is_gone] == [False, True, True], "a zombie has ended"

@@ -22,7 +22,9 @@ from typer.testing import CliRunner
 from microagents import MicroagentsError, Result, resume, run_sync
 from microagents.account import Account, Recalled
 from microagents.cli import app
+from microagents.journal.experiment import Experiment, Recipe
 from microagents.journal.reading import Reader
+from microagents.journal.store import Store
 from microagents.models.simulated import Purchases
 from microagents.tasks.drift import Drift
 
@@ -42,8 +44,8 @@ PATIENTLY = (*WALK, "--no-speculate", "--durability", "normal")
 
 
 def walk(*, length: int = LENGTH, **options: Any) -> Result:
-    """A run."""
-    return run_sync(Drift(length=length), **{"models": MODEL, "k": K, "run_id": "r", "runs_dir": RUNS, **options})
+    """A run; it waits for no disk, which what the process survives does not need."""
+    return run_sync(Drift(length=length), **{"models": MODEL, "k": K, "run_id": "r", "runs_dir": RUNS, "durability": "normal", **options})
 
 
 def go_on(**options: Any) -> Result:
@@ -74,6 +76,21 @@ def decisions(journal: Path = JOURNAL) -> dict[str, Recalled]:
     """What is decided, by path, in the order of paths."""
     with Reader(journal) as reader:
         return dict(reader.decisions())
+
+
+def opened(path: Path = JOURNAL, *, in_order: bool = True, inputs: int = 1) -> Store:
+    """A store that is fed by hand."""
+    return Store(
+        path,
+        Experiment(
+            run_id="r",
+            identity={},
+            recipe=Recipe(task="", options={}, strategy="", strategy_options={}, settings={}),
+            inputs=inputs,
+            in_order=in_order,
+        ),
+        full=False,
+    )
 
 
 def sql(statement: str, *given: object, journal: Path = JOURNAL) -> list[tuple[Any, ...]]:
