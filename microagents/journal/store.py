@@ -118,6 +118,7 @@ class Store:
     def _prepare(self, *, full: bool) -> None:
         # The write-ahead log needs memory that all processes share, which machines do not.
         self._db.execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network(self.path) else 'WAL'}")
+        self._db.execute("PRAGMA wal_autocheckpoint = 4000")  # in pages: every one that changed is written twice
         self._db.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
 
     def _create(self, experiment: Experiment) -> None:

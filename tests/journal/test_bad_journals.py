@@ -520,6 +520,20 @@ def test_a_run_id_is_no_path(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_outside_of_its_folder_cannot_be_named(tmp_path: Path) -> None:
+    for folder in (tmp_path, RUNS / "a"):
+        walk(length=1, runs_dir=folder)
+    for name in ("../r", "a/r", "./a/../../r", f"{tmp_path}/r"):
+        assert (RUNS / f"{name}.sqlite").exists()
+        for attempt in (
+            lambda name=name: asyncio.run(resume(name)),
+            lambda name=name: look(RUNS, name),
+            lambda name=name: walk(run_id=name),
+        ):
+            with pytest.raises(InvalidUsage):
+                attempt()
+
+
 @pytest.mark.parametrize("name", ["a", "A-1_b.c", "0", "a" * 100])
 def test_a_plain_run_id_names_its_file(name: str) -> None:
     assert walk(length=1, run_id=name).journal == RUNS / f"{name}.sqlite"

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from microagents import Conductor, InvalidUsage, Prompt, Reply, RoleFailed, Strategy, Task, Usage, run, run_sync
+from microagents import Conductor, InvalidUsage, MicroagentsError, Prompt, Reply, RoleFailed, Strategy, Task, Usage, run, run_sync
 from microagents.account import (
     Account,
     OpenElection,
@@ -417,6 +417,19 @@ def test_a_failed_commit_leaves_nothing_of_its_records() -> None:
     there._db.execute("PRAGMA query_only = 0")
     there.close()
     assert (rows("decision"), rows("sample"), problems()) == (1, 0, [])
+
+
+def test_a_commit_that_fails_midway_leaves_nothing_of_its_records() -> None:
+    there = opened()
+    there.commit([sampled(election(), ballot(0, 7))])
+    sql("CREATE TRIGGER trap BEFORE INSERT ON reply BEGIN SELECT RAISE(ABORT, 'no room for texts'); END")
+    text = RecordReply(id=SampleId(election=election(), seq=0), text="hm")
+    with pytest.raises(MicroagentsError, match="no room for texts"):
+        there.commit([decided(election(), [7]), decided(election("step/1"), [8]), text])
+    there.close()
+    sql("DROP TRIGGER trap")
+    assert (rows("decision"), rows("sample"), rows("reply")) == (0, 1, 0)
+    assert (books_of().decided, problems()) == (0, [])
 
 
 def test_a_new_journal_in_which_nothing_began_is_forgotten_an_older_one_is_not() -> None:
