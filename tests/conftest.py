@@ -1,12 +1,16 @@
-"""What all tests share: a working folder of their own, since runs leave journals."""
+"""What all tests share: a working folder of their own, since runs leave journals, and logs that go nowhere else afterwards."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
+    yield
+    structlog.reset_defaults()  # a command's logger holds the stderr that it was given

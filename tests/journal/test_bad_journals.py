@@ -39,10 +39,12 @@ from tests.journal.walks import (
     microagents,
     on_disk,
     problems,
+    put,
     sentence,
     sql,
     undisturbed,
     walk,
+    walked,
 )
 
 SHORTER = 120
@@ -69,16 +71,6 @@ def assert_refused(who: str, *said: str) -> None:
     for words in said:
         assert words in sentence(raised.value)
     assert on_disk() == before
-
-
-def put(content: bytes, log: bytes | None = None) -> None:
-    """Let this be the journal, and the log beside it."""
-    RUNS.mkdir(exist_ok=True)
-    for left in RUNS.glob("r.sqlite-*"):
-        left.unlink()
-    JOURNAL.write_bytes(content)
-    if log is not None:
-        Path(f"{JOURNAL}-wal").write_bytes(log)
 
 
 # -- no journal at all -------------------------------------------------------------------------------------------------
@@ -346,8 +338,7 @@ def test_a_changed_byte_is_never_a_traceback_and_never_another_run(settled: tupl
 def test_a_row_that_nobody_would_write_is_never_a_traceback(edit: str) -> None:
     raw = []
     for most in (None, 100):
-        JOURNAL.unlink(missing_ok=True)
-        walk(length=40, max_calls=most)
+        put(walked(40, most=most))
         sql(edit)
         content = JOURNAL.read_bytes()
         for name, use in USES.items():

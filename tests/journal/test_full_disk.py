@@ -35,7 +35,7 @@ from tests.journal.walks import (
 
 UNMADE_KB = (4, 40)
 """Room in which a journal is not even made."""
-TOO_LITTLE_KB = (100, 200, 400)
+TOO_LITTLE_KB = (120, 200)
 """Room in which one is begun: what is written stands in the log first, and in the file later."""
 UNMADE_BYTES = (2_000, 20_000)
 TOO_FEW_BYTES = (100_000, 200_000)
@@ -102,7 +102,7 @@ def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(disk: Path, kilob
 def test_a_disk_that_somebody_else_fills_and_empties(disk: Path) -> None:
     runs, ballast = disk / "runs", disk / "ballast"
     remount(disk, "size=3m")
-    ballast.write_bytes(bytes(2_500_000))
+    ballast.write_bytes(bytes(2_900_000))
     for words in (WALK, ("resume", "r"), WALK):
         assert_stopped(installed(*words, "--runs-dir", str(runs), "--json"))
     ballast.unlink()
@@ -137,7 +137,7 @@ def test_a_journal_that_cannot_be_looked_at_for_want_of_room_is_not_called_damag
 
 def test_what_is_on_a_full_disk_can_be_looked_at(disk: Path) -> None:
     runs = disk / "runs"
-    remount(disk, "size=400k")
+    remount(disk, "size=200k")
     stopped = microagents(*WALK, "--runs-dir", str(runs), "--json")
     shown = microagents("show", "r", "--runs-dir", str(runs), "--verify", "--json")
     assert (shown.code, shown.json["verified"]) == (0, True)

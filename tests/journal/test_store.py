@@ -697,7 +697,7 @@ UNANIMOUS, SPLIT = ONE.format("IS"), ONE.format("IS NOT")
     ],
 )
 def test_verify_names_what_an_edit_made_of_a_finished_run(edit: str, shown: set[str]) -> None:
-    walk()
+    put(walked())
     assert problems() == []
     before = sql("SELECT * FROM decision"), sql("SELECT * FROM place, account, ending")
     sql(edit)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -39,6 +40,8 @@ WAIT_S = 60
 
 WALK = ("run", "drift", "-o", f"length={LENGTH}", "--model", MODEL, "-k", f"{K}", "--run-id", "r")
 """The words of the command that does the same as `walk`."""
+HASTILY = "from microagents.roles import recorder; recorder.COMMIT_EVERY_S = 0; from microagents.cli import main; main()"
+"""The command without a pause between commits: what is kept would else depend on the time that a walk takes, which is nearly none."""
 PATIENTLY = (*WALK, "--no-speculate", "--durability", "normal")
 """The same step by step, where the journal is never far behind."""
 
@@ -57,6 +60,25 @@ def go_on(**options: Any) -> Result:
 def undisturbed(length: int = LENGTH, k: int = K) -> tuple[str, str]:
     """The digests of a run that nothing happened to, and that kept no journal."""
     return digests(walk(length=length, k=k, runs_dir=None).account)
+
+
+@cache
+def walked(length: int = LENGTH, *, most: int | None = None) -> bytes:
+    """The file of a run that was finished, or stopped after so many calls."""
+    with TemporaryDirectory() as folder:
+        journal = walk(length=length, max_calls=most, runs_dir=folder).journal
+        assert journal is not None
+        return journal.read_bytes()
+
+
+def put(content: bytes, log: bytes | None = None) -> None:
+    """Let this be the journal, and the log beside it."""
+    RUNS.mkdir(exist_ok=True)
+    for left in RUNS.glob("r.sqlite-*"):
+        left.unlink()
+    JOURNAL.write_bytes(content)
+    if log is not None:
+        Path(f"{JOURNAL}-wal").write_bytes(log)
 
 
 def digests(account: Account) -> tuple[str, str]:
@@ -174,7 +196,7 @@ class Sitting:
         self._sold = os.fdopen(reading, encoding="utf-8")
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "microagents", *words],
+                [sys.executable, "-c", HASTILY, *words],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
