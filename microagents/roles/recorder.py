@@ -46,7 +46,7 @@ from microagents.scope import Scope
 MOST_QUEUED = 1024
 MOST_BEHIND_S = 0.05
 """With more records queued, or a commit that takes longer, no election opens: what is not durable is bought again after a crash."""
-COMMIT_EVERY_S = 0.005
+COMMIT_EVERY_S = 0.02
 """A commit costs as much as thirty records more in it: under load they are this far apart. The first after a pause is made at once."""
 DRAIN_S = 60.0
 """How long calls in flight are waited for when a run is ended early."""

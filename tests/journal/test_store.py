@@ -56,9 +56,11 @@ from tests.journal.walks import (
     on_disk,
     opened,
     problems,
+    put,
     sql,
     undisturbed,
     walk,
+    walked,
 )
 
 either_order = pytest.mark.parametrize("in_order", [True, False], ids=["chain", "tree"])
