@@ -8,8 +8,6 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-RESEND_S = 0.25
-"""After so long without an acknowledgement a batch is sent again."""
 ACKNOWLEDGE_S = 0.02
 """After so long what arrived is acknowledged, if no batch went the other way that could say so."""
 
@@ -30,8 +28,11 @@ _decode = msgspec.msgpack.Decoder(Frame).decode
 class Channel:
     """One end: numbers what it sends and keeps it until it is acknowledged; holds what arrives too early, and drops what it had."""
 
-    def __init__(self, send: Callable[[bytes], None], deliver: Callable[[bytes], None]) -> None:
+    def __init__(self, send: Callable[[bytes], None], deliver: Callable[[bytes], None], *, resend_s: float) -> None:
         self._send = send
+        self._resend_s = resend_s
+        """After so long without an acknowledgement a batch is sent again."""
+        self._drained: list[asyncio.Future[None]] = []
         self._deliver = deliver
         self._sent = 0
         self._unacknowledged: dict[int, bytes] = {}
@@ -55,6 +56,8 @@ class Channel:
         frame = _decode(data)
         while self._unacknowledged and (first := next(iter(self._unacknowledged))) <= frame.received:
             del self._unacknowledged[first]
+        if not self._unacknowledged:
+            self._tell_drained()
         if not frame.number:
             return
         if frame.number > self._received:
@@ -65,12 +68,26 @@ class Channel:
             self._received += 1
             self._deliver(batch)
 
+    async def drained(self) -> None:
+        """Wait until all that was sent has arrived, or cannot any more."""
+        while self._unacknowledged:
+            drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._drained.append(drained)
+            await drained
+
     def close(self) -> None:
         """Send nothing again."""
         for timer in (self._resend_timer, self._acknowledge_timer):
             if timer is not None:
                 timer.cancel()
         self._unacknowledged.clear()
+        self._tell_drained()
+
+    def _tell_drained(self) -> None:
+        for drained in self._drained:
+            if not drained.done():
+                drained.set_result(None)
+        self._drained.clear()
 
     def _send_frame(self, number: int, batch: bytes) -> None:
         self._acknowledged = self._received
@@ -78,7 +95,7 @@ class Channel:
 
     def _set_resend_timer(self) -> None:
         self._resend_from = self._sent
-        self._resend_timer = asyncio.get_running_loop().call_later(RESEND_S, self._resend)
+        self._resend_timer = asyncio.get_running_loop().call_later(self._resend_s, self._resend)
 
     def _resend(self) -> None:
         self._resend_timer = None

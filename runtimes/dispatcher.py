@@ -19,7 +19,7 @@ from microagents.errors import DeadlinePassed, MicroagentsError, NoHandler, Role
 from microagents.messages import Message, R, Request, Stream, resolve
 from microagents.runtimes import wire
 from microagents.runtimes.link import Link
-from microagents.runtimes.remote import UNDECODABLE, Calls, Peer, RemoteSeat
+from microagents.runtimes.remote import CANCEL_S, UNDECODABLE, Calls, Peer, RemoteSeat, Serving
 from microagents.runtimes.seats import Seat, said
 from microagents.scope import Scope
 
@@ -101,16 +101,32 @@ class Desk:
 class Dispatcher:
     """Hosts seats, and answers the envelopes that peers send to them."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, incarnation: int = 0) -> None:
         self.name = name
         self.seats: dict[str, Seat] = {}
         self.scope = Scope()
         self.calls = Calls()
         self._peers: dict[str, Peer] = {}
+        self._held: list[tuple[Peer, wire.Envelope]] | None = [] if incarnation else None
+        """What others ask a process that follows one that died, until its roles are started."""
 
-    def connect(self, peer: str, link: Link) -> None:
-        """Make another dispatcher known."""
-        self._peers[peer] = Peer(peer, link, self._take)
+    def connect(self, peer: str, link: Link, incarnation: int = 0) -> None:
+        """Make another dispatcher known, or the process that follows one that died."""
+        known = self._peers.get(peer)
+        if known is None:
+            known = self._peers[peer] = Peer(peer, link, self._take)
+            known.incarnation = incarnation
+        else:
+            self._orphan(known)
+            known.replace(link, incarnation)
+
+    def lose(self, peer: str, error: MicroagentsError) -> None:
+        """Give a peer up: whoever waits for it, or asks it from now on, gets this error."""
+        lost = self._peers[peer]
+        self._orphan(lost)
+        lost.lose(error)
+        for call in list(lost.asked):
+            self._deliver(wire.failed(call, error))
 
     def seat(self, name: str, home: str) -> Seat | RemoteSeat:
         """A replica that the dispatcher called ``home`` hosts, as reached from here."""
@@ -121,24 +137,24 @@ class Dispatcher:
         seat = self.seats[name] = Seat(name, role, self.scope)
         return seat
 
-    def receive(self, peer: str, data: bytes) -> None:
-        """Take what a link brings from a peer."""
-        self._peers[peer].channel.receive(data)
+    def open(self) -> None:
+        """Handle what was asked before the roles were started, and all that comes."""
+        held, self._held = self._held or (), None
+        for sender, envelope in held:
+            self._take_one(sender, envelope)
 
-    def _take(self, sender: Peer, batch: bytes) -> None:
-        for envelope in wire.decode(batch):
-            match envelope:
-                case wire.Sent(call=None):
-                    self._told(envelope)
-                case wire.Sent():
-                    self._serve(sender, envelope)
-                case wire.Cancelled(call):
-                    if (task := sender.serving.get(call)) is not None:
-                        task.cancel()
-                    else:  # it had ended by itself
-                        sender.post(wire.Ended(call))
-                case _:
-                    self._deliver(envelope)
+    def receive(self, peer: str, data: bytes, incarnation: int = 0) -> None:
+        """Take what a link brings from a peer; what a process sent that has died since is dropped."""
+        sender = self._peers[peer]
+        if incarnation == sender.incarnation and sender.lost is None:
+            sender.channel.receive(data)
+
+    async def settled(self) -> None:
+        """Wait until all that was sent until now has arrived."""
+        await asyncio.sleep(0)  # some is told on the next turn of the loop
+        await asyncio.sleep(0)  # and leaves on the one after
+        for peer in self._peers.values():
+            await peer.channel.drained()
 
     async def close(self) -> None:
         """Cancel what is still being handled."""
@@ -148,6 +164,29 @@ class Dispatcher:
         """Send nothing again to peers that may have gone."""
         for peer in self._peers.values():
             peer.channel.close()
+
+    def _take(self, sender: Peer, batch: bytes) -> None:
+        for envelope in wire.decode(batch):
+            self._take_one(sender, envelope)
+
+    def _take_one(self, sender: Peer, envelope: wire.Envelope) -> None:
+        match envelope:
+            case wire.Sent() | wire.Cancelled() if self._held is not None:
+                self._held.append((sender, envelope))
+            case wire.Sent(call=None):
+                self._told(envelope)
+            case wire.Sent():
+                self._serve(sender, envelope)
+            case wire.Cancelled(call):
+                if (serving := sender.serving.get(call)) is not None:
+                    serving.cancel()
+                else:  # it had ended by itself
+                    sender.post(wire.Ended(call))
+            case wire.More(call, items):
+                if (serving := sender.serving.get(call)) is not None:
+                    serving.let_send(items)
+            case _:
+                self._deliver(envelope)
 
     def _deliver(self, envelope: wire.Replied | wire.Item | wire.Ended | wire.Failed) -> None:
         match self.calls.open.get(envelope.call), envelope:
@@ -174,34 +213,62 @@ class Dispatcher:
 
     def _serve(self, peer: Peer, envelope: wire.Sent) -> None:
         call = cast("int", envelope.call)
-        task = self.scope.start(self._answer(peer, call, envelope))
-        peer.serving[call] = task
-        task.add_done_callback(lambda ended: self._served(peer, call, ended))
+        if peer.orphans and (orphan := peer.orphans.pop((envelope.seat, envelope.message, bytes(envelope.body)), None)) is not None:
+            peer.serving[call] = orphan
+            orphan.adopt(call)
+            if orphan.task is not None and orphan.task.done():
+                self._served(peer, orphan)
+            return
+        serving = peer.serving[call] = Serving(peer, call, envelope)
+        serving.task = self.scope.start(self._answer(serving))
+        serving.task.add_done_callback(lambda _: self._served(peer, serving))
 
-    def _served(self, peer: Peer, call: int, ended: asyncio.Task[None]) -> None:
-        del peer.serving[call]
-        if ended.cancelled():  # also where it was cancelled before its first step
-            peer.post(wire.Ended(call))
+    def _served(self, peer: Peer, serving: Serving) -> None:
+        if peer.serving.get(serving.call) is not serving:  # its asker has died
+            return
+        del peer.serving[serving.call]
+        if serving.task is not None and serving.task.cancelled():  # also where it was cancelled before its first step
+            serving.post(wire.Ended(serving.call))
 
-    async def _answer(self, peer: Peer, call: int, envelope: wire.Sent) -> None:
-        seat = self.seats[envelope.seat]
+    def _orphan(self, peer: Peer) -> None:
+        """Let go on for a while what a process asked that has died: the one after it may ask it again."""
+        orphans, peer.serving = list(peer.serving.values()), {}
+        for serving in orphans:
+            question = serving.orphan()
+            if not serving.is_stream:  # what a stream has sent would not be sent again
+                peer.orphans[question] = serving
+        if orphans:
+            asyncio.get_running_loop().call_later(CANCEL_S, self._abandon, peer, orphans)
+
+    def _abandon(self, peer: Peer, orphans: list[Serving]) -> None:
+        for serving in orphans:
+            if peer.serving.get(serving.call) is not serving:
+                serving.cancel()
+        for question in [question for question, serving in peer.orphans.items() if serving in orphans]:
+            del peer.orphans[question]
+
+    async def _answer(self, serving: Serving) -> None:
+        sent = serving.sent
+        seat = self.seats[sent.seat]
         try:
-            message = resolve(envelope.message, Message)
-            request = wire.unpack(envelope.body, message)
+            message = resolve(sent.message, Message)
+            request = wire.unpack(sent.body, message)
             if isinstance(request, Request):
-                peer.post(wire.Replied(call, wire.pack(await seat.ask(request))))
+                reply = wire.pack(await seat.ask(request))
+                serving.post(wire.Replied(serving.call, reply))
                 return
+            serving.is_stream = True
             async with aclosing(seat.stream(request)) as items:
-                sent = 0
+                count = 0
                 async for item in items:
-                    peer.post(wire.Item(call, wire.pack(item)))
-                    sent += 1
-                    if not sent % ITEMS_A_TURN:  # a stream that never waits must not keep everybody else from their turn
+                    await serving.send_item(item)
+                    count += 1
+                    if not count % ITEMS_A_TURN:  # a stream that never waits must not keep everybody else from their turn
                         await asyncio.sleep(0)
-            peer.post(wire.Ended(call))
+            serving.post(wire.Ended(serving.call))
         except MicroagentsError as error:
-            peer.post(wire.failed(call, error))
+            serving.post(wire.failed(serving.call, error))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever it is, the asker must not wait for ever
-            peer.post(wire.failed(call, RoleFailed(seat.name, envelope.message, said(error))))
+            serving.post(wire.failed(serving.call, RoleFailed(seat.name, sent.message, said(error))))

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-import msgspec
-import structlog
-
 from microagents.actors import Context, Deployment, Role, asked_by, check_graph
-from microagents.errors import MicroagentsError, RoleFailed
-from microagents.messages import Message
-from microagents.runtimes.dispatcher import Desk, Dispatcher, Route
+from microagents.runtimes.crew import Crew, seat_names
+from microagents.runtimes.dispatcher import Desk, Dispatcher
 from microagents.runtimes.link import Link
-from microagents.runtimes.seats import is_cancelled, said
 
 DRIVER = "driver"
-STOP_S = 30.0
-"""How long a role may take to stop."""
 
 
 class LocalRuntime:
@@ -29,33 +22,23 @@ class LocalRuntime:
     """
 
     def __init__(self, context: Context, deployments: Sequence[Deployment]) -> None:
-        self._handled = check_graph(deployments)
         self._context = context
         self._deployments = deployments
         self._dispatchers = self._connected()
-        self._homes: dict[type[Role], str] = {}
-        self._started: list[Role] = []
-        self.desk = Desk(DRIVER)
+        self._homes = self._placed()
+        self._crews = {name: Crew(dispatcher, deployments, self._homes) for name, dispatcher in self._dispatchers.items()}
+        self.desk: Desk = self._crews[DRIVER].desk(DRIVER)
         """The driver's own post: it may ask everybody."""
 
     async def __aenter__(self) -> Self:
-        desks: list[tuple[Desk, str, Iterable[type[Message]]]] = [(self.desk, DRIVER, self._handled)]
-        roles: list[tuple[str, Role]] = []
-        for deployment in self._deployments:
-            home = self._homes[deployment.role] = self._place(deployment)
-            context = msgspec.structs.replace(self._context, options=deployment.options)
-            for name in _seat_names(deployment):
-                desk = Desk(deployment.role.__name__)
-                role = _built(name, deployment.role, context, desk)
-                self._dispatchers[home].host(name, role)
-                desks.append((desk, home, asked_by(deployment.role)))
-                roles.append((name, role))
-        for desk, home, asks in desks:
-            desk.connect({message: self._route(message, home) for message in asks})
+        seats = [(name, deployment) for deployment in self._deployments for name in seat_names(deployment)]
+        for name, deployment in seats:
+            self._crews[self._homes[name]].build(name, deployment, self._context)
+        for crew in self._crews.values():
+            crew.connect()
         try:
-            for name, role in roles:
-                await _start(name, role)
-                self._started.append(role)
+            for name, _ in seats:
+                await self._crews[self._homes[name]].start(name)
         except BaseException:
             await self._stop()
             raise
@@ -64,31 +47,27 @@ class LocalRuntime:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self._stop()
 
+    async def settled(self) -> None:
+        """Wait until what roles have told in this turn of the loop has arrived."""
+        for dispatcher in self._dispatchers.values():
+            await dispatcher.settled()
+
     def _connected(self) -> dict[str, Dispatcher]:
         return {DRIVER: Dispatcher(DRIVER)}
 
-    def _place(self, deployment: Deployment) -> str:  # noqa: ARG002 - the one place there is
-        return DRIVER
-
-    def _route(self, message: type[Message], home: str) -> Route:
-        deployment = self._handled[message]
-        there = self._homes[deployment.role]
-        here = self._dispatchers[home]
-        return Route([here.seat(name, there) for name in _seat_names(deployment)], message.route_by)
+    def _placed(self) -> dict[str, str]:
+        """Which dispatcher each replica lives in."""
+        return {name: DRIVER for deployment in self._deployments for name in seat_names(deployment)}
 
     async def _stop(self) -> None:
         for dispatcher in self._dispatchers.values():
             await dispatcher.close()
         interrupted: asyncio.CancelledError | None = None
-        for role in reversed(self._started):
+        for name, home in reversed(self._homes.items()):
             try:
-                async with asyncio.timeout(STOP_S):
-                    await role.stop()
-            except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001 - one role's failure must not keep the others from stopping
-                structlog.get_logger().warning("a role did not stop cleanly", role=type(role).__name__, error=repr(error))
-                if isinstance(error, asyncio.CancelledError) and is_cancelled():
-                    interrupted = error
-        self._started.clear()
+                await self._crews[home].stop(name)
+            except asyncio.CancelledError as error:  # one that is interrupted must not keep the others from stopping
+                interrupted = error
         for dispatcher in self._dispatchers.values():
             dispatcher.disconnect()
         if interrupted is not None:
@@ -109,18 +88,21 @@ class LinkedRuntime(LocalRuntime):
     def _link(self, sender: str, dispatchers: dict[str, Dispatcher]) -> Link:
         return LoopLink(sender, dispatchers)
 
-    def _place(self, deployment: Deployment) -> str:
+    def _placed(self) -> dict[str, str]:
         """Each role opposite to the first one that asks it, so that the asks of an election cross the link."""
-        if deployment.in_driver:
-            return DRIVER
-        for asker, home in self._homes.items():
-            if any(self._handled[message].role is deployment.role for message in asked_by(asker)):
-                return DRIVER if home == self.OTHER else self.OTHER
-        return self.OTHER
+        handled = check_graph(self._deployments)
+        places: dict[type[Role], str] = {}
+        for deployment in self._deployments:
+            askers = (there for asker, there in places.items() for message in asked_by(asker) if handled[message].role is deployment.role)
+            opposite = self.OTHER if next(askers, DRIVER) == DRIVER else DRIVER
+            places[deployment.role] = DRIVER if deployment.in_driver else opposite
+        return {name: places[deployment.role] for deployment in self._deployments for name in seat_names(deployment)}
 
 
 class LoopLink:
     """Carries what is sent to dispatchers on the same event loop."""
+
+    resend_s = 0.25
 
     def __init__(self, sender: str, dispatchers: dict[str, Dispatcher]) -> None:
         self._sender = sender
@@ -129,25 +111,3 @@ class LoopLink:
     def send(self, peer: str, batch: bytes) -> None:
         """Hand over at the next turn of the loop."""
         asyncio.get_running_loop().call_soon(self._dispatchers[peer].receive, self._sender, batch)
-
-
-def _seat_names(deployment: Deployment) -> list[str]:
-    return [f"{deployment.role.__name__}/{replica}" for replica in range(deployment.num_replicas)]
-
-
-def _built(name: str, role: type[Role], context: Context, desk: Desk) -> Role:
-    try:
-        return role(context, desk)
-    except MicroagentsError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise RoleFailed(name, "building it", said(error)) from error
-
-
-async def _start(name: str, role: Role) -> None:
-    try:
-        await role.start()
-    except MicroagentsError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise RoleFailed(name, "start", said(error)) from error

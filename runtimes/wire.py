@@ -55,7 +55,16 @@ class Cancelled(Struct, frozen=True, tag="c"):
     call: int
 
 
-Envelope = Sent | Replied | Item | Ended | Failed | Cancelled
+class More(Struct, frozen=True, tag="m"):
+    """So many more items of a stream may be sent."""
+
+    call: int
+    items: int
+
+
+Envelope = Sent | Replied | Item | Ended | Failed | Cancelled | More
+Question = tuple[str, str, bytes]
+"""What was asked, whoever asks: seat, message, body."""
 
 _encoder = msgspec.msgpack.Encoder(decimal_format="string")
 _batches: msgspec.msgpack.Decoder[list[Envelope]] = msgspec.msgpack.Decoder(list[Envelope])

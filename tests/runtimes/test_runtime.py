@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 from microagents import Context, Deployment, MicroagentsError, Request, Role, RoleFailed, Stopped, Stream, Undecided
 from microagents.driver import RUNTIMES
 from microagents.errors import DeadlinePassed, InvalidUsage, ModelUnavailable, NoHandler
-from microagents.runtimes import local
+from microagents.runtimes import crew
 from microagents.runtimes.dispatcher import Desk
 from microagents.settings import RuntimeName
 from microagents.strategies import Maker
@@ -1209,7 +1209,7 @@ async def test_a_role_that_cannot_be_built_is_named(opened: Opened, chronicle: P
 async def test_a_role_that_does_not_stop_keeps_no_other_from_stopping(
     opened: Opened, chronicle: Path, role: type[Role], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "STOP_S", TINY_S)  # inside: nobody should wait 30 s for a test
+    monkeypatch.setattr(crew, "STOP_S", TINY_S)  # inside: nobody should wait 30 s for a test
     with capture_logs() as logs:
         async with opened(*chronicled(chronicle, First, role, Third)):
             pass
