@@ -169,6 +169,12 @@ class Deployment(BaseModel):
     role: type[Role]
     options: dict[str, Any] = {}
     num_replicas: Annotated[int, Field(ge=1)] = 1
+    num_cpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """What each replica needs on Ray; a role that waits for others most of the time needs none of its own."""
+    resources: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = {}
+    """The same of other resources, such as ``{"GPU": 1}``."""
+    colocate: Annotated[str, Field(pattern=r"^[\w-]*$")] = ""
+    """Roles with the same word here share Ray actors, replica by replica: less waiting for each other, less isolation."""
     in_driver: bool = False
     """Whether it lives in the process that drives the run, whatever the runtime."""
 

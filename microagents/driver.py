@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -27,11 +28,25 @@ from microagents.result import Result
 from microagents.roles.recorder import Ended, Failure, Journaling, Limits, Recorder
 from microagents.runtimes.dispatcher import Desk
 from microagents.runtimes.local import LinkedRuntime, LocalRuntime
+from microagents.runtimes.runtime import Runtime
 from microagents.runtimes.virtual import VirtualLoop
 from microagents.scope import Scope
-from microagents.settings import RuntimeName, Settings
+from microagents.settings import RuntimeName, Settings, validated
 
-RUNTIMES: Mapping[RuntimeName, type[LocalRuntime]] = {"local": LocalRuntime, "linked": LinkedRuntime}
+
+def _on_ray(context: Context, deployments: Sequence[Deployment]) -> Runtime:
+    from microagents.runtimes.cluster import Cluster  # noqa: PLC0415 - Ray takes a second, and only this runtime needs it
+    from microagents.runtimes.ray import RayRuntime  # noqa: PLC0415
+
+    cluster = Cluster(address=context.settings.get("address"), insecure=context.settings.get("insecure", False))
+    return RayRuntime(context, deployments, cluster=cluster)
+
+
+RUNTIMES: Mapping[RuntimeName, Callable[[Context, Sequence[Deployment]], Runtime]] = {
+    "local": LocalRuntime,
+    "linked": LinkedRuntime,
+    "ray": _on_ray,
+}
 PROGRESS_EVERY_S = 0.2
 VIRTUAL_COMMIT_S = 0.005
 """How long a commit takes in virtual time."""
@@ -66,9 +81,14 @@ async def carry_out(plan: Plan, *, runs_dir: str | Path | None, accepted: Sequen
         settings=settings.model_dump(),
     )
     started = time.monotonic()
-    async with RUNTIMES[settings.runtime](context, _deployments(plan, _recorder(path, experiment, accepted, settings))) as roles:
+    async with AsyncExitStack() as stack:
+        kept = path
+        if path is None and settings.runtime == "ray":  # a role that dies is taken up from the journal
+            kept = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
+        deployments = _deployments(plan, _recorder(kept, experiment, accepted, settings))
+        roles = await stack.enter_async_context(RUNTIMES[settings.runtime](context, deployments))
         try:
-            end, account = await _conducted(roles.desk, settings, watched or Watched())
+            end, account = await _conducted(roles, settings, watched or Watched())
         except MicroagentsError as error:
             if path is not None:
                 error.add_note(f"what was decided until then is kept in {path}: mend it, then resume run {settings.run_id}")
@@ -128,19 +148,35 @@ def _recorder(path: Path | None, experiment: Experiment, accepted: Sequence[str]
 def _deployments(plan: Plan, recorder: Deployment) -> list[Deployment]:
     """The recorder starts first, so that a journal which is refused is refused before anything else, and stops last."""
     strategy, settings = plan.strategy, plan.settings
-    deployments = [recorder, Deployment(role=strategy.conductor), *strategy.deployments()]
+    deployments = [recorder, *(_placed(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments()))]
     if settings.known_inputs and not strategy.known_inputs:
         raise InvalidUsage(f"strategy {type(strategy).__name__} cannot run with known inputs; maker can")
+    there = [deployment.role.__name__.lower() for deployment in deployments]
     for name in settings.models:
-        if name and name not in (there := [deployment.role.__name__.lower() for deployment in deployments]):
+        if name and name not in there:
             raise InvalidUsage(unknown("role with a model called", name, there))
+    for name in settings.deploy:
+        if name.lower() not in there[1:]:
+            raise InvalidUsage(unknown("role to deploy called", name, there[1:]))
     return deployments
 
 
-async def _conducted(desk: Desk, settings: Settings, watched: Watched) -> tuple[End, Account]:
+def _placed(deployment: Deployment, settings: Settings) -> Deployment:
+    """A deployment as the settings of the run want it."""
+    name = deployment.role.__name__
+    wanted = next((wanted for role, wanted in settings.deploy.items() if role.lower() == name.lower()), {})
+    if not wanted:
+        return deployment
+    given = {field: getattr(deployment, field) for field in deployment.model_fields_set}
+    return validated(Deployment, f"the deployment of {name}", {**given, **wanted})
+
+
+async def _conducted(roles: Runtime, settings: Settings, watched: Watched) -> tuple[End, Account]:
     """Do the work; what leaves the run has been written down before."""
+    desk = roles.desk
     try:
         outcome, reason, value = await _conduct(desk, settings, watched)
+        await roles.settled()
         account = await desk.ask(Report(final=True))
         outcome, reason = _qualified(outcome, reason, account, settings)
         await desk.ask(Ended(outcome=outcome, reason=reason, result=value))

@@ -37,6 +37,17 @@ class RoleFailed(MicroagentsError):
         return f"role {role} failed on {message}: {cause}"
 
 
+class PeerLost(MicroagentsError):
+    """A replica of a role cannot be had any more: its process died too often, or cannot be placed; args: replica, cause."""
+
+    def __init__(self, replica: str, cause: str) -> None:
+        super().__init__(replica, cause)
+
+    def __str__(self) -> str:
+        replica, cause = self.args
+        return f"{replica} cannot be had any more: {cause}"
+
+
 class TaskFailed(MicroagentsError):
     """A method of the task raised, or gave something else than it should; args: task and method, what happened."""
 

@@ -16,7 +16,7 @@ from microagents.task import ChainTask, Task
 
 M = TypeVar("M", bound=BaseModel)
 Models = str | Sequence[str] | Mapping[str, Sequence[str]]
-RuntimeName = Literal["local", "linked"]
+RuntimeName = Literal["local", "linked", "ray"]
 Durability = Literal["full", "normal"]
 
 
@@ -30,7 +30,13 @@ class Settings(BaseModel):
     seed: int = 0
     """Seeds the simulated model."""
     runtime: RuntimeName = "local"
-    """`linked` splits the roles over two dispatchers that share no memory: what works there works on a cluster."""
+    """`ray`: each replica of a role is a Ray actor. `linked` splits the roles over two dispatchers that share no memory."""
+    address: str | None = None
+    """The Ray cluster's; None: $RAY_ADDRESS, else a Ray of the run's own."""
+    insecure: bool = False
+    """Use a cluster on other machines although whoever reaches it may run programs there."""
+    deploy: dict[str, dict[str, Any]] = {}
+    """How roles are deployed, where that is other than their strategy says: `Deployment` options by role."""
     run_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     """The name of the run."""
     known_inputs: bool = False

@@ -152,7 +152,31 @@ Runtime = Annotated[
     typer.Option(
         "--runtime",
         envvar="MICROAGENTS_RUNTIME",
-        help="Where roles live; `linked` encodes every message, as a cluster would. [default: local]",
+        help="Where roles live: in this process, or each in a Ray actor; `linked` encodes every message, as Ray would. [default: local]",
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT|auto",
+        envvar="MICROAGENTS_ADDRESS",
+        help="The Ray cluster of --runtime ray. [default: $RAY_ADDRESS, else one of the run's own on this machine]",
+    ),
+]
+Insecure = Annotated[
+    bool | None,
+    typer.Option(
+        "--insecure", envvar="MICROAGENTS_INSECURE", help="Use a Ray cluster on other machines that lets everybody run programs on it."
+    ),
+]
+Deploy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--deploy",
+        metavar="ROLE.OPTION=VALUE",
+        envvar="MICROAGENTS_DEPLOY",
+        help="solver.num_replicas=4, solver.num_cpus=1, solver.resources.GPU=1, or voter.colocate=core to share actors. Repeatable.",
     ),
 ]
 
@@ -160,6 +184,9 @@ Runtime = Annotated[
 def _changeable(
     *,
     runtime: Runtime = None,
+    address: Address = None,
+    insecure: Insecure = None,
+    deploy: Deploy = None,
     durability: Durable = None,
     on_undecided: OnUndecided = None,
     speculate: Speculate = None,
@@ -178,7 +205,10 @@ def with_changeable_settings(command: Callable[..., None]) -> Callable[..., None
 
     @wraps(command)
     def wrapped(**options: Any) -> None:
-        changed = {name: value for name in names if (value := options.pop(name)) is not None}
+        changed = {name: value for name in names if (value := options.pop(name)) not in (None, [])}
+        if "deploy" in changed:
+            with one_sentence():
+                changed["deploy"] = deployed(changed["deploy"])
         command(**options, changed=changed)
 
     hints = get_type_hints(command, include_extras=True) | get_type_hints(_changeable, include_extras=True)
@@ -203,6 +233,24 @@ def pairs(option: str, words: list[str]) -> dict[str, Any]:
         if not (name and equals):
             raise InvalidUsage(f"{option} {word!r} is not of the form NAME=VALUE")
         found[name] = read_value(value)
+    return found
+
+
+def deployed(words: list[str]) -> dict[str, dict[str, Any]]:
+    """ROLE.OPTION=VALUE words as options by role; RESOURCE amounts are ROLE.resources.NAME=AMOUNT.
+
+    Raises:
+        InvalidUsage: for a word of another form.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for place, value in pairs("--deploy", words).items():
+        match place.split("."):
+            case [role, "resources", name]:
+                found.setdefault(role, {}).setdefault("resources", {})[name] = value
+            case [role, option]:
+                found.setdefault(role, {})[option] = value
+            case _:
+                raise InvalidUsage(f"--deploy {place!r} is not of the form ROLE.OPTION=VALUE, such as solver.num_replicas=4")
     return found
 
 

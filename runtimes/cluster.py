@@ -1,0 +1,100 @@
+"""The Ray cluster that a run lives on: one of its own, started for it, or one at an address."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import socket
+
+import grpc
+import ray
+from msgspec import Struct
+
+from microagents.errors import InvalidUsage
+
+PROBE_S = 10.0
+
+
+class Cluster(Struct, frozen=True, kw_only=True):
+    """Which one."""
+
+    address: str | None = None
+    """``HOST:PORT`` or ``auto``; None: $RAY_ADDRESS, else a Ray of this run's own on this machine."""
+    insecure: bool = False
+    """Whether another machine's may be used although whoever reaches it may run programs there."""
+
+
+def connect(cluster: Cluster) -> bool:
+    """Connect this process; whether to a Ray that was started for it. In a process that is connected already, that one is used.
+
+    Raises:
+        InvalidUsage: there is none at the address, it runs other versions, or it lets everybody in.
+    """
+    if ray.is_initialized():
+        return False
+    address = cluster.address or os.environ.get("RAY_ADDRESS") or "local"
+    if "://" in address:
+        raise InvalidUsage(
+            f"{address!r} is not the address of a cluster: give HOST:PORT (6379 on the head node), or submit the run as a job: ray job submit "
+            f"--address {address} --working-dir . -- microagents run ... --runtime ray"
+        )
+    if address not in ("local", "auto"):
+        _refuse_open(address, insecure=cluster.insecure)
+    log = logging.getLogger("ray")
+    level = log.level
+    try:
+        options = {"include_dashboard": False} if address == "local" else {}
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except (ConnectionError, ValueError, RuntimeError, OSError, ray.exceptions.RayError) as error:
+        said = " ".join(str(error).split())
+        raise InvalidUsage(f"no run can be started on the Ray cluster at {address!r}: {said[:400]}") from None
+    finally:
+        log.setLevel(level)
+    return address == "local"
+
+
+def disconnect(*, is_ours: bool) -> None:
+    """End a Ray that was started for this process."""
+    if is_ours:
+        ray.shutdown()
+
+
+def missing(num_cpus: float, resources: dict[str, float]) -> str | None:
+    """What an actor needs that no node has free, in words; None where one has."""
+    needed = {**({"CPU": num_cpus} if num_cpus else {}), **resources}
+    for name, amount in needed.items():
+        most = max((node["Resources"].get(name, 0) for node in ray.nodes() if node["Alive"]), default=0)
+        if most < amount:
+            return f"it needs {amount:g} {name} on one node, and the largest has {most:g}"
+        free = ray.available_resources().get(name, 0)
+        if free < amount:
+            return f"it needs {amount:g} {name}, of which the cluster has {free:g} free"
+    return None
+
+
+def _refuse_open(address: str, *, insecure: bool) -> None:
+    """Whoever reaches a cluster without authentication can run programs on it: that is refused for machines other than this one."""
+    host, _, port = address.rpartition(":")
+    if insecure or not port.isdigit() or _is_here(host):
+        return
+    with grpc.insecure_channel(address) as channel:
+        call = channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")
+        try:
+            call(b"", timeout=PROBE_S)
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.OK:
+                return  # it asks who we are, or is not there, which connecting will say
+    raise InvalidUsage(
+        f"the Ray cluster at {address} lets everybody who reaches it run programs on it; start it with RAY_AUTH_MODE=token, or pass --insecure "
+        "if nobody else can reach it"
+    )
+
+
+def _is_here(host: str) -> bool:
+    try:
+        found = {each[4][0] for each in socket.getaddrinfo(host, None)}
+        own = {each[4][0] for each in socket.getaddrinfo(socket.gethostname(), None)}
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(str(each)).is_loopback or each in own for each in found)
