@@ -36,16 +36,16 @@ def connect(cluster: Cluster) -> bool:
     address = cluster.address or os.environ.get("RAY_ADDRESS") or "local"
     if "://" in address:
         raise InvalidUsage(
-            f"{address!r} is not the address of a cluster: give HOST:PORT (6379 on the head node), or submit the run as a job: ray job submit "
-            f"--address {address} --working-dir . -- microagents run ... --runtime ray"
+            f"{address!r} is not the address of a cluster: give HOST:PORT (6379 on the head node), or submit the run as a job: ray job "
+            f"submit --address {address} --working-dir . -- microagents run ... --runtime ray"
         )
     if address not in ("local", "auto"):
         _refuse_open(address, insecure=cluster.insecure)
     log = logging.getLogger("ray")
     level = log.level
     try:
-        options = {"include_dashboard": False} if address == "local" else {}
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+        dashboard = False if address == "local" else None
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=dashboard)
     except (ConnectionError, ValueError, RuntimeError, OSError, ray.exceptions.RayError) as error:
         said = " ".join(str(error).split())
         raise InvalidUsage(f"no run can be started on the Ray cluster at {address!r}: {said[:400]}") from None
@@ -86,8 +86,8 @@ def _refuse_open(address: str, *, insecure: bool) -> None:
             if error.code() != grpc.StatusCode.OK:
                 return  # it asks who we are, or is not there, which connecting will say
     raise InvalidUsage(
-        f"the Ray cluster at {address} lets everybody who reaches it run programs on it; start it with RAY_AUTH_MODE=token, or pass --insecure "
-        "if nobody else can reach it"
+        f"the Ray cluster at {address} lets everybody who reaches it run programs on it; start it with RAY_AUTH_MODE=token, or pass "
+        "--insecure if nobody else can reach it"
     )
 
 

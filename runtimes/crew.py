@@ -90,11 +90,10 @@ class Crew:
         if name not in self._started:
             return
         self._started.remove(name)
-        role = self._roles[name]
         try:
             async with asyncio.timeout(STOP_S):
-                await role.stop()
+                await self._roles[name].stop()
         except (Exception, asyncio.CancelledError, SystemExit) as error:
-            structlog.get_logger().warning("a role did not stop cleanly", role=type(role).__name__, error=repr(error))
+            structlog.get_logger().warning("a role did not stop cleanly", role=name, error=repr(error))
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise

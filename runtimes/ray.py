@@ -10,36 +10,28 @@ import asyncio
 import logging
 import os
 import sys
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import msgspec
 import ray
 import structlog
-from msgspec import Struct
-from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from microagents.actors import Context, Deployment
-from microagents.errors import InvalidDefinition, MicroagentsError, PeerLost, RoleFailed
-from microagents.runtimes import wire
+from microagents.errors import InvalidDefinition, MicroagentsError, PeerLost
+from microagents.runtimes import crew, wire
 from microagents.runtimes.cluster import Cluster, connect, disconnect, missing
-from microagents.runtimes.crew import STOP_S, Crew, seat_names
+from microagents.runtimes.crew import Crew, seat_names
 from microagents.runtimes.dispatcher import Desk, Dispatcher
-from microagents.runtimes.seats import said
+from microagents.runtimes.host import Host, RayLink, error_in
+from microagents.runtimes.places import DRIVER, Place, homes_of, places_of
 from microagents.scope import Scope
 
 T = TypeVar("T")
 
-DRIVER = "driver"
-MOST_OPEN = 2
-"""So many deliveries to one peer are under way at a time; what is sent meanwhile goes with the next."""
-RESEND_S = 5.0
-"""Ray loses nothing while both processes live; a network may."""
 PLACE_S = 30.0
 """How long an actor may wait for resources that the cluster does not have."""
 READY_S = 120.0
@@ -49,245 +41,6 @@ SILENT_S = 30.0
 """An actor that does not answer for so long is taken for dead."""
 MOST_DEATHS, WITHIN_S = 5, 600.0
 """An actor that dies more often than this is given up."""
-
-
-class Place(Struct, kw_only=True):
-    """One Ray actor: what lives in it, and what it needs."""
-
-    name: str
-    seats: dict[str, Deployment]
-    num_cpus: float
-    resources: dict[str, float]
-    actor: Any = None
-    """The handle of its process now."""
-    incarnation: int = 0
-    deaths: deque[float] = msgspec.field(default_factory=deque)
-    cause: str | None = None
-    """Why we ended its process ourselves."""
-
-
-def places_of(deployments: Sequence[Deployment]) -> list[Place]:
-    """One actor a replica; roles with one ``colocate`` share an actor, replica by replica.
-
-    Raises:
-        InvalidDefinition: roles that are to share actors have different numbers of replicas.
-    """
-    found: dict[str, Place] = {}
-    for deployment in deployments:
-        if deployment.in_driver:
-            continue
-        for replica, seat in enumerate(seat_names(deployment)):
-            name = f"{deployment.colocate}/{replica}" if deployment.colocate else seat
-            place = found.setdefault(name, Place(name=name, seats={}, num_cpus=0, resources={}))
-            place.seats[seat] = deployment
-            place.num_cpus += deployment.num_cpus
-            for resource, amount in deployment.resources.items():
-                place.resources[resource] = place.resources.get(resource, 0) + amount
-    for label in {each.colocate: None for each in deployments if each.colocate}:
-        replicas = {each.role.__name__: each.num_replicas for each in deployments if each.colocate == label}
-        if len(set(replicas.values())) > 1:
-            shown = ", ".join(f"{role} {number}" for role, number in replicas.items())
-            raise InvalidDefinition(f"roles that share actors (colocate={label!r}) need as many replicas each; there are: {shown}")
-    return list(found.values())
-
-
-# -- in an actor ---------------------------------------------------------------------------------------------------------------------
-
-
-class Host:
-    """The actor: one dispatcher, and the roles that live in it. What its roles raise is returned, encoded: Ray would wrap it."""
-
-    def __init__(self, name: str, incarnation: int, log_level: int) -> None:
-        self._dispatcher = Dispatcher(name, incarnation=incarnation)
-        self._name = name
-        self._incarnation = incarnation
-        self._up = UpLink()
-        self._crew: Crew
-        self._seats: Mapping[str, Deployment]
-        _log_through(self._up.log, log_level, replica=name)
-
-    @ray.method(enable_task_events=False)  # type: ignore[misc]
-    async def deliver(self, sender: str, incarnation: int, frames: list[bytes]) -> None:
-        """Take what a peer sends."""
-        for frame in frames:
-            self._dispatcher.receive(sender, frame, incarnation)
-
-    @ray.method(enable_task_events=False)  # type: ignore[misc]
-    async def collect(self) -> tuple[list[bytes], list[dict[str, Any]]]:
-        """What there is for the driver, as soon as there is something: frames, and lines of its log."""
-        return await self._up.taken()
-
-    async def build(self, folders: Sequence[str], recipe: bytes, peers: Mapping[str, tuple[ActorHandle[Any], int]]) -> bytes | None:
-        """Build the roles that live here; gives what went wrong."""
-        return await _outcome(self._name, "building it", self._build(folders, recipe, peers))
-
-    async def _build(self, folders: Sequence[str], recipe: bytes, peers: Mapping[str, tuple[ActorHandle[Any], int]]) -> None:
-        _put_on_path(folders)
-        context, deployments = ray.cloudpickle.loads(recipe)
-        places = places_of(deployments)
-        homes = _homes(deployments, places)
-        structlog.contextvars.bind_contextvars(run_id=context.run_id)
-        self._dispatcher.connect(DRIVER, self._up)
-        for name, (actor, incarnation) in peers.items():
-            self.meet(name, actor, incarnation)
-        self._crew = Crew(self._dispatcher, deployments, homes)
-        self._seats = next(place.seats for place in places if place.name == self._name)
-        for name, deployment in self._seats.items():
-            self._crew.build(name, deployment, context)
-        self._crew.connect()
-
-    def meet(self, name: str, actor: ActorHandle[Any], incarnation: int) -> None:
-        """Send to this process what is for a peer, from now on."""
-        self._dispatcher.connect(name, RayLink(self._name, self._incarnation, actor), incarnation)
-
-    async def met(self, name: str, actor: ActorHandle[Any], incarnation: int) -> None:
-        """The same, told by the driver."""
-        self.meet(name, actor, incarnation)
-
-    async def lose(self, name: str, failed: bytes) -> None:
-        """A peer is given up."""
-        self._dispatcher.lose(name, _error_in(failed))
-
-    async def start(self, seat: str) -> bytes | None:
-        """Start a role; gives what went wrong."""
-        return await _outcome(seat, "start", self._crew.start(seat))
-
-    async def open(self) -> None:
-        """Handle what was asked meanwhile."""
-        self._dispatcher.open()
-
-    async def ping(self) -> None:
-        """Say that the event loop turns."""
-
-    async def settle(self) -> None:
-        """Wait until all that was told has arrived."""
-        await self._dispatcher.settled()
-
-    async def close(self) -> None:
-        """Cancel what is being handled."""
-        await self._dispatcher.close()
-
-    async def stop(self, seat: str) -> None:
-        """Stop a role."""
-        await self._crew.stop(seat)
-
-
-class UpLink:
-    """From an actor to the driver, which no actor can call: it collects."""
-
-    resend_s = RESEND_S
-
-    def __init__(self) -> None:
-        self._frames: list[bytes] = []
-        self._lines: list[dict[str, Any]] = []
-        self._wanted: asyncio.Future[None] | None = None
-
-    def send(self, peer: str, batch: bytes) -> None:  # noqa: ARG002 - there is one
-        """Keep it until the driver collects."""
-        self._frames.append(batch)
-        self._wake()
-
-    def log(self, line: dict[str, Any]) -> None:
-        """Keep a line of the log."""
-        self._lines.append(line)
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._wanted is not None and not self._wanted.done():
-            self._wanted.set_result(None)
-
-    async def taken(self) -> tuple[list[bytes], list[dict[str, Any]]]:
-        """All there is, once there is something."""
-        while not (self._frames or self._lines):
-            self._wanted = asyncio.get_running_loop().create_future()
-            await self._wanted
-        taken = self._frames, self._lines
-        self._frames, self._lines = [], []
-        return taken
-
-
-class RayLink:
-    """From any dispatcher to the actor that hosts another."""
-
-    resend_s = RESEND_S
-
-    def __init__(self, sender: str, incarnation: int, actor: ActorHandle[Any]) -> None:
-        self._sender = sender
-        self._incarnation = incarnation
-        self._actor = actor
-        self._waiting: list[bytes] = []
-        self._open = 0
-        self._loop = asyncio.get_running_loop()
-
-    def send(self, peer: str, batch: bytes) -> None:  # noqa: ARG002 - there is one
-        """Deliver it now, or with the next delivery."""
-        self._waiting.append(batch)
-        if self._open < MOST_OPEN:
-            self._deliver()
-
-    def _deliver(self) -> None:
-        frames, self._waiting = self._waiting, []
-        self._open += 1
-        self._actor.deliver.remote(self._sender, self._incarnation, frames).future().add_done_callback(self._ended)
-
-    def _ended(self, delivery: Any) -> None:
-        """In a thread of Ray's."""
-        delivery.exception()  # that a peer has died is heard elsewhere
-        with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._delivered)
-
-    def _delivered(self) -> None:
-        self._open -= 1
-        if self._waiting:
-            self._deliver()
-
-
-def _put_on_path(folders: Sequence[str]) -> None:
-    """Let modules of the user's own be imported: from where the driver has them, or from this node's copy of the working directory."""
-    for folder in folders:
-        here = folder if Path(folder).is_dir() else os.path.join(os.getcwd(), os.path.basename(folder))  # noqa: PTH109, PTH118, PTH119
-        if here not in sys.path:
-            sys.path.insert(0, here)
-
-
-async def _outcome(seat: str, doing: str, work: Awaitable[None]) -> bytes | None:
-    try:
-        await work
-    except MicroagentsError as error:
-        return wire.encode([wire.failed(0, error)])
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's module raises
-        return wire.encode([wire.failed(0, RoleFailed(seat, doing, said(error)))])
-    return None
-
-
-def _error_in(failed: bytes) -> MicroagentsError:
-    (envelope,) = wire.decode(failed)
-    assert isinstance(envelope, wire.Failed)
-    return wire.error_of(envelope)
-
-
-def _log_through(keep: Callable[[dict[str, Any]], None], level: int, **always: str) -> None:
-    """Send what this process logs to the driver, as structured lines."""
-
-    def forward(_: Any, name: str, event: Any) -> Any:
-        keep({"level": name, **always, **{key: value if isinstance(value, str | int | float | None) else repr(value) for key, value in event.items()}})
-        raise structlog.DropEvent
-
-    structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, structlog.processors.format_exc_info, forward],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-    )
-
-    class Forward(logging.Handler):
-        """For libraries, which use the standard library's log."""
-
-        def emit(self, record: logging.LogRecord) -> None:
-            getattr(structlog.get_logger(), record.levelname.lower(), structlog.get_logger().warning)(record.getMessage(), logger=record.name)
-
-    logging.getLogger().addHandler(Forward(max(level, logging.WARNING)))
-
-
-# -- in the driver -------------------------------------------------------------------------------------------------------------------
 
 
 class RayRuntime:
@@ -302,7 +55,7 @@ class RayRuntime:
         self._places = {place.name: place for place in places_of(deployments)}
         self._deployments = deployments
         self._dispatcher = Dispatcher(DRIVER)
-        self._crew = Crew(self._dispatcher, deployments, _homes(deployments, list(self._places.values())))
+        self._crew = Crew(self._dispatcher, deployments, homes_of(deployments, list(self._places.values())))
         self._seats = {name: each for each in deployments if each.in_driver for name in seat_names(each)}
         self._home_of = {seat: place for place in self._places.values() for seat in place.seats}
         self._scope = Scope()
@@ -310,7 +63,7 @@ class RayRuntime:
         self._is_up = asyncio.Event()
         self._recipe: bytes
         self._is_ours = False
-        self._on_lost: Callable[[str], None] = lambda seat: None
+        self._on_lost: Callable[[str], None] = lambda _: None
         self.desk: Desk = self._crew.desk(DRIVER)
         """The driver's own post: it may ask everybody."""
 
@@ -354,7 +107,7 @@ class RayRuntime:
 
     async def settled(self) -> None:
         """Wait until what roles have told has arrived, as far as they live."""
-        await _together([_gone_or_done(place.actor.settle.remote(), STOP_S) for place in self._places.values()])
+        await _together([_gone_or_done(place.actor.settle.remote(), crew.STOP_S) for place in self._places.values()])
         await self._dispatcher.settled()
 
     # -- one actor --------------------------------------------------------------------------------------------------------------------
@@ -379,16 +132,13 @@ class RayRuntime:
         """
         ready = asyncio.ensure_future(_result(place.actor.ping.remote()))
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PLACE_S):
-                    return await asyncio.shield(ready)
+            if await _ends(ready, PLACE_S):
+                return
             lacking = await asyncio.to_thread(missing, place.num_cpus, place.resources)
             if lacking is not None:
                 raise PeerLost(place.name, f"there was no room for it within {PLACE_S:g} s: {lacking}")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(READY_S - PLACE_S):
-                    return await asyncio.shield(ready)
-            raise PeerLost(place.name, f"its process did not start within {READY_S:g} s; Ray's logs say why (`ray logs`)")
+            if not await _ends(ready, READY_S - PLACE_S):
+                raise PeerLost(place.name, f"its process did not start within {READY_S:g} s; Ray's logs say why (`ray logs`)")
         finally:
             ready.cancel()
 
@@ -400,7 +150,7 @@ class RayRuntime:
         self._scope.start(self._collect(place, place.actor, place.incarnation))
         self._scope.start(self._listen(place, place.actor))
 
-    async def _collect(self, place: Place, actor: ActorHandle[Any], incarnation: int) -> None:
+    async def _collect(self, place: Place, actor: Any, incarnation: int) -> None:
         """Take what an actor has for the driver, until it dies."""
         while True:
             try:
@@ -416,7 +166,7 @@ class RayRuntime:
             for line in lines:
                 getattr(structlog.get_logger(), line.pop("level"))(line.pop("event"), **line)
 
-    async def _listen(self, place: Place, actor: ActorHandle[Any]) -> None:
+    async def _listen(self, place: Place, actor: Any) -> None:
         """End an actor whose event loop does not turn any more."""
         while True:
             await asyncio.sleep(PING_EVERY_S)
@@ -476,7 +226,7 @@ class RayRuntime:
     async def _stop(self) -> None:
         self._is_up.clear()
         actors = [place.actor for place in self._places.values() if place.actor is not None]
-        await _together([_gone_or_done(actor.close.remote(), STOP_S) for actor in actors])
+        await _together([_gone_or_done(actor.close.remote(), crew.STOP_S) for actor in actors])
         await self._dispatcher.close()
         for deployment in reversed(self._deployments):
             for seat in reversed(seat_names(deployment)):
@@ -484,18 +234,21 @@ class RayRuntime:
                     await _together([_gone_or_done(actor.settle.remote(), 1.0) for actor in actors])
                     await self._crew.stop(seat)
                 elif self._home_of[seat].actor is not None:
-                    await _gone_or_done(self._home_of[seat].actor.stop.remote(seat), STOP_S)
+                    await self._stop_seat(seat)
         await self._scope.close()
         self._dispatcher.disconnect()
         for actor in actors:
             ray.kill(actor)
         await asyncio.to_thread(disconnect, is_ours=self._is_ours)
 
-
-def _homes(deployments: Sequence[Deployment], places: Sequence[Place]) -> dict[str, str]:
-    """Which dispatcher each replica lives in."""
-    of_driver = {name: DRIVER for each in deployments if each.in_driver for name in seat_names(each)}
-    return {**of_driver, **{seat: place.name for place in places for seat in place.seats}}
+    async def _stop_seat(self, seat: str) -> None:
+        try:
+            async with asyncio.timeout(crew.STOP_S):
+                await _result(self._home_of[seat].actor.stop.remote(seat))
+        except TimeoutError as error:
+            structlog.get_logger().warning("a role did not stop cleanly", role=seat, error=repr(error))
+        except RayError:
+            return  # it is gone
 
 
 def _shipped(deployment: Deployment) -> Deployment:
@@ -516,8 +269,8 @@ def _refuse_main(context: Context, deployments: Sequence[Deployment]) -> None:
     for each in classes:
         if each.__module__ == "__main__":
             raise InvalidDefinition(
-                f"{each.__qualname__} is defined in the program that was started, which other processes cannot import; put it into a module of its "
-                "own, and import it from there"
+                f"{each.__qualname__} is defined in the program that was started, which other processes cannot import; put it into a "
+                "module of its own, and import it from there"
             )
 
 
@@ -535,11 +288,19 @@ def _result(reference: Any) -> asyncio.Future[Any]:
     return asyncio.wrap_future(reference.future())
 
 
+async def _ends(work: asyncio.Future[Any], within_s: float) -> bool:
+    """Whether it ends in time; it is not cancelled where it does not. Raises what it raised."""
+    done, _ = await asyncio.wait([work], timeout=within_s)
+    for each in done:
+        each.result()
+    return bool(done)
+
+
 async def _done(reference: Any) -> None:
     """Wait for a call of a `Host`, and raise what its roles raised."""
     failed = await _result(reference)
     if failed is not None:
-        raise _error_in(failed)
+        raise error_in(failed)
 
 
 async def _gone_or_done(reference: Any, timeout_s: float) -> None:

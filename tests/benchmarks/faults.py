@@ -48,7 +48,7 @@ def sitting(seed: int, runs: Path, faults: Faults) -> bool:
     """A sitting in a process of its own; whether it came to the end. It raises nothing: its promises are checked in its journal."""
     child = os.fork()
     if not child:
-        driving.RUNTIMES = {"linked": partial(LossyRuntime, faults=faults)}  # type: ignore[dict-item]
+        driving.RUNTIMES = {"linked": partial(LossyRuntime, faults=faults)}
         driving.VIRTUAL_COMMIT_S = COMMIT_S
         try:
             os._exit(0 if carried_out(seed, runs).outcome == "completed" else 1)
