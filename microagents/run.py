@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,9 @@ async def run(
     k: int | None = None,
     seed: int = 0,
     runtime: RuntimeName = "local",
+    address: str | None = None,
+    insecure: bool = False,
+    deploy: Mapping[str, Mapping[str, Any]] | None = None,
     runs_dir: str | Path | None = "runs",
     run_id: str | None = None,
     durability: Durability = "full",
@@ -56,6 +59,9 @@ async def run(
         k: short for the strategy's option of that name.
         seed: seeds simulated models.
         runtime: where roles live.
+        address: the Ray cluster's; None for $RAY_ADDRESS, else a Ray of the run's own.
+        insecure: use a cluster on other machines although whoever reaches it may run programs there.
+        deploy: `Deployment` options by role, such as ``{"solver": {"num_replicas": 4}}``, instead of the strategy's.
         runs_dir: the folder of journals; None for a run that cannot be resumed.
         run_id: the run's name; made up when not given.
         durability: ``full`` survives a power cut, ``normal`` the process.
@@ -77,6 +83,7 @@ async def run(
         JournalMismatch: the journal belongs to another experiment; nothing was changed.
         TakenOver: another process goes on with the run.
         RoleFailed: code of a task or of a role raised.
+        PeerLost: a role's process died too often, or there is no room for it.
         ModelUnavailable: a provider refuses the request as such.
     """
     chosen = strategy_of(strategy, task, {} if k is None else {"k": k})
@@ -84,6 +91,9 @@ async def run(
         "models": model_pools(models),
         "seed": seed,
         "runtime": runtime,
+        "address": address,
+        "insecure": insecure,
+        "deploy": deploy or {},
         "run_id": _new_run_id(task) if run_id is None else run_id,
         "known_inputs": known_inputs,
         "speculate": speculate,

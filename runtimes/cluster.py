@@ -51,6 +51,8 @@ def connect(cluster: Cluster) -> bool:
         raise InvalidUsage(f"no run can be started on the Ray cluster at {address!r}: {said[:400]}") from None
     finally:
         log.setLevel(level)
+    # Ray prints a paragraph about every process that dies, to stdout, where the result goes; the runtime says it in a line of the log.
+    vars(ray._private.worker)["print_to_stdstream"] = lambda *_, **__: None  # noqa: SLF001 - there is no setting for it
     return address == "local"
 
 

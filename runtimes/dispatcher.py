@@ -62,7 +62,9 @@ class Desk:
     def ask(self, request: Request[R], timeout_s: float | None = None) -> Coroutine[Any, Any, R]:
         """Send a request and await its reply."""
         seat = self._single.get(type(request)) or self._seat(request)
-        return seat.ask(request) if timeout_s is None else self._within(timeout_s, seat.ask, request)
+        if timeout_s is None:
+            return seat.ask(request)
+        return seat.ask(request, timeout_s) if isinstance(seat, RemoteSeat) else self._within(timeout_s, seat.ask, request)
 
     def stream(self, request: Stream[R], timeout_s: float | None = None) -> AsyncGenerator[R]:
         """Send a request and iterate its items."""
@@ -164,6 +166,7 @@ class Dispatcher:
         """Send nothing again to peers that may have gone."""
         for peer in self._peers.values():
             peer.channel.close()
+        self.calls.deadlines.close()
 
     def _take(self, sender: Peer, batch: bytes) -> None:
         for envelope in wire.decode(batch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -26,6 +27,8 @@ MOST_OPEN = 2
 """So many deliveries to one peer are under way at a time; what is sent meanwhile goes with the next."""
 RESEND_S = 5.0
 """Ray loses nothing while both processes live; a network may."""
+YOUNG_OBJECTS = 50_000
+"""After so many new objects Python looks for those that nobody needs any more, in an actor."""
 
 
 class Host:
@@ -69,6 +72,9 @@ class Host:
         for name, deployment in self._seats.items():
             self._crew.build(name, deployment, context)
         self._crew.connect()
+        # Calls under way are many objects that all live for a while: looking through them again and again took a third of the time.
+        gc.freeze()
+        gc.set_threshold(YOUNG_OBJECTS)
 
     def meet(self, name: str, actor: Any, incarnation: int) -> None:
         """Send to this process what is for a peer, from now on."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -275,13 +276,10 @@ def _refuse_main(context: Context, deployments: Sequence[Deployment]) -> None:
 
 
 def _why(error: RayActorError) -> str:
-    """What Ray says of a death, on one line."""
+    """What Ray says of a death, without its advice."""
     text = " ".join(str(error).split())
-    for start in ("because ", "The actor died ", "Worker exit detail: "):
-        _, found, rest = text.partition(start)
-        if found:
-            return (rest if start != "The actor died " else found + rest)[:300]
-    return text[:300]
+    found = re.search(r"because (.+?)(?:\. Some common causes|$)", text)
+    return (found[1] if found else text)[:300]
 
 
 def _result(reference: Any) -> asyncio.Future[Any]:

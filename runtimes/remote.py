@@ -11,10 +11,11 @@ from typing import Any, cast
 import msgspec
 from msgspec import structs
 
-from microagents.errors import InvalidDefinition, MicroagentsError, RoleFailed
+from microagents.errors import DeadlinePassed, InvalidDefinition, MicroagentsError, RoleFailed
 from microagents.messages import Message, R, Request, Stream, address_of, reply_type
 from microagents.runtimes import wire
 from microagents.runtimes.channel import Channel
+from microagents.runtimes.deadlines import Deadlines
 from microagents.runtimes.link import Link
 
 UNDECODABLE = (TypeError, OverflowError, ValueError, RecursionError, msgspec.MsgspecError)
@@ -140,10 +141,16 @@ class RemoteSeat:
         self._peer = peer
         self._calls = calls
 
-    async def ask(self, request: Request[R]) -> R:
-        """Send a request and await the reply. One that meets the asker's cancel on its way still counts: it may have been paid for."""
+    async def ask(self, request: Request[R], timeout_s: float | None = None) -> R:
+        """Send a request and await the reply. One that meets the asker's cancel on its way still counts: it may have been paid for.
+
+        Raises:
+            DeadlinePassed: it took longer than ``timeout_s``.
+        """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         call = self._send(request, future)
+        if timeout_s is not None:
+            self._calls.deadlines.add(call, timeout_s)
         try:
             body = await future
         except asyncio.CancelledError:
@@ -154,8 +161,14 @@ class RemoteSeat:
             if body is None:
                 raise
             _cancel_at_the_next_await()
+        except Overdue:
+            body = await self._cancel(call)
+            if body is None:
+                raise DeadlinePassed(type(request).__name__, timeout_s or 0.0) from None
         finally:
             self._forget(call)
+            if timeout_s is not None:
+                self._calls.deadlines.remove(call, timeout_s)
         return cast("R", self._unpacked(body, request))
 
     def _forget(self, call: int) -> None:
@@ -244,6 +257,18 @@ class Calls:
         self.open: dict[int, asyncio.Future[Any] | asyncio.Queue[wire.Envelope]] = {}
         self.late: dict[int, msgspec.Raw] = {}
         """Replies to calls whose asker was cancelled, but has not heard of it yet."""
+        self.deadlines = Deadlines(self._end)
+
+    def _end(self, call: int) -> None:
+        match self.open.get(call):
+            case asyncio.Future() as future if not future.done():
+                future.set_exception(Overdue())
+            case _:
+                pass
+
+
+class Overdue(Exception):  # noqa: N818 - a state; it never leaves this file
+    """A call's time is over."""
 
 
 def _cancel_at_the_next_await() -> None:
