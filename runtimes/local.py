@@ -43,8 +43,8 @@ class LocalRuntime:
         roles: list[tuple[str, Role]] = []
         for deployment in self._deployments:
             home = self._homes[deployment.role] = self._place(deployment)
-            context = msgspec.structs.replace(self._context, options=deployment.options)
             for name in _seat_names(deployment):
+                context = msgspec.structs.replace(self._context, name=name, options=deployment.options)
                 desk = Desk(deployment.role.__name__)
                 role = _built(name, deployment.role, context, desk)
                 self._dispatchers[home].host(name, role)

@@ -28,7 +28,7 @@ from microagents.account import (
     RecordCalls,
     RecordDecision,
     RecordDraws,
-    RecordInFlight,
+    RecordLost,
     RecordOutage,
     RecordProgress,
     Report,
@@ -126,6 +126,8 @@ class Recorder(Role):
         self._changed = News()
         """Something was recorded."""
         self._room_changed = News()
+        self._following = 0
+        """How many follow what may be launched, and so may have draws under way."""
         self._must_end = News()
         self._failure: MicroagentsError | None = None
         """Why nothing can be written any more."""
@@ -171,11 +173,15 @@ class Recorder(Role):
     # -- what is recorded -------------------------------------------------------------------------------------------------------------
 
     async def draws(self, request: RecordDraws) -> None:
-        """Keep what was paid for, and count of the calls that are in flight."""
+        """Keep what was read out of samples."""
         self._add(*request.records)
 
     async def calls(self, request: RecordCalls) -> None:
-        """Keep count of calls that brought nothing."""
+        """Keep count of calls."""
+        self._add(request)
+
+    async def lost(self, request: RecordLost) -> None:
+        """Wait no more for calls whose process has died."""
         self._add(request)
 
     async def decision(self, request: RecordDecision) -> None:
@@ -198,11 +204,8 @@ class Recorder(Role):
     def _add(self, *records: Record) -> None:
         if self._has_limits:  # calls are limited as they are sent: what is durable of them lags behind
             for record in records:
-                match record:
-                    case RecordInFlight(change=change):
-                        self._sent += change
-                    case RecordCalls(calls=lost):
-                        self._sent += lost
+                if isinstance(record, RecordCalls):
+                    self._sent += record.sent - (record.ended - record.billed)
             self._look_at_limits()
         if self._unkept is not None:  # nothing to wait for, and nobody to hand it to
             for record in records:
@@ -284,12 +287,17 @@ class Recorder(Role):
     async def room(self, request: FollowRoom) -> AsyncIterator[Room]:  # noqa: ARG002 - the message is the address
         """What may be launched, as it changes."""
         told: Room = "elections"
-        while True:
-            if self._room != told:
-                told = self._room
-                yield told
-            else:
-                await self._room_changed.next()
+        self._following += 1
+        try:
+            while True:
+                if self._room != told:
+                    told = self._room
+                    yield told
+                else:
+                    await self._room_changed.next()
+        finally:
+            self._following -= 1
+            self._changed.tell()
 
     async def allowance(self, request: RecallAllowance) -> int | None:  # noqa: ARG002 - the message is the address
         """How many calls may still be sent."""
@@ -306,10 +314,13 @@ class Recorder(Role):
         try:
             async with asyncio.timeout(DRAIN_S):
                 await asyncio.sleep(0)  # draws that were launched before are told by now
-                while self._failure is None and self._outage is None and (self._queue or self._is_writing or self._account.in_flight > 0):
+                while self._failure is None and self._outage is None and self._has_something_under_way():
                     await self._changed.next()
         except TimeoutError:
             return
+
+    def _has_something_under_way(self) -> bool:
+        return bool(self._following or self._queue or self._is_writing or self._account.in_flight)
 
     # -- what is asked ----------------------------------------------------------------------------------------------------------------
 

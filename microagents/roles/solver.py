@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 
 import structlog
 
-from microagents.account import FollowRoom, RecallAllowance, RecordCalls, RecordDraws, RecordInFlight, RecordOutage
+from microagents.account import FollowRoom, RecallAllowance, RecordCalls, RecordOutage
 from microagents.actors import Context, Post, Role
 from microagents.chat import Reply, Sample, Usage
 from microagents.elections import Draw, SampleId
-from microagents.errors import ModelUnavailable, Stopped
+from microagents.errors import ModelUnavailable, NotSent, Stopped
 from microagents.messages import resolve
 from microagents.models.model import Call, Model
 from microagents.models.registry import open_model
@@ -23,15 +24,17 @@ BACKOFF_S = (0.5, 60.0)
 WARN_EVERY_S = 60.0
 MAY_BE_BILLED = ("timeout", "garbled")
 """Failures after which the provider may still ask for money."""
+NO_REPLY = Usage(cost_usd=0.0)
+"""What is known of a call that may have to be paid for, and whose reply did not arrive."""
 
 
 class Solver(Role):
     """Takes samples, and tries again what failed in transport: such failures are neither flags nor votes.
 
-    It accounts for calls whose reply never came; the voter does for the others.
+    It alone accounts for calls, so that what is in flight from a replica that has died is known.
     """
 
-    asks = (RecordCalls, RecordOutage, RecordDraws, RecallAllowance, FollowRoom)
+    asks = (RecordCalls, RecordOutage, RecallAllowance, FollowRoom)
 
     def __init__(self, context: Context, post: Post) -> None:
         super().__init__(context, post)
@@ -46,8 +49,10 @@ class Solver(Role):
         self._may_send = True
         self._left: int | None = None
         """How many calls may still be sent; None for no bound."""
-        self._in_flight = 0
-        """By how much the calls in flight have changed in this turn of the loop."""
+        self._sent = 0
+        """Calls sent in this turn of the loop."""
+        self._ended: list[Usage | None] = []
+        """Calls that came to their end in it: what they took, None where nobody has to pay for them."""
 
     async def start(self) -> None:
         """Open every model of the run, so that a wrong name or a missing key shows before the first call."""
@@ -60,7 +65,7 @@ class Solver(Role):
     async def stop(self) -> None:
         """Close the models."""
         await self._scope.close()
-        self._tell_in_flight()
+        self._tell_calls()
         for model in self._models.values():
             await model.close()
 
@@ -68,6 +73,7 @@ class Solver(Role):
         """One sample.
 
         Raises:
+            NotSent: the run is coming to its end.
             Stopped: when the provider was out for longer than ``--max-outage``.
             ModelUnavailable: when it refuses the request as such.
         """
@@ -87,19 +93,11 @@ class Solver(Role):
         )
         outage = _Outage(request.id, self._max_outage_s)
         while True:
-            if not self._may_send or self._left == 0:  # the run is coming to its end: nothing is bought any more
-                await self._loop.create_future()
-            self._count_sent(1)
+            if not self._may_send or self._left == 0:
+                raise NotSent(call.id.election.path)
             try:
-                sample = await model.complete(call)
-            except asyncio.CancelledError:
-                self._count_lost()
-                raise
+                sample = await self._attempt(model, call)
             except ModelUnavailable as error:
-                if error.kind in MAY_BE_BILLED:
-                    self._count_lost()
-                else:
-                    self._count_sent(-1)
                 if error.retryable:
                     self._note_outage(str(error))
                 await outage.wait(error)
@@ -108,37 +106,53 @@ class Solver(Role):
                     self._note_outage(None)
                 return sample
 
+    async def _attempt(self, model: Model, call: Call) -> Sample:
+        """One attempt, accounted for."""
+        self._tell_soon()
+        self._sent += 1
+        if self._left is not None:
+            self._left -= 1
+        usage: Usage | None = NO_REPLY
+        try:
+            sample = await model.complete(call)
+            usage = sample.usage
+        except ModelUnavailable as error:
+            if error.kind not in MAY_BE_BILLED:
+                usage = None
+                if self._left is not None:
+                    self._left += 1
+            raise
+        else:
+            return sample
+        finally:
+            self._tell_soon()
+            self._ended.append(usage)
+
     async def _follow_room(self) -> None:
         async with aclosing(self.stream(FollowRoom())) as rooms:
             async for room in rooms:
-                self._may_send = room != "nothing"
+                if room == "nothing":
+                    self._may_send = False
+                    break
 
-    def _count_sent(self, calls: int) -> None:
-        if self._left is not None:
-            self._left -= calls
-        self._change_in_flight(calls)
+    def _tell_soon(self) -> None:
+        """Have the recorder told on the next turn: before anybody who waits for a reply of this one can go on."""
+        if not self._sent and not self._ended:
+            self._loop.call_soon(self._tell_calls)
 
-    def _change_in_flight(self, change: int) -> None:
-        if not self._in_flight:
-            self._loop.call_soon(self._tell_in_flight)
-        self._in_flight += change
-
-    def _tell_in_flight(self) -> None:
-        if self._in_flight:
-            self.tell(RecordDraws(records=(RecordInFlight(change=self._in_flight),)))
-            self._in_flight = 0
+    def _tell_calls(self) -> None:
+        if self._sent or self._ended:
+            billed = [usage for usage in self._ended if usage is not None]
+            sent, ended, self._sent, self._ended = self._sent, len(self._ended), 0, []
+            self.tell(RecordCalls(source=self.context.name, sent=sent, ended=ended, billed=len(billed), usage=_summed(billed)))
 
     def _model(self, spec: str) -> Model:
         found = self._models.get(spec)
         if found is None:
             found = self._models[spec] = open_model(spec, self.context.tasks, self.context.seed)
             if not found.priced:
-                self.tell(RecordCalls(calls=0, usage=Usage(cost_usd=None)))
+                self.tell(RecordCalls(source=self.context.name, usage=Usage(cost_usd=None)))
         return found
-
-    def _count_lost(self) -> None:
-        self._change_in_flight(-1)
-        self.tell(RecordCalls(calls=1, usage=Usage(cost_usd=0.0)))
 
     def _note_outage(self, error: str | None) -> None:
         """Say that a provider does not deliver, or does again; in the log at most once a minute, since busy providers come and go."""
@@ -152,6 +166,15 @@ class Solver(Role):
             structlog.get_logger().warning(
                 "calls are tried again until the provider delivers", error=error, max_outage_s=self._max_outage_s
             )
+
+
+def _summed(usages: Sequence[Usage]) -> Usage:
+    costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
+    return Usage(
+        input_tokens=sum([usage.input_tokens or 0 for usage in usages]),
+        output_tokens=sum([usage.output_tokens or 0 for usage in usages]),
+        cost_usd=sum(costs) if len(costs) == len(usages) else None,
+    )
 
 
 class _Outage:

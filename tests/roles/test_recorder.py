@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from microagents import Result, driver, run
-from microagents.account import Account
+from microagents import Context, Deployment, Result, Usage, driver, run
+from microagents.account import Account, Drain, RecordCalls, RecordLost, Report
 from microagents.journal.reading import Reader
+from microagents.roles import Recorder
+from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.virtual import run_virtual
+from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
 
 
@@ -45,6 +48,21 @@ def test_what_is_shown_as_done_is_durable(monkeypatch: pytest.MonkeyPatch) -> No
     run_virtual(timed(on_progress=look, run_id="looked"))
     assert all(told <= durable for told, durable in shown)
     assert shown[-1][0] > 0
+
+
+async def test_the_end_waits_for_calls_in_flight_but_not_for_those_of_a_replica_that_has_died() -> None:
+    context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings={})
+    async with LocalRuntime(context, [Deployment(role=Recorder)]) as runtime:
+        for source in ("Solver/0", "Solver/1"):
+            runtime.desk.tell(RecordCalls(source=source, sent=3, usage=Usage(cost_usd=0.0)))
+        draining = asyncio.create_task(runtime.desk.ask(Drain()))
+        runtime.desk.tell(RecordCalls(source="Solver/1", ended=3, billed=3, usage=Usage(cost_usd=0.0)))
+        assert (await runtime.desk.ask(Report())).in_flight == 3
+        assert not draining.done()
+        runtime.desk.tell(RecordLost(source="Solver/0"))
+        await draining
+        account = await runtime.desk.ask(Report(final=True))
+    assert (account.calls, account.in_flight, account.lost_in_flight) == (3, 0, 3)
 
 
 @pytest.mark.parametrize("journal", [True, False])

@@ -49,6 +49,7 @@ from microagents.durable import Conduct
 from microagents.elections import Ballot, ElectionId, Flagged, Follow, Question, Verdict
 from microagents.errors import ModelUnavailable
 from microagents.messages import address_of
+from microagents.models.model import Call, Model
 from microagents.models.scripted import Line
 from microagents.roles import Recorder, RedFlagger, Solver, Voter, solver
 from microagents.runtimes.dispatcher import Desk
@@ -625,9 +626,9 @@ class CountingSolver(Solver):
 
     sent: ClassVar[int] = 0
 
-    def _count_sent(self, calls: int) -> None:
-        CountingSolver.sent += calls
-        super()._count_sent(calls)
+    async def _attempt(self, model: Model, call: Call) -> Sample:
+        CountingSolver.sent += 1
+        return await super()._attempt(model, call)
 
 
 class AskCounted(AskOnce):
