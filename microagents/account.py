@@ -57,6 +57,12 @@ class RecordOutage(Request[None], frozen=True, kw_only=True):
     error: str | None
 
 
+class RecordLimit(Request[None], frozen=True, kw_only=True):
+    """A limit is reached, such as ``--max-calls 100``: the run ends after what is under way."""
+
+    limit: str
+
+
 class RecordDecision(Request[None], frozen=True, kw_only=True):
     """A verdict that the work goes on from, or that ends it undecided. The first one at a path counts, later ones are dropped."""
 
@@ -194,10 +200,6 @@ class OpenElection(Struct, frozen=True, kw_only=True):
 
 class RecallOpen(Request[list[OpenElection]], frozen=True, kw_only=True):
     """Ask for the elections that are not decided yet, with the ballots that need not be bought again."""
-
-
-class RecallAllowance(Request[int | None], frozen=True, kw_only=True):
-    """Ask how many calls may still be sent; None for no bound."""
 
 
 class Drain(Request[None], frozen=True, kw_only=True):

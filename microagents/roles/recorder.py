@@ -18,7 +18,6 @@ from microagents.account import (
     Outcome,
     Reached,
     Recall,
-    RecallAllowance,
     Recalled,
     RecallOpen,
     RecallReached,
@@ -28,6 +27,7 @@ from microagents.account import (
     RecordCalls,
     RecordDecision,
     RecordDraws,
+    RecordLimit,
     RecordLost,
     RecordOutage,
     RecordProgress,
@@ -61,13 +61,6 @@ class Journaling(msgspec.Struct, frozen=True, kw_only=True):
     full: bool = True
     inline_s: float | None = None
     """Commit on the event loop, in so many seconds of its time: in virtual time there are no threads."""
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What ends a run before its end; calls in flight by then are still waited for and paid."""
-
-    max_calls: int | None = None
-    max_cost_usd: float | None = None
 
 
 class Ended(Request[None], frozen=True, kw_only=True):
@@ -134,11 +127,8 @@ class Recorder(Role):
         self._limit: Stopped | None = None
         """Which limit is reached."""
         self._room: Room = "elections"
-        self._sent = 0
-        """Calls sent, over all sittings."""
         self._is_draining = self._is_writing = self._has_begun = False
-        self._limits: Limits = context.options.get("limits") or Limits()
-        self._has_limits = self._limits != Limits()
+        self._max_cost_usd: float | None = context.options.get("max_cost_usd")
 
     async def start(self) -> None:
         """Open the journal.
@@ -159,9 +149,7 @@ class Recorder(Role):
                 self._writer = Writer(opened)
                 await self._writer.opened()
         self._durable = await self._writer.do(lambda keeper: keeper.books.account())
-        self._sent = self._durable.calls
-        if self._has_limits:
-            self._look_at_limits()
+        self._look_at_cost()
         self._scope.start(self._write())
 
     async def stop(self) -> None:
@@ -201,15 +189,15 @@ class Recorder(Role):
         self._outage = request.error
         self._changed.tell()
 
+    async def limit(self, request: RecordLimit) -> None:
+        """End the run after what is under way."""
+        self._reached(f"{request.limit} is reached")
+
     def _add(self, *records: Record) -> None:
-        if self._has_limits:  # calls are limited as they are sent: what is durable of them lags behind
-            for record in records:
-                if isinstance(record, RecordCalls):
-                    self._sent += record.sent - (record.ended - record.billed)
-            self._look_at_limits()
         if self._unkept is not None:  # nothing to wait for, and nobody to hand it to
             for record in records:
                 self._unkept.add(record)
+            self._look_at_cost()
             self._changed.tell()
             return
         self._queue += records
@@ -234,8 +222,7 @@ class Recorder(Role):
             late = loop.call_later(MOST_BEHIND_S, partial(self._set_room, is_late=True))
             try:
                 self._durable = await self._writer.do(lambda keeper, batch=batch: keeper.commit(batch))  # type: ignore[misc]
-                if self._has_limits:
-                    self._look_at_limits()
+                self._look_at_cost()
             except MicroagentsError as error:
                 self._fail(error)
             except Exception as error:  # a defect must end the run, not leave it waiting
@@ -255,20 +242,19 @@ class Recorder(Role):
     def _account(self) -> Account:
         return self._durable if self._unkept is None else self._unkept.account()
 
-    def _look_at_limits(self) -> None:
-        limits, account = self._limits, self._account
-        if self._is_draining:
+    def _look_at_cost(self) -> None:
+        if self._max_cost_usd is None:
             return
-        if limits.max_calls is not None and self._sent >= limits.max_calls:
-            self._reached(f"--max-calls {limits.max_calls} is reached")
-        elif limits.max_cost_usd is not None and (account.cost_usd or 0.0) >= limits.max_cost_usd:
-            self._reached(f"--max-cost {limits.max_cost_usd:g} is reached")
-        elif limits.max_cost_usd is not None and account.cost_usd is None:
-            self._reached(f"what a call costs is unknown, so --max-cost {limits.max_cost_usd:g} cannot be kept")
+        cost_usd = self._account.cost_usd
+        if cost_usd is None:
+            self._reached(f"what a call costs is unknown, so --max-cost {self._max_cost_usd:g} cannot be kept")
+        elif cost_usd >= self._max_cost_usd:
+            self._reached(f"--max-cost {self._max_cost_usd:g} is reached")
 
     def _reached(self, what: str) -> None:
-        self._is_draining = True
-        self._scope.start(self._stop_at(what))
+        if not self._is_draining:
+            self._is_draining = True
+            self._scope.start(self._stop_at(what))
 
     async def _stop_at(self, what: str) -> None:
         await self._drained()
@@ -298,11 +284,6 @@ class Recorder(Role):
         finally:
             self._following -= 1
             self._changed.tell()
-
-    async def allowance(self, request: RecallAllowance) -> int | None:  # noqa: ARG002 - the message is the address
-        """How many calls may still be sent."""
-        most = self._limits.max_calls
-        return None if most is None else max(0, most - self._sent)
 
     async def drain(self, request: Drain) -> None:  # noqa: ARG002 - the message is the address
         """No draw is launched from now on; waits for those in flight, for a while."""

@@ -9,14 +9,15 @@ from hashlib import blake2b
 
 import structlog
 
-from microagents.account import FollowRoom, RecallAllowance, RecordCalls, RecordOutage
+from microagents.account import FollowRoom, RecordCalls, RecordOutage
 from microagents.actors import Context, Post, Role
 from microagents.chat import Reply, Sample, Usage
 from microagents.elections import Draw, SampleId
-from microagents.errors import ModelUnavailable, NotSent, Stopped
+from microagents.errors import MicroagentsError, ModelUnavailable, NotSent, Stopped
 from microagents.messages import resolve
 from microagents.models.model import Call, Model
 from microagents.models.registry import open_model
+from microagents.roles.limiter import Permit, Unbilled, is_limited
 from microagents.scope import Scope
 
 BACKOFF_S = (0.5, 60.0)
@@ -34,21 +35,20 @@ class Solver(Role):
     It alone accounts for calls, so that what is in flight from a replica that has died is known.
     """
 
-    asks = (RecordCalls, RecordOutage, RecallAllowance, FollowRoom)
+    asks = (RecordCalls, RecordOutage, FollowRoom, Permit, Unbilled)
 
     def __init__(self, context: Context, post: Post) -> None:
         super().__init__(context, post)
         self._models: dict[str, Model] = {}
-        concurrency: int | None = context.settings["concurrency"]
-        self._permits = None if concurrency is None else asyncio.Semaphore(concurrency)
+        self._is_limited = is_limited(context.settings)
+        self._permits = 0
+        """How many were asked for."""
         self._is_out = False
         self._warned_s: float | None = None
         self._max_outage_s: float = context.settings["max_outage_s"]
         self._scope = Scope()
         self._loop = asyncio.get_running_loop()
         self._may_send = True
-        self._left: int | None = None
-        """How many calls may still be sent; None for no bound."""
         self._sent = 0
         """Calls sent in this turn of the loop."""
         self._ended: list[Usage | None] = []
@@ -59,7 +59,6 @@ class Solver(Role):
         for pool in self.context.models.values():
             for spec in pool:
                 self._model(spec)
-        self._left = await self.ask(RecallAllowance())
         self._scope.start(self._follow_room())
 
     async def stop(self) -> None:
@@ -77,12 +76,6 @@ class Solver(Role):
             Stopped: when the provider was out for longer than ``--max-outage``.
             ModelUnavailable: when it refuses the request as such.
         """
-        if self._permits is None:
-            return await self._sample(request)
-        async with self._permits:
-            return await self._sample(request)
-
-    async def _sample(self, request: Draw) -> Sample:
         model = self._model(request.model)
         call = Call(
             id=request.id,
@@ -93,10 +86,10 @@ class Solver(Role):
         )
         outage = _Outage(request.id, self._max_outage_s)
         while True:
-            if not self._may_send or self._left == 0:
+            if not self._may_send:
                 raise NotSent(call.id.election.path)
             try:
-                sample = await self._attempt(model, call)
+                sample = await (self._permitted(model, call) if self._is_limited else self._attempt(model, call))
             except ModelUnavailable as error:
                 if error.retryable:
                     self._note_outage(str(error))
@@ -106,12 +99,49 @@ class Solver(Role):
                     self._note_outage(None)
                 return sample
 
+    async def _permitted(self, model: Model, call: Call) -> Sample:
+        """One attempt, as soon as the limiter permits it."""
+        self._permits += 1
+        permit = Permit(id=call.id, asker=self.context.name, number=self._permits)
+        granted: asyncio.Future[bool] = self._loop.create_future()
+        over: asyncio.Future[None] = self._loop.create_future()
+        self._scope.start(self._hold(permit, granted, over))
+        counts = False
+        try:
+            if not (await granted and self._may_send):
+                raise NotSent(call.id.election.path)
+            counts = True
+            return await self._attempt(model, call)
+        except ModelUnavailable as error:
+            counts = error.kind in MAY_BE_BILLED
+            raise
+        finally:
+            if not counts:
+                await self.ask(Unbilled(permit=permit))
+            over.set_result(None)
+
+    async def _hold(self, permit: Permit, granted: asyncio.Future[bool], over: asyncio.Future[None]) -> None:
+        """Wait for a permit and hold it until its call is over.
+
+        In a task of its own: a grant that meets the draw's cancel on its way would be lost, and with it a call of ``--max-calls``.
+        """
+        try:
+            async with aclosing(self.stream(permit)) as items:
+                async for _ in items:
+                    if not granted.done():
+                        granted.set_result(True)
+                    await over
+                    break
+            if not granted.done():
+                granted.set_result(False)
+        except MicroagentsError as error:
+            if not granted.done():
+                granted.set_exception(error)
+
     async def _attempt(self, model: Model, call: Call) -> Sample:
         """One attempt, accounted for."""
         self._tell_soon()
         self._sent += 1
-        if self._left is not None:
-            self._left -= 1
         usage: Usage | None = NO_REPLY
         try:
             sample = await model.complete(call)
@@ -119,8 +149,6 @@ class Solver(Role):
         except ModelUnavailable as error:
             if error.kind not in MAY_BE_BILLED:
                 usage = None
-                if self._left is not None:
-                    self._left += 1
             raise
         else:
             return sample

@@ -51,7 +51,7 @@ from microagents.errors import ModelUnavailable
 from microagents.messages import address_of
 from microagents.models.model import Call, Model
 from microagents.models.scripted import Line
-from microagents.roles import Recorder, RedFlagger, Solver, Voter, solver
+from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter, solver
 from microagents.runtimes.dispatcher import Desk
 from microagents.settings import RuntimeName
 from microagents.voting import Rule, Tally
@@ -192,7 +192,7 @@ async def voting(
     chosen = strategy or AskOnce()
     run_settings = {"concurrency": 100, "max_outage_s": max_outage_s}
     context = Context(run_id="a", seed=0, tasks=[Quiz()], strategy=chosen, models={"": (model,)} if model else {}, settings=run_settings)
-    roles = [Deployment(role=role) for role in (Recorder, chosen.conductor, Voter, RedFlagger)]
+    roles = [Deployment(role=role) for role in (Recorder, Limiter, chosen.conductor, Voter, RedFlagger)]
     async with asyncio.timeout(ROBUST_S), RUNTIMES[runtime](context, [*roles, solver_]) as opened:
         yield opened.desk
 
