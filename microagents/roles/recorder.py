@@ -301,7 +301,7 @@ class Recorder(Role):
             return
 
     def _has_something_under_way(self) -> bool:
-        return bool(self._following or self._queue or self._is_writing or self._account.in_flight)
+        return bool(self._following or self._queue) or self._is_writing or self._account.in_flight > 0
 
     # -- what is asked ----------------------------------------------------------------------------------------------------------------
 
