@@ -125,6 +125,8 @@ class Solver(Role):
 
         In a task of its own: a grant that meets the draw's cancel on its way would be lost, and with it a call of ``--max-calls``.
         """
+        if granted.cancelled():  # before we had begun
+            return
         try:
             async with aclosing(self.stream(permit)) as items:
                 async for _ in items:
@@ -197,12 +199,13 @@ class Solver(Role):
 
 
 def _summed(usages: Sequence[Usage]) -> Usage:
-    costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
-    return Usage(
-        input_tokens=sum([usage.input_tokens or 0 for usage in usages]),
-        output_tokens=sum([usage.output_tokens or 0 for usage in usages]),
-        cost_usd=sum(costs) if len(costs) == len(usages) else None,
-    )
+    input_tokens = output_tokens = 0
+    cost_usd: float | None = 0.0
+    for usage in usages:
+        input_tokens += usage.input_tokens or 0
+        output_tokens += usage.output_tokens or 0
+        cost_usd = None if cost_usd is None or usage.cost_usd is None else cost_usd + usage.cost_usd
+    return Usage(input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost_usd)
 
 
 class _Outage:
