@@ -11,19 +11,11 @@ from microagents.elections import Ballot, ElectionId, Flagged, SampleId, Verdict
 from microagents.messages import Request, Stream
 
 
-class RecordInFlight(Struct, frozen=True, kw_only=True, tag=True):
-    """So many more calls are in flight; fewer, where ``change`` is below 0: they ended without a sample."""
-
-    change: int
-
-
 class RecordSample(Struct, frozen=True, kw_only=True, tag=True):
-    """A call was answered, and has to be paid for."""
+    """What was read out of a sample, which need not be bought again."""
 
     id: SampleId
-    ballot: Ballot | Flagged | None
-    """What was read out of it; None where nobody waited for it any more."""
-    usage: Usage
+    ballot: Ballot | Flagged
 
 
 class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
@@ -34,23 +26,41 @@ class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class RecordDraws(Request[None], frozen=True, kw_only=True):
-    """What was sent and got in one turn of the loop: a message each would cost as much as an election."""
+    """What was read in one turn of the loop: a message each would cost as much as an election."""
 
-    records: tuple[RecordInFlight | RecordSample | RecordReply, ...]
+    records: tuple[RecordSample | RecordReply, ...]
 
 
 class RecordCalls(Request[None], frozen=True, kw_only=True):
-    """Calls that may have to be paid for although no reply of theirs arrived."""
+    """What a replica of the solver sent in one turn of the loop, and what came to its end: only who sends calls accounts for them."""
 
-    calls: int
+    source: str
+    """The name of the replica."""
+    sent: int = 0
+    ended: int = 0
+    """In flight no more: answered, cancelled, or failed."""
+    billed: int = 0
+    """Those of them that may have to be paid for."""
     usage: Usage
     """Of all of them; a call that was cancelled or timed out adds nothing, an unknown price makes the sum None."""
+
+
+class RecordLost(Request[None], frozen=True, kw_only=True):
+    """A replica of the solver has died with what it had in flight. One that takes its place has the same name, and begins with nothing."""
+
+    source: str
 
 
 class RecordOutage(Request[None], frozen=True, kw_only=True):
     """A provider does not deliver; ``error`` says why, None that it does again."""
 
     error: str | None
+
+
+class RecordLimit(Request[None], frozen=True, kw_only=True):
+    """A limit is reached, such as ``--max-calls 100``: the run ends after what is under way."""
+
+    limit: str
 
 
 class RecordDecision(Request[None], frozen=True, kw_only=True):
@@ -87,7 +97,7 @@ class RecordProgress(Request[None], frozen=True, kw_only=True):
     total: int | None
 
 
-Record = RecordInFlight | RecordSample | RecordReply | RecordCalls | RecordDecision | RecordAnswer | RecordProgress
+Record = RecordSample | RecordReply | RecordCalls | RecordLost | RecordDecision | RecordAnswer | RecordProgress
 """What the recorder keeps, in the order in which it gets it."""
 
 
@@ -103,9 +113,9 @@ class Account(Struct, kw_only=True):
     calls: int = 0
     """Requests sent to a model that may have to be paid for."""
     in_flight: int = 0
-    """Calls that are sent and not answered yet."""
+    """Calls that are sent and have not come to their end yet."""
     lost_in_flight: int = 0
-    """Calls in flight when the process was killed: they may be paid for, and are made again. As of the last commit before."""
+    """Calls in flight when their process was killed: they may be paid for, and are made again. As of the last it told of them."""
     valid: int = 0
     """Valid ballots counted."""
     flagged: dict[str, int] = field(default_factory=dict)
@@ -192,10 +202,6 @@ class RecallOpen(Request[list[OpenElection]], frozen=True, kw_only=True):
     """Ask for the elections that are not decided yet, with the ballots that need not be bought again."""
 
 
-class RecallAllowance(Request[int | None], frozen=True, kw_only=True):
-    """Ask how many calls may still be sent; None for no bound."""
-
-
 class Drain(Request[None], frozen=True, kw_only=True):
     """Launch no more draws, and answer once none is in flight."""
 
@@ -208,4 +214,7 @@ Room = Literal["elections", "draws", "nothing"]
 
 
 class FollowRoom(Stream[Room], frozen=True, kw_only=True):
-    """Follow what may be launched, as it changes; until then anything may."""
+    """Follow what may be launched, as it changes; until then anything may.
+
+    Whoever follows leaves once nothing may be launched any more and nothing is under way: the end of the run waits for that.
+    """

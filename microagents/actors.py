@@ -27,6 +27,8 @@ class Context(Struct, frozen=True, kw_only=True):
     """All that a role is built from, in whatever process it lives."""
 
     run_id: str
+    name: str = ""
+    """The role's own, as the runtime calls this replica of it, such as ``Solver/0``."""
     seed: int
     tasks: Sequence[Task]
     """One per input; the first component of every path is the input."""

@@ -25,7 +25,8 @@ from microagents.journal.schema import holds_nothing
 from microagents.messages import address_of
 from microagents.planning import Plan, experiment_of
 from microagents.result import Result
-from microagents.roles.recorder import Ended, Failure, Journaling, Limits, Recorder
+from microagents.roles.limiter import Limiter
+from microagents.roles.recorder import Ended, Failure, Journaling, Recorder
 from microagents.runtimes.dispatcher import Desk
 from microagents.runtimes.local import LinkedRuntime, LocalRuntime
 from microagents.runtimes.runtime import Runtime
@@ -132,7 +133,6 @@ def _wall_s(path: Path, sitting_s: float) -> float:
 
 
 def _recorder(path: Path | None, experiment: Experiment, accepted: Sequence[str], settings: Settings) -> Deployment:
-    limits = Limits(max_calls=settings.max_calls, max_cost_usd=settings.max_cost_usd)
     journaling, is_virtual = None, isinstance(asyncio.get_running_loop(), VirtualLoop)
     if path is not None:
         journaling = Journaling(
@@ -142,22 +142,24 @@ def _recorder(path: Path | None, experiment: Experiment, accepted: Sequence[str]
             full=settings.durability == "full" and not is_virtual,
             inline_s=VIRTUAL_COMMIT_S if is_virtual else None,
         )
-    return Deployment(role=Recorder, options={"journaling": journaling, "limits": limits}, in_driver=True)
+    return Deployment(role=Recorder, options={"journaling": journaling, "max_cost_usd": settings.max_cost_usd}, in_driver=True)
 
 
 def _deployments(plan: Plan, recorder: Deployment) -> list[Deployment]:
     """The recorder starts first, so that a journal which is refused is refused before anything else, and stops last."""
     strategy, settings = plan.strategy, plan.settings
-    deployments = [recorder, *(_placed(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments()))]
+    limiter = Deployment(role=Limiter, in_driver=True)
+    deployments = [recorder, limiter, *(_placed(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments()))]
     if settings.known_inputs and not strategy.known_inputs:
         raise InvalidUsage(f"strategy {type(strategy).__name__} cannot run with known inputs; maker can")
     there = [deployment.role.__name__.lower() for deployment in deployments]
     for name in settings.models:
         if name and name not in there:
             raise InvalidUsage(unknown("role with a model called", name, there))
+    movable = [deployment.role.__name__.lower() for deployment in deployments if not deployment.in_driver]
     for name in settings.deploy:
-        if name.lower() not in there[1:]:
-            raise InvalidUsage(unknown("role to deploy called", name, there[1:]))
+        if name.lower() not in movable:
+            raise InvalidUsage(unknown("role to deploy called", name, movable))
     return deployments
 
 

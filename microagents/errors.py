@@ -113,6 +113,14 @@ class Stopped(MicroagentsError):
     """A limit, an outage or a full disk ended the run before its end; what was decided is kept."""
 
 
+class NotSent(Stopped):
+    """A call was not sent, since the run is coming to its end; args: the path of its election."""
+
+    def __str__(self) -> str:
+        (path,) = self.args
+        return f"a draw for {path} was not sent: the run is coming to its end; what was decided until then holds; resume to go on"
+
+
 class JournalMismatch(InvalidUsage):
     """The journal belongs to another experiment; args: field, what was recorded, what is given now."""
 

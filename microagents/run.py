@@ -69,7 +69,7 @@ async def run(
         on_undecided: what is done where an election ends undecided: ``stop``, ``leader``, or a model's spec.
         known_inputs: feed every step the oracle's state, and run steps side by side.
         speculate: a chain opens its next steps on guesses, so that voting costs no waiting time; decisions do not depend on it.
-        concurrency: calls open at a time; None for no bound but the provider's own.
+        concurrency: calls open at a time over the whole run; None for no bound but the provider's own.
         max_calls: stop after so many calls.
         max_cost_usd: stop once they cost so much.
         max_time_s: stop after so many seconds of this sitting.

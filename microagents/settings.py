@@ -44,7 +44,7 @@ class Settings(BaseModel):
     speculate: bool = True
     """A chain opens its next steps on guesses, before the ones before them are decided."""
     concurrency: Annotated[int, Field(ge=1)] | None = None
-    """Calls open at a time, per solver; None for no bound but the provider's own."""
+    """Calls open at a time over the whole run; None for no bound but the provider's own."""
     max_outage_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 7200.0
     """How long a provider may be out before the run stops."""
     durability: Durability = "full"

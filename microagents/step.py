@@ -15,7 +15,7 @@ from microagents.elections import Ballot, Draw, Flagged, Verdict
 from microagents.errors import InvalidUsage
 from microagents.flags import MALFORMED
 from microagents.messages import Request, resolve
-from microagents.roles import Recorder, RedFlagger, Solver, Voter
+from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.runtimes.local import LocalRuntime
 from microagents.settings import Settings
 from microagents.task import ChainTask, chain_types
@@ -160,7 +160,7 @@ async def show_step(task: ChainTask[Any, Any], strategy: Strategy, settings: Set
         models=settings.models,
         settings={**settings.model_dump(), "step": step},
     )
-    roles = [Deployment(role=role) for role in (Recorder, StepConductor, Voter, OpenSolver, RedFlagger)]
+    roles = [Deployment(role=role) for role in (Recorder, Limiter, StepConductor, Voter, OpenSolver, RedFlagger)]
     async with LocalRuntime(context, roles) as runtime:
         conducted: Conducted = await runtime.desk.ask(Conduct(input=0))
         account: Account = await runtime.desk.ask(Report())

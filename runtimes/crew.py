@@ -50,7 +50,7 @@ class Crew:
         role = deployment.role
         desk = self.desk(role.__name__, asked_by(role))
         try:
-            built = role(structs.replace(context, options=deployment.options), desk)
+            built = role(structs.replace(context, name=name, options=deployment.options), desk)
         except MicroagentsError:
             raise
         except (Exception, SystemExit) as error:

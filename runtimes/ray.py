@@ -21,8 +21,9 @@ import ray
 import structlog
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
+from microagents.account import RecordLost
 from microagents.actors import Context, Deployment
-from microagents.errors import InvalidDefinition, MicroagentsError, PeerLost
+from microagents.errors import InvalidDefinition, MicroagentsError, NoHandler, PeerLost
 from microagents.runtimes import crew, wire
 from microagents.runtimes.cluster import Cluster, connect, disconnect, missing
 from microagents.runtimes.crew import Crew, seat_names
@@ -64,7 +65,6 @@ class RayRuntime:
         self._is_up = asyncio.Event()
         self._recipe: bytes
         self._is_ours = False
-        self._on_lost: Callable[[str], None] = lambda _: None
         self.desk: Desk = self._crew.desk(DRIVER)
         """The driver's own post: it may ask everybody."""
 
@@ -188,8 +188,9 @@ class RayRuntime:
         await self._is_up.wait()
         async with self._reviving:
             structlog.get_logger().warning("an actor died; another takes its place", replica=place.name, cause=cause)
-            for seat in place.seats:
-                self._on_lost(seat)
+            with suppress(NoHandler):  # roles that keep no record
+                for seat in place.seats:
+                    self.desk.tell(RecordLost(source=seat))
             now_s = asyncio.get_running_loop().time()
             place.deaths.append(now_s)
             while place.deaths[0] < now_s - WITHIN_S:

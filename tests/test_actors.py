@@ -498,6 +498,23 @@ async def test_roles_are_built_from_the_context_and_their_deployments_own_option
         }
 
 
+class Named(Request[str], frozen=True):
+    """Ask a replica what it is called."""
+
+
+class Naming(Role):
+    """Says so."""
+
+    async def named(self, _: Named) -> str:
+        return self.context.name
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=RUNTIMES)
+async def test_every_replica_of_a_role_has_a_name_of_its_own(runtime: type) -> None:
+    async with runtime(a_context(), [Deployment(role=Naming, num_replicas=3)]) as roles:
+        assert sorted([await roles.desk.ask(Named()) for _ in range(3)]) == ["Naming/0", "Naming/1", "Naming/2"]
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES)
 async def test_a_conductor_has_its_task_its_strategy_and_the_roles_that_the_strategy_deploys(runtime: RuntimeName) -> None:
     result = await run(Drift(length=5), models="sim:perfect", strategy=Choosing(k=4, colour="blue"), runtime=runtime)

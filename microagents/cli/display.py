@@ -132,7 +132,7 @@ def summary(result: Result, options: str, go_on: str | None) -> str:
     if account.settled_at:
         rows.append(("marked", _settled(account)))
     if account.lost_in_flight:
-        rows.append(("lost", f"{account.lost_in_flight:,} calls were in flight when the run was cut off: made again, and maybe paid twice"))
+        rows.append(("lost", f"{account.lost_in_flight:,} calls were in flight when their process ended: made again, and maybe paid twice"))
     if result.value is not None:
         rows.append(("result", shown(result.value)))
     if result.journal is not None:

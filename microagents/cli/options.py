@@ -111,7 +111,11 @@ OnUndecided = Annotated[
 Concurrency = Annotated[
     int | None,
     typer.Option(
-        "--concurrency", min=1, metavar="N", envvar="MICROAGENTS_CONCURRENCY", help="Calls open at a time; no bound if not given."
+        "--concurrency",
+        min=1,
+        metavar="N",
+        envvar="MICROAGENTS_CONCURRENCY",
+        help="Calls open at a time over the whole run; no bound if not given.",
     ),
 ]
 MaxCalls = Annotated[

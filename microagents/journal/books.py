@@ -17,12 +17,11 @@ from microagents.account import (
     RecordAnswer,
     RecordCalls,
     RecordDecision,
-    RecordInFlight,
+    RecordLost,
     RecordProgress,
     RecordReply,
     RecordSample,
 )
-from microagents.chat import Usage
 from microagents.digests import ChainDigest, TreeDigest
 from microagents.elections import UNDECIDED, Ballot, Flagged, input_of
 
@@ -52,6 +51,8 @@ class Totals(Struct, kw_only=True):
     """What is kept of the books beside the digests, when they are closed."""
 
     account: Account = field(default_factory=Account)
+    in_flight: dict[str, int] = {}
+    """Calls in flight, by the name of who sent them."""
     undecided: dict[str, Undecided] = {}
     """By path."""
     out_of_order: bool = False
@@ -69,12 +70,12 @@ class Books:
         self.decisions: dict[int, Digest] = {each: kind() for each in range(inputs)}
         self.ballots: dict[int, Digest] = {each: kind() for each in range(inputs)}
         self._takers: dict[type[Record], Callable[[Any], None]] = {
-            RecordSample: self._take_sample,
-            RecordInFlight: self._take_in_flight,
+            RecordCalls: self._take_calls,
+            RecordLost: lambda record: self.lose(record.source),
             RecordDecision: self._decide,
             RecordProgress: self._take_progress,
-            RecordCalls: lambda record: self._pay(record.calls, record.usage),
             RecordAnswer: lambda record: self.take_in_answer(record.id.path, record.value),
+            RecordSample: lambda _: None,
             RecordReply: lambda _: None,
         }
 
@@ -82,24 +83,22 @@ class Books:
         """Take in the next record."""
         self._takers[type(record)](record)
 
-    def _take_sample(self, record: RecordSample) -> None:
-        self.totals.account.in_flight -= 1
-        self._pay(1, record.usage)
-
-    def _take_in_flight(self, record: RecordInFlight) -> None:
-        self.totals.account.in_flight += record.change
-
     def _take_progress(self, record: RecordProgress) -> None:
         progress = self.progress[record.input]
         progress.total = record.total
         progress.done = max(progress.done, record.done)
 
-    def _pay(self, calls: int, usage: Usage) -> None:
-        account = self.totals.account
-        account.calls += calls
+    def _take_calls(self, record: RecordCalls) -> None:
+        account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
+        in_flight[record.source] = in_flight.get(record.source, 0) + record.sent - record.ended
+        account.calls += record.billed
         account.input_tokens += usage.input_tokens or 0
         account.output_tokens += usage.output_tokens or 0
         account.cost_usd = None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
+
+    def lose(self, source: str) -> None:
+        """What was in flight from there may have to be paid for, and is bought again."""
+        self.totals.account.lost_in_flight += self.totals.in_flight.pop(source, 0)
 
     def _decide(self, record: RecordDecision) -> None:
         account, verdict, path = self.totals.account, record.verdict, record.id.path
@@ -139,6 +138,7 @@ class Books:
     def account(self) -> Account:
         """The account so far, a copy."""
         account, undecided = copy(self.totals.account), self.totals.undecided
+        account.in_flight = sum(self.totals.in_flight.values())
         account.settled_at = dict(account.settled_at)
         flagged = Counter(account.flagged)
         for each in undecided.values():

@@ -240,7 +240,6 @@ class Store:
         for record in records:
             match record:
                 case RecordSample():
-                    self.books.add(record)
                     samples.append(record)
                     path = record.id.election.path
                     if path not in keys:
@@ -285,7 +284,7 @@ class Store:
         rows = []
         for sample in samples:
             path = sample.id.election.path
-            if sample.ballot is not None and path not in decisions and known.get(keys[path], UNDECIDED) == UNDECIDED:
+            if path not in decisions and known.get(keys[path], UNDECIDED) == UNDECIDED:
                 rows.append(_sample_row(keys[path], sample.id.election.fork, sample.ballot))
         for key in [row[0] for row in decisions.values() if row[0] in self._sampled]:
             self._db.execute("DELETE FROM sample WHERE key = ?", (key,))
@@ -382,10 +381,9 @@ def _changes(db: sqlite3.Connection, experiment: Experiment, accepted: Sequence[
 
 
 def _take_note_of_lost_calls(books: Books) -> None:
-    """What was in flight when the process before was killed may have to be paid for, and is bought again."""
-    account = books.totals.account
-    account.lost_in_flight += max(0, account.in_flight)
-    account.in_flight = 0
+    """The process before was killed, and all who sent calls with it."""
+    for source in tuple(books.totals.in_flight):
+        books.lose(source)
 
 
 def on_network(path: Path) -> bool:

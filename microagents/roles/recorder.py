@@ -18,7 +18,6 @@ from microagents.account import (
     Outcome,
     Reached,
     Recall,
-    RecallAllowance,
     Recalled,
     RecallOpen,
     RecallReached,
@@ -28,7 +27,8 @@ from microagents.account import (
     RecordCalls,
     RecordDecision,
     RecordDraws,
-    RecordInFlight,
+    RecordLimit,
+    RecordLost,
     RecordOutage,
     RecordProgress,
     Report,
@@ -61,13 +61,6 @@ class Journaling(msgspec.Struct, frozen=True, kw_only=True):
     full: bool = True
     inline_s: float | None = None
     """Commit on the event loop, in so many seconds of its time: in virtual time there are no threads."""
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What ends a run before its end; calls in flight by then are still waited for and paid."""
-
-    max_calls: int | None = None
-    max_cost_usd: float | None = None
 
 
 class Ended(Request[None], frozen=True, kw_only=True):
@@ -126,17 +119,16 @@ class Recorder(Role):
         self._changed = News()
         """Something was recorded."""
         self._room_changed = News()
+        self._following = 0
+        """How many follow what may be launched, and so may have draws under way."""
         self._must_end = News()
         self._failure: MicroagentsError | None = None
         """Why nothing can be written any more."""
         self._limit: Stopped | None = None
         """Which limit is reached."""
         self._room: Room = "elections"
-        self._sent = 0
-        """Calls sent, over all sittings."""
         self._is_draining = self._is_writing = self._has_begun = False
-        self._limits: Limits = context.options.get("limits") or Limits()
-        self._has_limits = self._limits != Limits()
+        self._max_cost_usd: float | None = context.options.get("max_cost_usd")
 
     async def start(self) -> None:
         """Open the journal.
@@ -157,9 +149,7 @@ class Recorder(Role):
                 self._writer = Writer(opened)
                 await self._writer.opened()
         self._durable = await self._writer.do(lambda keeper: keeper.books.account())
-        self._sent = self._durable.calls
-        if self._has_limits:
-            self._look_at_limits()
+        self._look_at_cost()
         self._scope.start(self._write())
 
     async def stop(self) -> None:
@@ -171,11 +161,15 @@ class Recorder(Role):
     # -- what is recorded -------------------------------------------------------------------------------------------------------------
 
     async def draws(self, request: RecordDraws) -> None:
-        """Keep what was paid for, and count of the calls that are in flight."""
+        """Keep what was read out of samples."""
         self._add(*request.records)
 
     async def calls(self, request: RecordCalls) -> None:
-        """Keep count of calls that brought nothing."""
+        """Keep count of calls."""
+        self._add(request)
+
+    async def lost(self, request: RecordLost) -> None:
+        """Wait no more for calls whose process has died."""
         self._add(request)
 
     async def decision(self, request: RecordDecision) -> None:
@@ -195,18 +189,15 @@ class Recorder(Role):
         self._outage = request.error
         self._changed.tell()
 
+    async def limit(self, request: RecordLimit) -> None:
+        """End the run after what is under way."""
+        self._reached(f"{request.limit} is reached")
+
     def _add(self, *records: Record) -> None:
-        if self._has_limits:  # calls are limited as they are sent: what is durable of them lags behind
-            for record in records:
-                match record:
-                    case RecordInFlight(change=change):
-                        self._sent += change
-                    case RecordCalls(calls=lost):
-                        self._sent += lost
-            self._look_at_limits()
         if self._unkept is not None:  # nothing to wait for, and nobody to hand it to
             for record in records:
                 self._unkept.add(record)
+            self._look_at_cost()
             self._changed.tell()
             return
         self._queue += records
@@ -231,8 +222,7 @@ class Recorder(Role):
             late = loop.call_later(MOST_BEHIND_S, partial(self._set_room, is_late=True))
             try:
                 self._durable = await self._writer.do(lambda keeper, batch=batch: keeper.commit(batch))  # type: ignore[misc]
-                if self._has_limits:
-                    self._look_at_limits()
+                self._look_at_cost()
             except MicroagentsError as error:
                 self._fail(error)
             except Exception as error:  # a defect must end the run, not leave it waiting
@@ -252,20 +242,19 @@ class Recorder(Role):
     def _account(self) -> Account:
         return self._durable if self._unkept is None else self._unkept.account()
 
-    def _look_at_limits(self) -> None:
-        limits, account = self._limits, self._account
-        if self._is_draining:
+    def _look_at_cost(self) -> None:
+        if self._max_cost_usd is None:
             return
-        if limits.max_calls is not None and self._sent >= limits.max_calls:
-            self._reached(f"--max-calls {limits.max_calls} is reached")
-        elif limits.max_cost_usd is not None and (account.cost_usd or 0.0) >= limits.max_cost_usd:
-            self._reached(f"--max-cost {limits.max_cost_usd:g} is reached")
-        elif limits.max_cost_usd is not None and account.cost_usd is None:
-            self._reached(f"what a call costs is unknown, so --max-cost {limits.max_cost_usd:g} cannot be kept")
+        cost_usd = self._account.cost_usd
+        if cost_usd is None:
+            self._reached(f"what a call costs is unknown, so --max-cost {self._max_cost_usd:g} cannot be kept")
+        elif cost_usd >= self._max_cost_usd:
+            self._reached(f"--max-cost {self._max_cost_usd:g} is reached")
 
     def _reached(self, what: str) -> None:
-        self._is_draining = True
-        self._scope.start(self._stop_at(what))
+        if not self._is_draining:
+            self._is_draining = True
+            self._scope.start(self._stop_at(what))
 
     async def _stop_at(self, what: str) -> None:
         await self._drained()
@@ -284,17 +273,17 @@ class Recorder(Role):
     async def room(self, request: FollowRoom) -> AsyncIterator[Room]:  # noqa: ARG002 - the message is the address
         """What may be launched, as it changes."""
         told: Room = "elections"
-        while True:
-            if self._room != told:
-                told = self._room
-                yield told
-            else:
-                await self._room_changed.next()
-
-    async def allowance(self, request: RecallAllowance) -> int | None:  # noqa: ARG002 - the message is the address
-        """How many calls may still be sent."""
-        most = self._limits.max_calls
-        return None if most is None else max(0, most - self._sent)
+        self._following += 1
+        try:
+            while True:
+                if self._room != told:
+                    told = self._room
+                    yield told
+                else:
+                    await self._room_changed.next()
+        finally:
+            self._following -= 1
+            self._changed.tell()
 
     async def drain(self, request: Drain) -> None:  # noqa: ARG002 - the message is the address
         """No draw is launched from now on; waits for those in flight, for a while."""
@@ -306,10 +295,13 @@ class Recorder(Role):
         try:
             async with asyncio.timeout(DRAIN_S):
                 await asyncio.sleep(0)  # draws that were launched before are told by now
-                while self._failure is None and self._outage is None and (self._queue or self._is_writing or self._account.in_flight > 0):
+                while self._failure is None and self._outage is None and self._has_something_under_way():
                     await self._changed.next()
         except TimeoutError:
             return
+
+    def _has_something_under_way(self) -> bool:
+        return bool(self._following or self._queue) or self._is_writing or self._account.in_flight > 0
 
     # -- what is asked ----------------------------------------------------------------------------------------------------------------
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 
 import structlog
 
-from microagents.account import FollowRoom, RecallAllowance, RecordCalls, RecordDraws, RecordInFlight, RecordOutage
+from microagents.account import FollowRoom, RecordCalls, RecordOutage
 from microagents.actors import Context, Post, Role
 from microagents.chat import Reply, Sample, Usage
 from microagents.elections import Draw, SampleId
-from microagents.errors import ModelUnavailable, Stopped
+from microagents.errors import MicroagentsError, ModelUnavailable, NotSent, Stopped
 from microagents.messages import resolve
 from microagents.models.model import Call, Model
 from microagents.models.registry import open_model
+from microagents.roles.limiter import Permit, Unbilled, is_limited
 from microagents.scope import Scope
 
 BACKOFF_S = (0.5, 60.0)
@@ -23,44 +25,46 @@ BACKOFF_S = (0.5, 60.0)
 WARN_EVERY_S = 60.0
 MAY_BE_BILLED = ("timeout", "garbled")
 """Failures after which the provider may still ask for money."""
+NO_REPLY = Usage(cost_usd=0.0)
+"""What is known of a call that may have to be paid for, and whose reply did not arrive."""
 
 
 class Solver(Role):
     """Takes samples, and tries again what failed in transport: such failures are neither flags nor votes.
 
-    It accounts for calls whose reply never came; the voter does for the others.
+    It alone accounts for calls, so that what is in flight from a replica that has died is known.
     """
 
-    asks = (RecordCalls, RecordOutage, RecordDraws, RecallAllowance, FollowRoom)
+    asks = (RecordCalls, RecordOutage, FollowRoom, Permit, Unbilled)
 
     def __init__(self, context: Context, post: Post) -> None:
         super().__init__(context, post)
         self._models: dict[str, Model] = {}
-        concurrency: int | None = context.settings["concurrency"]
-        self._permits = None if concurrency is None else asyncio.Semaphore(concurrency)
+        self._is_limited = is_limited(context.settings)
+        self._permits = 0
+        """How many were asked for."""
         self._is_out = False
         self._warned_s: float | None = None
         self._max_outage_s: float = context.settings["max_outage_s"]
         self._scope = Scope()
         self._loop = asyncio.get_running_loop()
         self._may_send = True
-        self._left: int | None = None
-        """How many calls may still be sent; None for no bound."""
-        self._in_flight = 0
-        """By how much the calls in flight have changed in this turn of the loop."""
+        self._sent = 0
+        """Calls sent in this turn of the loop."""
+        self._ended: list[Usage | None] = []
+        """Calls that came to their end in it: what they took, None where nobody has to pay for them."""
 
     async def start(self) -> None:
         """Open every model of the run, so that a wrong name or a missing key shows before the first call."""
         for pool in self.context.models.values():
             for spec in pool:
                 self._model(spec)
-        self._left = await self.ask(RecallAllowance())
         self._scope.start(self._follow_room())
 
     async def stop(self) -> None:
         """Close the models."""
         await self._scope.close()
-        self._tell_in_flight()
+        self._tell_calls()
         for model in self._models.values():
             await model.close()
 
@@ -68,15 +72,10 @@ class Solver(Role):
         """One sample.
 
         Raises:
+            NotSent: the run is coming to its end.
             Stopped: when the provider was out for longer than ``--max-outage``.
             ModelUnavailable: when it refuses the request as such.
         """
-        if self._permits is None:
-            return await self._sample(request)
-        async with self._permits:
-            return await self._sample(request)
-
-    async def _sample(self, request: Draw) -> Sample:
         model = self._model(request.model)
         call = Call(
             id=request.id,
@@ -87,19 +86,11 @@ class Solver(Role):
         )
         outage = _Outage(request.id, self._max_outage_s)
         while True:
-            if not self._may_send or self._left == 0:  # the run is coming to its end: nothing is bought any more
-                await self._loop.create_future()
-            self._count_sent(1)
+            if not self._may_send:
+                raise NotSent(call.id.election.path)
             try:
-                sample = await model.complete(call)
-            except asyncio.CancelledError:
-                self._count_lost()
-                raise
+                sample = await (self._permitted(model, call) if self._is_limited else self._attempt(model, call))
             except ModelUnavailable as error:
-                if error.kind in MAY_BE_BILLED:
-                    self._count_lost()
-                else:
-                    self._count_sent(-1)
                 if error.retryable:
                     self._note_outage(str(error))
                 await outage.wait(error)
@@ -108,37 +99,90 @@ class Solver(Role):
                     self._note_outage(None)
                 return sample
 
+    async def _permitted(self, model: Model, call: Call) -> Sample:
+        """One attempt, as soon as the limiter permits it."""
+        self._permits += 1
+        permit = Permit(id=call.id, asker=self.context.name, number=self._permits)
+        granted: asyncio.Future[bool] = self._loop.create_future()
+        over: asyncio.Future[None] = self._loop.create_future()
+        self._scope.start(self._hold(permit, granted, over))
+        counts = False
+        try:
+            if not (await granted and self._may_send):
+                raise NotSent(call.id.election.path)
+            counts = True
+            return await self._attempt(model, call)
+        except ModelUnavailable as error:
+            counts = error.kind in MAY_BE_BILLED
+            raise
+        finally:
+            if not counts:
+                await self.ask(Unbilled(permit=permit))
+            over.set_result(None)
+
+    async def _hold(self, permit: Permit, granted: asyncio.Future[bool], over: asyncio.Future[None]) -> None:
+        """Wait for a permit and hold it until its call is over.
+
+        In a task of its own: a grant that meets the draw's cancel on its way would be lost, and with it a call of ``--max-calls``.
+        """
+        if granted.cancelled():  # before we had begun
+            return
+        try:
+            async with aclosing(self.stream(permit)) as items:
+                async for _ in items:
+                    if not granted.done():
+                        granted.set_result(True)
+                    await over
+                    break
+            if not granted.done():
+                granted.set_result(False)
+        except MicroagentsError as error:
+            if not granted.done():
+                granted.set_exception(error)
+
+    async def _attempt(self, model: Model, call: Call) -> Sample:
+        """One attempt, accounted for."""
+        self._tell_soon()
+        self._sent += 1
+        usage: Usage | None = NO_REPLY
+        try:
+            sample = await model.complete(call)
+            usage = sample.usage
+        except ModelUnavailable as error:
+            if error.kind not in MAY_BE_BILLED:
+                usage = None
+            raise
+        else:
+            return sample
+        finally:
+            self._tell_soon()
+            self._ended.append(usage)
+
     async def _follow_room(self) -> None:
         async with aclosing(self.stream(FollowRoom())) as rooms:
             async for room in rooms:
-                self._may_send = room != "nothing"
+                if room == "nothing":
+                    self._may_send = False
+                    break
 
-    def _count_sent(self, calls: int) -> None:
-        if self._left is not None:
-            self._left -= calls
-        self._change_in_flight(calls)
+    def _tell_soon(self) -> None:
+        """Have the recorder told on the next turn: before anybody who waits for a reply of this one can go on."""
+        if not self._sent and not self._ended:
+            self._loop.call_soon(self._tell_calls)
 
-    def _change_in_flight(self, change: int) -> None:
-        if not self._in_flight:
-            self._loop.call_soon(self._tell_in_flight)
-        self._in_flight += change
-
-    def _tell_in_flight(self) -> None:
-        if self._in_flight:
-            self.tell(RecordDraws(records=(RecordInFlight(change=self._in_flight),)))
-            self._in_flight = 0
+    def _tell_calls(self) -> None:
+        if self._sent or self._ended:
+            billed = [usage for usage in self._ended if usage is not None]
+            sent, ended, self._sent, self._ended = self._sent, len(self._ended), 0, []
+            self.tell(RecordCalls(source=self.context.name, sent=sent, ended=ended, billed=len(billed), usage=_summed(billed)))
 
     def _model(self, spec: str) -> Model:
         found = self._models.get(spec)
         if found is None:
             found = self._models[spec] = open_model(spec, self.context.tasks, self.context.seed)
             if not found.priced:
-                self.tell(RecordCalls(calls=0, usage=Usage(cost_usd=None)))
+                self.tell(RecordCalls(source=self.context.name, usage=Usage(cost_usd=None)))
         return found
-
-    def _count_lost(self) -> None:
-        self._change_in_flight(-1)
-        self.tell(RecordCalls(calls=1, usage=Usage(cost_usd=0.0)))
 
     def _note_outage(self, error: str | None) -> None:
         """Say that a provider does not deliver, or does again; in the log at most once a minute, since busy providers come and go."""
@@ -152,6 +196,16 @@ class Solver(Role):
             structlog.get_logger().warning(
                 "calls are tried again until the provider delivers", error=error, max_outage_s=self._max_outage_s
             )
+
+
+def _summed(usages: Sequence[Usage]) -> Usage:
+    input_tokens = output_tokens = 0
+    cost_usd: float | None = 0.0
+    for usage in usages:
+        input_tokens += usage.input_tokens or 0
+        output_tokens += usage.output_tokens or 0
+        cost_usd = None if cost_usd is None or usage.cost_usd is None else cost_usd + usage.cost_usd
+    return Usage(input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost_usd)
 
 
 class _Outage:

@@ -9,10 +9,9 @@ from hashlib import blake2b
 
 from microagents.account import FollowRoom, RecallOpen, RecordDraws, RecordReply, RecordSample, Room
 from microagents.actors import Context, Post, Role
-from microagents.chat import Sample
 from microagents.counting import Count
 from microagents.elections import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, SampleId, Screen, Verdict
-from microagents.errors import MicroagentsError, RoleFailed
+from microagents.errors import MicroagentsError, NotSent, RoleFailed
 from microagents.scope import Scope
 
 REMEMBERED = 1024
@@ -46,7 +45,7 @@ class Voter(Role):
         self.tell_records()
 
     def record(self, record: RecordSample | RecordReply) -> None:
-        """Tell the recorder, with all else of this turn of the loop, or of this election if it ends before."""
+        """Tell the recorder, with all else of this turn of the loop."""
         if not self._records:
             self._loop.call_soon(self.tell_records)
         self._records.append(record)
@@ -107,6 +106,12 @@ class Voter(Role):
                 for each in made:
                     if not each.done():
                         each.set_result(None)
+                if room == "nothing":
+                    break
+            # Whoever ends the run waits until we have left: by then all that was bought is recorded.
+            while draws := [draw for election in self._open.values() for draw in election.draws.values()]:
+                await asyncio.wait(draws)
+            self.tell_records()
 
     def _is_left(self, election: Election) -> bool:
         """Take a follower's leave; whether it was the last, and draws are still under way."""
@@ -198,8 +203,6 @@ class Election:
 
     async def _draw(self, seq: int) -> None:
         question, sample_id = self._question, SampleId(election=self.id, seq=seq)
-        sample: Sample | None = None
-        ballot: Ballot | Flagged | None = None
         try:
             sample = await self._voter.ask(
                 Draw(
@@ -211,28 +214,29 @@ class Election:
                     model=_model_of(sample_id, question.models),
                 )
             )
-            if not self.ended:
-                ballot = await self._voter.ask(
-                    Screen(id=sample_id, sample=sample, reply=question.reply, flag_above_tokens=question.sampling.flag_above_tokens)
-                )
+            if self.ended:
+                return
+            ballot = await self._voter.ask(
+                Screen(id=sample_id, sample=sample, reply=question.reply, flag_above_tokens=question.sampling.flag_above_tokens)
+            )
+        except NotSent:
+            return
         except MicroagentsError as error:
             self.end(error)
+            return
         except Exception as error:  # a defect must end the election, not leave it waiting
             self.end(RoleFailed("Voter", "Elect", f"{type(error).__name__}: {error}"))
             raise
         finally:
             del self.draws[seq]
-            # What is paid for is told before it is counted.
-            if sample is not None:
-                self._voter.record(RecordSample(id=sample_id, ballot=ballot, usage=sample.usage))
-        if sample is not None and ballot is not None:
-            if isinstance(ballot, Flagged):
-                self._voter.record(RecordReply(id=sample_id, text=sample.text))
-            else:
-                self._texts[seq] = sample.text
-            self._arrive(seq, ballot)
-            if not self.ended:
-                self.launch()
+        self._voter.record(RecordSample(id=sample_id, ballot=ballot))
+        if isinstance(ballot, Flagged):
+            self._voter.record(RecordReply(id=sample_id, text=sample.text))
+        else:
+            self._texts[seq] = sample.text
+        self._arrive(seq, ballot)
+        if not self.ended:
+            self.launch()
 
     def _arrive(self, seq: int, ballot: Ballot | Flagged) -> None:
         if self.ended:
@@ -266,11 +270,10 @@ class Election:
                 self._voter.record(RecordReply(id=SampleId(election=self.id, seq=seq), text=self._texts[seq]))
 
     def end(self, failure: MicroagentsError | None) -> None:
-        """No ballot counts from now on; what was bought is told before anybody hears of the verdict."""
+        """No ballot counts from now on."""
         if not self.ended:
             self.ended = True
             self._failure = failure
-            self._voter.tell_records()
             self._tell()
 
     def _tell(self) -> None:

@@ -29,7 +29,7 @@ from microagents.account import (
     RecordAnswer,
     RecordCalls,
     RecordDecision,
-    RecordInFlight,
+    RecordLost,
     RecordProgress,
     RecordReply,
     RecordSample,
@@ -102,7 +102,13 @@ def counted(numbers: Sequence[int | None]) -> tuple[Ballot | Flagged, ...]:
 
 
 def sampled(of: ElectionId, each: Ballot | Flagged) -> RecordSample:
-    return RecordSample(id=SampleId(election=of, seq=each.seq), ballot=each, usage=Usage(input_tokens=10, output_tokens=20, cost_usd=0.5))
+    return RecordSample(id=SampleId(election=of, seq=each.seq), ballot=each)
+
+
+def called(*, sent: int = 0, ended: int = 0, source: str = "Solver/0") -> RecordCalls:
+    """What a solver tells of its calls; all that come to their end are answered."""
+    usage = Usage(input_tokens=10 * ended, output_tokens=20 * ended, cost_usd=0.5 * ended)
+    return RecordCalls(source=source, sent=sent, ended=ended, billed=ended, usage=usage)
 
 
 def decided(of: ElectionId, numbers: Sequence[int | None], outcome: Any = "decided", **more: Any) -> RecordDecision:
@@ -195,7 +201,7 @@ def test_the_same_answer_told_twice_is_kept_once() -> None:
 
 
 @pytest.mark.parametrize("when", ["in the same commit", "in a later commit", "after reopening"])
-def test_late_samples_of_a_decided_election_are_paid_for_and_dropped(when: str) -> None:
+def test_late_samples_of_a_decided_election_are_dropped(when: str) -> None:
     late, decision = sampled(election(), ballot(2, 9)), decided(election(), [7, 7])
     there = opened()
     if when == "in the same commit":
@@ -209,7 +215,6 @@ def test_late_samples_of_a_decided_election_are_paid_for_and_dropped(when: str) 
     assert there.open_elections() == []
     there.close()
     assert rows("sample") == 0
-    assert (books_of().calls, books_of().cost_usd) == (1, 0.5)
     assert decisions()["0/step/0"].ballots == counted([7, 7])
 
 
@@ -227,11 +232,13 @@ def test_open_elections_give_their_samples_back_by_seq_and_the_first_sample_of_a
     }
 
 
-def test_a_reply_that_nobody_waited_for_is_paid_for_and_leaves_no_sample() -> None:
+def test_calls_are_paid_for_when_they_end_whether_a_sample_came_of_them_or_not() -> None:
     with store() as there:
-        there.commit([RecordSample(id=SampleId(election=election(), seq=0), ballot=None, usage=Usage(cost_usd=2.0))])
-    assert rows("sample") == 0
-    assert (books_of().calls, books_of().cost_usd) == (1, 2.0)
+        there.commit([called(sent=5)])
+        there.commit([called(ended=2), sampled(election(), ballot(0, 7))])
+        there.commit([RecordCalls(source="Solver/0", ended=2, billed=1, usage=Usage(cost_usd=0.0))])
+        account = there.books.account()
+    assert (account.calls, account.in_flight, account.cost_usd, account.input_tokens) == (3, 1, 1.0, 20)
 
 
 @either_order
@@ -256,9 +263,9 @@ def test_an_undecided_row_is_replaced_by_a_decision(in_order: bool) -> None:  # 
 @either_order
 def test_the_account_and_the_digests_after_reopening_are_those_before(in_order: bool) -> None:  # noqa: FBT001 - a parameter
     with store(in_order=in_order) as there:
-        there.commit([RecordInFlight(change=3), *[sampled(election(), each) for each in counted([7, None, 7])]])
+        there.commit([called(sent=3), *[sampled(election(), each) for each in counted([7, None, 7])]])
         there.commit([decided(election(), [7, None, 7], done=1, state=b'{"a":1}'), RecordProgress(input=0, done=1, total=4)])
-        there.commit([decided(election("step/1"), [1, 2], "undecided"), RecordCalls(calls=2, usage=Usage(cost_usd=None))])
+        there.commit([decided(election("step/1"), [1, 2], "undecided"), called(ended=3)])
         there.commit([decided(election("step/1/undecided"), [2], settled="sim:perfect"), RecordAnswer(id=election("rate"), value=b"1")])
         before, reached = there.account_with_digests(), there.books.progress[0].reached
     with store(in_order=in_order) as again:
@@ -272,7 +279,7 @@ PATHS = ["0/step/0", "0/step/1", "0/step/10", "0/b/7", "0/b", "1/step/0"]
 
 
 def a_record(path: str, kind: str, number: int) -> Record:
-    of = ElectionId(path=path, fork=bytes([number]) * 16)
+    of, source = ElectionId(path=path, fork=bytes([number]) * 16), f"Solver/{number % 2}"
     match kind:
         case "sample":
             return sampled(of, ballot(number, 7))
@@ -287,15 +294,19 @@ def a_record(path: str, kind: str, number: int) -> Record:
         case "progress":
             return RecordProgress(input=of.input, done=0, total=number)
         case "calls":
-            return RecordCalls(calls=number, usage=Usage(input_tokens=number, cost_usd=0.25))
+            return RecordCalls(source=source, sent=2, ended=2, billed=number, usage=Usage(input_tokens=number, cost_usd=0.25))
+        case "in flight":
+            return called(sent=number, source=source)
         case _:
-            return RecordInFlight(change=number)
+            return RecordLost(source=source)
 
 
 records = st.builds(
     a_record,
     st.sampled_from(PATHS),
-    st.sampled_from(["sample", "flagged", "reply", "decided", "leader", "undecided", "sampled", "once", "progress", "calls", "in flight"]),
+    st.sampled_from(
+        ["sample", "flagged", "reply", "decided", "leader", "undecided", "sampled", "once", "progress", "calls", "in flight", "lost"]
+    ),
     st.integers(0, 3),
 )
 
@@ -330,9 +341,9 @@ class Reference:
 
     def reopen(self) -> None:
         """What was in flight is lost."""
-        account = self.books.totals.account
-        account.lost_in_flight += max(0, account.in_flight)
-        account.in_flight = 0
+        totals = self.books.totals
+        totals.account.lost_in_flight += sum(totals.in_flight.values())
+        totals.in_flight.clear()
 
     def account(self) -> Account:
         again = Books(2, in_order=self._in_order)
@@ -394,18 +405,29 @@ def test_a_text_with_half_a_surrogate_pair_is_kept_too() -> None:
 
 def test_calls_in_flight_at_a_kill_are_counted_as_lost_at_reopening() -> None:
     there = opened()
-    there.commit([RecordInFlight(change=5)])
-    there.commit([sampled(election(), ballot(0, 7)), RecordInFlight(change=-1)])
+    there.commit([called(sent=3), called(sent=2, source="Solver/1")])
+    there.commit([called(ended=1), RecordCalls(source="Solver/1", ended=1, usage=Usage(cost_usd=0.0))])
     cut_off(there)
     for _ in range(2):  # also where the sitting after it wrote nothing
         with store() as again:
             account = again.books.account()
             assert (account.in_flight, account.lost_in_flight, account.calls) == (0, 3, 1)
     with store() as again:
-        again.commit([RecordInFlight(change=2)])
+        again.commit([called(sent=2)])
         cut_off(again)
     with store() as again:
         assert again.books.account().lost_in_flight == 5
+
+
+def test_what_one_replica_had_in_flight_when_it_died_is_lost_and_the_others_is_not() -> None:
+    with store() as there:
+        there.commit([called(sent=3), called(sent=2, source="Solver/1")])
+        there.commit([called(ended=1), RecordLost(source="Solver/0")])
+        account = there.books.account()
+        assert (account.in_flight, account.lost_in_flight, account.calls) == (2, 2, 1)
+        there.commit([called(sent=1), called(ended=2, source="Solver/1"), RecordLost(source="Solver/1")])
+        account = there.books.account()
+        assert (account.in_flight, account.lost_in_flight, account.calls) == (1, 2, 3)
 
 
 def test_a_failed_commit_leaves_nothing_of_its_records() -> None:

@@ -49,8 +49,9 @@ from microagents.durable import Conduct
 from microagents.elections import Ballot, ElectionId, Flagged, Follow, Question, Verdict
 from microagents.errors import ModelUnavailable
 from microagents.messages import address_of
+from microagents.models.model import Call, Model
 from microagents.models.scripted import Line
-from microagents.roles import Recorder, RedFlagger, Solver, Voter, solver
+from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter, solver
 from microagents.runtimes.dispatcher import Desk
 from microagents.settings import RuntimeName
 from microagents.voting import Rule, Tally
@@ -191,7 +192,7 @@ async def voting(
     chosen = strategy or AskOnce()
     run_settings = {"concurrency": 100, "max_outage_s": max_outage_s}
     context = Context(run_id="a", seed=0, tasks=[Quiz()], strategy=chosen, models={"": (model,)} if model else {}, settings=run_settings)
-    roles = [Deployment(role=role) for role in (Recorder, chosen.conductor, Voter, RedFlagger)]
+    roles = [Deployment(role=role) for role in (Recorder, Limiter, chosen.conductor, Voter, RedFlagger)]
     async with asyncio.timeout(ROBUST_S), RUNTIMES[runtime](context, [*roles, solver_]) as opened:
         yield opened.desk
 
@@ -625,9 +626,9 @@ class CountingSolver(Solver):
 
     sent: ClassVar[int] = 0
 
-    def _count_sent(self, calls: int) -> None:
-        CountingSolver.sent += calls
-        super()._count_sent(calls)
+    async def _attempt(self, model: Model, call: Call) -> Sample:
+        CountingSolver.sent += 1
+        return await super()._attempt(model, call)
 
 
 class AskCounted(AskOnce):

@@ -1,0 +1,149 @@
+"""The limiter: the only keeper of permits to send calls, over all replicas of the solver. It lives in the driver's process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from heapq import heappop, heappush
+from typing import Any
+
+from microagents.account import FollowRoom, RecordLimit, Report
+from microagents.actors import Context, Post, Role
+from microagents.digests import in_order
+from microagents.elections import SampleId
+from microagents.messages import Request, Stream
+from microagents.scope import Scope
+
+
+class Permit(Stream[None], frozen=True, kw_only=True):
+    """Ask to send one call: an item comes once it may be sent, and the permit is held until the asker closes the stream, or dies.
+
+    The stream ends without an item where no call may be sent any more.
+    """
+
+    id: SampleId
+    asker: str
+    """The name of the replica that asks."""
+    number: int
+    """The how manieth permit it asks for."""
+
+
+class Unbilled(Request[None], frozen=True, kw_only=True):
+    """Nobody has to pay for the call of a permit, or it will not be sent at all: it does not count as one of ``--max-calls``.
+
+    Said before the stream is closed. A permit that is still waited for is withdrawn.
+    """
+
+    permit: Permit
+
+
+def is_limited(settings: Mapping[str, Any]) -> bool:
+    """Whether calls need a permit."""
+    return settings.get("concurrency") is not None or settings.get("max_calls") is not None
+
+
+class Limiter(Role):
+    """Bounds the calls that are open at a time (``--concurrency``), lowest step first, and all that may be billed (``--max-calls``)."""
+
+    asks = (FollowRoom, RecordLimit, Report)
+
+    def __init__(self, context: Context, post: Post) -> None:
+        super().__init__(context, post)
+        self._concurrency: int | None = context.settings.get("concurrency")
+        self._max_calls: int | None = context.settings.get("max_calls")
+        self._left: int | None = None
+        """How many calls may still be billed; None for no bound."""
+        self._may_send = True
+        self._is_told = False
+        """Whether the recorder knows that the limit is reached."""
+        self._asked = 0
+        self._open = 0
+        """Permits held."""
+        self._claims: dict[Permit, Claim] = {}
+        self._waiting: list[Claim] = []
+        """A heap. Those whose askers have gone leave it when their turn comes."""
+        self._scope = Scope()
+        self._loop = asyncio.get_running_loop()
+
+    async def start(self) -> None:
+        """Learn how many calls earlier sittings of the run have used up."""
+        if self._max_calls is not None:
+            self._left = max(0, self._max_calls - (await self.ask(Report())).calls)
+        if is_limited(self.context.settings):
+            self._scope.start(self._follow_room())
+
+    async def stop(self) -> None:
+        """Follow no more."""
+        await self._scope.close()
+
+    async def permit(self, request: Permit) -> AsyncIterator[None]:
+        """One item, once the call may be sent."""
+        self._asked += 1
+        claim = self._claims[request] = Claim(request, self._asked)
+        heappush(self._waiting, claim)
+        self._grant()
+        try:
+            if await claim.granted:
+                yield None
+                await self._loop.create_future()  # until the asker closes the stream, or dies
+        finally:
+            self._open -= claim.is_open
+            # A replica that took the place of one that died may have asked the same.
+            if self._claims.get(request) is claim:
+                del self._claims[request]
+            self._grant()
+
+    async def unbilled(self, request: Unbilled) -> None:
+        """Let another call take the place of one that costs nothing."""
+        claim = self._claims.get(request.permit)
+        if claim is None:
+            return
+        if not claim.granted.done():
+            claim.granted.set_result(False)
+        if claim.counts and self._left is not None:
+            claim.counts = False
+            self._left += 1
+        self._grant()
+
+    async def _follow_room(self) -> None:
+        async with aclosing(self.stream(FollowRoom())) as rooms:
+            async for room in rooms:
+                if room == "nothing":
+                    break
+        self._may_send = False
+        self._grant()
+
+    def _grant(self) -> None:
+        """Answer those whose turn it is."""
+        while self._waiting and (self._has_room() or not self._may_send):
+            claim = heappop(self._waiting)
+            if claim.granted.done():
+                continue
+            if self._may_send:
+                claim.is_open = claim.counts = True
+                self._open += 1
+                if self._left is not None:
+                    self._left -= 1
+            claim.granted.set_result(self._may_send)
+        # Not before the last call has come to its end: it may cost nothing, and then it does not count.
+        if self._left == 0 and not self._open and not self._is_told and any(not claim.granted.done() for claim in self._waiting):
+            self._is_told = True
+            self.tell(RecordLimit(limit=f"--max-calls {self._max_calls}"))
+
+    def _has_room(self) -> bool:
+        return self._left != 0 and (self._concurrency is None or self._open < self._concurrency)
+
+
+class Claim:
+    """A permit that is waited for, then held."""
+
+    def __init__(self, permit: Permit, number: int) -> None:
+        self.granted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.is_open = False
+        self.counts = False
+        """Whether its call counts as one that may be billed."""
+        self._order = (in_order(permit.id.election.path), permit.id.seq, number)
+
+    def __lt__(self, other: Claim) -> bool:
+        return self._order < other._order

@@ -1,0 +1,272 @@
+"""The limiter: how many calls are open at a time, how many there are at all, and who is next; over all replicas of the solver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, ClassVar
+
+import pytest
+
+from microagents import Context, Deployment, Result, Sample, run
+from microagents.driver import RUNTIMES
+from microagents.elections import ElectionId, SampleId
+from microagents.errors import ModelUnavailable, RoleFailed
+from microagents.models.model import Call, Model
+from microagents.roles import Limiter, Recorder, Solver
+from microagents.roles.limiter import Permit, Unbilled
+from microagents.runtimes.dispatcher import Desk
+from microagents.runtimes.virtual import run_virtual
+from microagents.settings import RuntimeName
+from microagents.strategies import Maker
+from microagents.tasks.drift import Drift
+
+both_runtimes = pytest.mark.parametrize("runtime", RUNTIMES)
+SLOW = "sim:perfect@error=0.4,flag=0.1,latency=1.0,sigma=0.7"
+TURNS = 20
+"""Turns of the loop in which all has happened that can happen without another message, links between dispatchers included."""
+
+
+async def turns() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+class GaugedSolver(Solver):
+    """Sees what is sent at a time, by all its replicas."""
+
+    sent: ClassVar[list[tuple[str, int]]] = []
+    replicas: ClassVar[set[str]] = set()
+    open: ClassVar[int] = 0
+    most: ClassVar[int] = 0
+
+    async def _attempt(self, model: Model, call: Call) -> Sample:
+        own = GaugedSolver
+        own.sent.append((call.id.election.path, call.id.seq))
+        own.replicas.add(self.context.name)
+        own.open += 1
+        own.most = max(own.most, own.open)
+        try:
+            return await super()._attempt(model, call)
+        finally:
+            own.open -= 1
+
+
+class Busy:
+    """A provider that turns the first attempt at every other sample away, and bills nothing for it."""
+
+    priced = True
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._turned_away: set[SampleId] = set()
+
+    async def complete(self, call: Call) -> Sample:
+        if call.id.seq % 2 and call.id not in self._turned_away:
+            self._turned_away.add(call.id)
+            await asyncio.sleep(0.5)
+            raise ModelUnavailable("busy", "try later", 429)
+        return await self._model.complete(call)
+
+    async def close(self) -> None:
+        await self._model.close()
+
+
+class TurnedAwaySolver(GaugedSolver):
+    """Asks such a provider."""
+
+    def _model(self, spec: str) -> Model:
+        found = super()._model(spec)
+        if not isinstance(found, Busy):
+            found = self._models[spec] = Busy(found)
+        return found
+
+
+class Gauged(Maker):
+    """MAKER with such solvers."""
+
+    replicas: int = 3
+    is_busy: bool = False
+
+    def deployments(self) -> list[Deployment]:
+        role = TurnedAwaySolver if self.is_busy else GaugedSolver
+        return [Deployment(role=role, num_replicas=self.replicas) if each.role is Solver else each for each in super().deployments()]
+
+
+def gauged(runtime: RuntimeName, seed: int = 0, *, is_busy: bool = False, replicas: int = 3, length: int = 40, **options: Any) -> Result:
+    """A run in virtual time, and what its solvers saw."""
+    GaugedSolver.sent, GaugedSolver.replicas, GaugedSolver.open, GaugedSolver.most = [], set(), 0, 0
+    strategy = Gauged(k=2, is_busy=is_busy, replicas=replicas)
+    running = run(Drift(length=length), models=SLOW, strategy=strategy, seed=seed, runtime=runtime, runs_dir=None, **options)
+    return run_virtual(running, seed=seed)
+
+
+@both_runtimes
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_never_are_more_calls_open_than_allowed_however_many_replicas_send_them(runtime: RuntimeName, concurrency: int) -> None:
+    result = gauged(runtime, concurrency=concurrency)
+    assert (result.outcome, result.calls) == ("completed", len(GaugedSolver.sent))
+    assert GaugedSolver.most == concurrency, "all that is allowed is used"
+    assert len(GaugedSolver.replicas) == 3
+
+
+@both_runtimes
+def test_decisions_do_not_depend_on_how_many_calls_are_open_at_a_time(runtime: RuntimeName) -> None:
+    bounded, free = gauged(runtime, concurrency=2).account, gauged(runtime).account
+    assert (bounded.decisions_sha256, bounded.ballots_sha256) == (free.decisions_sha256, free.ballots_sha256)
+
+
+@both_runtimes
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("more", [{}, {"concurrency": 3}, {"is_busy": True}], ids=str)
+def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(runtime: RuntimeName, seed: int, more: dict[str, Any]) -> None:
+    result = gauged(runtime, seed, max_calls=50, **more)
+    assert (result.outcome, result.calls, result.account.in_flight) == ("stopped", 50, 0)
+    assert result.reason == "--max-calls 50 is reached; what was decided until then holds; resume with a higher one"
+    turned_away = len(GaugedSolver.sent) - result.calls
+    assert turned_away > 0 if "is_busy" in more else turned_away == 0
+
+
+@both_runtimes
+def test_a_run_that_needs_no_more_calls_than_it_may_make_is_completed(runtime: RuntimeName) -> None:
+    needed = gauged(runtime, speculate=False).calls
+    result = gauged(runtime, speculate=False, max_calls=needed)
+    assert (result.outcome, result.calls) == ("completed", needed)
+    assert gauged(runtime, speculate=False, max_calls=needed - 1).outcome == "stopped"
+
+
+@both_runtimes
+def test_a_call_that_waits_to_be_tried_again_holds_no_permit_meanwhile(runtime: RuntimeName) -> None:
+    gauged(runtime, is_busy=True, concurrency=1, known_inputs=True)
+    sent = GaugedSolver.sent
+    turned_away = next(place for place, each in enumerate(sent) if sent.count(each) > 1)
+    assert sent.index(sent[turned_away], turned_away + 1) > turned_away + 1
+    assert GaugedSolver.most == 1
+
+
+def test_without_a_limit_nobody_asks_for_a_permit(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def permit(_: Limiter, request: Permit) -> AsyncIterator[None]:
+        raise AssertionError(request)
+        yield
+
+    monkeypatch.setattr(Limiter, "permit", permit)
+    assert gauged("local").outcome == "completed"
+    with pytest.raises(RoleFailed, match="Limiter/0 failed on Permit"):
+        gauged("local", concurrency=2)
+
+
+# -- who is next -------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def limiting(runtime: RuntimeName = "local", **settings: int) -> AsyncIterator[Desk]:
+    """A limiter alone."""
+    context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings=settings)
+    async with asyncio.timeout(20), RUNTIMES[runtime](context, [Deployment(role=Recorder), Deployment(role=Limiter)]) as opened:
+        yield opened.desk
+
+
+def a_permit(path: str, seq: int = 0, number: int = 0) -> Permit:
+    return Permit(id=SampleId(election=ElectionId(path=path, fork=b""), seq=seq), asker="Solver/0", number=number)
+
+
+class Askers:
+    """Who asks for permits, and who has got one, in order."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.got: list[tuple[str, int]] = []
+        self.refused = 0
+        self._desk = desk
+
+    def ask(self, path: str, seq: int = 0, *, leave: asyncio.Event | None = None) -> asyncio.Task[None]:
+        """Ask for one, and hold it until something happens, or not at all."""
+        return asyncio.create_task(self._hold(a_permit(path, seq), leave))
+
+    async def _hold(self, permit: Permit, leave: asyncio.Event | None) -> None:
+        async with aclosing(self._desk.stream(permit)) as items:
+            async for _ in items:
+                self.got.append((permit.id.election.path, permit.id.seq))
+                if leave is not None:
+                    await leave.wait()
+                return
+        self.refused += 1
+
+
+ASKED: Sequence[tuple[str, int]] = [
+    ("1/step/0", 0),
+    ("0/step/10", 0),
+    ("0/step/9", 2),
+    ("0/step/9", 0),
+    ("0/step/9/undecided", 0),
+    ("0/line/7/rate", 0),
+    ("0/step/10", 0),
+]
+
+
+@both_runtimes
+async def test_the_lowest_step_goes_first_then_who_was_launched_first(runtime: RuntimeName) -> None:
+    leave = asyncio.Event()
+    async with limiting(runtime, concurrency=1) as desk:
+        askers = Askers(desk)
+        tasks = [askers.ask("0/step/99", leave=leave)]
+        await turns()
+        tasks += [askers.ask(path, seq) for path, seq in ASKED]
+        await turns()
+        assert askers.got == [("0/step/99", 0)]
+        leave.set()
+        await asyncio.gather(*tasks)
+    assert askers.got[1:] == [
+        ("0/line/7/rate", 0),
+        ("0/step/9", 0),
+        ("0/step/9", 2),
+        ("0/step/9/undecided", 0),
+        ("0/step/10", 0),
+        ("0/step/10", 0),
+        ("1/step/0", 0),
+    ]
+
+
+@both_runtimes
+async def test_who_is_cancelled_frees_the_permit_held_and_takes_none_if_it_waited(runtime: RuntimeName) -> None:
+    async with limiting(runtime, concurrency=1) as desk:
+        askers = Askers(desk)
+        holds, waits, last = askers.ask("0/step/0", leave=asyncio.Event()), askers.ask("0/step/1"), askers.ask("0/step/2")
+        await turns()
+        waits.cancel()
+        await turns()
+        assert askers.got == [("0/step/0", 0)]
+        holds.cancel()
+        await last
+    assert askers.got == [("0/step/0", 0), ("0/step/2", 0)]
+
+
+async def test_a_call_that_is_not_billed_lets_another_one_be_sent() -> None:
+    leave = asyncio.Event()
+    async with limiting(max_calls=1) as desk:
+        askers = Askers(desk)
+        first, second = askers.ask("0/step/0", leave=leave), askers.ask("0/step/1")
+        await turns()
+        assert askers.got == [("0/step/0", 0)]
+        await desk.ask(Unbilled(permit=a_permit("0/step/0")))
+        await asyncio.gather(second)
+        await desk.ask(Unbilled(permit=a_permit("0/step/0")))  # said again, it changes nothing
+        third = askers.ask("0/step/2")
+        await turns()
+        assert askers.got == [("0/step/0", 0), ("0/step/1", 0)]
+        leave.set()
+        await asyncio.gather(first, third)
+    assert askers.refused == 1, "all that may be sent is sent"
+
+
+async def test_a_permit_that_is_waited_for_can_be_withdrawn() -> None:
+    leave = asyncio.Event()
+    async with limiting(concurrency=1) as desk:
+        askers = Askers(desk)
+        first, second = askers.ask("0/step/0", leave=leave), askers.ask("0/step/1")
+        await turns()
+        await desk.ask(Unbilled(permit=a_permit("0/step/1")))
+        await second
+        assert askers.refused == 1
+        leave.set()
+        await first
