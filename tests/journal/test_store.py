@@ -373,7 +373,7 @@ def test_however_records_are_cut_into_commits_and_sittings_they_add_up_to_the_sa
             reference.reopen()
             assert again.account_with_digests() == books_of(path) == reference.account()
             assert problems(path) == []
-            for of_input, progress in reference.books.progress.items():
+            for of_input, progress in enumerate(reference.books.progress):
                 assert again.books.progress[of_input].reached == progress.reached
 
 
