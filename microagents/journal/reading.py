@@ -104,7 +104,12 @@ class Reader:
         """The options of each input."""
         with self._reading():
             recipe = self.experiment.recipe
-            return list(options_of(recipe.options, read_own_options(self._db))) if self.experiment.listed else [recipe.options]
+            if not self.experiment.listed:
+                return [recipe.options]
+            options = list(options_of(recipe.options, read_own_options(self._db)))
+            if not options or len(options) != self.experiment.inputs:
+                raise ValueError(f"it has the options of {len(options)} inputs, not of {self.experiment.inputs}")
+            return options
 
     def input_endings(self) -> Iterator[InputEnded]:
         """How inputs among many ended, in their order."""
@@ -112,7 +117,10 @@ class Reader:
             for number, outcome, reason, result in self._db.execute(
                 "SELECT input, outcome, reason, result FROM input_ending ORDER BY input"
             ):
+                _check_input(number, self.experiment.inputs)
                 encoded = None if result is None else result.encode()
+                if encoded is not None:
+                    msgspec.json.decode(encoded)
                 yield InputEnded(input=number, outcome=msgspec.convert(outcome, InputOutcome), reason=reason, result=encoded)
 
     def account(self) -> Account:
@@ -244,20 +252,25 @@ def read_books(db: sqlite3.Connection, inputs: int, *, in_order: bool, of_decisi
     for of_input, done, total, reached, state, value, decisions, ballots in db.execute(
         "SELECT input, done, total, reached, state, value, decisions, ballots FROM progress"
     ):
-        if of_input not in range(inputs):
-            raise ValueError(f"there is no input {of_input}")
+        _check_input(of_input, inputs)
         books.move(of_input, done, total)
         if reached is not None:
             books.progress[of_input].reached = Reached(done=reached, state=state.encode(), value=value.encode())
         if in_order:
             books.decisions[of_input], books.ballots[of_input] = ChainDigest(decisions), ChainDigest(ballots)
     for of_input, outcome in db.execute("SELECT input, outcome FROM input_ending"):
+        _check_input(of_input, inputs)
         books.end_input(of_input, msgspec.convert(outcome, InputOutcome))
     if not in_order and of_decisions:
         places = dict(db.execute("SELECT id, path FROM place"))
         for key, *columns in db.execute("SELECT key, fork, outcome, counted, value, ballots FROM decision"):
             take_in(books, joined(places[place_of(key)], key), recalled(*columns))
     return books
+
+
+def _check_input(number: int, inputs: int) -> None:
+    if number not in range(inputs):
+        raise ValueError(f"there is no input {number}")
 
 
 def read_own_options(db: sqlite3.Connection) -> Iterator[str]:

@@ -257,7 +257,7 @@ def test_with_known_inputs_an_input_that_has_an_undecided_election_is_undecided(
 def test_show_and_list_tell_of_inputs() -> None:
     ended = brittle("--json").json
     shown = microagents("show", "stones")
-    assert "2 of 3 inputs, " in shown.rows["failed"]
+    assert "2 of 3 inputs, " in shown.out
     assert "failed   input 1: role MakerConductor/0 failed on Conduct: ValueError: a stone" in shown.out
     assert "result" not in shown.rows
     assert microagents("show", "stones", "--json").json == ended
