@@ -97,7 +97,22 @@ class RecordProgress(Request[None], frozen=True, kw_only=True):
     total: int | None
 
 
-Record = RecordSample | RecordReply | RecordCalls | RecordLost | RecordDecision | RecordAnswer | RecordProgress
+InputOutcome = Literal["completed", "undecided", "failed"]
+"""How an input among many ended."""
+
+
+class InputEnded(Request[None], frozen=True, kw_only=True):
+    """An input among many has ended; an earlier ending of it is replaced."""
+
+    input: int
+    outcome: InputOutcome
+    reason: str | None = None
+    """Why it did not complete, in one sentence; None when it did."""
+    result: bytes | None = None
+    """What it gave, as JSON."""
+
+
+Record = RecordSample | RecordReply | RecordCalls | RecordLost | RecordDecision | RecordAnswer | RecordProgress | InputEnded
 """What the recorder keeps, in the order in which it gets it."""
 
 
@@ -107,6 +122,11 @@ class Account(Struct, kw_only=True):
     steps: int = 0
     """Steps done, over all inputs."""
     total_steps: int | None = None
+    inputs: int = 1
+    inputs_done: int = 0
+    """How many of many inputs are completed."""
+    inputs_failed: int = 0
+    """How many of them failed or are undecided."""
     decided: int = 0
     errors: int | None = None
     """Decisions that the task's oracle calls wrong; None without an oracle."""
@@ -187,7 +207,13 @@ class RecallReached(Request[Reached | None], frozen=True, kw_only=True):
 
 
 class RecallsAnything(Request[bool], frozen=True, kw_only=True):
-    """Ask whether there is anything to recall: a new run has nothing."""
+    """Ask whether there is anything to recall of an input: a new one has nothing."""
+
+    input: int
+
+
+class RecallCompleted(Request[list[int]], frozen=True, kw_only=True):
+    """Ask which inputs among many are completed, and need not be done again."""
 
 
 class OpenElection(Struct, frozen=True, kw_only=True):

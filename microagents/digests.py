@@ -12,6 +12,8 @@ _pack = msgspec.msgpack.Encoder().encode
 class ChainDigest:
     """Decisions taken in one order: d_i = SHA-256(d_(i-1), path, what was decided)."""
 
+    __slots__ = ("_last",)  # a run may have a hundred thousand of them
+
     def __init__(self, last: bytes = b"") -> None:
         self._last = last
 

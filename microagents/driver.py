@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,17 +14,18 @@ import msgspec
 from msgspec import Struct
 
 import microagents.roles  # noqa: F401 - names the roles of an election
-from microagents.account import Account, Drain, Outcome, Report
+from microagents.account import Account, Drain, InputEnded, Outcome, Report
 from microagents.actors import Context, Deployment
 from microagents.durable import Conduct
 from microagents.errors import InvalidUsage, MicroagentsError, Stopped, Undecided
 from microagents.finding import STRATEGIES, TASKS, name_of, unknown
+from microagents.inputs import Inputs, undecided_elections
 from microagents.journal.experiment import Experiment
 from microagents.journal.reading import Reader, journal_of
 from microagents.journal.schema import holds_nothing
 from microagents.messages import address_of
 from microagents.planning import Plan, experiment_of
-from microagents.result import Result
+from microagents.result import Result, results_of
 from microagents.roles.limiter import Limiter
 from microagents.roles.recorder import Ended, Failure, Journaling, Recorder
 from microagents.runtimes.dispatcher import Desk
@@ -67,59 +68,76 @@ class Watched(Struct, frozen=True, kw_only=True):
     """Ends it at once."""
 
 
-async def carry_out(plan: Plan, *, runs_dir: str | Path | None, accepted: Sequence[str] = (), watched: Watched | None = None) -> Result:
-    """Begin a run, or go on with it, to its end; one that is completed answers from its journal."""
-    settings, experiment = plan.settings, experiment_of(plan)
+async def carry_out(
+    plan: Plan,
+    *,
+    runs_dir: str | Path | None,
+    only: Sequence[int] | None = None,
+    accepted: Sequence[str] = (),
+    watched: Watched | None = None,
+) -> Result:
+    """Begin a run, or go on with it, to its end; one that is completed answers from its journal. ``only`` names inputs among many."""
+    settings = plan.settings
+    experiment, own = experiment_of(plan)
     path = None if runs_dir is None else journal_of(Path(runs_dir), settings.run_id)
-    if path is not None and not holds_nothing(path) and (completed := _completed(path, plan, experiment, accepted)):
+    if path is not None and not holds_nothing(path) and (completed := _completed(path, plan, experiment, own, accepted)):
         return completed
     context = Context(
         run_id=settings.run_id,
         seed=settings.seed,
-        tasks=[plan.task],
+        tasks=plan.tasks,
         strategy=plan.strategy,
         models=settings.pools,
         settings=settings.model_dump(),
     )
+    inputs = Inputs(path, len(plan.tasks), only=only, concurrency=settings.concurrency) if plan.listed else None
     started = time.monotonic()
     async with AsyncExitStack() as stack:
         kept = path
         if path is None and settings.runtime == "ray":  # a role that dies is taken up from the journal
             kept = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
-        deployments = _deployments(plan, _recorder(kept, experiment, accepted, settings))
+        deployments = _deployments(plan, _recorder(kept, experiment, own, accepted, settings))
         roles = await stack.enter_async_context(RUNTIMES[settings.runtime](context, deployments))
         try:
-            end, account = await _conducted(roles, settings, watched or Watched())
+            end, account = await _conducted(roles, inputs, settings, watched or Watched())
         except MicroagentsError as error:
             if path is not None:
                 error.add_note(f"what was decided until then is kept in {path}: mend it, then resume run {settings.run_id}")
             raise
-    return _result(plan, path, end, account, time.monotonic() - started)
+    endings: list[InputEnded] = []
+    if inputs is not None:
+        with suppress(InvalidUsage):  # where the run was stopped because of its journal, that may not tell
+            endings = inputs.endings()
+    return _result(plan, path, end, account, sitting_s=time.monotonic() - started, endings=endings)
 
 
-def _completed(path: Path, plan: Plan, experiment: Experiment, accepted: Sequence[str]) -> Result | None:
+def _completed(path: Path, plan: Plan, experiment: Experiment, own: Sequence[str], accepted: Sequence[str]) -> Result | None:
     with Reader(path) as reader:
-        changes = reader.experiment.changes(experiment, accepted)
+        changes = reader.changes_to(experiment, own, accepted)
         ending = reader.ending()
         if ending is None or ending.outcome != "completed" or changes:
             return None
         value = None if ending.result is None else ending.result.encode()
-        return _result(plan, path, ("completed", None, value), reader.account(), 0.0)
+        return _result(plan, path, ("completed", None, value), reader.account(), sitting_s=0.0, endings=reader.input_endings())
 
 
-def _result(plan: Plan, path: Path | None, end: End, account: Account, sitting_s: float) -> Result:
-    outcome, reason, value = end
+def _result(plan: Plan, path: Path | None, end: End, account: Account, *, sitting_s: float, endings: Iterable[InputEnded]) -> Result:
+    outcome, reason, given = end
+    value, failed = None if given is None else msgspec.json.decode(given), None
+    if plan.listed:
+        value, failed = results_of(endings, len(plan.tasks))
     return Result(
         outcome=outcome,
         reason=reason,
-        value=None if value is None else msgspec.json.decode(value),
+        value=value,
         run_id=plan.settings.run_id,
-        task=name_of(address_of(type(plan.task)), TASKS),
+        task=name_of(address_of(type(plan.tasks[0])), TASKS),
         strategy=name_of(address_of(type(plan.strategy)), STRATEGIES),
         settings=plan.settings,
         account=account,
         wall_s=sitting_s if path is None else _wall_s(path, sitting_s),
         journal=path,
+        failed_inputs=failed,
     )
 
 
@@ -132,12 +150,13 @@ def _wall_s(path: Path, sitting_s: float) -> float:
         return sitting_s
 
 
-def _recorder(path: Path | None, experiment: Experiment, accepted: Sequence[str], settings: Settings) -> Deployment:
+def _recorder(path: Path | None, experiment: Experiment, own: Sequence[str], accepted: Sequence[str], settings: Settings) -> Deployment:
     journaling, is_virtual = None, isinstance(asyncio.get_running_loop(), VirtualLoop)
     if path is not None:
         journaling = Journaling(
             path=path,
             experiment=experiment,
+            own=own,
             accepted=tuple(accepted),
             full=settings.durability == "full" and not is_virtual,
             inline_s=VIRTUAL_COMMIT_S if is_virtual else None,
@@ -173,13 +192,17 @@ def _placed(deployment: Deployment, settings: Settings) -> Deployment:
     return validated(Deployment, f"the deployment of {name}", {**given, **wanted})
 
 
-async def _conducted(roles: Runtime, settings: Settings, watched: Watched) -> tuple[End, Account]:
+async def _conducted(roles: Runtime, inputs: Inputs | None, settings: Settings, watched: Watched) -> tuple[End, Account]:
     """Do the work; what leaves the run has been written down before."""
     desk = roles.desk
     try:
-        outcome, reason, value = await _conduct(desk, settings, watched)
+        outcome, reason, value = await _conduct(desk, _the_one(desk) if inputs is None else inputs.conduct(desk), settings, watched)
         await roles.settled()
         account = await desk.ask(Report(final=True))
+        if inputs is not None and outcome == "completed":
+            if settings.known_inputs:
+                account = await inputs.mark_undecided(desk, account)
+            outcome, reason = inputs.outcome()
         outcome, reason = _qualified(outcome, reason, account, settings)
         await desk.ask(Ended(outcome=outcome, reason=reason, result=value))
     except Stopped as error:  # the journal cannot be written
@@ -194,20 +217,24 @@ async def _conducted(roles: Runtime, settings: Settings, watched: Watched) -> tu
 def _qualified(outcome: Outcome, reason: str | None, account: Account, settings: Settings) -> tuple[Outcome, str | None]:
     undecided = account.undecided_at
     if undecided and settings.known_inputs and outcome == "completed":
-        return "undecided", f"{len(undecided)} elections are undecided, the first at {undecided[0]}"
+        return "undecided", undecided_elections(undecided)
     if outcome == "interrupted" and account.outage is not None:
         return outcome, f"{reason}, while calls were tried again: {account.outage}"
     return outcome, reason
 
 
-async def _conduct(desk: Desk, settings: Settings, watched: Watched) -> End:
+async def _the_one(desk: Desk) -> bytes:
+    return (await desk.ask(Conduct(input=0))).value
+
+
+async def _conduct(desk: Desk, conducting: Coroutine[Any, Any, bytes | None], settings: Settings, watched: Watched) -> End:
     scope = Scope()
 
     def awaited(event: asyncio.Event | None) -> asyncio.Task[Any]:
         return scope.start((event or asyncio.Event()).wait())
 
     try:
-        work = scope.start(desk.ask(Conduct(input=0)))
+        work = scope.start(conducting)
         failure = scope.start(desk.ask(Failure()))
         failure.add_done_callback(_heard)
         interrupt, terminate = awaited(watched.interrupt), awaited(watched.terminate)
@@ -227,14 +254,14 @@ async def _conduct(desk: Desk, settings: Settings, watched: Watched) -> End:
                     None,
                 )
             return "interrupted", "interrupted before its end; what was decided until then holds", None
-        conducted = await work
+        value = await work
     except Undecided as error:
         return "undecided", str(error), None
     except Stopped as error:
         return "stopped", str(error), None
     finally:
         await scope.close()
-    return "completed", None, conducted.value
+    return "completed", None, value
 
 
 def _heard(task: asyncio.Task[Any]) -> None:

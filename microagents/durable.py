@@ -240,7 +240,7 @@ class DurableRole(Role):
             JournalMismatch: another question was decided there.
         """
         if self._recalls is None:
-            self._recalls = await self.ask(RecallsAnything())
+            self._recalls = await self.ask(RecallsAnything(input=self.input))
         recalled = await self.ask(Recall(path=path)) if self._recalls else None
         if recalled is None or recalled.fork == fork or (recalled.changed and recalled.value is not None):
             return recalled
@@ -263,6 +263,7 @@ class Conducted(Struct, frozen=True, kw_only=True):
 class Conduct(Request[Conducted], frozen=True, kw_only=True):
     """Do the whole work on one input."""
 
+    route_by = "input"
     input: int
 
 

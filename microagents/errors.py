@@ -93,6 +93,12 @@ class ModelUnavailable(MicroagentsError):
         return str(self.args[0])
 
     @property
+    def status(self) -> int | None:
+        """The HTTP status; None where there was none."""
+        status: int | None = self.args[2]
+        return status
+
+    @property
     def retryable(self) -> bool:
         """Whether the same call may succeed later."""
         return self.kind != "refused"
@@ -132,6 +138,25 @@ class JournalMismatch(InvalidUsage):
         return (
             f"this run was started with {field}={recorded}, now it is {given}; nothing was changed; go on with what it was started with, "
             f"begin another run, or, if the change is meant, pass --accept-change {field}"
+        )
+
+
+class InputMismatch(JournalMismatch):
+    """The journal was begun with another input; args: its number, what was recorded, what is given now."""
+
+    def __init__(self, number: int, recorded: str, given: str) -> None:
+        MicroagentsError.__init__(self, number, recorded, given)
+
+    @property
+    def input(self) -> int:
+        """Which input, counted from 0."""
+        return int(self.args[0])
+
+    def __str__(self) -> str:
+        number, recorded, given = self.args
+        return (
+            f"input {number} of this run was started as {recorded}, now it is {given}; nothing was changed; go on with the inputs that it "
+            "was started with, begin another run, or, if the change is meant, pass --accept-change inputs"
         )
 
 

@@ -14,13 +14,14 @@ import msgspec
 
 from microagents.account import Outcome
 from microagents.chat import Reply, instructions
+from microagents.elections import input_of
 from microagents.errors import InvalidUsage
 from microagents.finding import STRATEGIES, TASKS, name_of, unknown
 from microagents.journal.reading import Ending, Reader, reader_of
 from microagents.journal.schema import connect
 from microagents.messages import resolve
 from microagents.planning import plan_of, settings_of
-from microagents.result import Result
+from microagents.result import Result, results_of
 
 
 def look(runs_dir: Path, run_id: str) -> Result:
@@ -38,10 +39,13 @@ def looked_at(reader: Reader) -> Result:
     ending = reader.ending()
     outcome, reason = _state(reader, ending)
     recipe = reader.experiment.recipe
+    value, failed = None if ending is None or ending.result is None else msgspec.json.decode(ending.result), None
+    if reader.experiment.listed:
+        value, failed = results_of(reader.input_endings(), reader.experiment.inputs)
     return Result(
         outcome=outcome,
         reason=reason,
-        value=None if ending is None or ending.result is None else msgspec.json.decode(ending.result),
+        value=value,
         run_id=reader.experiment.run_id,
         task=name_of(recipe.task, TASKS),
         strategy=name_of(recipe.strategy, STRATEGIES),
@@ -49,6 +53,7 @@ def looked_at(reader: Reader) -> Result:
         account=reader.account(),
         wall_s=reader.wall_s(),
         journal=reader.path,
+        failed_inputs=failed,
     )
 
 
@@ -86,7 +91,7 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
         if path not in undecided:
             there = ", ".join(list(undecided)[:5]) or "nothing"
             raise InvalidUsage(f"{path!r} is not undecided in run {run_id}; undecided is {there}")
-        task = plan_of(reader.experiment).task  # and imports the module that the reply is in
+        task = plan_of(reader).tasks[input_of(path)]  # and imports the module that the reply is in
         read = _read(value, resolve(undecided[path], Reply))
         if (flag := task.flag(read)) is not None:
             raise InvalidUsage(f"{value!r:.100} is what {type(task).__name__} red-flags as {flag!r}; nothing was changed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from microagents.actors import Strategy
 from microagents.chat import fingerprint, system_with_instructions
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.finding import STRATEGIES, TASKS, find
-from microagents.journal.experiment import Experiment, Recipe
+from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, Recipe
+from microagents.journal.reading import Reader
 from microagents.messages import address_of
 from microagents.settings import Settings, strategy_of, validated
 from microagents.task import ChainTask, Task, chain_types
@@ -30,35 +31,43 @@ SHOWN_CHARS = 200
 class Plan(Struct, frozen=True, kw_only=True):
     """A run that can begin."""
 
-    task: Task
+    tasks: Sequence[Task]
+    """One for each input, all of one class."""
+    listed: bool
+    """Whether it was given as a list of inputs: then it gives a list of results."""
     strategy: Strategy
     settings: Settings
 
 
-def experiment_of(plan: Plan) -> Experiment:
-    """What a journal keeps of a run."""
-    task, strategy, settings = plan.task, plan.strategy, plan.settings
-    return Experiment(
+def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
+    """What a journal keeps of a run; and what is each input's own of the options, as JSON, where it has a list of inputs."""
+    task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
+    common = common_options(plan.tasks)
+    own = list(_own_options(plan.tasks, common)) if plan.listed else []
+    experiment = Experiment(
         run_id=settings.run_id,
-        identity=dict(_identity(task, strategy, settings)),
+        identity=dict(_identity(plan, common, own)),
         recipe=Recipe(
             task=_source(type(task)),
-            options=_dumped(task),
+            options=common,
             strategy=_source(type(strategy)),
             strategy_options=_dumped(strategy),
             settings=settings.model_dump(mode="json"),
         ),
-        inputs=1,
+        inputs=len(plan.tasks),
         in_order=strategy.in_order,
+        listed=plan.listed,
     )
+    return experiment, own
 
 
-def plan_of(experiment: Experiment) -> Plan:
+def plan_of(reader: Reader) -> Plan:
     """The task, the strategy and the settings that a journal was begun with.
 
     Raises:
         InvalidUsage: the code of one cannot be found any more.
     """
+    experiment = reader.experiment
     recipe = experiment.recipe
     for kind, source in (("task", recipe.task), ("strategy", recipe.strategy)):
         if source.startswith("__main__:") or "<locals>" in source:
@@ -66,9 +75,10 @@ def plan_of(experiment: Experiment) -> Plan:
                 f"the {kind} of run {experiment.run_id}, {source}, cannot be imported; run the program that began it again, with "
                 f"run_id={experiment.run_id!r}"
             )
-    task = validated(find("task", recipe.task, TASKS, Task), f"task {recipe.task!r}", recipe.options)
+    kind_of_task = find("task", recipe.task, TASKS, Task)
+    tasks = [validated(kind_of_task, f"task {recipe.task!r}", options) for options in reader.options()]
     chosen = validated(find("strategy", recipe.strategy, STRATEGIES, Strategy), recipe.strategy, recipe.strategy_options)
-    return Plan(task=task, strategy=strategy_of(chosen, task, {}), settings=settings_of(experiment))
+    return Plan(tasks=tasks, listed=experiment.listed, strategy=strategy_of(chosen, tasks[0], {}), settings=settings_of(experiment))
 
 
 def settings_of(experiment: Experiment) -> Settings:
@@ -76,11 +86,31 @@ def settings_of(experiment: Experiment) -> Settings:
     return validated(Settings, "the run", experiment.recipe.settings)
 
 
-def _identity(task: Task, strategy: Strategy, settings: Settings) -> Iterator[tuple[str, str]]:
+def common_options(tasks: Sequence[Task]) -> dict[str, Any]:
+    """The options that have one value in all tasks."""
+    common = _dumped(tasks[0])
+    for task in tasks[1:]:
+        options = _dumped(task)
+        for name in [name for name, value in common.items() if options.get(name) != value]:
+            del common[name]
+    return common
+
+
+def _own_options(tasks: Sequence[Task], common: dict[str, Any]) -> Iterator[str]:
+    for task in tasks:
+        own = {name: value for name, value in _dumped(task).items() if name not in common}
+        yield msgspec.json.encode(own).decode()
+
+
+def _identity(plan: Plan, common: dict[str, Any], own: Sequence[str]) -> Iterator[tuple[str, str]]:
+    task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
     yield "task", address_of(type(task)).replace("__main__:", f"{Path(sys.argv[0]).stem}:")
-    yield from _options("task", task)
+    if plan.listed:
+        yield INPUTS, f"{len(own):,} with the digest {_digest_of(common, own)}"
+    else:
+        yield from _options("task", common)
     yield "strategy", address_of(type(strategy))
-    yield from _options("strategy", strategy)
+    yield from _options("strategy", _dumped(strategy))
     for role, pool in sorted(settings.models.items()):
         yield f"model {role}".rstrip(), ", ".join(pool)
     yield "seed", str(settings.seed)
@@ -88,13 +118,26 @@ def _identity(task: Task, strategy: Strategy, settings: Settings) -> Iterator[tu
     if isinstance(task, ChainTask):
         reply = chain_types(type(task))[1]
         yield "reply", fingerprint(reply).hex()
-        asked = task.prompt(task.start())
+        try:
+            asked = task.prompt(task.start())
+        except Exception:  # whatever a user's code raises
+            if not plan.listed:
+                raise
+            return  # that input fails where it is conducted, which must not hold up the others
         system = system_with_instructions(asked.system, reply, task.format)
-        yield "prompt", blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        yield FIRST_PROMPT, blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _options(kind: str, options: BaseModel) -> Iterator[tuple[str, str]]:
-    for name, value in _dumped(options).items():
+def _digest_of(common: dict[str, Any], own: Sequence[str]) -> str:
+    """Of the options of all inputs: they are too many to be compared one by one whenever a journal is opened."""
+    digest = blake2b(msgspec.json.encode(common), digest_size=16)
+    for each in own:
+        digest.update(f"\n{each}".encode())
+    return digest.hexdigest()
+
+
+def _options(kind: str, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in options.items():
         yield f"{kind}.{name}", _shown(value)
 
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from microagents.account import Account, Outcome
+from microagents.account import Account, InputEnded, InputOutcome, Outcome
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader
 from microagents.settings import Settings
+
+
+class FailedInput(Struct, frozen=True, kw_only=True):
+    """An input among many that did not complete although it was tried."""
+
+    input: int
+    """Its number, counted from 0."""
+    outcome: InputOutcome
+    reason: str | None
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -22,7 +31,7 @@ class Result(Struct, frozen=True, kw_only=True):
     reason: str | None
     """Why it did not complete, in one sentence; None when it did."""
     value: Any
-    """What the task's ``result`` gave, as JSON-like values; None when it did not complete."""
+    """What the task's ``result`` gave, as JSON-like values; None when it did not complete. Of a list of inputs, the list of these."""
     run_id: str
     task: str
     strategy: str
@@ -31,6 +40,8 @@ class Result(Struct, frozen=True, kw_only=True):
     wall_s: float
     journal: Path | None
     """The file that records it; None for a run without one."""
+    failed_inputs: tuple[FailedInput, ...] | None = None
+    """Of a list of inputs, those that failed or are undecided; None for a run that was given one task and no list."""
 
     @property
     def calls(self) -> int:
@@ -58,6 +69,15 @@ class Result(Struct, frozen=True, kw_only=True):
     def as_json(self) -> dict[str, Any]:
         """What ``--json`` prints."""
         account, settings = self.account, self.settings
+        inputs = (
+            {}
+            if self.failed_inputs is None
+            else {
+                "inputs": account.inputs,
+                "inputs_done": account.inputs_done,
+                "failed_inputs": msgspec.to_builtins(self.failed_inputs),
+            }
+        )
         return {
             "run_id": self.run_id,
             "outcome": self.outcome,
@@ -67,6 +87,7 @@ class Result(Struct, frozen=True, kw_only=True):
             "models": settings.models[""] if len(settings.models) == 1 else settings.models,
             "seed": settings.seed,
             "runtime": settings.runtime,
+            **inputs,
             "steps": account.steps,
             "decided": account.decided,
             "errors": account.errors,
@@ -87,3 +108,15 @@ class Result(Struct, frozen=True, kw_only=True):
             "decisions_sha256": account.decisions_sha256,
             "ballots_sha256": account.ballots_sha256,
         }
+
+
+def results_of(endings: Iterable[InputEnded], inputs: int) -> tuple[list[Any], tuple[FailedInput, ...]]:
+    """The results of many inputs in their order, None for one that gave none; and the inputs that failed."""
+    results: list[Any] = [None] * inputs
+    failed = []
+    for ended in endings:
+        if ended.result is not None:
+            results[ended.input] = msgspec.json.decode(ended.result)
+        if ended.outcome != "completed":
+            failed.append(FailedInput(input=ended.input, outcome=ended.outcome, reason=ended.reason))
+    return results, tuple(failed)

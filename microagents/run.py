@@ -13,18 +13,20 @@ from msgspec import structs
 
 from microagents.actors import Strategy
 from microagents.driver import OnProgress, Watched, carry_out
+from microagents.errors import InvalidUsage
 from microagents.finding import TASKS, name_of
+from microagents.journal.experiment import Experiment
 from microagents.journal.reading import reader_of
 from microagents.looking import looked_at
 from microagents.messages import address_of
 from microagents.planning import Plan, plan_of
 from microagents.result import Result
-from microagents.settings import Durability, Models, RuntimeName, Settings, model_pools, strategy_of, validated
+from microagents.settings import Durability, Models, RuntimeName, Settings, model_pools, strategy_of, tasks_of, validated
 from microagents.task import Task
 
 
 async def run(
-    task: Task,
+    task: Task | Sequence[Task],
     *,
     models: Models,
     strategy: str | Strategy = "maker",
@@ -53,7 +55,7 @@ async def run(
     """Do a task without an error, or go on with it: what a journal of this ``run_id`` holds is not done again.
 
     Args:
-        task: what is to be done.
+        task: what is to be done; or a list of tasks of one class, which are done side by side: one that fails does not stop the others.
         models: a spec, a pool of specs that samples rotate through, or pools by role.
         strategy: a shipped name or an instance.
         k: short for the strategy's option of that name.
@@ -86,7 +88,8 @@ async def run(
         PeerLost: a role's process died too often, or there is no room for it.
         ModelUnavailable: a provider refuses the request as such.
     """
-    chosen = strategy_of(strategy, task, {} if k is None else {"k": k})
+    tasks = tasks_of(task)
+    chosen = strategy_of(strategy, tasks[0], {} if k is None else {"k": k})
     given = {
         "models": model_pools(models),
         "seed": seed,
@@ -94,7 +97,7 @@ async def run(
         "address": address,
         "insecure": insecure,
         "deploy": deploy or {},
-        "run_id": _new_run_id(task) if run_id is None else run_id,
+        "run_id": _new_run_id(tasks[0]) if run_id is None else run_id,
         "known_inputs": known_inputs,
         "speculate": speculate,
         "concurrency": concurrency,
@@ -105,7 +108,8 @@ async def run(
         "max_cost_usd": max_cost_usd,
         "max_time_s": max_time_s,
     }
-    plan = Plan(task=task, strategy=chosen, settings=validated(Settings, "the run", given))
+    settings = validated(Settings, "the run", given)
+    plan = Plan(tasks=tasks, listed=not isinstance(task, Task), strategy=chosen, settings=settings)
     watched = Watched(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
     return await carry_out(plan, runs_dir=runs_dir, accepted=accept_changes, watched=watched)
 
@@ -114,6 +118,7 @@ async def resume(
     run_id: str,
     *,
     runs_dir: str | Path = "runs",
+    inputs: Sequence[int] | None = None,
     accept_changes: Sequence[str] = (),
     on_progress: OnProgress | None = None,
     interrupt: asyncio.Event | None = None,
@@ -122,22 +127,33 @@ async def resume(
 ) -> Result:
     """Go on with a run from its journal alone. ``changed`` are settings that may differ this time, such as ``on_undecided="leader"``.
 
+    Of a list of inputs all that are not completed are done, also those that failed; or only ``inputs``, by their numbers from 0.
+
     Raises:
-        InvalidUsage: there is no such run, or its task cannot be imported.
+        InvalidUsage: there is no such run or input, or its task cannot be imported.
     """
     with reader_of(Path(runs_dir), run_id) as reader:
+        _check_there(inputs or (), reader.experiment)
         ending = reader.ending()
         if ending is not None and ending.outcome == "completed" and not accept_changes:
             return looked_at(reader)
-        plan = plan_of(reader.experiment)
+        plan = plan_of(reader)
     settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
     watched = Watched(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
-    return await carry_out(structs.replace(plan, settings=settings), runs_dir=runs_dir, accepted=accept_changes, watched=watched)
+    plan = structs.replace(plan, settings=settings)
+    return await carry_out(plan, runs_dir=runs_dir, only=inputs, accepted=accept_changes, watched=watched)
 
 
-def run_sync(task: Task, **options: Any) -> Result:
+def run_sync(task: Task | Sequence[Task], **options: Any) -> Result:
     """`run` for code that is not async: the same arguments, the same result."""
     return asyncio.run(run(task, **options))
+
+
+def _check_there(inputs: Sequence[int], experiment: Experiment) -> None:
+    for each in inputs:
+        if not 0 <= each < experiment.inputs:
+            there = f"inputs 0 to {experiment.inputs - 1}" if experiment.inputs > 1 else "only input 0"
+            raise InvalidUsage(f"there is no input {each} in run {experiment.run_id}: it has {there}")
 
 
 def _new_run_id(task: Task) -> str:

@@ -267,7 +267,7 @@ class Calls:
                 pass
 
 
-class Overdue(Exception):  # noqa: N818 - a state; it never leaves this file
+class Overdue(Exception):
     """A call's time is over."""
 
 

@@ -27,11 +27,13 @@ from rich.text import Text
 
 from microagents.account import Account
 from microagents.cli.reporting import printable
+from microagents.cli.watching import how_far
 from microagents.result import Result
 
 RESULT_LINES = 12
 LINE_EVERY_S = 60.0
 SETTLED_SHOWN = 5
+FAILED_SHOWN = 5
 
 
 class Display(NamedTuple):
@@ -67,9 +69,13 @@ def live(title: str) -> Iterator[Display]:
     with Live(Group(progress, counts), console=console, transient=True, refresh_per_second=8):
 
         def show(account: Account) -> None:
-            speed = progress.tasks[line].speed
-            rate = f"{speed:,.0f} steps/s" if speed else ""
-            progress.update(line, completed=account.steps, total=account.total_steps, rate=rate)
+            if account.inputs > 1:
+                ended = account.inputs_done + account.inputs_failed
+                progress.update(line, completed=ended, total=account.inputs, rate=f"inputs \N{MIDDLE DOT} {account.steps:,} steps")
+            else:
+                speed = progress.tasks[line].speed
+                rate = f"{speed:,.0f} steps/s" if speed else ""
+                progress.update(line, completed=account.steps, total=account.total_steps, rate=rate)
             counts.plain = f"  {_counts(account)}"
 
         yield Display(show, lambda text: console.print(f"\r{text}", markup=False))
@@ -84,7 +90,9 @@ def _line_a_minute(title: str) -> Callable[[Account], None]:
         if time.monotonic() - told_s >= LINE_EVERY_S:
             told_s = time.monotonic()
             total = "" if account.total_steps is None else f" of {account.total_steps:,}"
-            typer.echo(f"{title}: {account.steps:,}{total} steps   {_counts(account)}", err=True)
+            ended = account.inputs_done + account.inputs_failed
+            inputs = f"{ended:,}/{account.inputs:,} inputs \N{MIDDLE DOT} " if account.inputs > 1 else ""
+            typer.echo(f"{title}: {inputs}{account.steps:,}{total} steps   {_counts(account)}", err=True)
 
     return show
 
@@ -98,6 +106,8 @@ def _counts(account: Account) -> str:
         f"{account.calls:,} calls" + (f", {account.in_flight:,} in flight" if account.in_flight > 0 else ""),
         money(account.cost_usd),
     ]
+    if account.inputs_failed:
+        parts.append(f"{account.inputs_failed:,} failed")
     if account.errors:
         parts.append(f"{account.errors} wrong")
     if account.outage is not None:
@@ -108,14 +118,13 @@ def _counts(account: Account) -> str:
 def summary(result: Result, options: str, go_on: str | None) -> str:
     """What was done and how, for a person."""
     account = result.account
-    total = f" of {account.total_steps:,}" if account.total_steps is not None else ""
     checked = {None: ", not checked by an oracle", 0: ", none of them wrong by the task's own oracle"}.get(
         account.errors, f", {account.errors} of them WRONG by the task's own oracle"
     )
     rows: list[tuple[str, str]] = [
         (
             result.outcome,
-            f"{result.task}{options}: {account.steps:,}{total} steps, {account.decided:,} decisions{checked if account.decided else ''}",
+            f"{result.task}{options}: {how_far(result)}, {account.decided:,} decisions{checked if account.decided else ''}",
         )
     ]
     if result.reason is not None:
@@ -129,11 +138,15 @@ def summary(result: Result, options: str, go_on: str | None) -> str:
     rows.append(("model", models + _origin(result, models)))
     rate = account.steps / result.wall_s if result.wall_s else 0
     rows.append(("took", f"{result.wall_s:,.1f} s, {rate:,.0f} steps a second; run {result.run_id}"))
+    if result.failed_inputs:
+        rows += [(each.outcome, f"input {each.input}: {each.reason}") for each in result.failed_inputs[:FAILED_SHOWN]]
+        if (more := len(result.failed_inputs) - FAILED_SHOWN) > 0:
+            rows.append(("", f"and {more:,} inputs more; --json names them all"))
     if account.settled_at:
         rows.append(("marked", _settled(account)))
     if account.lost_in_flight:
         rows.append(("lost", f"{account.lost_in_flight:,} calls were in flight when their process ended: made again, and maybe paid twice"))
-    if result.value is not None:
+    if result.value is not None and result.failed_inputs is None:
         rows.append(("result", shown(result.value)))
     if result.journal is not None:
         rows.append(("journal", str(result.journal)))

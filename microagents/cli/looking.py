@@ -9,7 +9,7 @@ import typer
 
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES, FAILURE, log_to_stderr, one_sentence, printable
-from microagents.cli.watching import as_shown, described, how_to_go_on
+from microagents.cli.watching import as_shown, described, how_far, how_to_go_on
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
 from microagents.looking import decide, looked_at, runs_in
@@ -60,8 +60,7 @@ def list_(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
             typer.echo(printable(f"{name:<{width}}  {row}"))
             continue
         account = row.account
-        total = "" if account.total_steps is None else f" of {account.total_steps:,}"
-        typer.echo(printable(f"{name:<{width}}  {row.outcome:<11}  {row.task}: {account.steps:,}{total} steps, {account.calls:,} calls"))
+        typer.echo(printable(f"{name:<{width}}  {row.outcome:<11}  {row.task}: {how_far(row)}, {account.calls:,} calls"))
 
 
 def decide_(

@@ -13,9 +13,9 @@ import typer
 
 from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
 
-EXIT_CODES = {"completed": 0, "stopped": 3, "undecided": 4, "interrupted": 130}
-FAILURE, WRONG_USAGE = 1, 2
-STOPPED = EXIT_CODES["stopped"]
+EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "undecided": 4, "interrupted": 130}
+WRONG_USAGE = 2
+FAILURE, STOPPED = EXIT_CODES["failed"], EXIT_CODES["stopped"]
 
 
 def log_to_stderr() -> None:

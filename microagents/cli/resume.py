@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from microagents.cli.options import RUNS, AcceptChange, AsJson, RunName, RunsDir, with_changeable_settings
 from microagents.cli.reporting import log_to_stderr, one_sentence
@@ -18,6 +20,12 @@ def command(
     run: RunName,
     *,
     runs_dir: RunsDir = RUNS,
+    only: Annotated[
+        list[int],
+        typer.Option(
+            "--input", metavar="N", help="Of many inputs only this one, counted from 0, again. Repeatable. [default: all not completed]"
+        ),
+    ] = [],  # noqa: B006
     accept_change: AcceptChange = [],  # noqa: B006 - typer copies it
     as_json: AsJson = False,
     changed: dict[str, Any],
@@ -35,6 +43,7 @@ def command(
             return await resume(
                 run,
                 runs_dir=runs_dir,
+                inputs=only or None,
                 accept_changes=accept_change,
                 on_progress=watched.on_progress,
                 interrupt=watched.interrupt,

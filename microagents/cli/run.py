@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
 
+from microagents.cli.inputs import lines_of
 from microagents.cli.options import (
     RUNS,
     AcceptChange,
@@ -27,8 +30,11 @@ from microagents.cli.options import (
 from microagents.cli.reporting import log_to_stderr, one_sentence
 from microagents.cli.watching import leave, watch
 from microagents.driver import Watched
+from microagents.planning import common_options
 from microagents.result import Result
 from microagents.run import run
+from microagents.settings import tasks_of
+from microagents.task import Task
 
 
 @with_changeable_settings
@@ -52,6 +58,10 @@ def command(
         bool, typer.Option("--no-journal", envvar="MICROAGENTS_NO_JOURNAL", help="Record nothing: the run cannot be resumed.")
     ] = False,
     accept_change: AcceptChange = [],  # noqa: B006
+    inputs: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Many inputs: each line a JSON object, the options of one, beside those of -o. `-` reads stdin."),
+    ] = None,
     known_inputs: Annotated[
         bool,
         typer.Option(
@@ -66,12 +76,16 @@ def command(
 ) -> None:
     """Do a task: every step an election. With the --run-id of an earlier run, go on with it.
 
+    With --inputs, stdout has one line of JSON for each input, in their order, once all have ended: its result, or null where it failed.
+
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 4 undecided, 130 interrupted.
     """
     log_to_stderr()
     with one_sentence():
-        work = task_of(task, option)
-        chosen = strategy_named(strategy, set_, k, work)
+        lines = None if inputs is None else lines_of(task, option, inputs)
+        work: Task | Sequence[Task] = task_of(task, option) if lines is None else lines.tasks
+        first = work if isinstance(work, Task) else work[0]
+        chosen = strategy_named(strategy, set_, k, first)
 
         async def start(watched: Watched) -> Result:
             return await run(
@@ -89,5 +103,6 @@ def command(
                 **changed,
             )
 
-        result = watch(task, start, as_json=as_json)
-    leave(result, work.model_dump(), runs_dir, as_json=as_json)
+        with nullcontext() if lines is None else lines.named():
+            result = watch(task, start, as_json=as_json)
+    leave(result, common_options(tasks_of(work)), runs_dir, as_json=as_json)

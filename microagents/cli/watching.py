@@ -22,6 +22,8 @@ from microagents.result import Result
 
 SHOWN_CHARS = 60
 """A task's option that is longer is shown by its length."""
+ALL_ENDED = ("completed", "undecided", "failed")
+"""Outcomes with which each of many inputs has ended: those of a run that was cut short would be mostly missing."""
 Start = Callable[[Watched], Coroutine[None, None, Result]]
 
 
@@ -43,7 +45,10 @@ def leave(result: Result, options: Mapping[str, object], runs_dir: Path, *, as_j
     else:
         from microagents.cli.display import summary  # noqa: PLC0415 - rich, which --json does not need
 
-        typer.echo(summary(result, described(options), how_to_go_on(result.run_id, result.outcome, runs_dir)))
+        is_listed = result.failed_inputs is not None
+        typer.echo(summary(result, described(options), how_to_go_on(result.run_id, result.outcome, runs_dir)), err=is_listed)
+        if is_listed and result.outcome in ALL_ENDED:
+            typer.echo("\n".join([json.dumps(each) for each in result.value]))
     raise typer.Exit(EXIT_CODES[result.outcome])
 
 
@@ -58,6 +63,14 @@ def how_to_go_on(run_id: str, outcome: str, runs_dir: Path) -> str | None:
         return None
     where = "" if runs_dir == RUNS else f" --runs-dir {shlex.quote(str(runs_dir))}"
     return f"microagents resume {run_id}{where}"
+
+
+def how_far(result: Result) -> str:
+    """How many inputs and steps are done."""
+    account = result.account
+    total = "" if account.total_steps is None else f" of {account.total_steps:,}"
+    inputs = "" if result.failed_inputs is None else f"{account.inputs_done:,} of {account.inputs:,} inputs, "
+    return f"{inputs}{account.steps:,}{total} steps"
 
 
 def described(options: Mapping[str, object]) -> str:

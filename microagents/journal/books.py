@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from hashlib import sha256
 from typing import Any
@@ -12,6 +12,8 @@ from msgspec import Struct, field, structs
 
 from microagents.account import (
     Account,
+    InputEnded,
+    InputOutcome,
     Reached,
     Record,
     RecordAnswer,
@@ -43,8 +45,8 @@ class Undecided(Struct, frozen=True, kw_only=True):
     flagged: dict[str, int]
     reply: str
     """Address of the reply class."""
-    after: int
-    """How many decisions there were before it."""
+    after: str
+    """The digest of what its input had decided before it; empty where no order is kept."""
 
 
 class Totals(Struct, kw_only=True):
@@ -64,11 +66,16 @@ class Books:
 
     def __init__(self, inputs: int, *, in_order: bool, totals: Totals | None = None) -> None:
         self.totals = Totals() if totals is None else totals
-        self.progress = {each: Progress() for each in range(inputs)}
+        self.progress = [Progress() for _ in range(inputs)]
+        self.ended: list[InputOutcome | None] = [None] * inputs
+        """How inputs among many ended; None where one has not."""
         self._in_order = in_order
         kind = ChainDigest if in_order else TreeDigest
-        self.decisions: dict[int, Digest] = {each: kind() for each in range(inputs)}
-        self.ballots: dict[int, Digest] = {each: kind() for each in range(inputs)}
+        self.decisions: list[Digest] = [kind() for _ in range(inputs)]
+        self.ballots: list[Digest] = [kind() for _ in range(inputs)]
+        # Added up as they change: a commit must not cost more the more inputs there are.
+        self._steps = self._total_steps = self._with_total = 0
+        self._ended_as: Counter[InputOutcome | None] = Counter()
         self._takers: dict[type[Record], Callable[[Any], None]] = {
             RecordCalls: self._take_calls,
             RecordLost: lambda record: self.lose(record.source),
@@ -77,6 +84,7 @@ class Books:
             RecordAnswer: lambda record: self.take_in_answer(record.id.path, record.value),
             RecordSample: lambda _: None,
             RecordReply: lambda _: None,
+            InputEnded: lambda record: self.end_input(record.input, record.outcome),
         }
 
     def add(self, record: Record) -> None:
@@ -84,9 +92,21 @@ class Books:
         self._takers[type(record)](record)
 
     def _take_progress(self, record: RecordProgress) -> None:
-        progress = self.progress[record.input]
-        progress.total = record.total
-        progress.done = max(progress.done, record.done)
+        self.move(record.input, max(self.progress[record.input].done, record.done), record.total)
+
+    def move(self, of_input: int, done: int, total: int | None) -> None:
+        """Note how far an input is."""
+        progress = self.progress[of_input]
+        self._steps += done - progress.done
+        self._total_steps += (total or 0) - (progress.total or 0)
+        self._with_total += (total is not None) - (progress.total is not None)
+        progress.done, progress.total = done, total
+
+    def end_input(self, of_input: int, outcome: InputOutcome | None) -> None:
+        """Note how an input among many ended; None where it is to be done again."""
+        self._ended_as[self.ended[of_input]] -= 1
+        self._ended_as[outcome] += 1
+        self.ended[of_input] = outcome
 
     def _take_calls(self, record: RecordCalls) -> None:
         account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
@@ -105,9 +125,9 @@ class Books:
         valid, flagged = _counted(verdict.ballots)
         before = self.totals.undecided.pop(path, None) or self.totals.undecided.get(path.removesuffix(UNDECIDED))
         if verdict.outcome == "undecided":
-            self.totals.undecided[path] = Undecided(valid=valid, flagged=flagged, reply=record.reply, after=account.decided)
+            self.totals.undecided[path] = Undecided(valid=valid, flagged=flagged, reply=record.reply, after=self._so_far(record.id.input))
             return
-        if before is not None and before.after != account.decided and self._in_order:
+        if before is not None and before.after != self._so_far(record.id.input):
             self.totals.out_of_order = True
         account.valid += valid
         for flag, count in flagged.items():
@@ -122,8 +142,11 @@ class Books:
         self.take_in(path, verdict.outcome, verdict.winner, verdict.ballots)
         if record.done is not None and verdict.winner is not None:
             progress = self.progress[record.id.input]
-            progress.done = max(progress.done, record.done)
+            self.move(record.id.input, max(progress.done, record.done), progress.total)
             progress.reached = Reached(done=record.done, state=record.state, value=verdict.winner)
+
+    def _so_far(self, of_input: int) -> str:
+        return self.decisions[of_input].digest().hex() if self._in_order else ""
 
     def take_in(self, path: str, outcome: str, winner: bytes | None, ballots: Sequence[Ballot | Flagged]) -> None:
         """Take a decision into the digests."""
@@ -147,9 +170,11 @@ class Books:
         account.flagged = dict(flagged)
         later = {**undecided, **account.settled_at}
         account.undecided_at = tuple(path for path in undecided if f"{path}{UNDECIDED}" not in later)
-        account.steps = sum(progress.done for progress in self.progress.values())
-        totals = [progress.total for progress in self.progress.values() if progress.total is not None]
-        account.total_steps = sum(totals) if len(totals) == len(self.progress) else None
+        account.steps = self._steps
+        account.total_steps = self._total_steps if self._with_total == len(self.progress) else None
+        account.inputs = len(self.progress)
+        account.inputs_done = self._ended_as["completed"]
+        account.inputs_failed = self._ended_as["undecided"] + self._ended_as["failed"]
         return account
 
     def account_with_digests(self) -> Account:
@@ -165,6 +190,6 @@ def _counted(ballots: Sequence[Ballot | Flagged]) -> tuple[int, dict[str, int]]:
     return len(ballots) - sum(flagged.values()), flagged
 
 
-def _combined(digests: Mapping[int, Digest]) -> str:
-    each = [digest.digest() for _, digest in sorted(digests.items())]
+def _combined(digests: Sequence[Digest]) -> str:
+    each = [digest.digest() for digest in digests]
     return (each[0] if len(each) == 1 else sha256(b"".join(each)).digest()).hex()

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from microagents.errors import InvalidUsage, JournalMismatch
 
 QUESTION = "question"
 """The field of what is asked at a place, which shows only there: for ``--accept-change``."""
+
+INPUTS = "inputs"
+"""The field of what inputs a run has, where it was given a list of them."""
+FIRST_PROMPT = "prompt"
+"""The field of what is asked first."""
 
 Change = tuple[str, str, str]
 """Field, before, after."""
@@ -21,6 +27,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
     task: str
     options: dict[str, Any]
+    """Those of the task; of a list of inputs, what all have in common."""
     strategy: str
     strategy_options: dict[str, Any]
     settings: dict[str, Any]
@@ -36,6 +43,8 @@ class Experiment(Struct, frozen=True, kw_only=True):
     inputs: int
     in_order: bool
     """Whether decisions are taken in the order of their paths."""
+    listed: bool = False
+    """Whether it was given a list of inputs: then each has a row of its own, with the options that not all have in common."""
 
     def changes(self, given: Experiment, accepted: Sequence[str]) -> list[Change]:
         """What differs from the recorded experiment, all of it accepted; a field may be named by its last part.
@@ -54,11 +63,24 @@ class Experiment(Struct, frozen=True, kw_only=True):
         for change in changes:
             if change[0] not in accepted and change[0].rpartition(".")[2] not in accepted:
                 raise JournalMismatch(*change)
+        if given.inputs < self.inputs:
+            raise InvalidUsage(
+                f"the run was started with {self.inputs:,} inputs, now there are {given.inputs:,}; nothing was changed; inputs may be "
+                "added or changed, but not taken away: begin another run"
+            )
         return [*changes, *[(QUESTION, "as recorded", "as asked now")] * (QUESTION in accepted)]
 
 
 def _differences(recorded: dict[str, str], given: dict[str, str]) -> Iterator[Change]:
     for field in {**recorded, **given}:
+        if field == FIRST_PROMPT and INPUTS in recorded and not (field in recorded and field in given):
+            continue  # the first of many inputs failed then, or fails now; what is asked at each place is compared there
         before, after = recorded.get(field, "nothing"), given.get(field, "nothing")
         if before != after:
             yield field, before, after
+
+
+def options_of(common: dict[str, Any], own: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The options of each input, from what all have in common and what is its own, as JSON."""
+    for each in own:
+        yield {**common, **msgspec.json.decode(each, type=dict[str, Any])}

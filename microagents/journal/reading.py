@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from heapq import merge
+from itertools import groupby, zip_longest
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.account import Account, Outcome, Reached, Recalled
+from microagents.account import Account, InputEnded, InputOutcome, Outcome, Reached, Recalled
 from microagents.digests import ChainDigest, in_order
-from microagents.elections import Flagged
-from microagents.errors import InvalidUsage
+from microagents.elections import Flagged, input_of
+from microagents.errors import InputMismatch, InvalidUsage, JournalMismatch
 from microagents.journal.books import Books, Totals
-from microagents.journal.experiment import Experiment
+from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
 from microagents.journal.lease import Holder, Lease
 from microagents.journal.schema import ONCE, OUTCOMES, UNDECIDED, UNREADABLE, connect, joined, key_range, place_of, recalled, unreadable
 
 ROWS_A_READ = 2000
+SHOWN_CHARS = 200
+"""An input whose options are longer is shown by their beginning."""
 
 Row = tuple[str, Recalled]
 
@@ -81,6 +84,44 @@ class Reader:
             if ending.result is not None:
                 msgspec.json.decode(ending.result)
             return ending
+
+    def changes_to(self, given: Experiment, own: Sequence[str], accepted: Sequence[str]) -> list[Change]:
+        """What differs from the recorded experiment, all of it accepted; ``own`` is what inputs do not have in common, as JSON.
+
+        Raises:
+            JournalMismatch: something differs that is not.
+        """
+        try:
+            return self.experiment.changes(given, accepted)
+        except JournalMismatch as error:
+            if error.args[0] != INPUTS:
+                raise
+            with self._reading():
+                other = next(other_inputs(self._db, self.experiment, given, own), None)
+            raise error if other is None else InputMismatch(other[0], *_shown(*other[1:])) from None
+
+    def options(self) -> list[dict[str, Any]]:
+        """The options of each input."""
+        with self._reading():
+            recipe = self.experiment.recipe
+            if not self.experiment.listed:
+                return [recipe.options]
+            options = list(options_of(recipe.options, read_own_options(self._db)))
+            if not options or len(options) != self.experiment.inputs:
+                raise ValueError(f"it has the options of {len(options)} inputs, not of {self.experiment.inputs}")
+            return options
+
+    def input_endings(self) -> Iterator[InputEnded]:
+        """How inputs among many ended, in their order."""
+        with self._reading():
+            for number, outcome, reason, result in self._db.execute(
+                "SELECT input, outcome, reason, result FROM input_ending ORDER BY input"
+            ):
+                _check_input(number, self.experiment.inputs)
+                encoded = None if result is None else result.encode()
+                if encoded is not None:
+                    msgspec.json.decode(encoded)
+                yield InputEnded(input=number, outcome=msgspec.convert(outcome, InputOutcome), reason=reason, result=encoded)
 
     def account(self) -> Account:
         """The account as of the last commit, with the digests of what was decided."""
@@ -165,14 +206,15 @@ class Reader:
 
 def read_decisions(db: sqlite3.Connection) -> Iterator[Row]:
     """All that was decided or answered, in the order of paths."""
-    singles = sorted(_singles(db), key=_by_path)
-    places = db.execute("SELECT id, path FROM place").fetchall()
-    return merge(singles, *(_numbered(db, *place) for place in places), key=_by_path)
+    places = sorted([(input_of(path), place, path) for place, path in db.execute("SELECT id, path FROM place").fetchall()])
+    for _, of_input in groupby(places, key=lambda each: each[0]):  # there may be very many inputs: one after the other
+        there = [(place, path) for _, place, path in of_input]
+        yield from merge(sorted(_singles(db, there), key=_by_path), *(_numbered(db, *place) for place in there), key=_by_path)
 
 
-def _singles(db: sqlite3.Connection) -> Iterator[Row]:
-    """What stands at a place itself."""
-    for place, path in db.execute("SELECT id, path FROM place").fetchall():
+def _singles(db: sqlite3.Connection, places: Sequence[tuple[int, str]]) -> Iterator[Row]:
+    """What stands at places themselves."""
+    for place, path in places:
         row = db.execute("SELECT fork, outcome, counted, value, ballots FROM decision WHERE key = ?", key_range(place)[:1]).fetchone()
         if row is not None:
             yield path, recalled(*row)
@@ -210,17 +252,52 @@ def read_books(db: sqlite3.Connection, inputs: int, *, in_order: bool, of_decisi
     for of_input, done, total, reached, state, value, decisions, ballots in db.execute(
         "SELECT input, done, total, reached, state, value, decisions, ballots FROM progress"
     ):
-        progress = books.progress[of_input]
-        progress.done, progress.total = done, total
+        _check_input(of_input, inputs)
+        books.move(of_input, done, total)
         if reached is not None:
-            progress.reached = Reached(done=reached, state=state.encode(), value=value.encode())
+            books.progress[of_input].reached = Reached(done=reached, state=state.encode(), value=value.encode())
         if in_order:
             books.decisions[of_input], books.ballots[of_input] = ChainDigest(decisions), ChainDigest(ballots)
+    for of_input, outcome in db.execute("SELECT input, outcome FROM input_ending"):
+        _check_input(of_input, inputs)
+        books.end_input(of_input, msgspec.convert(outcome, InputOutcome))
     if not in_order and of_decisions:
         places = dict(db.execute("SELECT id, path FROM place"))
         for key, *columns in db.execute("SELECT key, fork, outcome, counted, value, ballots FROM decision"):
             take_in(books, joined(places[place_of(key)], key), recalled(*columns))
     return books
+
+
+def _check_input(number: int, inputs: int) -> None:
+    if number not in range(inputs):
+        raise ValueError(f"there is no input {number}")
+
+
+def read_own_options(db: sqlite3.Connection) -> Iterator[str]:
+    """What is each input's own of the options, as JSON."""
+    return (options for (options,) in db.execute("SELECT options FROM input ORDER BY input"))
+
+
+Other = tuple[int, dict[str, Any] | None, dict[str, Any] | None]
+"""An input, its options before and after; None where it was not there."""
+
+
+def other_inputs(db: sqlite3.Connection, recorded: Experiment, given: Experiment, own: Sequence[str]) -> Iterator[Other]:
+    """Inputs whose options are other than they were."""
+    before, after = options_of(recorded.recipe.options, read_own_options(db)), options_of(given.recipe.options, own)
+    for number, (was, now) in enumerate(zip_longest(before, after)):
+        if was != now:
+            yield number, was, now
+
+
+def _shown(before: dict[str, Any] | None, after: dict[str, Any] | None) -> tuple[str, str]:
+    """What differs of two inputs' options."""
+    names = [name for name in {**(before or {}), **(after or {})} if before is None or after is None or before.get(name) != after.get(name)]
+    shown = [
+        "nothing" if options is None else msgspec.json.encode({name: options[name] for name in names if name in options}).decode()
+        for options in (before, after)
+    ]
+    return f"{shown[0]:.{SHOWN_CHARS}}", f"{shown[1]:.{SHOWN_CHARS}}"
 
 
 def with_digests(db: sqlite3.Connection, books: Books) -> Account:

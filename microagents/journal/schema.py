@@ -48,6 +48,8 @@ CREATE TABLE reply (
     key INTEGER NOT NULL, fork BLOB NOT NULL, seq INTEGER NOT NULL, bytes INTEGER NOT NULL, text BLOB NOT NULL, PRIMARY KEY (key, fork, seq)
 ) WITHOUT ROWID;
 CREATE TABLE person (path TEXT PRIMARY KEY, value TEXT NOT NULL, who TEXT NOT NULL, at TEXT NOT NULL);
+CREATE TABLE input (input INTEGER PRIMARY KEY, options TEXT NOT NULL);
+CREATE TABLE input_ending (input INTEGER PRIMARY KEY, outcome TEXT NOT NULL, reason TEXT, result TEXT, ended_at TEXT NOT NULL);
 CREATE TABLE progress (
     input INTEGER PRIMARY KEY, done INTEGER NOT NULL, total INTEGER, reached INTEGER, state TEXT, value TEXT, decisions BLOB, ballots BLOB
 );
@@ -60,6 +62,9 @@ CREATE VIEW decisions AS
                ELSE place.path || '/' || ((key & {(1 << _NUMBER_BITS) - 1}) - 1) END AS path,
            CASE outcome {_NAMES} END AS outcome, counted, value, ballots, hex(fork) AS fork
     FROM decision JOIN place ON place.id = key >> {_NUMBER_BITS};
+CREATE VIEW inputs AS
+    SELECT input, options, done, total, outcome, reason, result
+    FROM input LEFT JOIN progress USING (input) LEFT JOIN input_ending USING (input);
 """
 
 
@@ -164,6 +169,12 @@ class Places:
         """The path of a key."""
         row = self._db.execute("SELECT path FROM place WHERE id = ?", (key >> _NUMBER_BITS,)).fetchone()
         return joined(row[0], key)
+
+    def any_of(self, of_input: int) -> bool:
+        """Whether there is any place of an input."""
+        first, behind = f"{of_input}/", f"{of_input}{chr(ord('/') + 1)}"
+        query = "SELECT EXISTS (SELECT 1 FROM place WHERE path >= ? AND path < ?)"
+        return bool(self._db.execute(query, (first, behind)).fetchone()[0])
 
     def _id(self, place: str) -> int:
         found = self._ids.get(place)

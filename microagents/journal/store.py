@@ -19,6 +19,7 @@ import msgspec
 
 from microagents.account import (
     Account,
+    InputEnded,
     OpenElection,
     Recalled,
     Record,
@@ -32,9 +33,9 @@ from microagents.digests import ChainDigest
 from microagents.elections import Ballot, ElectionId, Flagged
 from microagents.errors import InvalidUsage, Stopped, TakenOver
 from microagents.journal.books import Books, Totals
-from microagents.journal.experiment import Change, Experiment
+from microagents.journal.experiment import INPUTS, Change, Experiment
 from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease
-from microagents.journal.reading import read_books, read_lease, with_digests
+from microagents.journal.reading import other_inputs, read_books, read_lease, with_digests
 from microagents.journal.schema import (
     DECIDED,
     ONCE,
@@ -63,6 +64,7 @@ class Store:
     Args:
         path: the file; made where there is none.
         experiment: what is run.
+        own: what inputs among many do not have in common of their options, as JSON.
         accepted: fields of the identity that may differ from what was recorded.
         full: whether a commit waits until the disk has it; otherwise a power cut may lose the last ones.
 
@@ -72,8 +74,11 @@ class Store:
         Stopped: it cannot be written.
     """
 
-    def __init__(self, path: Path, experiment: Experiment, *, accepted: Sequence[str] = (), full: bool = True) -> None:
+    def __init__(
+        self, path: Path, experiment: Experiment, *, own: Sequence[str] = (), accepted: Sequence[str] = (), full: bool = True
+    ) -> None:
         self.path = path
+        self._own = own
         self._run_id = experiment.run_id
         self._holder = Holder.here()
         self._epoch = 0
@@ -90,11 +95,14 @@ class Store:
                     self._create(experiment)
                 self._take_lease()
                 changes = _changes(self._db, experiment, accepted)
+                self._other_inputs = self._look_for_other_inputs(experiment, changes)
                 self._unbegun: tuple[Experiment, list[Change]] | None = experiment, changes
                 self._changed = bool(changes) or self._db.execute("SELECT EXISTS (SELECT 1 FROM change)").fetchone()[0] == 1
                 self._places = Places(self._db)
                 self.books = read_books(self._db, experiment.inputs, in_order=experiment.in_order)
                 _take_note_of_lost_calls(self.books)
+                for each in self._other_inputs:
+                    self.books.end_input(each, None)
                 self._sampled: set[int] = {key for (key,) in self._db.execute("SELECT DISTINCT key FROM sample")}
                 self._wall_s = float(self._db.execute("SELECT wall_s FROM account").fetchone()[0])
         except BaseException:
@@ -134,9 +142,16 @@ class Store:
             "INSERT INTO run VALUES (?, ?, ?, ?)",
             (experiment.run_id, version("microagents"), now, _json(experiment)),
         )
+        self._insert("INSERT INTO input VALUES", list(enumerate(self._own)))
         self._db.execute("INSERT INTO lease VALUES (0, NULL, 0)")
         self._db.execute("INSERT INTO account VALUES (?, 0, ?)", (_json(Totals()), now))
         self._db.execute("COMMIT")
+
+    def _look_for_other_inputs(self, experiment: Experiment, changes: Sequence[Change]) -> list[int]:
+        """Inputs that are changed on purpose, or new."""
+        if INPUTS not in [field for field, _, _ in changes]:
+            return []
+        return [number for number, _, _ in other_inputs(self._db, _recorded(self._db), experiment, self._own)]
 
     def _refuse_if_held(self, lease: Lease) -> None:
         if not lease.may_be_taken:
@@ -173,6 +188,10 @@ class Store:
         for change in changes:
             self._db.execute("INSERT INTO change VALUES (?, ?, ?, ?)", (_now(), *change))
         self._db.execute("UPDATE run SET experiment = ?", (_json(experiment),))
+        if self._other_inputs:
+            self._db.execute("DELETE FROM input")
+            self._insert("INSERT INTO input VALUES", list(enumerate(self._own)))
+            self._db.executemany("DELETE FROM input_ending WHERE input = ?", [(each,) for each in self._other_inputs])
         self._db.execute("DELETE FROM ending")
         self._unbegun = None
 
@@ -237,6 +256,7 @@ class Store:
         decided: list[RecordDecision | RecordAnswer] = []
         replies: list[tuple[object, ...]] = []
         touched: dict[int, None] = {}
+        ended: dict[int, tuple[object, ...]] = {}
         for record in records:
             match record:
                 case RecordSample():
@@ -254,21 +274,31 @@ class Store:
                     self.books.add(record)
                     if isinstance(record, RecordProgress):
                         touched[record.input] = None
+                    if isinstance(record, InputEnded):
+                        ended[record.input] = _ending_row(record)
         known = self._known(keys)
-        decisions: dict[str, tuple[Any, ...]] = {}
-        for record in decided:
-            path = record.id.path
-            if known.get(keys[path], UNDECIDED) == UNDECIDED:  # the first one at a path counts
-                row = decisions[path] = _decision_row(keys[path], record)
-                known[row[0]] = row[2]
-                touched[record.id.input] = None
-                self.books.add(record)
+        decisions = self._decide(decided, keys, known)
+        touched.update((record.id.input, None) for record in decided)
         self._insert("INSERT INTO place VALUES", self._places.new)
         self._places.new.clear()
         self._insert("INSERT OR REPLACE INTO decision VALUES", list(decisions.values()))
         self._insert("INSERT OR IGNORE INTO reply VALUES", replies)
+        self._insert("INSERT OR REPLACE INTO input_ending VALUES", list(ended.values()))
         self._write_samples(samples, keys, known, decisions)
         self._write_progress(touched)
+
+    def _decide(
+        self, decided: Sequence[RecordDecision | RecordAnswer], keys: Mapping[str, int], known: dict[int, int]
+    ) -> dict[str, tuple[Any, ...]]:
+        """The rows of what is decided by these records, by path: the first one at a path counts."""
+        decisions: dict[str, tuple[Any, ...]] = {}
+        for record in decided:
+            path = record.id.path
+            if known.get(keys[path], UNDECIDED) == UNDECIDED:
+                row = decisions[path] = _decision_row(keys[path], record)
+                known[row[0]] = row[2]
+                self.books.add(record)
+        return decisions
 
     def _known(self, keys: Mapping[str, int]) -> dict[int, int]:
         """The outcomes that the file already holds at these paths."""
@@ -293,14 +323,14 @@ class Store:
         self._sampled.update(row[0] for row in rows)
 
     def _write_progress(self, touched: Iterable[int]) -> None:
-        books = self.books
+        books, rows = self.books, []
         for of_input in touched:
             progress, chain = books.progress[of_input], books.decisions[of_input]
             reached = progress.reached
             digests = (chain.digest(), books.ballots[of_input].digest()) if isinstance(chain, ChainDigest) else (None, None)
             last = (None, None, None) if reached is None else (reached.done, reached.state.decode(), reached.value.decode())
-            row = (of_input, progress.done, progress.total, *last, *digests)
-            self._db.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            rows.append((of_input, progress.done, progress.total, *last, *digests))
+        self._insert("INSERT OR REPLACE INTO progress VALUES", rows)
         wall_s = self._wall_s + time.monotonic() - self._opened_s
         self._db.execute("UPDATE account SET totals = ?, wall_s = ?, saved_at = ?", (_json(books.totals), wall_s, _now()))
 
@@ -357,10 +387,10 @@ class Store:
             person = self._db.execute("SELECT value FROM person WHERE path = ?", (path,)).fetchone()
         return found if person is None else msgspec.structs.replace(found, outcome="person", value=person[0].encode())
 
-    def recalls_anything(self) -> bool:
-        """Whether anything was decided."""
+    def recalls_anything(self, of_input: int) -> bool:
+        """Whether anything was recorded of an input."""
         with self._failing():
-            return bool(self._db.execute("SELECT EXISTS (SELECT 1 FROM decision)").fetchone()[0])
+            return self._places.any_of(of_input)
 
     def open_elections(self) -> list[OpenElection]:
         """Elections that are not decided, with what was paid for them."""
@@ -376,8 +406,12 @@ class Store:
 
 
 def _changes(db: sqlite3.Connection, experiment: Experiment, accepted: Sequence[str]) -> list[Change]:
+    return _recorded(db).changes(experiment, accepted)
+
+
+def _recorded(db: sqlite3.Connection) -> Experiment:
     (recorded,) = db.execute("SELECT experiment FROM run").fetchone()
-    return msgspec.json.decode(recorded, type=Experiment).changes(experiment, accepted)
+    return msgspec.json.decode(recorded, type=Experiment)
 
 
 def _take_note_of_lost_calls(books: Books) -> None:
@@ -419,6 +453,10 @@ def _decision_row(key: int, record: RecordDecision | RecordAnswer) -> tuple[Any,
     value = None if outcome == UNDECIDED else verdict.winner
     ballots = written_ballots(verdict.ballots, value)
     return key, record.id.fork, outcome, len(verdict.ballots), None if value is None else value.decode(), ballots
+
+
+def _ending_row(record: InputEnded) -> tuple[object, ...]:
+    return record.input, record.outcome, record.reason, None if record.result is None else record.result.decode(), _now()
 
 
 def _sample_row(key: int, fork: bytes, ballot: Ballot | Flagged) -> tuple[Any, ...]:

@@ -35,8 +35,8 @@ class Keeper(Protocol):
         """What was decided at a path."""
         ...
 
-    def recalls_anything(self) -> bool:
-        """Whether anything was decided."""
+    def recalls_anything(self, of_input: int) -> bool:
+        """Whether anything was recorded of an input."""
         ...
 
     def open_elections(self) -> list[OpenElection]:
@@ -76,7 +76,7 @@ class Unkept:
         """Nothing."""
         return None
 
-    def recalls_anything(self) -> bool:
+    def recalls_anything(self, of_input: int) -> bool:  # noqa: ARG002 - it keeps nothing
         """Never."""
         return False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +14,12 @@ from microagents.account import (
     Account,
     Drain,
     FollowRoom,
+    InputEnded,
     OpenElection,
     Outcome,
     Reached,
     Recall,
+    RecallCompleted,
     Recalled,
     RecallOpen,
     RecallReached,
@@ -57,6 +59,8 @@ class Journaling(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Path
     experiment: Experiment
+    own: Sequence[str] = ()
+    """What inputs among many do not have in common of their options, as JSON."""
     accepted: tuple[str, ...] = ()
     full: bool = True
     inline_s: float | None = None
@@ -127,6 +131,8 @@ class Recorder(Role):
         self._limit: Stopped | None = None
         """Which limit is reached."""
         self._room: Room = "elections"
+        self._told = self._kept = 0
+        """Records that were queued, and those of them that are durable."""
         self._is_draining = self._is_writing = self._has_begun = False
         self._max_cost_usd: float | None = context.options.get("max_cost_usd")
 
@@ -142,7 +148,14 @@ class Recorder(Role):
             books = self._unkept = Books(len(self.context.tasks), in_order=self.context.strategy.in_order)
             self._writer = Inline(lambda: Unkept(books))
         else:
-            opened = partial(Store, journaling.path, journaling.experiment, accepted=journaling.accepted, full=journaling.full)
+            opened = partial(
+                Store,
+                journaling.path,
+                journaling.experiment,
+                own=journaling.own,
+                accepted=journaling.accepted,
+                full=journaling.full,
+            )
             if journaling.inline_s is not None:
                 self._writer = Inline(opened, journaling.inline_s)
             else:
@@ -184,6 +197,10 @@ class Recorder(Role):
         """Keep how far an input is."""
         self._add(request)
 
+    async def input_ended(self, request: InputEnded) -> None:
+        """Keep how an input ended."""
+        self._add(request)
+
     async def outage(self, request: RecordOutage) -> None:
         """Note that a provider does not deliver, or does again."""
         self._outage = request.error
@@ -201,6 +218,7 @@ class Recorder(Role):
             self._changed.tell()
             return
         self._queue += records
+        self._told += len(records)
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
         if len(self._queue) >= MOST_QUEUED and self._room == "elections":
@@ -222,6 +240,7 @@ class Recorder(Role):
             late = loop.call_later(MOST_BEHIND_S, partial(self._set_room, is_late=True))
             try:
                 self._durable = await self._writer.do(lambda keeper, batch=batch: keeper.commit(batch))  # type: ignore[misc]
+                self._kept += len(batch)
                 self._look_at_cost()
             except MicroagentsError as error:
                 self._fail(error)
@@ -336,10 +355,15 @@ class Recorder(Role):
         await self._flushed()
         return await self._writer.do(lambda keeper: keeper.recall(request.path))
 
-    async def recalls_anything(self, request: RecallsAnything) -> bool:  # noqa: ARG002 - the message is the address
-        """Whether there is anything to recall."""
+    async def recalls_anything(self, request: RecallsAnything) -> bool:
+        """Whether there is anything to recall of an input."""
         await self._flushed()
-        return await self._writer.do(lambda keeper: keeper.recalls_anything())
+        return await self._writer.do(lambda keeper: keeper.recalls_anything(request.input))
+
+    async def recall_completed(self, request: RecallCompleted) -> list[int]:  # noqa: ARG002 - the message is the address
+        """Which inputs are completed."""
+        await self._flushed()
+        return await self._writer.do(lambda keeper: [number for number, outcome in enumerate(keeper.books.ended) if outcome == "completed"])
 
     async def recall_reached(self, request: RecallReached) -> Reached | None:
         """How far an input is."""
@@ -353,6 +377,7 @@ class Recorder(Role):
         return await self._writer.do(lambda keeper: keeper.open_elections())
 
     async def _flushed(self) -> None:
-        """Wait until all that was told is durable, or cannot be any more."""
-        while self._failure is None and (self._queue or self._is_writing):
+        """Wait until all that was told before is durable, or cannot be any more; what others tell meanwhile is not waited for."""
+        told = self._told
+        while self._failure is None and self._kept < told:
             await self._changed.next()

@@ -1,8 +1,8 @@
 """The promises under faults: ``python -m tests.benchmarks.faults``.
 
-Each seed runs a chain in virtual time behind a link that delays, reorders, repeats and drops batches, kills the process at random moments
-(for real: each sitting is a process of its own), and resumes the run from its journal. What it promises is then checked. A seed that fails
-is printed, and ``--seed N`` replays it alone.
+Each seed runs a chain, or five of them, in virtual time behind a link that delays, reorders, repeats and drops batches, kills the process
+at random moments (for real: each sitting is a process of its own), and resumes the run from its journal. What it promises is then checked.
+A seed that fails is printed, and ``--seed N`` replays it alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from microagents.runtimes.lossy import Faults, LossyRuntime
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 
-TASK = Drift(length=25)
+TASKS = (Drift(length=25), [Drift(length=length) for length in (6, 1, 9, 3, 6)])
+"""One walk, or five side by side."""
 MODEL = "sim:perfect@error=0.4,flag=0.1,latency=1.0,sigma=0.7"
 COMMIT_S = 0.2
 """Slow enough that a kill finds records which are not durable."""
@@ -34,7 +35,7 @@ RIGHT = 10
 
 def carried_out(seed: int, runs: Path | None) -> Result:
     """A sitting of the run, to its end."""
-    running = run(TASK, models=MODEL, k=2, seed=seed % RIGHT, runs_dir=runs, run_id="faults", runtime="linked")
+    running = run(TASKS[seed % RIGHT % 2], models=MODEL, k=2, seed=seed % RIGHT, runs_dir=runs, run_id="faults", runtime="linked")
     return run_virtual(running, seed=seed)
 
 

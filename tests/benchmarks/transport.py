@@ -35,7 +35,7 @@ async def asks(turns: int) -> float:
     """Compare both sides; gives the latency of one ask alone, in seconds."""
     options = {"max_concurrency": 10_000, "enable_task_events": False, "num_cpus": 0}
     doubler = ray.remote(PlainDoubler).options(**options).remote()
-    plain = ray.remote(PlainHurrier).options(**options).remote(doubler)
+    plain: Any = ray.remote(PlainHurrier).options(**options).remote(doubler)
     context = Context(run_id="transport", seed=0, tasks=[], strategy=NoStrategy())
     alone_s = 0.0
     async with RUNTIMES["ray"](context, [Deployment(role=Hurrier), Deployment(role=Doubler)]) as roles:
@@ -102,7 +102,10 @@ async def many(turns: int, inputs: int) -> None:
             assert result.outcome == "completed"
             each.append(result.account.steps / result.wall_s)
     share = median(one / other for one, other in zip(rates["ray"], rates["local"], strict=True))
-    print(f"{inputs:,} chains at once: {median(rates['local']):,.0f} steps a second in one process, {median(rates['ray']):,.0f} on Ray: ", end="")
+    print(
+        f"{inputs:,} chains at once: {median(rates['local']):,.0f} steps a second in one process, {median(rates['ray']):,.0f} on Ray: ",
+        end="",
+    )
     print(f"{100 * share:.0f} %")
 
 

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -40,23 +39,6 @@ BEYOND = {"reason", "settled_at", "lost_in_flight", "go_on"}
 
 STALEMATE = ("run", "drift", "--model", "sim:perfect@error=0.5,alternatives=1,flag=0.9", "-k", "9")
 """Elections that reach their cap."""
-
-
-@pytest.fixture(autouse=True)
-def as_after_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """An empty folder, no settings and no keys in the environment; afterwards nothing of a user's files stays imported."""
-    for name in os.environ:
-        if name.startswith(("MICROAGENTS_", "OPENAI_", "ANTHROPIC_")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
-    before = set(sys.modules)
-    yield
-    structlog.reset_defaults()  # its logger holds the runner's stderr
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
-            del sys.modules[name]
 
 
 def python(code: str, *options: str) -> Ran:

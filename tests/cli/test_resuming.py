@@ -23,7 +23,6 @@ from random import Random
 from typing import Any
 
 import pytest
-import structlog
 
 from microagents.account import Account
 from microagents.journal.reading import Reader
@@ -100,20 +99,8 @@ ASIDE = """
 
 
 @pytest.fixture(autouse=True)
-def as_after_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """No settings and no keys in the environment; afterwards nothing of a user's files stays imported."""
-    for name in os.environ:
-        if name.startswith(("MICROAGENTS_", "OPENAI_", "ANTHROPIC_")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(sys, "path", sys.path.copy())
-    before = set(sys.modules)
+def own_strategy() -> None:
     write("aside.py", ASIDE)
-    yield
-    structlog.reset_defaults()  # its logger holds the runner's stderr
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
-            del sys.modules[name]
 
 
 @cache

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from msgspec import Meta, Struct
 
-from microagents import ChainTask, InvalidUsage, MicroagentsError, Prompt, Reply, resume, run, run_sync
+from microagents import ChainTask, InvalidUsage, MicroagentsError, Prompt, Reply, Result, resume, run, run_sync
 from microagents.errors import JournalMismatch
 from microagents.journal.reading import Reader
 from microagents.journal.schema import APPLICATION_ID
@@ -345,6 +345,57 @@ def test_a_row_that_nobody_would_write_is_never_a_traceback(edit: str) -> None:
             put(content)
             try:
                 use(40)
+            except MicroagentsError as error:
+                sentence(error)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is what must not be
+                raw.append((name, repr(error)))
+    assert raw == []
+
+
+MANY = (Drift(length=3), Drift(length=5), Drift(length=4))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "DELETE FROM input",
+        "DELETE FROM input WHERE input = 1",
+        "UPDATE input SET options = '['",
+        "UPDATE input SET options = '{\"length\": 0}'",
+        "UPDATE input SET options = x'ff'",
+        "UPDATE input SET input = input + 1",
+        "UPDATE input_ending SET input = input - 1",
+        "UPDATE input_ending SET input = input + 1",
+        "UPDATE input_ending SET outcome = 'compleded'",
+        "UPDATE input_ending SET result = '{'",
+        "UPDATE input_ending SET result = x'ff'",
+        "UPDATE progress SET input = input - 1",
+        "UPDATE run SET experiment = replace(experiment, '\"inputs\":3', '\"inputs\":0')",
+        "UPDATE run SET experiment = replace(experiment, '\"inputs\":3', '\"inputs\":2')",
+        "UPDATE run SET experiment = replace(experiment, '\"listed\":true', '\"listed\":false')",
+        "DROP TABLE input",
+        "DROP TABLE input_ending",
+        "DROP VIEW inputs",
+    ],
+)
+def test_a_row_of_many_inputs_that_nobody_would_write_is_never_a_traceback(edit: str) -> None:
+    def walks(**options: Any) -> Result:
+        return run_sync(MANY, models=MODEL, k=K, run_id="r", runs_dir=RUNS, durability="normal", **options)
+
+    raw = []
+    for most in (None, 40):
+        put(b"")
+        walks(max_calls=most, concurrency=1)
+        try:
+            sql(edit)
+        except sqlite3.IntegrityError:
+            continue
+        content = JOURNAL.read_bytes()
+        uses: dict[str, Callable[[int], object]] = {**USES, "run": lambda _: walks()}
+        for name, use in uses.items():
+            put(content)
+            try:
+                use(0)
             except MicroagentsError as error:
                 sentence(error)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is what must not be

@@ -23,6 +23,7 @@ from msgspec import structs
 from microagents import Conductor, InvalidUsage, MicroagentsError, Prompt, Reply, RoleFailed, Strategy, Task, Usage, run, run_sync
 from microagents.account import (
     Account,
+    InputEnded,
     OpenElection,
     Recalled,
     Record,
@@ -293,6 +294,8 @@ def a_record(path: str, kind: str, number: int) -> Record:
             return RecordAnswer(id=ElectionId(path=f"{path}/once", fork=of.fork), value=b'"a"')
         case "progress":
             return RecordProgress(input=of.input, done=0, total=number)
+        case "completed" | "failed":
+            return InputEnded(input=of.input, outcome=kind, reason=None, result=b"%d" % number)
         case "calls":
             return RecordCalls(source=source, sent=2, ended=2, billed=number, usage=Usage(input_tokens=number, cost_usd=0.25))
         case "in flight":
@@ -305,7 +308,10 @@ records = st.builds(
     a_record,
     st.sampled_from(PATHS),
     st.sampled_from(
-        ["sample", "flagged", "reply", "decided", "leader", "undecided", "sampled", "once", "progress", "calls", "in flight", "lost"]
+        [
+            *("sample", "flagged", "reply", "decided", "leader", "undecided", "sampled", "once"),
+            *("progress", "completed", "failed", "calls", "in flight", "lost"),
+        ]
     ),
     st.integers(0, 3),
 )
@@ -384,8 +390,36 @@ def test_however_records_are_cut_into_commits_and_sittings_they_add_up_to_the_sa
             reference.reopen()
             assert again.account_with_digests() == books_of(path) == reference.account()
             assert problems(path) == []
-            for of_input, progress in reference.books.progress.items():
+            for of_input, progress in enumerate(reference.books.progress):
                 assert again.books.progress[of_input].reached == progress.reached
+
+
+def test_the_last_ending_of_an_input_is_the_one_that_is_kept() -> None:
+    with store(inputs=3) as there:
+        there.commit([InputEnded(input=1, outcome="failed", reason="a stone"), InputEnded(input=2, outcome="undecided", reason="a tie")])
+        account = there.commit([InputEnded(input=1, outcome="completed", result=b'{"number":7}')])
+        assert (account.inputs, account.inputs_done, account.inputs_failed) == (3, 1, 1)
+    with Reader(JOURNAL) as reader:
+        assert list(reader.input_endings()) == [
+            InputEnded(input=1, outcome="completed", result=b'{"number":7}'),
+            InputEnded(input=2, outcome="undecided", reason="a tie"),
+        ]
+        assert (reader.account().inputs_done, reader.account().inputs_failed) == (1, 1)
+
+
+def test_what_is_recorded_of_one_input_says_nothing_of_another() -> None:
+    with store(inputs=12) as there:
+        there.commit([decided(ElectionId(path="1/step/0", fork=b"a" * 16), [7, 7])])
+        assert [number for number in range(12) if there.recalls_anything(number)] == [1]
+
+
+def test_a_late_decision_of_one_input_leaves_the_order_of_the_others_as_it_is() -> None:
+    with store(inputs=2) as there:
+        there.commit([decided(election("step/0"), [7, 8], "undecided")])
+        there.commit([decided(ElectionId(path="1/step/0", fork=b"b" * 16), [7, 7])])
+        there.commit([decided(election("step/0"), [7, 8], "leader")])
+        assert not there.books.totals.out_of_order
+    assert problems() == []
 
 
 @pytest.mark.parametrize(("text", "kept"), [("a reply \N{SNOWMAN} \0", 13), ("é" * 40_000, MAX_TEXT_BYTES), ("x" * 65_537, MAX_TEXT_BYTES)])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from microagents import Context, Deployment, Result, Usage, driver, run
+from microagents import Context, Deployment, Result, Usage, driver, inputs, run
 from microagents.account import Account, Drain, RecordCalls, RecordLost, Report
 from microagents.journal.reading import Reader
 from microagents.roles import Recorder
@@ -90,3 +90,11 @@ async def test_a_limit_of_time_ends_the_run() -> None:
     assert result.reason is not None
     assert "--max-time 0.3" in result.reason
     assert 0 < result.account.decided < 500
+
+
+def test_an_input_begins_while_another_keeps_the_journal_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "AT_A_TIME", 2)
+    seen: list[Account] = []
+    walks = [Drift(length=300), *[Drift(length=1) for _ in range(20)]]
+    run_virtual(run(walks, models="sim:perfect@latency=0.01", k=1, on_progress=seen.append))
+    assert max(account.inputs_done for account in seen if account.steps < 200) > 3

@@ -1,0 +1,88 @@
+"""Many inputs from a file: each line a JSON object, the options of one input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple, NoReturn
+
+import typer
+
+from microagents.cli.options import pairs
+from microagents.errors import InputMismatch, InvalidUsage
+from microagents.finding import TASKS, find
+from microagents.settings import validated
+from microagents.task import Task
+
+STDIN = "-"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Lines(NamedTuple):
+    """What a file of inputs holds."""
+
+    source: str
+    """What it is called in a sentence."""
+    tasks: Sequence[Task]
+    numbers: Sequence[int]
+    """The lines that the tasks stand in, counted from 1: blank ones hold none."""
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Where an input is refused, name its line too."""
+        try:
+            yield
+        except InputMismatch as error:
+            if error.input < len(self.numbers):
+                error.add_note(f"it stands in line {self.numbers[error.input]} of {self.source}")
+            raise
+
+
+def lines_of(task: str, options: list[str], file: str) -> Lines:
+    """The inputs in a file, or on stdin for ``-``; ``options`` hold for each of them, its own go before them.
+
+    Raises:
+        InvalidUsage: it cannot be read, or a line is no input; the sentence names the line.
+    """
+    kind, shared = find("task", task, TASKS, Task), pairs("-o", options)
+    source = "stdin" if file == STDIN else repr(file)
+    tasks: list[Task] = []
+    numbers: list[int] = []
+    with _opened(file) as stream:
+        for number, line in enumerate(stream, 1):
+            text = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+            if text.strip():
+                where = f"line {number} of {source}"
+                tasks.append(validated(kind, where, {**shared, **_object(text, where, kind)}, flag="-o"))
+                numbers.append(number)
+    if not tasks:
+        raise InvalidUsage(f"{source} holds no input: write one JSON object a line, the options of one input")
+    return Lines(source, tasks, numbers)
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[IO[bytes]]:
+    if file == STDIN:
+        yield typer.get_binary_stream("stdin")
+        return
+    try:
+        with Path(file).open("rb") as stream:
+            yield stream
+    except OSError as error:
+        raise InvalidUsage(f"{file!r} cannot be read: {error}") from None
+
+
+def _object(text: bytes, where: str, kind: type[Task]) -> dict[str, Any]:
+    try:
+        found = json.loads(text.decode(), parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise InvalidUsage(f"{where} is no JSON: {error}; write a JSON object, the options of {kind.__name__}") from None
+    if not isinstance(found, dict):
+        raise InvalidUsage(f"{where} is no JSON object: {text.decode().strip()!r:.100}; write one, with the options of {kind.__name__}")
+    return found
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number")

@@ -1,0 +1,414 @@
+"""Many inputs in one run: what stands on stdout, what one failure does to the others, and how the run goes on."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from microagents import run_sync
+from microagents.account import Account
+from microagents.cli import app
+from microagents.cli.display import live
+from microagents.tasks.drift import Drift
+from tests.cli.commands import COMPLETED, FAILED, STOPPED, UNDECIDED, WRONG_USAGE, Ran, Sitting, microagents, shopping, write
+
+NOISY = ("drift", "--model", "sim:perfect@error=0.4,flag=0.1,latency=0.002,sigma=1,price_out=1", "-k", "2")
+"""Replies that come in another order than they were asked for, and one wrong count would lead a walk elsewhere."""
+LENGTHS = (12, 1, 7, 30, 2, 1, 9, 20, 3, 4, 16, 5)
+"""Inputs that end in another order than they begin in; more than ten, so that 10 does not come after 1."""
+
+BRITTLE = """
+    from pathlib import Path
+
+    from microagents.tasks.drift import Drift, Onward, Place
+
+    class Brittle(Drift):
+        brittle: bool = False
+
+        def advance(self, state: Place, reply: Onward) -> Place:
+            if self.brittle and state.steps_done == 3 and not Path("mended").exists():
+                raise ValueError("a stone")
+            return super().advance(state, reply)
+    """
+"""Walks of which some come to a stone in the fourth step, until there is a file."""
+STONES = [{"length": 5}, {"length": 6, "brittle": True}, {"length": 4}]
+PERFECT = ("--model", "sim:perfect")
+
+
+def items(options: Sequence[dict[str, Any]], name: str = "items.jsonl") -> str:
+    return write(name, "".join(f"{json.dumps(each)}\n" for each in options))
+
+
+def walks(lengths: Sequence[int] = LENGTHS) -> str:
+    return items([{"length": length} for length in lengths])
+
+
+def brittle(*words: str) -> Ran:
+    """Three walks, of which the one in the middle fails."""
+    write("brittle.py", BRITTLE)
+    return microagents("run", "brittle.py:Brittle", "--inputs", items(STONES), *PERFECT, "--run-id", "stones", *words)
+
+
+@cache
+def undisturbed() -> dict[str, Any]:
+    """What the walks come to when nothing is in their way."""
+    return microagents("run", *NOISY, "--inputs", walks(), "--no-journal", "--json").json
+
+
+def digests(shown: dict[str, Any]) -> tuple[str, str]:
+    return shown["decisions_sha256"], shown["ballots_sha256"]
+
+
+def lines(ran: Ran) -> list[Any]:
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+def assert_one_sentence(ran: Ran, *said: str) -> None:
+    assert (ran.code, ran.out, "Traceback" in ran.err) == (WRONG_USAGE, "", False)
+    (sentence,) = ran.err.splitlines()
+    for words in said:
+        assert words in sentence
+
+
+# -- results ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_results_stand_in_the_order_of_inputs_a_line_each_and_the_summary_on_stderr() -> None:
+    ran = microagents("run", *NOISY, "--inputs", walks())
+    assert ran.code == COMPLETED
+    assert [line["steps_done"] for line in lines(ran)] == list(LENGTHS)
+    assert f"{len(LENGTHS)} of {len(LENGTHS)} inputs, {sum(LENGTHS)} of {sum(LENGTHS)} steps" in ran.err
+
+
+def test_with_json_the_result_is_the_list_of_results() -> None:
+    ran = microagents("run", *NOISY, "--inputs", walks(), "--json")
+    assert [result["steps_done"] for result in ran.json["result"]] == list(LENGTHS)
+    assert (ran.json["inputs"], ran.json["inputs_done"], ran.json["failed_inputs"]) == (len(LENGTHS), len(LENGTHS), [])
+    assert ran.json["steps"] == sum(LENGTHS)
+
+
+def test_one_line_gives_a_list_of_one_and_no_file_gives_no_list() -> None:
+    listed = microagents("run", "drift", *PERFECT, "--inputs", walks([3]), "--json").json
+    alone = microagents("run", "drift", *PERFECT, "-o", "length=3", "--json").json
+    assert listed["result"] == [alone["result"]]
+    assert digests(listed) == digests(alone)
+    assert set(listed) - set(alone) == {"inputs", "inputs_done", "failed_inputs"}
+
+
+@pytest.mark.parametrize(
+    "words", [("--concurrency", "1"), ("--concurrency", "3"), ("--runtime", "linked"), ("--no-speculate",)], ids=" ".join
+)
+@pytest.mark.parametrize("journal", [(), ("--no-journal",)], ids=["journal", "no journal"])
+def test_decisions_do_not_depend_on_how_many_are_open_or_on_where_roles_live(words: tuple[str, ...], journal: tuple[str, ...]) -> None:
+    shown = microagents("run", *NOISY, "--inputs", walks(), *words, *journal, "--json").json
+    assert (digests(shown), shown["result"]) == (digests(undisturbed()), undisturbed()["result"])
+
+
+def test_an_input_decides_the_same_whatever_stands_beside_it() -> None:
+    second = microagents("run", *NOISY, "--inputs", walks([5, 7]), "--json").json["result"][1]
+    assert second == microagents("run", *NOISY, "--inputs", walks([9, 7, 11]), "--json").json["result"][1]
+
+
+def test_options_hold_for_every_line_and_the_lines_own_go_before_them() -> None:
+    ran = microagents("run", "drift", *PERFECT, "-o", "length=4", "--inputs", items([{}, {"length": 2}, {}]))
+    assert [line["steps_done"] for line in lines(ran)] == [4, 2, 4]
+
+
+def test_an_option_from_a_file_holds_for_every_line_and_is_kept_once() -> None:
+    write("quoted.py", "from microagents.tasks.drift import Drift\n\nclass Quoted(Drift):\n    text: str\n")
+    write("text.txt", "a word " * 500)
+    ran = microagents(
+        "run", "quoted.py:Quoted", *PERFECT, "-o", "text=@text.txt", "--inputs", walks([2, 3, 4]), "--run-id", "quoted", "--json"
+    )
+    assert ran.code == COMPLETED
+    assert Path("runs/quoted.sqlite").read_bytes().count(b"a word " * 500) == 1
+    assert microagents("resume", "quoted", "--json").json["result"] == ran.json["result"]
+
+
+def test_stdin_is_read_for_a_dash() -> None:
+    given = CliRunner().invoke(app, ["run", "drift", *PERFECT, "--inputs", "-"], input='{"length": 2}\n{"length": 1}\n')
+    assert [json.loads(line)["steps_done"] for line in given.stdout.splitlines()] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'\xef\xbb\xbf{"length": 2}\r\n{"length": 3}\r\n',
+        b'\n{"length": 2}\n   \n\r\n{"length": 3}',
+        b'{"length": "2"}\n\t{"length" :3 }  \n',
+    ],
+    ids=["from Windows", "blank lines", "spaces"],
+)
+def test_files_are_read_however_they_were_written(content: bytes) -> None:
+    Path("items.jsonl").write_bytes(content)
+    ran = microagents("run", "drift", *PERFECT, "--inputs", "items.jsonl")
+    assert [line["steps_done"] for line in lines(ran)] == [2, 3]
+
+
+# -- failures --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_input_that_fails_is_named_and_stops_no_other() -> None:
+    ran = brittle("--json")
+    assert (ran.code, ran.json["outcome"]) == (FAILED, "failed")
+    assert [result and result["steps_done"] for result in ran.json["result"]] == [5, None, 4]
+    ((failed),) = ran.json["failed_inputs"]
+    assert (failed["input"], failed["outcome"]) == (1, "failed")
+    assert "ValueError: a stone" in failed["reason"]
+    assert "of 3 inputs 1 failed, the others are completed; input 1: " in ran.json["reason"]
+    assert ran.json["go_on"] == "microagents resume stones"
+
+
+def test_stdout_has_null_for_an_input_that_failed() -> None:
+    ran = brittle()
+    assert [line and line["steps_done"] for line in lines(ran)] == [5, None, 4]
+    assert "input 1: " in ran.err
+
+
+@pytest.mark.parametrize("which", [(), ("--input", "1")], ids=["all", "the one"])
+def test_a_failed_input_is_done_again_alone_and_from_where_it_failed(which: tuple[str, ...]) -> None:
+    brittle()
+    write("mended", "")
+    ran, bought = shopping("resume", "stones", *which, "--json")
+    assert (ran.code, ran.json["failed_inputs"]) == (COMPLETED, [])
+    assert {sample.split("/step/")[0] for sample in bought.sent} == {"1"}
+    assert min(int(sample.split()[0].rpartition("/")[2]) for sample in bought.sent) >= 3, "three steps were decided before"
+    whole = microagents("run", "brittle.py:Brittle", "--inputs", "items.jsonl", *PERFECT, "--json").json
+    assert (ran.json["result"], digests(ran.json)) == (whole["result"], digests(whole))
+    assert microagents("show", "stones", "--verify").code == COMPLETED
+
+
+def test_what_fails_again_is_told_again_and_nothing_else_is_bought() -> None:
+    first = brittle("--json").json
+    again, bought = shopping("resume", "stones", "--json")
+    assert (again.code, again.json["failed_inputs"]) == (FAILED, first["failed_inputs"])
+    assert {sample.split("/step/")[0] for sample in bought.sent} <= {"1"}
+
+
+def test_the_first_input_may_fail_before_its_first_question() -> None:
+    write(
+        "lame.py",
+        BRITTLE.replace("def advance(self, state: Place, reply: Onward)", "def start(self)")
+        .replace("state.steps_done == 3 and ", "")
+        .replace("super().advance(state, reply)", "super().start()"),
+    )
+    listed = items([{"brittle": True, "length": 2}, {"length": 3}])
+    words = ("run", "lame.py:Brittle", *PERFECT, "--inputs", listed, "--run-id", "lame", "--json")
+    assert [result and result["steps_done"] for result in microagents(*words).json["result"]] == [None, 3]
+    write("mended", "")
+    assert [result["steps_done"] for result in microagents(*words).json["result"]] == [2, 3]
+
+
+def test_where_one_is_undecided_that_decides_the_exit_code() -> None:
+    write(
+        "both.py",
+        BRITTLE
+        + """
+        def expert(self, prompt, reply):
+            return super().expert(prompt, reply)
+
+        def difficulty(self, prompt, reply):
+            return 0.5 if self.length == 9 else None
+    """,
+    )
+    given = items([{"length": 5}, {"length": 6, "brittle": True}, {"length": 9}])
+    words = ("--model", "sim:perfect@alternatives=1,flag=0", "-s", "max_draws=3", "--inputs", given, "--run-id", "both", "--json")
+    ran = microagents("run", "both.py:Brittle", *words)
+    assert (ran.code, ran.json["outcome"]) == (UNDECIDED, "undecided")
+    assert [(each["input"], each["outcome"]) for each in ran.json["failed_inputs"]] == [(1, "failed"), (2, "undecided")]
+    assert ran.json["undecided_at"][0].startswith("2/step/")
+    assert "of 3 inputs 1 undecided, 1 failed, the others are completed; input 1: " in ran.json["reason"]
+    write("mended", "")
+    ran = microagents("resume", "both", "--on-undecided", "leader", "--json")
+    assert (ran.code, ran.json["failed_inputs"], ran.json["undecided_at"]) == (COMPLETED, [], [])
+    assert microagents("show", "both", "--verify").code == COMPLETED
+
+
+def test_a_person_decides_what_is_undecided_in_one_of_many() -> None:
+    words = ("--model", "sim:perfect@error=0.5,alternatives=1,flag=0.9", "-k", "3", "-s", "max_draws=3")
+    ran = microagents("run", "drift", "--inputs", walks([1, 1]), *words, "--run-id", "stuck", "--json")
+    assert ran.json["undecided_at"] == ["0/step/0", "1/step/0"]
+    assert microagents("decide", "stuck", "1/step/0", '{"number": 22}').code == COMPLETED
+    again = microagents("resume", "stuck", "--json")
+    assert (again.code, again.json["result"]) == (UNDECIDED, [None, {"number": 22, "steps_done": 1}])
+    assert [each["input"] for each in again.json["failed_inputs"]] == [0]
+
+
+def test_with_known_inputs_an_input_that_has_an_undecided_election_is_undecided() -> None:
+    words = ("--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3", "--known-inputs")
+    ran = microagents("run", "drift", "--inputs", walks([1, 60]), *words, "--run-id", "known", "--json")
+    assert (ran.code, ran.json["outcome"]) == (UNDECIDED, "undecided")
+    assert [each["input"] for each in ran.json["failed_inputs"]] == [1]
+    assert [result["steps"] for result in ran.json["result"]] == [1, 60]
+    shown = microagents("show", "known", "--json").json
+    assert (shown["outcome"], shown["failed_inputs"]) == ("undecided", ran.json["failed_inputs"])
+
+
+# -- looking on, and going on ------------------------------------------------------------------------------------------------------------
+
+
+def test_show_and_list_tell_of_inputs() -> None:
+    ended = brittle("--json").json
+    shown = microagents("show", "stones")
+    assert "2 of 3 inputs, " in shown.out
+    assert "failed   input 1: role MakerConductor/0 failed on Conduct: ValueError: a stone" in shown.out
+    assert "result" not in shown.rows
+    assert microagents("show", "stones", "--json").json == ended
+    assert "2 of 3 inputs, " in microagents("list").out
+
+
+def test_progress_counts_inputs_and_steps(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("microagents.cli.display.LINE_EVERY_S", 0)
+    with live("drift") as display:
+        display.show(Account(steps=3456, inputs=1000, inputs_done=11, inputs_failed=1))
+    said = capfd.readouterr().err
+    assert said.startswith("drift: 12/1,000 inputs \N{MIDDLE DOT} 3,456 steps   ")
+    assert "1 failed" in said
+
+
+def test_a_run_that_is_killed_comes_to_the_end_that_it_comes_to_undisturbed() -> None:
+    words = ("run", *NOISY, "--inputs", walks(), "--run-id", "killed", "--json")
+    right = undisturbed()
+    with Sitting(*words) as sitting:
+        sitting.until_sent(right["calls"] // 2)
+        assert sitting.end(signal.SIGKILL).code == -signal.SIGKILL
+    shown = microagents("show", "killed", "--json").json
+    assert (shown["outcome"], shown["inputs"]) == ("cut off", len(LENGTHS))
+    assert 0 < shown["steps"] < sum(LENGTHS)
+    done = {number for number, result in enumerate(shown["result"]) if result is not None}
+    assert len(done) == shown["inputs_done"]
+    ran, bought = shopping("resume", "killed", "--json")
+    assert (ran.code, ran.json["result"], digests(ran.json)) == (COMPLETED, right["result"], digests(right))
+    assert not done.intersection(int(sample.partition("/")[0]) for sample in bought.sent), "what was completed is not done again"
+    assert microagents("show", "killed", "--verify").code == COMPLETED
+
+
+def test_a_limit_stops_all_and_prints_no_half_list() -> None:
+    words = ("run", *NOISY, "--inputs", walks(), "--run-id", "limited")
+    ran = microagents(*words, "--max-calls", "60", "--concurrency", "4")
+    assert (ran.code, ran.out) == (STOPPED, "")
+    assert "--max-calls 60 is reached" in ran.err
+    ran = microagents("resume", "limited", "--max-calls", "100000", "--json")
+    assert (ran.code, digests(ran.json)) == (COMPLETED, digests(undisturbed()))
+
+
+def test_inputs_that_were_not_asked_for_are_said_to_be_left() -> None:
+    microagents("run", *NOISY, "--inputs", walks(), "--run-id", "left", "--max-calls", "20", "--concurrency", "1")
+    ran = microagents("resume", "left", "--max-calls", "100000", "--input", "5", "--input", "4", "--json")
+    assert (ran.code, ran.json["outcome"]) == (STOPPED, "stopped")
+    assert {number for number, result in enumerate(ran.json["result"]) if result} >= {4, 5}
+    assert " not done yet" in ran.json["reason"]
+    assert digests(microagents("resume", "left", "--json").json) == digests(undisturbed())
+
+
+def test_a_completed_run_answers_from_its_journal() -> None:
+    words = ("run", *NOISY, "--inputs", walks(), "--run-id", "over", "--json")
+    first = microagents(*words)
+    for again in (words, ("resume", "over", "--json"), ("resume", "over", "--input", "3", "--json")):
+        ran, bought = shopping(*again)
+        assert (ran.code, ran.json, bought.sent) == (COMPLETED, first.json, [])
+
+
+def test_decisions_are_read_in_the_order_of_inputs() -> None:
+    result = run_sync([Drift(length=2) for _ in range(12)], models="sim:perfect")
+    assert [path for path, _ in result.decisions()] == [f"{number}/step/{step}" for number in range(12) for step in range(2)]
+
+
+# -- the same experiment -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ([5, 4, 7], ['input 1 of this run was started as {"length":3}, now it is {"length":4}', "line 2 of 'items.jsonl'"]),
+        ([5, 3, 7, 8], ['input 3 of this run was started as nothing, now it is {"length":8}', "line 4 of 'items.jsonl'"]),
+        ([5, 3], ['input 2 of this run was started as {"length":7}, now it is nothing']),
+        ([5], ['input 1 of this run was started as {"length":3}, now it is nothing']),
+        ([5, 5, 5], ['input 1 of this run was started as {"length":3}, now it is {"length":5}']),
+    ],
+    ids=["another", "one more", "one less", "one alone", "all alike"],
+)
+def test_other_inputs_under_the_same_name_are_refused_by_the_first_that_differs(changed: list[int], said: list[str]) -> None:
+    words = ("run", "drift", *PERFECT, "--run-id", "r", "--inputs")
+    microagents(*words, walks([5, 3, 7]))
+    before = Path("runs/r.sqlite").read_bytes()
+    assert_one_sentence(microagents(*words, walks(changed)), *said, "pass --accept-change inputs")
+    assert Path("runs/r.sqlite").read_bytes() == before
+
+
+def test_blank_lines_are_counted_where_a_line_is_named() -> None:
+    microagents("run", "drift", *PERFECT, "--run-id", "r", "--inputs", walks([5, 3]))
+    Path("items.jsonl").write_text('{"length": 5}\n\n\n{"length": 4}\n', encoding="utf-8")
+    assert_one_sentence(microagents("run", "drift", *PERFECT, "--run-id", "r", "--inputs", "items.jsonl"), "input 1 ", "line 4 of")
+
+
+def test_inputs_may_be_changed_and_added_on_purpose_but_not_taken_away() -> None:
+    words = ("run", "drift", *PERFECT, "--run-id", "r", "--accept-change", "inputs", "--json", "--inputs")
+    microagents("run", "drift", *PERFECT, "--run-id", "r", "--inputs", walks([5, 3]))
+    ran, bought = shopping(*words, walks([5, 4, 2]))
+    assert [result["steps_done"] for result in ran.json["result"]] == [5, 4, 2]
+    assert {sample.split()[0] for sample in bought.sent} == {"1/step/3", "2/step/0", "2/step/1"}
+    assert microagents("resume", "r", "--json").json["result"] == ran.json["result"]
+    assert microagents("show", "r", "--verify").code == COMPLETED
+    assert_one_sentence(microagents(*words, walks([5, 4])), "was started with 3 inputs, now there are 2; nothing was changed")
+
+
+def test_a_list_of_inputs_is_another_run_than_one_task() -> None:
+    microagents("run", "drift", *PERFECT, "-o", "length=3", "--run-id", "r")
+    assert_one_sentence(microagents("run", "drift", *PERFECT, "--inputs", walks([3]), "--run-id", "r"), "inputs", "nothing was changed")
+
+
+# -- what is no input ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", ["'items.jsonl' holds no input"]),
+        (b"\n \n\r\n", ["'items.jsonl' holds no input"]),
+        (b'{"length": 2}\n{"length": \n', ["line 2 of 'items.jsonl' is no JSON:"]),
+        (b'\n[{"length": 2}]\n', ["line 2 of 'items.jsonl' is no JSON object: '[{"]),
+        (b'{"length": NaN}\n', ["line 1 of 'items.jsonl' is no JSON: NaN is no number"]),
+        (b'{"length": 2}\n\xff{}\n', ["line 2 of 'items.jsonl' is no JSON:"]),
+        (b"[" * 100_000, ["line 1 of 'items.jsonl' is no JSON:"]),
+        (b'{"length": 2}\n{"lenght": 2}\n', ["line 2 of 'items.jsonl'", "'lenght'; did you mean 'length'?"]),
+        (b'{"length": 2}\n\n{"length": 0}\n', ["line 3 of 'items.jsonl': length=0 will not do"]),
+        (b'{"length": "many"}\n', ["line 1 of 'items.jsonl': length='many' will not do"]),
+    ],
+)
+def test_what_is_no_input_is_refused_by_its_line(content: bytes, said: list[str]) -> None:
+    Path("items.jsonl").write_bytes(content)
+    assert_one_sentence(microagents("run", "drift", "--inputs", "items.jsonl"), *said)
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("file", ["none.jsonl", "."])
+def test_a_file_that_cannot_be_read_is_refused(file: str) -> None:
+    assert_one_sentence(microagents("run", "drift", "--inputs", file), f"{file!r} cannot be read")
+
+
+def test_an_option_that_a_line_lacks_is_named() -> None:
+    write("needy.py", "from microagents.tasks.drift import Drift\n\nclass Needy(Drift):\n    text: str\n")
+    listed = items([{"text": "a"}, {}])
+    assert_one_sentence(microagents("run", "needy.py:Needy", *PERFECT, "--inputs", listed), "line 2 of 'items.jsonl' needs text")
+
+
+@pytest.mark.parametrize("number", ["3", "-1", "100"])
+def test_an_input_that_is_not_there_is_refused(number: str) -> None:
+    brittle()
+    assert_one_sentence(
+        microagents("resume", "stones", "--input", number), f"there is no input {number} in run stones: it has inputs 0 to 2"
+    )
+
+
+def test_one_task_has_one_input() -> None:
+    microagents("run", "drift", *PERFECT, "-o", "length=3", "--run-id", "r")
+    assert_one_sentence(microagents("resume", "r", "--input", "1"), "there is no input 1 in run r: it has only input 0")
+    assert microagents("resume", "r", "--input", "0").code == COMPLETED
