@@ -79,6 +79,8 @@ async def carry_out(
     """Begin a run, or go on with it, to its end; one that is completed answers from its journal. ``only`` names inputs among many."""
     settings = plan.settings
     experiment, own = experiment_of(plan)
+    if runs_dir is not None:
+        _refuse_perishable(Path(runs_dir))
     path = None if runs_dir is None else journal_of(Path(runs_dir), settings.run_id)
     if path is not None and not holds_nothing(path) and (completed := _completed(path, plan, experiment, own, accepted)):
         return completed
@@ -109,6 +111,15 @@ async def carry_out(
         with suppress(InvalidUsage):  # where the run was stopped because of its journal, that may not tell
             endings = inputs.endings()
     return _result(plan, path, end, account, sitting_s=time.monotonic() - started, endings=endings)
+
+
+def _refuse_perishable(runs_dir: Path) -> None:
+    """Ray removes the folder that a job was submitted with."""
+    if "runtime_resources" in runs_dir.resolve().parts:
+        raise InvalidUsage(
+            f"{str(runs_dir)!r} is in the folder of this Ray job, which is removed with it, and the journal too; name a folder that stays: "
+            "--runs-dir /some/where/runs"
+        )
 
 
 def _completed(path: Path, plan: Plan, experiment: Experiment, own: Sequence[str], accepted: Sequence[str]) -> Result | None:
