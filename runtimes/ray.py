@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -54,17 +54,19 @@ class RayRuntime:
     def __init__(self, context: Context, deployments: Sequence[Deployment], *, cluster: Cluster) -> None:
         self._cluster = cluster
         self._context = context
-        self._places = {place.name: place for place in places_of(deployments)}
         self._deployments = deployments
-        self._dispatcher = Dispatcher(DRIVER)
-        self._crew = Crew(self._dispatcher, deployments, homes_of(deployments, list(self._places.values())))
-        self._seats = {name: each for each in deployments if each.in_driver for name in seat_names(each)}
+        self._recipe: bytes
+        self._is_ours = False
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        self._places = {place.name: place for place in places_of(self._deployments)}
         self._home_of = {seat: place for place in self._places.values() for seat in place.seats}
+        self._dispatcher = Dispatcher(DRIVER)
+        self._crew = Crew(self._dispatcher, self._deployments, homes_of(self._deployments, list(self._places.values())))
         self._scope = Scope()
         self._reviving = asyncio.Lock()
         self._is_up = asyncio.Event()
-        self._recipe: bytes
-        self._is_ours = False
         self.desk: Desk = self._crew.desk(DRIVER)
         """The driver's own post: it may ask everybody."""
 
@@ -73,10 +75,7 @@ class RayRuntime:
         self._recipe = ray.cloudpickle.dumps((self._context, [_shipped(each) for each in self._deployments]))
         self._is_ours = await asyncio.to_thread(connect, self._cluster)
         try:
-            await self._begin()
-        except RayActorError as error:
-            await self._stop()
-            raise PeerLost("a role", f"its process died while it was started: {_why(error)}") from None
+            await self._begin_again_and_again()
         except BaseException:
             await self._stop()
             raise
@@ -86,16 +85,31 @@ class RayRuntime:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self._stop()
 
+    async def _begin_again_and_again(self) -> None:
+        """Nothing is done yet while roles are started: where one dies, all begin anew."""
+        for deaths in range(1, MOST_DEATHS + 2):
+            try:
+                await self._begin()
+            except _Died as died:
+                if deaths > MOST_DEATHS:
+                    raise PeerLost(died.replica, f"it died while it was started, {deaths} times, last because {died.cause}") from None
+                structlog.get_logger().warning("an actor died while it was started; all begin anew", replica=died.replica, cause=died.cause)
+                await self._end_actors()
+                self._lay_out()
+            else:
+                return
+
     async def _begin(self) -> None:
         places = list(self._places.values())
         for place in places:
             self._make(place)
-        await _together([self._ready(place) for place in places])
+        await _together([_alive(place, self._ready(place)) for place in places])
         for place in places:
             self._dispatcher.connect(place.name, RayLink(DRIVER, 0, place.actor))
-        await _together([self._build(place) for place in places])
-        for name, deployment in self._seats.items():
-            self._crew.build(name, deployment, self._context)
+        await _together([_alive(place, self._build(place)) for place in places])
+        for deployment in self._deployments:
+            for seat in seat_names(deployment) if deployment.in_driver else ():
+                self._crew.build(seat, deployment, self._context)
         self._crew.connect()
         for place in places:
             self._attend(place)
@@ -104,7 +118,8 @@ class RayRuntime:
                 if deployment.in_driver:
                     await self._crew.start(seat)
                 else:
-                    await _done(self._home_of[seat].actor.start.remote(seat))
+                    home = self._home_of[seat]
+                    await _alive(home, _done(home.actor.start.remote(seat)))
 
     async def settled(self) -> None:
         """Wait until what roles have told has arrived, as far as they live."""
@@ -226,6 +241,10 @@ class RayRuntime:
         await _together([_gone_or_done(each.actor.lose.remote(place.name, failed), SILENT_S) for each in others])
 
     async def _stop(self) -> None:
+        await self._end_actors()
+        await asyncio.to_thread(disconnect, is_ours=self._is_ours)
+
+    async def _end_actors(self) -> None:
         self._is_up.clear()
         actors = [place.actor for place in self._places.values() if place.actor is not None]
         await _together([_gone_or_done(actor.close.remote(), crew.STOP_S) for actor in actors])
@@ -241,7 +260,6 @@ class RayRuntime:
         self._dispatcher.disconnect()
         for actor in actors:
             ray.kill(actor)
-        await asyncio.to_thread(disconnect, is_ours=self._is_ours)
 
     async def _stop_seat(self, seat: str) -> None:
         try:
@@ -251,6 +269,22 @@ class RayRuntime:
             structlog.get_logger().warning("a role did not stop cleanly", role=seat, error=repr(error))
         except RayError:
             return  # it is gone
+
+
+class _Died(Exception):
+    """An actor died while it was started."""
+
+    def __init__(self, replica: str, cause: str) -> None:
+        super().__init__(replica, cause)
+        self.replica = replica
+        self.cause = cause
+
+
+async def _alive(place: Place, work: Awaitable[None]) -> None:
+    try:
+        await work
+    except RayActorError as error:
+        raise _Died(place.name, _why(error)) from None
 
 
 def _shipped(deployment: Deployment) -> Deployment:

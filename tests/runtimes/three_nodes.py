@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
@@ -17,7 +18,7 @@ MODEL = "sim:perfect@error=0.4,flag=0.1"
 DEPLOY = {role: {"num_replicas": 3} for role in ("solver", "voter", "redflagger")}
 
 
-async def both(cluster: Cluster, doomed: object) -> list[list[str]]:
+async def both(cluster: Cluster, doomed: Any) -> list[list[str]]:
     """An undisturbed run, and one that loses a node."""
     ends = []
     for model in (MODEL, f"{MODEL},latency=0.03"):
@@ -45,7 +46,7 @@ def main() -> None:
     ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
     print(json.dumps(asyncio.run(both(cluster, nodes[0]))))  # noqa: T201 - for the test
     ray.shutdown()
-    cluster.shutdown()
+    cluster.shutdown()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":
