@@ -1,6 +1,7 @@
 """The walk of cluster/README.md that needs no cloud, by its own commands: two nodes, a job that is stopped on its way, and goes on.
 
-Ports, folders and the model are put in, nothing else of the commands is changed. The model is a server of ours, which tells when it is asked.
+Ports, folders and the model are put in, nothing else of the commands is changed. The model is a server of ours, which tells when it is
+asked.
 """
 
 from __future__ import annotations
