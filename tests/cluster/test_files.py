@@ -38,7 +38,7 @@ MANIFESTS = ["look.yaml", "networkpolicy.yaml", "pvc.yaml", "raycluster.yaml", "
 LAUNCHED = ["aws.yaml", "local.yaml"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-KEY_LIKE = re.compile(r"\bsk-[\w-]{8,}|AKIA[0-9A-Z]{16}|-----BEGIN|\b(?=[\w+/]*\d)(?=[\w+/]*[a-zA-Z])[\w+/]{32,}=*")
+KEY_LIKE = re.compile(r"\bsk-[\w-]{8,}|AKIA[0-9A-Z]{16}|-----BEGIN|\b(?=[\w+]*\d)(?=[\w+]*[a-zA-Z])[\w+]{32,}=*")
 """Keys of providers and clouds, and any long word of letters and digits, as tokens are."""
 NAMES_A_SECRET = re.compile(r"\b\w*(KEY|TOKEN|SECRET|PASSWORD)\w*\s*[=:]\s*[\"']?(?P<value>[^\s\"'$.]+)")
 
