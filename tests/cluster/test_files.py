@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 import pytest
-import typer
 from packaging.requirements import Requirement
 from packaging.version import Version
 from ray.autoscaler._private.util import prepare_config, validate_config
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from microagents.cli import app
 from tests.cluster.manifests import (
@@ -78,12 +78,12 @@ def option(command: str, name: str) -> str:
     return words[words.index(name) + 1]
 
 
-def understood(command: str) -> click.Context:
-    """A command line, as the program understands it; it is not carried out."""
+def understand(command: str) -> None:
+    """Read a command line as the program does; it is not carried out, and a wrong one raises."""
     _, name, *words = shlex.split(command)
-    program = typer.main.get_command(app)
-    assert isinstance(program, click.Group)
-    return program.commands[name].make_context(name, words)
+    program = get_command(app)
+    assert isinstance(program, TyperGroup)
+    program.commands[name].make_context(name, words)
 
 
 # -- all files -------------------------------------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ def commands() -> list[str]:
 def test_the_commands_that_are_given_are_commands() -> None:
     assert len(commands()) > 5
     for command in commands():
-        understood(command)
+        understand(command)
 
 
 def test_journals_are_kept_in_an_absolute_folder() -> None:
