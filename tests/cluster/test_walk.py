@@ -19,8 +19,8 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from tests.models.server import Connection, Server, reply, serving
 ROOT = Path(__file__).parent.parent.parent
 PYTHON = Path(sys.executable)
 MARK = "MICROAGENTS_TEST_WALK"
-"""An environment variable that tells the processes of a walk from everybody else's, Ray's own among them."""
+"""An environment variable that tells the processes of a walk from everybody else's."""
 WAIT_S = 90
 """Bound of every wait for a process; none takes half of it."""
 STEPS = 6
@@ -59,7 +59,7 @@ class Clerk:
         if list(self.asked).index(balance) >= KEPT_BACK - 1:
             self.keeps_back.set()
             await self.may_go_on.wait()
-        text = f"account = other\nbalance = {Decimal(balance) + Decimal(amount)}"
+        text = f'account = "other"\nbalance = "{Decimal(balance) + Decimal(amount)}"\nremark = ""'
         message = {"role": "assistant", "content": text, "refusal": None}
         usage = {"prompt_tokens": 50, "completion_tokens": 10}
         await reply({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage})(connection)
@@ -103,6 +103,8 @@ class Shell:
     def __init__(self, environment: Mapping[str, str], replaced: Mapping[str, str]) -> None:
         self._environment = dict(environment)
         self._replaced = replaced
+        self.sessions: set[int] = set()
+        """Of the commands that were given; what a node of Ray starts stays in its session."""
 
     def export(self, line: str) -> None:
         """Carry out a line of the form ``export NAME=VALUE``."""
@@ -127,6 +129,7 @@ class Shell:
             env=self._environment,
             start_new_session=True,
         )
+        self.sessions.add(process.pid)
         command = Command(process)
         try:
             yield command
@@ -150,16 +153,13 @@ class Shell:
             yield
 
 
-@contextmanager
-def nothing_left(mark: str) -> Iterator[None]:
-    """End what the block started and left behind: what bears the mark, and nothing else."""
-    try:
-        yield
-    finally:
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            with suppress(OSError):
-                if f"{MARK}={mark}".encode() in path.read_bytes().split(b"\0"):
-                    os.kill(int(path.parent.name), signal.SIGKILL)
+def end_what_is_left(shell: Shell, mark: str) -> None:
+    """End what commands left behind, and nothing else: a driver has a session of its own, Ray's processes overwrite their environment."""
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            process = int(path.parent.name)
+            if os.getsid(process) in shell.sessions or f"{MARK}={mark}".encode() in path.read_bytes().split(b"\0"):
+                os.kill(process, signal.SIGKILL)
 
 
 def free_ports(number: int) -> list[int]:
@@ -204,7 +204,6 @@ async def test_a_job_that_is_stopped_goes_on_when_it_is_submitted_again(tmp_path
         # Short: a socket's path in it has a hundred characters at most.
         ray_folder = tempfile.mkdtemp(prefix="walk-", dir="/tmp")
         stack.callback(shutil.rmtree, ray_folder, ignore_errors=True)
-        stack.enter_context(nothing_left(mark))
         clerk.server = await stack.enter_async_context(serving(clerk))
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MICROAGENTS_", "OPENAI_"))}
         own = {MARK: mark, "HOME": str(tmp_path), "PATH": f"{PYTHON.parent}:{os.environ['PATH']}", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -218,6 +217,8 @@ async def test_a_job_that_is_stopped_goes_on_when_it_is_submitted_again(tmp_path
                 "sim:gpt-4.1-mini": f"openai:clerk@base_url={clerk.server.url}/v1",
             },
         )
+
+        stack.callback(end_what_is_left, shell, mark)
 
         async def shown() -> dict[str, Any]:
             account: dict[str, Any] = json.loads(await shell.run(show, "--json"))
