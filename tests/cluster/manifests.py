@@ -312,7 +312,8 @@ def read(text: str) -> Manifest:
     Raises:
         ValidationError: it has a field that is not known here, lacks one, or one is of another type.
     """
-    return msgspec.yaml.decode(text, type=Manifest)
+    found: Manifest = msgspec.yaml.decode(text, type=Manifest)
+    return found
 
 
 def read_as(kind: type[M], path: Path) -> M:

@@ -252,8 +252,9 @@ def test_a_run_has_time_to_save_before_its_pod_ends() -> None:
     environment = {variable.name: variable.value for variable in head_container().env}
     assert head.termination_grace_period_seconds is not None
     assert 10 < int(environment["RAY_JOB_STOP_WAIT_TIME_S"]) < head.termination_grace_period_seconds
-    assert head_container().lifecycle is not None
-    assert "pkill -TERM -x microagents" in head_container().lifecycle.pre_stop.exec.command[-1]
+    lifecycle = head_container().lifecycle
+    assert lifecycle is not None
+    assert "pkill -TERM -x microagents" in lifecycle.pre_stop.exec.command[-1]
 
 
 def test_no_pod_has_rights_that_it_does_not_need() -> None:

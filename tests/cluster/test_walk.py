@@ -110,7 +110,9 @@ class Shell:
         """Carry out a line of the form ``export NAME=VALUE``."""
         command, *assignments = shlex.split(line)
         assert command == "export"
-        self._environment.update(assignment.split("=", 1) for assignment in assignments)
+        for assignment in assignments:
+            variable, _, value = assignment.partition("=")
+            self._environment[variable] = value
 
     @asynccontextmanager
     async def start(self, line: str, *more: str) -> AsyncIterator[Command]:
@@ -118,7 +120,7 @@ class Shell:
         for given, own in self._replaced.items():
             line = line.replace(given, own)
         name, *words = shlex.split(line)
-        program = {"ray": [PYTHON, "-m", "ray.scripts.scripts"], "microagents": [PYTHON.with_name("microagents")]}[name]
+        program = {"ray": [str(PYTHON), "-m", "ray.scripts.scripts"], "microagents": [str(PYTHON.with_name("microagents"))]}[name]
         process = await asyncio.create_subprocess_exec(
             *program,
             *words,
