@@ -1,0 +1,323 @@
+"""The part of Kubernetes' and KubeRay's objects that the manifests use, as types: a field that is not here is refused.
+
+Names and types are those of ``ray.io/v1`` in KubeRay 1.7 (``ray-operator/apis/ray/v1/*_types.go``), and of Kubernetes' core, in their own
+spelling once ``rename`` has made ``runAsUser`` of ``run_as_user``. Who uses another field adds it here, from there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+
+class Part(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A piece of a manifest: no field but its own, and each of its type; the string "0" is no number."""
+
+
+class Metadata(Part, frozen=True, kw_only=True):
+    """What an object is called."""
+
+    name: str
+
+
+# -- pods ------------------------------------------------------------------------------------------------------------------------------
+
+
+class SeccompProfile(Part, frozen=True, kw_only=True):
+    """Which system calls are let through."""
+
+    type: Literal["RuntimeDefault"]
+
+
+class PodSecurity(Part, frozen=True, kw_only=True):
+    """Who a pod's processes are."""
+
+    run_as_non_root: bool
+    run_as_user: int
+    fs_group: int | None = None
+    seccomp_profile: SeccompProfile
+
+
+class Capabilities(Part, frozen=True, kw_only=True):
+    """Rights of root, one by one."""
+
+    drop: list[str]
+
+
+class ContainerSecurity(Part, frozen=True, kw_only=True):
+    """What a container may do."""
+
+    allow_privilege_escalation: bool
+    capabilities: Capabilities
+
+
+class Resources(Part, frozen=True, kw_only=True):
+    """What a container is given, and where it ends."""
+
+    requests: dict[str, str]
+    limits: dict[str, str]
+
+
+class Variable(Part, frozen=True, kw_only=True):
+    """An environment variable that stands in the manifest."""
+
+    name: str
+    value: str
+
+
+class SecretReference(Part, frozen=True, kw_only=True):
+    """A Secret by name."""
+
+    name: str
+
+
+class Variables(Part, frozen=True, kw_only=True):
+    """Environment variables that come from elsewhere."""
+
+    secret_ref: SecretReference
+
+
+class Port(Part, frozen=True, kw_only=True):
+    """A port that a container listens at."""
+
+    name: Literal["gcs-server", "dashboard"]
+    container_port: int
+
+
+class Exec(Part, frozen=True, kw_only=True):
+    """A command within a container."""
+
+    command: list[str]
+
+
+class Handler(Part, frozen=True, kw_only=True):
+    """What is done at a turn of a container's life."""
+
+    exec: Exec
+
+
+class Lifecycle(Part, frozen=True, kw_only=True):
+    """Turns of a container's life."""
+
+    pre_stop: Handler
+
+
+class Mount(Part, frozen=True, kw_only=True):
+    """Where a container finds a volume."""
+
+    name: str
+    mount_path: str
+
+
+class Container(Part, frozen=True, kw_only=True):
+    """A container of a pod."""
+
+    name: str
+    image: str
+    command: list[str] = []
+    env: list[Variable] = []
+    env_from: list[Variables] = []
+    ports: list[Port] = []
+    lifecycle: Lifecycle | None = None
+    resources: Resources
+    security_context: ContainerSecurity
+    volume_mounts: list[Mount] = []
+
+
+class ClaimReference(Part, frozen=True, kw_only=True):
+    """A PersistentVolumeClaim by name."""
+
+    claim_name: str
+
+
+class Volume(Part, frozen=True, kw_only=True):
+    """A volume of a pod."""
+
+    name: str
+    persistent_volume_claim: ClaimReference
+
+
+class PodSpec(Part, frozen=True, kw_only=True):
+    """A pod."""
+
+    restart_policy: Literal["Never"] | None = None
+    termination_grace_period_seconds: int | None = None
+    automount_service_account_token: bool
+    security_context: PodSecurity
+    containers: list[Container]
+    volumes: list[Volume] = []
+
+
+class Template(Part, frozen=True, kw_only=True):
+    """What pods are made from."""
+
+    spec: PodSpec
+
+
+# -- KubeRay ---------------------------------------------------------------------------------------------------------------------------
+
+
+class AuthOptions(Part, frozen=True, kw_only=True):
+    """Who may speak to a cluster."""
+
+    mode: Literal["disabled", "token"]
+
+
+class HeadGroupSpec(Part, frozen=True, kw_only=True):
+    """The head of a cluster."""
+
+    service_type: str
+    enable_ingress: bool
+    ray_start_params: dict[str, str]
+    template: Template
+
+
+class WorkerGroupSpec(Part, frozen=True, kw_only=True):
+    """Workers that are alike."""
+
+    group_name: str
+    replicas: int
+    min_replicas: int
+    max_replicas: int
+    ray_start_params: dict[str, str]
+    template: Template
+
+
+class RayClusterSpec(Part, frozen=True, kw_only=True):
+    """A cluster of Ray."""
+
+    ray_version: str
+    auth_options: AuthOptions | None = None
+    head_group_spec: HeadGroupSpec
+    worker_group_specs: list[WorkerGroupSpec]
+
+
+class RayJobSpec(Part, frozen=True, kw_only=True):
+    """A job, and the cluster that is made for it."""
+
+    entrypoint: str
+    submission_mode: Literal["K8sJobMode", "HTTPMode", "SidecarMode", "InteractiveMode"]
+    entrypoint_num_cpus: float = 0
+    entrypoint_num_gpus: float = 0
+    entrypoint_resources: str = ""
+    runtime_env_yaml: str = field(name="runtimeEnvYAML", default="")
+    shutdown_after_job_finishes: bool = False
+    ttl_seconds_after_finished: int = 0
+    backoff_limit: int = 0
+    submitter_pod_template: Template
+    ray_cluster_spec: RayClusterSpec
+
+
+# -- what stands in a file -------------------------------------------------------------------------------------------------------------
+
+
+class RayCluster(Part, frozen=True, kw_only=True, tag_field="kind"):
+    """KubeRay's object of the name."""
+
+    api_version: Literal["ray.io/v1"]
+    metadata: Metadata
+    spec: RayClusterSpec
+
+
+class RayJob(Part, frozen=True, kw_only=True, tag_field="kind"):
+    """KubeRay's object of the name."""
+
+    api_version: Literal["ray.io/v1"]
+    metadata: Metadata
+    spec: RayJobSpec
+
+
+class Pod(Part, frozen=True, kw_only=True, tag_field="kind"):
+    """A pod that nobody but a person starts."""
+
+    api_version: Literal["v1"]
+    metadata: Metadata
+    spec: PodSpec
+
+
+class Storage(Part, frozen=True, kw_only=True):
+    """How much room a claim asks for."""
+
+    requests: dict[str, str]
+
+
+class ClaimSpec(Part, frozen=True, kw_only=True):
+    """What a claim asks for."""
+
+    access_modes: list[str]
+    resources: Storage
+
+
+class PersistentVolumeClaim(Part, frozen=True, kw_only=True, tag_field="kind"):
+    """A volume that outlives pods."""
+
+    api_version: Literal["v1"]
+    metadata: Metadata
+    spec: ClaimSpec
+
+
+class Secret(Part, frozen=True, kw_only=True, tag_field="kind"):
+    """Environment variables that nobody should see."""
+
+    api_version: Literal["v1"]
+    metadata: Metadata
+    string_data: dict[str, str]
+
+
+class Selector(Part, frozen=True, kw_only=True):
+    """Which objects; all, if it says nothing."""
+
+    match_labels: dict[str, str] = {}
+
+
+class Peer(Part, frozen=True, kw_only=True):
+    """Who may come in."""
+
+    namespace_selector: Selector | None = None
+    pod_selector: Selector
+
+
+class Ingress(Part, frozen=True, kw_only=True):
+    """Whom one rule lets in."""
+
+    peers: list[Peer] = field(name="from")
+
+
+class NetworkPolicySpec(Part, frozen=True, kw_only=True):
+    """Who may reach which pods."""
+
+    pod_selector: Selector
+    policy_types: list[Literal["Ingress"]]
+    ingress: list[Ingress]
+
+
+class NetworkPolicy(Part, frozen=True, kw_only=True, tag_field="kind"):
+    """Kubernetes' object of the name."""
+
+    api_version: Literal["networking.k8s.io/v1"]
+    metadata: Metadata
+    spec: NetworkPolicySpec
+
+
+Manifest = RayCluster | RayJob | Pod | PersistentVolumeClaim | Secret | NetworkPolicy
+M = TypeVar("M", RayCluster, RayJob, Pod, PersistentVolumeClaim, Secret, NetworkPolicy)
+
+
+def read(text: str) -> Manifest:
+    """The manifest in a file's text.
+
+    Raises:
+        ValidationError: it has a field that is not known here, lacks one, or one is of another type.
+    """
+    found: Manifest = msgspec.yaml.decode(text, type=Manifest)
+    return found
+
+
+def read_as(kind: type[M], path: Path) -> M:
+    """The manifest in a file, which must be of this kind."""
+    found = read(path.read_text(encoding="utf-8"))
+    assert isinstance(found, kind)
+    return found

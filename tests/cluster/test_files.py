@@ -1,0 +1,342 @@
+"""What stands in cluster/: every file is well formed, keeps strangers out, and puts the journal where the driver runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+from ray.autoscaler._private.util import prepare_config, validate_config
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from microagents.cli import app
+from tests.cluster.manifests import (
+    Container,
+    PersistentVolumeClaim,
+    Pod,
+    PodSpec,
+    RayCluster,
+    RayJob,
+    Secret,
+    read,
+    read_as,
+)
+
+ROOT = Path(__file__).parent.parent.parent
+CLUSTER = ROOT / "cluster"
+KUBERAY = CLUSTER / "kuberay"
+RAY_UP = CLUSTER / "ray-up"
+MANIFESTS = ["look.yaml", "networkpolicy.yaml", "pvc.yaml", "raycluster.yaml", "rayjob.yaml", "secret.example.yaml"]
+LAUNCHED = ["aws.yaml", "local.yaml"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+KEY_LIKE = re.compile(r"\bsk-[\w-]{8,}|AKIA[0-9A-Z]{16}|-----BEGIN|\b(?=[\w+]*\d)(?=[\w+]*[a-zA-Z])[\w+]{32,}=*")
+"""Keys of providers and clouds, and any long word of letters and digits, as tokens are."""
+NAMES_A_SECRET = re.compile(r"\b\w*(KEY|TOKEN|SECRET|PASSWORD)\w*\s*[=:]\s*[\"']?(?P<value>[^\s\"'$.]+)")
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def cluster() -> RayCluster:
+    return read_as(RayCluster, KUBERAY / "raycluster.yaml")
+
+
+def job() -> RayJob:
+    return read_as(RayJob, KUBERAY / "rayjob.yaml")
+
+
+def pods() -> Iterator[PodSpec]:
+    """All pods that the manifests make; the RayJob's cluster is the RayCluster."""
+    yield cluster().spec.head_group_spec.template.spec
+    yield from (group.template.spec for group in cluster().spec.worker_group_specs)
+    yield job().spec.submitter_pod_template.spec
+    yield read_as(Pod, KUBERAY / "look.yaml").spec
+
+
+def head_container() -> Container:
+    return cluster().spec.head_group_spec.template.spec.containers[0]
+
+
+def launched(name: str) -> dict[str, Any]:
+    """A file for `ray up`, as it stands."""
+    found: dict[str, Any] = msgspec.yaml.decode(text_of(RAY_UP / name))
+    return found
+
+
+def option(command: str, name: str) -> str:
+    words = shlex.split(command)
+    return words[words.index(name) + 1]
+
+
+def understand(command: str) -> None:
+    """Read a command line as the program does; it is not carried out, and a wrong one raises."""
+    _, name, *words = shlex.split(command)
+    program = get_command(app)
+    assert isinstance(program, TyperGroup)
+    program.commands[name].make_context(name, words)
+
+
+# -- all files -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_file_of_the_folder_is_checked_here() -> None:
+    on_disk = {path.relative_to(CLUSTER).as_posix() for path in CLUSTER.rglob("*") if path.is_file()}
+    assert on_disk == {"Dockerfile", "README.md", *[f"kuberay/{name}" for name in MANIFESTS], *[f"ray-up/{name}" for name in LAUNCHED]}
+
+
+def secrets_in(text: str) -> list[str]:
+    named = [found["value"] for found in NAMES_A_SECRET.finditer(text)]
+    return [*KEY_LIKE.findall(text), *named]
+
+
+def test_no_file_holds_a_secret() -> None:
+    found = {path.name: secrets_in(text_of(path)) for path in CLUSTER.rglob("*") if path.is_file()}
+    assert {name: words for name, words in found.items() if words} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "OPENAI_API_KEY: sk-proj-abcdefgh",
+        "export RAY_AUTH_TOKEN=6f1d2c",
+        'auth_token: "6f1d2c3b4a5968778695a4b3c2d1e0f1"',
+        "aws_access_key_id = AKIAIOSFODNN7EXAMPLE",
+        "-----BEGIN OPENSSH PRIVATE KEY-----",
+    ],
+)
+def test_a_secret_would_be_found(line: str) -> None:
+    assert secrets_in(line)
+
+
+def test_the_example_of_the_secret_has_names_and_no_values() -> None:
+    secret = read_as(Secret, KUBERAY / "secret.example.yaml")
+    assert secret.string_data
+    assert set(secret.string_data.values()) == {""}
+
+
+def test_no_service_is_open_to_the_outside() -> None:
+    assert cluster().spec.head_group_spec.service_type == "ClusterIP"
+    assert not cluster().spec.head_group_spec.enable_ingress
+    for path in CLUSTER.rglob("*.yaml"):
+        assert re.search(r"LoadBalancer|NodePort|hostPort|hostNetwork|kind: (Service|Ingress)\b", text_of(path)) is None, path.name
+
+
+def test_every_file_names_one_version_of_ray_which_the_project_supports() -> None:
+    (image,) = re.findall(r"^ARG RAY_VERSION=(\S+)$", text_of(CLUSTER / "Dockerfile"), re.MULTILINE)
+    named = {found for path in CLUSTER.rglob("*") if path.is_file() for found in re.findall(r"ray\[default\]==(\d[\w.]*)", text_of(path))}
+    assert named | {cluster().spec.ray_version} == {image}
+    assert f"the same Ray ({image} " in text_of(CLUSTER / "README.md")
+    (needed,) = [requirement for requirement in map(Requirement, PROJECT["dependencies"]) if requirement.name == "ray"]
+    assert Version(image) in needed.specifier
+    assert Version(image) >= Version("2.52"), "older ones have no token authentication"
+
+
+# -- the image -------------------------------------------------------------------------------------------------------------------------
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile's instructions; comments and line breaks are gone."""
+    text = re.sub(r"^#.*\n", "", text_of(CLUSTER / "Dockerfile"), flags=re.MULTILINE).replace("\\\n", "")
+    parted = [line.partition(" ") for line in text.splitlines() if line.strip()]
+    return [(name, rest.strip()) for name, _, rest in parted]
+
+
+def test_the_image_has_a_pinned_base_and_a_user_that_is_not_root() -> None:
+    assert {name for name, _ in instructions()} == {"FROM", "ARG", "WORKDIR", "COPY", "RUN", "USER"}
+    (base,) = [rest for name, rest in instructions() if name == "FROM"]
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", base)
+    (user,) = [rest for name, rest in instructions() if name == "USER"]
+    assert {int(user)} == {pod.security_context.run_as_user for pod in pods()}
+    assert int(user) > 0
+    assert [name for name, _ in instructions()].index("USER") > max(at for at, (name, _) in enumerate(instructions()) if name == "RUN")
+
+
+def test_the_image_installs_what_the_project_is_built_from() -> None:
+    copied = {source for name, rest in instructions() if name == "COPY" for source in rest.split()[:-1]}
+    built_from = {"pyproject.toml", PROJECT["readme"], *PROJECT["license-files"], "microagents", "runtimes", "tasks"}
+    assert copied == built_from
+    assert all((ROOT / source).exists() for source in copied)
+    assert any(re.search(r"pip install .*\.$", rest) for name, rest in instructions() if name == "RUN")
+
+
+def test_every_pod_runs_the_image_of_this_version() -> None:
+    assert {container.image for pod in pods() for container in pod.containers} == {f"registry.example.com/microagents:{PROJECT['version']}"}
+    assert f"registry.example.com/microagents:{PROJECT['version']} ." in text_of(CLUSTER / "Dockerfile")
+
+
+# -- KubeRay ---------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_a_manifest_has_no_field_that_its_kind_does_not_have(name: str) -> None:
+    text = text_of(KUBERAY / name)
+    read(text)
+    with pytest.raises(msgspec.ValidationError, match="nmae"):
+        read(text.replace("  name:", "  nmae:", 1))
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("authOptions:", "authOption:"),
+        ("mode: token", "mode: tokens"),
+        ("apiVersion: ray.io/v1", "apiVersion: ray.io/v1alpha1"),
+        ('dashboard-host: "0.0.0.0"', "dashboard-host: 0"),
+        ("replicas: 2", 'replicas: "2"'),
+    ],
+)
+def test_a_wrong_field_is_found(field: str, wrong: str) -> None:
+    text = text_of(KUBERAY / "raycluster.yaml")
+    assert field in text
+    with pytest.raises(msgspec.ValidationError):
+        read(text.replace(field, wrong))
+
+
+def test_the_job_s_cluster_is_the_cluster_of_the_other_file() -> None:
+    assert job().spec.ray_cluster_spec == cluster().spec
+
+
+def test_a_token_is_asked_for() -> None:
+    auth = cluster().spec.auth_options
+    assert auth is not None
+    assert auth.mode == "token"
+
+
+def test_the_driver_runs_on_the_head_and_its_journal_is_on_the_volume_there() -> None:
+    spec = job().spec
+    assert spec.submission_mode == "K8sJobMode"
+    # With any of these, Ray may start the driver on another node.
+    assert (spec.entrypoint_num_cpus, spec.entrypoint_num_gpus, spec.entrypoint_resources) == (0, 0, "")
+    assert "RAY_JOB_ALLOW_DRIVER_ON_WORKER_NODES" not in {variable.name for variable in head_container().env}
+
+    head = cluster().spec.head_group_spec.template.spec
+    claim = read_as(PersistentVolumeClaim, KUBERAY / "pvc.yaml")
+    (volume,) = [volume for volume in head.volumes if volume.persistent_volume_claim.claim_name == claim.metadata.name]
+    (mount,) = [mount for mount in head_container().volume_mounts if mount.name == volume.name]
+    assert Path(option(spec.entrypoint, "--runs-dir")).is_relative_to(mount.mount_path)
+    assert head.security_context.fs_group == head.security_context.run_as_user, "the volume is the user's who writes"
+
+
+def test_the_volume_is_one_node_s_at_a_time_and_no_worker_wants_it() -> None:
+    assert read_as(PersistentVolumeClaim, KUBERAY / "pvc.yaml").spec.access_modes == ["ReadWriteOnce"]
+    assert [group.template.spec.volumes for group in cluster().spec.worker_group_specs] == [[]]
+
+
+def test_a_retry_goes_on_with_the_same_run_and_no_cluster_stays() -> None:
+    assert option(job().spec.entrypoint, "--run-id")
+    assert job().spec.backoff_limit > 0
+    assert job().spec.shutdown_after_job_finishes
+
+
+def test_keys_come_from_the_secret_to_the_nodes_of_ray_and_to_nobody_else() -> None:
+    secret = read_as(Secret, KUBERAY / "secret.example.yaml").metadata.name
+    given = {
+        container.name: [variables.secret_ref.name for variables in container.env_from] for pod in pods() for container in pod.containers
+    }
+    assert given == {"ray-head": [secret], "ray-worker": [secret], "ray-job-submitter": [], "look": []}
+    assert job().spec.runtime_env_yaml == ""
+
+
+def test_a_run_has_time_to_save_before_its_pod_ends() -> None:
+    head = cluster().spec.head_group_spec.template.spec
+    environment = {variable.name: variable.value for variable in head_container().env}
+    assert head.termination_grace_period_seconds is not None
+    assert 10 < int(environment["RAY_JOB_STOP_WAIT_TIME_S"]) < head.termination_grace_period_seconds
+    lifecycle = head_container().lifecycle
+    assert lifecycle is not None
+    assert "pkill -TERM -x microagents" in lifecycle.pre_stop.exec.command[-1]
+
+
+def test_no_pod_has_rights_that_it_does_not_need() -> None:
+    for pod in pods():
+        assert pod.security_context.run_as_non_root
+        assert not pod.automount_service_account_token
+        for container in pod.containers:
+            assert not container.security_context.allow_privilege_escalation
+            assert container.security_context.capabilities.drop == ["ALL"]
+
+
+def test_every_pod_says_what_it_needs() -> None:
+    for container in (container for pod in pods() for container in pod.containers):
+        assert set(container.resources.requests) == {"cpu", "memory"}
+        # A Ray node that is given less than it believes to have is killed without a word.
+        assert container.resources.limits["memory"] == container.resources.requests["memory"]
+
+
+# -- ray up ----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LAUNCHED)
+def test_ray_takes_the_file(name: str) -> None:
+    validate_config(prepare_config(launched(name)))
+
+
+@pytest.mark.parametrize("name", LAUNCHED)
+def test_ray_would_not_take_a_wrong_one(name: str) -> None:
+    with pytest.raises(Exception, match="head_start_ray_command"):
+        validate_config(prepare_config({**launched(name), "head_start_ray_command": []}))
+
+
+@pytest.mark.parametrize("name", LAUNCHED)
+def test_every_machine_asks_for_the_token_and_the_dashboard_stays_on_its_own(name: str) -> None:
+    config = launched(name)
+    assert config["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+    assert any("export RAY_AUTH_MODE=token" in command for command in config["setup_commands"])
+    *_, head = config["head_start_ray_commands"]
+    assert re.findall(r"--dashboard-host=(\S+)", head) == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize("name", LAUNCHED)
+def test_keys_are_in_the_environment_of_ray_on_every_machine_and_come_from_outside_of_the_checkout(name: str) -> None:
+    config = launched(name)
+    (keys,) = [remote for remote in config["file_mounts"] if remote.endswith("keys.env")]
+    assert config["file_mounts"][keys].startswith("~/")
+    for node in ("head", "worker"):
+        *_, start = config[f"{node}_start_ray_commands"]
+        assert re.search(re.escape(f"set -a; . {keys}; set +a;") + ".* ray start", start)
+
+
+def test_both_files_set_machines_up_in_the_same_way() -> None:
+    aws, local = launched("aws.yaml"), launched("local.yaml")
+    shared = ["file_mounts", "rsync_filter", "rsync_exclude", "head_start_ray_commands", "worker_start_ray_commands"]
+    assert {name: aws[name] for name in shared} == {name: local[name] for name in shared}
+    assert [command.replace(" boto3", "") for command in aws["setup_commands"]] == local["setup_commands"]
+
+
+def test_the_disk_of_a_head_on_aws_outlives_its_cluster() -> None:
+    config = launched("aws.yaml")
+    assert config["provider"]["cache_stopped_nodes"] is True
+    head = config["available_node_types"][config["head_node_type"]]["node_config"]
+    assert "InstanceMarketOptions" not in head, "a spot machine is terminated, with its disk"
+
+
+# -- commands --------------------------------------------------------------------------------------------------------------------------
+
+
+def commands() -> list[str]:
+    """Every command of ours that a file of the folder gives to somebody."""
+    lines = [line for line in text_of(CLUSTER / "README.md").splitlines() if line.startswith("    ")]
+    given = [re.search(r"microagents (run|show) [^'&|]*", line) for line in lines]
+    return [job().spec.entrypoint, *[command[0] for command in given if command is not None]]
+
+
+def test_the_commands_that_are_given_are_commands() -> None:
+    assert len(commands()) > 5
+    for command in commands():
+        understand(command)
+
+
+def test_journals_are_kept_in_an_absolute_folder() -> None:
+    for command in commands():
+        assert Path(option(command, "--runs-dir")).is_absolute()
+        assert " run " not in command or option(command, "--run-id")
