@@ -94,6 +94,6 @@ class Crew:
             async with asyncio.timeout(STOP_S):
                 await self._roles[name].stop()
         except (Exception, asyncio.CancelledError, SystemExit) as error:
-            structlog.get_logger().warning("a role did not stop cleanly", role=name, error=repr(error))
+            structlog.get_logger().warning("a role did not stop cleanly", role=type(self._roles[name]).__name__, error=repr(error))
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise

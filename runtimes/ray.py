@@ -266,7 +266,7 @@ class RayRuntime:
             async with asyncio.timeout(crew.STOP_S):
                 await _result(self._home_of[seat].actor.stop.remote(seat))
         except TimeoutError as error:
-            structlog.get_logger().warning("a role did not stop cleanly", role=seat, error=repr(error))
+            structlog.get_logger().warning("a role did not stop cleanly", role=seat.partition("/")[0], error=repr(error))
         except RayError:
             return  # it is gone
 

@@ -21,8 +21,12 @@ FOLDERS = {"microagents": "microagents", "runtimes": "microagents.runtimes", "ta
 """Where the package's files are, and what each folder is imported as."""
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
-SDK_FILES = {"ray": "runtimes/ray.py", "openai": "microagents/models/openai.py", "anthropic": "microagents/models/anthropic.py"}
-"""The one file that may import each."""
+SDK_FILES = {
+    "ray": ("runtimes/ray.py", "runtimes/host.py", "runtimes/cluster.py"),
+    "openai": ("microagents/models/openai.py",),
+    "anthropic": ("microagents/models/anthropic.py",),
+}
+"""The files that may import each."""
 UNSAFE_CALLS = {"eval", "exec", "compile", "literal_eval", "__import__"}
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 UNREPEATABLE_MODULES = {"time", "random", "secrets"}
@@ -91,7 +95,7 @@ def bound(tree: ast.AST, module: str) -> Iterator[str]:
 
 
 def sdks_out_of_place(source: str, file: str) -> set[str]:
-    return {name for name in imported(ast.parse(source)) if name in SDK_FILES and SDK_FILES[name] != file}
+    return {name for name in imported(ast.parse(source)) if name in SDK_FILES and file not in SDK_FILES[name]}
 
 
 def unsafe(source: str, _: str) -> set[str]:
