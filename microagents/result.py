@@ -12,6 +12,7 @@ from msgspec import Struct
 from microagents.account import Account, InputEnded, InputOutcome, Outcome
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader
+from microagents.journal.schema import unreadable
 from microagents.settings import Settings
 
 
@@ -57,14 +58,14 @@ class Result(Struct, frozen=True, kw_only=True):
         """All that was decided, by path, as JSON-like values; read from the journal.
 
         Raises:
-            InvalidUsage: the run has none.
+            InvalidUsage: the run has none, or it is damaged.
         """
         if self.journal is None:
             raise InvalidUsage(f"run {self.run_id} kept no journal, so its decisions are gone; run it with a runs_dir")
         with Reader(self.journal) as reader:
             for path, row in reader.decisions():
                 if row.value is not None:
-                    yield path, msgspec.json.decode(row.value)
+                    yield path, _read(self.journal, row.value)
 
     def as_json(self) -> dict[str, Any]:
         """What ``--json`` prints."""
@@ -120,3 +121,10 @@ def results_of(endings: Iterable[InputEnded], inputs: int) -> tuple[list[Any], t
         if ended.outcome != "completed":
             failed.append(FailedInput(input=ended.input, outcome=ended.outcome, reason=ended.reason))
     return results, tuple(failed)
+
+
+def _read(journal: Path, value: bytes) -> Any:
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.MsgspecError as error:
+        raise unreadable(journal, error) from None

@@ -60,7 +60,7 @@ class Voter(Role):
         """The verdict."""
         election = await self._join(request)
         try:
-            while not election.ended:
+            while not election.over:
                 await election.news()
             return election.verdict()
         finally:
@@ -76,7 +76,7 @@ class Voter(Role):
                 while shown < len(election.arrivals):
                     yield election.arrivals[shown]
                     shown += 1
-                if election.ended:
+                if election.over:
                     break
                 await election.news()
             yield election.verdict()
@@ -134,6 +134,9 @@ class Election:
         self.arrivals: list[Ballot] = []
         """Valid ballots in the order of their arrival: to guess with, not to count."""
         self.ended = False
+        """Whether no ballot counts any more."""
+        self.over = False
+        """Whether followers may hear how it ended."""
         self.followers = 0
         self.draws: dict[int, asyncio.Task[None]] = {}
         self._failure: MicroagentsError | None = None
@@ -270,11 +273,17 @@ class Election:
                 self._voter.record(RecordReply(id=SampleId(election=self.id, seq=seq), text=self._texts[seq]))
 
     def end(self, failure: MicroagentsError | None) -> None:
-        """No ballot counts from now on."""
+        """No ballot counts from now on; followers hear of it once all that was bought has been told."""
         if not self.ended:
             self.ended = True
             self._failure = failure
+            # The solver, and we ourselves, tell on the next turn: a follower whom an earlier ballot has woken must not be faster.
+            self._loop.call_soon(self._let_hear)
             self._tell()
+
+    def _let_hear(self) -> None:
+        self.over = True
+        self._tell()
 
     def _tell(self) -> None:
         for news in self._news:

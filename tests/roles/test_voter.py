@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sqlite3
 from collections.abc import AsyncIterator, Hashable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, closing
 from decimal import Decimal
 from itertools import permutations
 from pathlib import Path
@@ -31,6 +32,7 @@ from microagents import (
     FirstToAheadBy,
     Prompt,
     Reply,
+    Result,
     Role,
     RoleFailed,
     Sample,
@@ -46,13 +48,14 @@ from microagents.account import Report
 from microagents.chat import fingerprint, write
 from microagents.driver import RUNTIMES
 from microagents.durable import Conduct
-from microagents.elections import Ballot, ElectionId, Flagged, Follow, Question, Verdict
+from microagents.elections import Ballot, ElectionId, Flagged, Follow, Question, Screen, Verdict
 from microagents.errors import ModelUnavailable
 from microagents.messages import address_of
 from microagents.models.model import Call, Model
 from microagents.models.scripted import Line
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter, solver
 from microagents.runtimes.dispatcher import Desk
+from microagents.runtimes.virtual import run_virtual
 from microagents.settings import RuntimeName
 from microagents.voting import Rule, Tally
 
@@ -187,10 +190,11 @@ async def voting(
     strategy: Strategy | None = None,
     model: str = "",
     max_outage_s: float = 0.0,
+    concurrency: int | None = 100,
 ) -> AsyncIterator[Desk]:
     """The roles of an election around a solver."""
     chosen = strategy or AskOnce()
-    run_settings = {"concurrency": 100, "max_outage_s": max_outage_s}
+    run_settings = {"concurrency": concurrency, "max_outage_s": max_outage_s}
     context = Context(run_id="a", seed=0, tasks=[Quiz()], strategy=chosen, models={"": (model,)} if model else {}, settings=run_settings)
     roles = [Deployment(role=role) for role in (Recorder, Limiter, chosen.conductor, Voter, RedFlagger)]
     async with asyncio.timeout(ROBUST_S), RUNTIMES[runtime](context, [*roles, solver_]) as opened:
@@ -661,6 +665,52 @@ async def test_an_interrupt_waits_for_the_calls_in_flight_and_launches_no_more(r
     result = await running
     assert (result.outcome, result.calls, result.account.in_flight) == ("interrupted", 3, 0)
     assert result.wall_s >= 0.1, "all three were answered"
+
+
+class UnhurriedRedFlagger(RedFlagger):
+    """Reads a reply long after it came."""
+
+    async def screen(self, request: Screen) -> Ballot | Flagged:
+        await asyncio.sleep(5)
+        return await super().screen(request)
+
+
+class AskUnhurried(AskOnce):
+    """One election, with such a red-flagger."""
+
+    def deployments(self) -> list[Deployment]:
+        return [Deployment(role=UnhurriedRedFlagger) if each.role is RedFlagger else each for each in super().deployments()]
+
+
+@both_runtimes
+def test_an_interrupt_waits_until_what_was_bought_is_read(runtime: RuntimeName, tmp_path: Path) -> None:
+    lines = [a_line(seq, Say(word=word), after_s=1.0, path="0/line/7") for seq, word in enumerate("abab")]
+
+    async def interrupted() -> Result:
+        interrupt = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.5, interrupt.set)
+        model = scripted(tmp_path / "script", lines)
+        return await run(Quiz(), models=model, strategy=AskUnhurried(), runtime=runtime, runs_dir=tmp_path, interrupt=interrupt)
+
+    result = run_virtual(interrupted())
+    assert (result.outcome, result.calls, result.journal is None) == ("interrupted", 3, False)
+    with closing(sqlite3.connect(str(result.journal))) as db:
+        assert db.execute("SELECT count(*) FROM sample").fetchone() == (3,)
+
+
+@both_runtimes
+@pytest.mark.parametrize("seed", range(20))
+def test_nobody_hears_of_a_verdict_before_what_it_cost_is_told(runtime: RuntimeName, seed: int, tmp_path: Path) -> None:
+    words = says("a.b.aaba.a.aaaa")
+
+    async def held() -> tuple[int, int]:
+        model = scripted(tmp_path / "script", [a_line(seq, word) for seq, word in enumerate(words)])
+        async with voting(Deployment(role=Solver), model=model, runtime=runtime, concurrency=None) as desk:
+            verdict = await desk.ask(elect(a_question(models=[model])))
+            return len(verdict.ballots), (await desk.ask(Report(final=True))).calls
+
+    counted, calls = run_virtual(held(), seed=seed)
+    assert counted == calls
 
 
 @both_runtimes
