@@ -39,8 +39,7 @@ def connect(cluster: Cluster) -> bool:
             f"{address!r} is not the address of a cluster: give HOST:PORT (6379 on the head node), or submit the run as a job: ray job "
             f"submit --address {address} --working-dir . -- microagents run ... --runtime ray"
         )
-    if address not in ("local", "auto"):
-        _refuse_open(address, insecure=cluster.insecure)
+    wants = _look_at(address, insecure=cluster.insecure) if address not in ("local", "auto") else ""
     log = logging.getLogger("ray")
     level = log.level
     try:
@@ -48,7 +47,7 @@ def connect(cluster: Cluster) -> bool:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=dashboard)
     except (ConnectionError, ValueError, RuntimeError, OSError, ray.exceptions.RayError) as error:
         said = " ".join(str(error).split())
-        raise InvalidUsage(f"no run can be started on the Ray cluster at {address!r}: {said[:400]}") from None
+        raise InvalidUsage(f"no run can be started on the Ray cluster at {address!r}: {said[:400]}{wants}") from None
     finally:
         log.setLevel(level)
     # Ray prints a paragraph about every process that dies, to stdout, where the result goes; the runtime says it in a line of the log.
@@ -75,22 +74,29 @@ def missing(num_cpus: float, resources: dict[str, float]) -> str | None:
     return None
 
 
-def _refuse_open(address: str, *, insecure: bool) -> None:
-    """Whoever reaches a cluster without authentication can run programs on it: that is refused for machines other than this one."""
+def _look_at(address: str, *, insecure: bool) -> str:
+    """Ask a cluster, without saying who we are, whether it is there; Ray itself would wait for minutes. Gives what it wants, in words.
+
+    Whoever reaches one without authentication can run programs on it: that is refused for machines other than this one.
+    """
     host, _, port = address.rpartition(":")
-    if insecure or not port.isdigit() or _is_here(host):
-        return
+    if not (host and port.isdigit()):
+        raise InvalidUsage(f"{address!r} is no address of a Ray cluster: give HOST:PORT (6379 on the head node), or auto")
     with grpc.insecure_channel(address) as channel:
-        call = channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")
         try:
-            call(b"", timeout=PROBE_S)
+            channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")(b"", timeout=PROBE_S)
         except grpc.RpcError as error:
-            if error.code() != grpc.StatusCode.OK:
-                return  # it asks who we are, or is not there, which connecting will say
-    raise InvalidUsage(
-        f"the Ray cluster at {address} lets everybody who reaches it run programs on it; start it with RAY_AUTH_MODE=token, or pass "
-        "--insecure if nobody else can reach it"
-    )
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise InvalidUsage(
+                    f"no Ray cluster answers at {address}: see that its head runs, and that its port can be reached"
+                ) from None
+            return "; it wants its token: RAY_AUTH_MODE=token, and the token in RAY_AUTH_TOKEN or ~/.ray/auth_token"
+    if not (insecure or _is_here(host)):
+        raise InvalidUsage(
+            f"the Ray cluster at {address} lets everybody who reaches it run programs on it; start it with RAY_AUTH_MODE=token, or pass "
+            "--insecure if nobody else can reach it"
+        )
+    return ""
 
 
 def _is_here(host: str) -> bool:

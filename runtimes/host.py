@@ -34,14 +34,14 @@ YOUNG_OBJECTS = 50_000
 class Host:
     """The actor: one dispatcher, and the roles that live in it. What its roles raise is returned, encoded: Ray would wrap it."""
 
-    def __init__(self, name: str, incarnation: int, log_level: int) -> None:
+    def __init__(self, run_id: str, name: str, incarnation: int, log_level: int) -> None:
         self._dispatcher = Dispatcher(name, incarnation=incarnation)
         self._name = name
         self._incarnation = incarnation
         self._up = UpLink()
         self._crew: Crew
         self._seats: Mapping[str, Deployment]
-        _log_through(self._up.log, log_level, replica=name)
+        _log_through(self._up.log, log_level, run_id=run_id, replica=name)
 
     @ray.method(enable_task_events=False)
     async def deliver(self, sender: str, incarnation: int, frames: list[bytes]) -> None:
@@ -63,7 +63,6 @@ class Host:
         context, deployments = ray.cloudpickle.loads(recipe)
         places = places_of(deployments)
         homes = homes_of(deployments, places)
-        structlog.contextvars.bind_contextvars(run_id=context.run_id)
         self._dispatcher.connect(DRIVER, self._up)
         for name, (actor, incarnation) in peers.items():
             self.meet(name, actor, incarnation)

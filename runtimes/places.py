@@ -24,6 +24,8 @@ class Place(Struct, kw_only=True):
     resources: dict[str, float]
     actor: Any = None
     """The handle of its process now."""
+    is_ready: bool = False
+    """Whether that process runs."""
     incarnation: int = 0
     deaths: deque[float] = field(default_factory=deque)
     cause: str | None = None

@@ -138,7 +138,8 @@ class RayRuntime:
             scheduling_strategy="SPREAD",
             enable_task_events=False,
         )
-        place.actor = actor.remote(place.name, place.incarnation, level)
+        place.is_ready = False
+        place.actor = actor.remote(self._context.run_id, place.name, place.incarnation, level)
 
     async def _ready(self, place: Place) -> None:
         """Wait until it runs.
@@ -149,12 +150,14 @@ class RayRuntime:
         ready = asyncio.ensure_future(_result(place.actor.ping.remote()))
         try:
             if await _ends(ready, PLACE_S):
+                place.is_ready = True
                 return
             lacking = await asyncio.to_thread(missing, place.num_cpus, place.resources)
             if lacking is not None:
                 raise PeerLost(place.name, f"there was no room for it within {PLACE_S:g} s: {lacking}")
             if not await _ends(ready, READY_S - PLACE_S):
                 raise PeerLost(place.name, f"its process did not start within {READY_S:g} s; Ray's logs say why (`ray logs`)")
+            place.is_ready = True
         finally:
             ready.cancel()
 
@@ -246,7 +249,7 @@ class RayRuntime:
 
     async def _end_actors(self) -> None:
         self._is_up.clear()
-        actors = [place.actor for place in self._places.values() if place.actor is not None]
+        actors = [place.actor for place in self._places.values() if place.is_ready]
         await _together([_gone_or_done(actor.close.remote(), crew.STOP_S) for actor in actors])
         await self._dispatcher.close()
         for deployment in reversed(self._deployments):
@@ -254,12 +257,13 @@ class RayRuntime:
                 if deployment.in_driver:
                     await _together([_gone_or_done(actor.settle.remote(), 1.0) for actor in actors])
                     await self._crew.stop(seat)
-                elif self._home_of[seat].actor is not None:
+                elif self._home_of[seat].is_ready:
                     await self._stop_seat(seat)
         await self._scope.close()
         self._dispatcher.disconnect()
-        for actor in actors:
-            ray.kill(actor)
+        for place in self._places.values():
+            if place.actor is not None:
+                ray.kill(place.actor)
 
     async def _stop_seat(self, seat: str) -> None:
         try:
