@@ -8,9 +8,6 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-ACKNOWLEDGE_S = 0.02
-"""After so long what arrived is acknowledged, if no batch went the other way that could say so."""
-
 
 class Frame(Struct, frozen=True, array_like=True):
     """A batch with its number, from 1 on; 0 for one that only acknowledges."""
@@ -19,6 +16,8 @@ class Frame(Struct, frozen=True, array_like=True):
     received: int
     """All frames of the other side up to this one have arrived."""
     batch: bytes
+    wants_answer: bool = False
+    """Whether what has arrived is to be acknowledged at once."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -28,10 +27,12 @@ _decode = msgspec.msgpack.Decoder(Frame).decode
 class Channel:
     """One end: numbers what it sends and keeps it until it is acknowledged; holds what arrives too early, and drops what it had."""
 
-    def __init__(self, send: Callable[[bytes], None], deliver: Callable[[bytes], None], *, resend_s: float) -> None:
+    def __init__(self, send: Callable[[bytes], None], deliver: Callable[[bytes], None], *, resend_s: float, acknowledge_s: float) -> None:
         self._send = send
         self._resend_s = resend_s
         """After so long without an acknowledgement a batch is sent again."""
+        self._acknowledge_s = acknowledge_s
+        """After so long what arrived is acknowledged, if no batch went the other way that could say so."""
         self._drained: list[asyncio.Future[None]] = []
         self._deliver = deliver
         self._sent = 0
@@ -58,18 +59,22 @@ class Channel:
             del self._unacknowledged[first]
         if not self._unacknowledged:
             self._tell_drained()
+        if frame.wants_answer:
+            self._send(_encode(Frame(0, self._received, b"")))
         if not frame.number:
             return
         if frame.number > self._received:
             self._early[frame.number] = frame.batch
         if self._acknowledge_timer is None:
-            self._acknowledge_timer = asyncio.get_running_loop().call_later(ACKNOWLEDGE_S, self._acknowledge)
+            self._acknowledge_timer = asyncio.get_running_loop().call_later(self._acknowledge_s, self._acknowledge)
         while (batch := self._early.pop(self._received + 1, None)) is not None:
             self._received += 1
             self._deliver(batch)
 
     async def drained(self) -> None:
         """Wait until all that was sent has arrived, or cannot any more."""
+        if self._unacknowledged:
+            self._send(_encode(Frame(0, self._received, b"", wants_answer=True)))
         while self._unacknowledged:
             drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._drained.append(drained)

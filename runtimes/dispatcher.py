@@ -154,8 +154,8 @@ class Dispatcher:
     async def settled(self) -> None:
         """Wait until all that was sent until now has arrived."""
         await asyncio.sleep(0)  # some is told on the next turn of the loop
-        await asyncio.sleep(0)  # and leaves on the one after
         for peer in self._peers.values():
+            peer.flush()
             await peer.channel.drained()
 
     async def close(self) -> None:

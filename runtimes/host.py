@@ -27,6 +27,10 @@ MOST_OPEN = 2
 """So many deliveries to one peer are under way at a time; what is sent meanwhile goes with the next."""
 RESEND_S = 5.0
 """Ray loses nothing while both processes live; a network may."""
+ACKNOWLEDGE_S = 1.0
+"""What goes the other way mostly says it before."""
+LINGER_S = 0.01
+"""What an actor tells the driver is for the record, and commits are twice as far apart."""
 YOUNG_OBJECTS = 50_000
 """After so many new objects Python looks for those that nobody needs any more, in an actor."""
 
@@ -115,6 +119,8 @@ class UpLink:
     """From an actor to the driver, which no actor can call: it collects."""
 
     resend_s = RESEND_S
+    acknowledge_s = ACKNOWLEDGE_S
+    linger_s = LINGER_S
 
     def __init__(self) -> None:
         self._frames: list[bytes] = []
@@ -149,6 +155,8 @@ class RayLink:
     """From any dispatcher to the actor that hosts another."""
 
     resend_s = RESEND_S
+    acknowledge_s = ACKNOWLEDGE_S
+    linger_s = 0.0
 
     def __init__(self, sender: str, incarnation: int, actor: Any) -> None:
         self._sender = sender

@@ -10,6 +10,10 @@ class Link(Protocol):
 
     resend_s: float
     """After so long without an acknowledgement a batch is sent again."""
+    acknowledge_s: float
+    """After so long what arrived is acknowledged, where no batch went the other way that could say so."""
+    linger_s: float
+    """What is only told may wait so long for what else there is to send."""
 
     def send(self, peer: str, batch: bytes) -> None:
         """Hand over a batch; returns at once."""

@@ -103,6 +103,8 @@ class LoopLink:
     """Carries what is sent to dispatchers on the same event loop."""
 
     resend_s = 0.25
+    acknowledge_s = 0.02
+    linger_s = 0.0
 
     def __init__(self, sender: str, dispatchers: dict[str, Dispatcher]) -> None:
         self._sender = sender

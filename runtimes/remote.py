@@ -35,6 +35,8 @@ class Peer:
         self.lost: MicroagentsError | None = None
         """Why nothing can be asked of it any more."""
         self.outbox: list[wire.Envelope] = []
+        self._leaves = False
+        """Whether the outbox is sent on the next turn of the loop."""
         self.asked: dict[int, wire.Sent] = {}
         """What was asked of it and is not answered: another process of the same name is asked again."""
         self.cancelled: dict[int, asyncio.Future[Any]] = {}
@@ -46,15 +48,28 @@ class Peer:
         self._connect(link)
 
     def _connect(self, link: Link) -> None:
-        self.channel = Channel(partial(link.send, self.name), self._receive, resend_s=link.resend_s)
+        self._linger_s = link.linger_s
+        self.channel = Channel(partial(link.send, self.name), self._receive, resend_s=link.resend_s, acknowledge_s=link.acknowledge_s)
 
     def post(self, envelope: wire.Envelope) -> None:
         """Put an envelope into the outbox; it leaves on the next turn of the loop, with all that is put there until then."""
+        self.outbox.append(envelope)
+        if not self._leaves:
+            self._leaves = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def tell(self, envelope: wire.Sent) -> None:
+        """The same for what nobody awaits: it may linger, and leaves in its turn with what is awaited."""
+        if not self._linger_s:
+            self.post(envelope)
+            return
         if not self.outbox:
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_later(self._linger_s, self.flush)
         self.outbox.append(envelope)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Send what is in the outbox."""
+        self._leaves = False
         batch, self.outbox = self.outbox, []
         if batch and self.lost is None:
             self.channel.send(wire.encode(batch))
@@ -221,7 +236,7 @@ class RemoteSeat:
     def tell(self, request: Request[None]) -> None:
         """Send a request whose reply nobody awaits."""
         self._check()
-        self._peer.post(self._envelope(None, request))
+        self._peer.tell(self._envelope(None, request))
 
     def _send(self, request: Message, waiting: asyncio.Future[Any] | asyncio.Queue[wire.Envelope]) -> int:
         self._check()
