@@ -25,12 +25,14 @@ from microagents.runtimes.seats import said
 
 MOST_OPEN = 2
 """So many deliveries to one peer are under way at a time; what is sent meanwhile goes with the next."""
+ENOUGH_BYTES = 50_000
+"""A delivery takes no more frames once it has so many bytes: beyond 100 KB Ray takes the way through its object store."""
 RESEND_S = 5.0
 """Ray loses nothing while both processes live; a network may."""
 ACKNOWLEDGE_S = 1.0
 """What goes the other way mostly says it before."""
-LINGER_S = 0.01
-"""What an actor tells the driver is for the record, and commits are twice as far apart."""
+LINGER_S = 0.05
+"""What an actor tells the driver is for the record; to collect it costs as much as to ask."""
 YOUNG_OBJECTS = 50_000
 """After so many new objects Python looks for those that nobody needs any more, in an actor."""
 
@@ -173,7 +175,12 @@ class RayLink:
             self._deliver()
 
     def _deliver(self) -> None:
-        frames, self._waiting = self._waiting, []
+        size = 0
+        for count, frame in enumerate(self._waiting, 1):
+            size += len(frame)
+            if size >= ENOUGH_BYTES:
+                break
+        frames, self._waiting = self._waiting[:count], self._waiting[count:]
         self._open += 1
         self._actor.deliver.remote(self._sender, self._incarnation, frames).future().add_done_callback(self._ended)
 

@@ -303,7 +303,7 @@ def _folders() -> list[str]:
 
 
 def _refuse_main(context: Context, deployments: Sequence[Deployment]) -> None:
-    classes = [type(context.strategy), *map(type, context.tasks)]
+    classes = [type(context.strategy), *map(type, context.tasks[:1])]
     for deployment in deployments:
         classes += [deployment.role, *deployment.role.handlers]
     for each in classes:

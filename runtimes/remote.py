@@ -21,6 +21,8 @@ from microagents.runtimes.link import Link
 UNDECODABLE = (TypeError, OverflowError, ValueError, RecursionError, msgspec.MsgspecError)
 CANCEL_S = 5.0
 """How long a cancelled asker waits until the handler on the other side has ended, and how long work goes on for an asker that died."""
+MOST_ENVELOPES = 256
+"""So many leave in one batch."""
 MOST_ITEMS = 256
 """So many items of a stream are on their way at a time: a slow reader must not fill anybody's memory."""
 
@@ -70,9 +72,10 @@ class Peer:
     def flush(self) -> None:
         """Send what is in the outbox."""
         self._leaves = False
-        batch, self.outbox = self.outbox, []
-        if batch and self.lost is None:
-            self.channel.send(wire.encode(batch))
+        envelopes, self.outbox = self.outbox, []
+        if self.lost is None:
+            for first in range(0, len(envelopes), MOST_ENVELOPES):
+                self.channel.send(wire.encode(envelopes[first : first + MOST_ENVELOPES]))
 
     def replace(self, link: Link, incarnation: int) -> None:
         """Go on with another process of the same name: ask it what its forerunner left unanswered."""
