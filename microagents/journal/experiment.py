@@ -51,8 +51,11 @@ class Experiment(Struct, frozen=True, kw_only=True):
 
         Raises:
             JournalMismatch: something differs that is not.
-            InvalidUsage: there is no field of an accepted name.
+            InvalidUsage: there is no field of an accepted name, or one task has become a list of inputs.
         """
+        if self.listed != given.listed:
+            before, now = [("one task", "a list of inputs")[each.listed] for each in (self, given)]
+            raise InvalidUsage(f"this run was started with {before}, now it is {now}; nothing was changed; begin another run")
         fields = list(dict.fromkeys([*self.identity, *given.identity, QUESTION]))
         for name in accepted:
             if name not in fields and name not in [field.rpartition(".")[2] for field in fields]:

@@ -361,8 +361,14 @@ def test_inputs_may_be_changed_and_added_on_purpose_but_not_taken_away() -> None
 
 
 def test_a_list_of_inputs_is_another_run_than_one_task() -> None:
-    microagents("run", "drift", *PERFECT, "-o", "length=3", "--run-id", "r")
-    assert_one_sentence(microagents("run", "drift", *PERFECT, "--inputs", walks([3]), "--run-id", "r"), "inputs", "nothing was changed")
+    alone, listed = ("-o", "length=3", "--run-id", "alone"), ("--inputs", walks([3]), "--run-id", "listed")
+    for words in (alone, listed):
+        microagents("run", "drift", *PERFECT, *words)
+    for words, said in (
+        ((*listed[:-1], "alone"), "one task, now it is a list of"),
+        ((*alone[:-1], "listed"), "a list of inputs, now it is one"),
+    ):
+        assert_one_sentence(microagents("run", "drift", *PERFECT, *words), f"this run was started with {said}", "nothing was changed")
 
 
 # -- what is no input ----------------------------------------------------------------------------------------------------------------------
