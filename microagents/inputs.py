@@ -43,7 +43,8 @@ class Inputs:
         Raises:
             MicroagentsError: what ends the run, whichever input met it.
         """
-        completed = frozenset(await desk.ask(RecallCompleted()))
+        recalled = await desk.ask(RecallCompleted())
+        completed = frozenset(recalled)
         todo = [number for number in range(self._total) if number not in completed] if self._only is None else sorted({*self._only})
         waiting = iter(todo)
         scope = Scope()

@@ -86,7 +86,7 @@ class Reader:
             return ending
 
     def changes_to(self, given: Experiment, own: Sequence[str], accepted: Sequence[str]) -> list[Change]:
-        """What differs from the recorded experiment, all of it accepted; ``own`` is what inputs do not have in common, as JSON.
+        """What differs from the recorded experiment, all of it accepted; ``own`` says of many inputs what differs from the first's options.
 
         Raises:
             JournalMismatch: something differs that is not.
@@ -274,7 +274,7 @@ def _check_input(number: int, inputs: int) -> None:
 
 
 def read_own_options(db: sqlite3.Connection) -> Iterator[str]:
-    """What is each input's own of the options, as JSON."""
+    """Which options of each input differ from those of the first, as JSON."""
     return (options for (options,) in db.execute("SELECT options FROM input ORDER BY input"))
 
 

@@ -63,8 +63,8 @@ CREATE VIEW decisions AS
            CASE outcome {_NAMES} END AS outcome, counted, value, ballots, hex(fork) AS fork
     FROM decision JOIN place ON place.id = key >> {_NUMBER_BITS};
 CREATE VIEW inputs AS
-    SELECT input, options, done, total, outcome, reason, result
-    FROM input LEFT JOIN progress USING (input) LEFT JOIN input_ending USING (input);
+    SELECT input, json_patch(json_extract(experiment, '$.recipe.options'), options) AS options, done, total, outcome, reason, result
+    FROM run JOIN input LEFT JOIN progress USING (input) LEFT JOIN input_ending USING (input);
 """
 
 

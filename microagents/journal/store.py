@@ -64,7 +64,7 @@ class Store:
     Args:
         path: the file; made where there is none.
         experiment: what is run.
-        own: what inputs among many do not have in common of their options, as JSON.
+        own: of many inputs, which options of each differ from the first's, as JSON.
         accepted: fields of the identity that may differ from what was recorded.
         full: whether a commit waits until the disk has it; otherwise a power cut may lose the last ones.
 

@@ -60,7 +60,7 @@ class Journaling(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     experiment: Experiment
     own: Sequence[str] = ()
-    """What inputs among many do not have in common of their options, as JSON."""
+    """Of many inputs, which options of each differ from the first's, as JSON."""
     accepted: tuple[str, ...] = ()
     full: bool = True
     inline_s: float | None = None

@@ -382,6 +382,9 @@ def test_a_row_of_many_inputs_that_nobody_would_write_is_never_a_traceback(edit:
     def walks(**options: Any) -> Result:
         return run_sync(MANY, models=MODEL, k=K, run_id="r", runs_dir=RUNS, durability="normal", **options)
 
+    def walk_all(_: int) -> Result:
+        return walks()
+
     raw = []
     for most in (None, 40):
         put(b"")
@@ -391,7 +394,7 @@ def test_a_row_of_many_inputs_that_nobody_would_write_is_never_a_traceback(edit:
         except sqlite3.IntegrityError:
             continue
         content = JOURNAL.read_bytes()
-        for name, use in {**USES, "run": lambda _: walks()}.items():
+        for name, use in (USES | {"run": walk_all}).items():
             put(content)
             try:
                 use(0)
