@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from microagents.account import Account, InputEnded, Outcome, RecallCompleted, Report
+from microagents.account import Account, InputEnded, InputOutcome, Outcome, RecallCompleted, Report
 from microagents.durable import Conduct
 from microagents.elections import input_of
 from microagents.errors import JournalMismatch, MicroagentsError, ModelUnavailable, NoHandler, Stopped, TakenOver, Undecided
@@ -67,29 +68,33 @@ class Inputs:
         undecided: dict[int, list[str]] = {}
         for path in account.undecided_at:
             undecided.setdefault(input_of(path), []).append(path)
-        for ended in self.endings() if undecided else ():
+        for ended in list(self.endings()) if undecided else ():
             paths = undecided.get(ended.input)
             if paths and ended.outcome == "completed":
                 reason = undecided_elections(paths)
                 self._note(desk, InputEnded(input=ended.input, outcome="undecided", reason=reason, result=ended.result))
         return await desk.ask(Report(final=True)) if undecided else account
 
-    def endings(self) -> list[InputEnded]:
+    def endings(self) -> Iterator[InputEnded]:
         """How inputs ended so far, in their order."""
         if self._journal is None:
-            return [self._kept[number] for number in sorted(self._kept)]
+            yield from (self._kept[number] for number in sorted(self._kept))
+            return
         with Reader(self._journal) as reader:
-            return list(reader.input_endings())
+            yield from reader.input_endings()
 
     def outcome(self) -> tuple[Outcome, str | None]:
         """How the run has ended, once all that were to be conducted have, and why in one sentence."""
-        endings = self.endings()
-        bad = [ended for ended in endings if ended.outcome != "completed"]
-        undecided = sum(ended.outcome == "undecided" for ended in bad)
-        left = self._total - len(endings)
+        ended_as: Counter[InputOutcome] = Counter()
+        bad: list[InputEnded] = []
+        for ended in self.endings():
+            ended_as[ended.outcome] += 1
+            if ended.outcome != "completed" and not bad:
+                bad.append(ended)
+        undecided, failed, left = ended_as["undecided"], ended_as["failed"], self._total - ended_as.total()
         if not bad and not left:
             return "completed", None
-        counts = [(undecided, "undecided"), (len(bad) - undecided, "failed"), (left, "not done yet")]
+        counts = [(undecided, "undecided"), (failed, "failed"), (left, "not done yet")]
         said = f"of {self._total:,} inputs {', '.join(f'{count:,} {what}' for count, what in counts if count)}, the others are completed"
         first = f"; input {bad[0].input}: {bad[0].reason}" if bad else ""
         return "undecided" if undecided else "failed" if bad else "stopped", f"{said}{first}; resume does those that are not completed"

@@ -281,7 +281,7 @@ class Store:
         decisions = self._decide(decided, keys, known)
         touched.update((record.id.input, None) for record in decided)
         self._insert("INSERT INTO place VALUES", self._places.new)
-        self._places.new.clear()
+        self._places.written()
         self._insert("INSERT OR REPLACE INTO decision VALUES", list(decisions.values()))
         self._insert("INSERT OR IGNORE INTO reply VALUES", replies)
         self._insert("INSERT OR REPLACE INTO input_ending VALUES", list(ended.values()))
