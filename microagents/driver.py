@@ -74,33 +74,19 @@ async def carry_out(
         models=settings.pools,
         settings=settings.model_dump(),
     )
-    deployments = _deployments(plan, _recorder(path, experiment, own, accepted, settings))
     inputs = Inputs(path, len(plan.tasks), only=only, concurrency=settings.concurrency) if plan.listed else None
     started = time.monotonic()
-    end, account = await _in_a_runtime(context, deployments, path, inputs, settings=settings, watched=watched or Watched())
-    sitting_s = time.monotonic() - started
-    with suppress(InvalidUsage):  # where the run was stopped because of its journal, that may not tell how inputs ended
-        return _result(plan, path, end, account, sitting_s=sitting_s, endings=() if inputs is None else inputs.endings())
-    return _result(plan, path, end, account, sitting_s=sitting_s, endings=())
-
-
-async def _in_a_runtime(
-    context: Context,
-    deployments: Sequence[Deployment],
-    path: Path | None,
-    inputs: Inputs | None,
-    *,
-    settings: Settings,
-    watched: Watched,
-) -> tuple[End, Account]:
-    """Nothing of the roles is left behind it: many results may take the room that they had."""
-    async with RUNTIMES[settings.runtime](context, deployments) as roles:
+    async with RUNTIMES[settings.runtime](context, _deployments(plan, _recorder(path, experiment, own, accepted, settings))) as roles:
         try:
-            return await _conducted(roles.desk, inputs, settings, watched)
+            end, account = await _conducted(roles.desk, inputs, settings, watched or Watched())
         except MicroagentsError as error:
             if path is not None:
                 error.add_note(f"what was decided until then is kept in {path}: mend it, then resume run {settings.run_id}")
             raise
+    sitting_s = time.monotonic() - started
+    with suppress(InvalidUsage):  # where the run was stopped because of its journal, that may not tell how inputs ended
+        return _result(plan, path, end, account, sitting_s=sitting_s, endings=() if inputs is None else inputs.endings())
+    return _result(plan, path, end, account, sitting_s=sitting_s, endings=())
 
 
 def _completed(path: Path, plan: Plan, experiment: Experiment, own: Sequence[str], accepted: Sequence[str]) -> Result | None:

@@ -44,8 +44,8 @@ class Inputs:
         Raises:
             MicroagentsError: what ends the run, whichever input met it.
         """
-        recalled = await desk.ask(RecallCompleted())
-        completed = frozenset(recalled)
+        done = await desk.ask(RecallCompleted())
+        completed = frozenset(done)
         todo = [number for number in range(self._total) if number not in completed] if self._only is None else sorted({*self._only})
         waiting = iter(todo)
         scope = Scope()

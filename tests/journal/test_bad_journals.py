@@ -382,9 +382,6 @@ def test_a_row_of_many_inputs_that_nobody_would_write_is_never_a_traceback(edit:
     def walks(**options: Any) -> Result:
         return run_sync(MANY, models=MODEL, k=K, run_id="r", runs_dir=RUNS, durability="normal", **options)
 
-    def walk_all(_: int) -> Result:
-        return walks()
-
     raw = []
     for most in (None, 40):
         put(b"")
@@ -394,7 +391,8 @@ def test_a_row_of_many_inputs_that_nobody_would_write_is_never_a_traceback(edit:
         except sqlite3.IntegrityError:
             continue
         content = JOURNAL.read_bytes()
-        for name, use in (USES | {"run": walk_all}).items():
+        uses: dict[str, Callable[[int], object]] = {**USES, "run": lambda _: walks()}
+        for name, use in uses.items():
             put(content)
             try:
                 use(0)
