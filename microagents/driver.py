@@ -74,7 +74,9 @@ async def carry_out(
         models=settings.pools,
         settings=settings.model_dump(),
     )
-    inputs = Inputs(path, len(plan.tasks), only=only, concurrency=settings.concurrency) if plan.listed else None
+    inputs = None
+    if plan.listed:
+        inputs = Inputs(path, len(plan.tasks), only=only, concurrency=settings.concurrency, known_inputs=settings.known_inputs)
     started = time.monotonic()
     async with RUNTIMES[settings.runtime](context, _deployments(plan, _recorder(path, experiment, own, accepted, settings))) as roles:
         try:
@@ -163,7 +165,7 @@ async def _conducted(desk: Desk, inputs: Inputs | None, settings: Settings, watc
         if inputs is not None and outcome == "completed":
             if settings.known_inputs:
                 account = await inputs.mark_undecided(desk, account)
-            outcome, reason = inputs.outcome()
+            outcome, reason = await inputs.outcome(desk, account)
         outcome, reason = _qualified(outcome, reason, account, settings)
         await desk.ask(Ended(outcome=outcome, reason=reason, result=value))
     except Stopped as error:  # the journal cannot be written

@@ -114,14 +114,7 @@ class Reader:
     def input_endings(self) -> Iterator[InputEnded]:
         """How inputs among many ended, in their order."""
         with self._reading():
-            for number, outcome, reason, result in self._db.execute(
-                "SELECT input, outcome, reason, result FROM input_ending ORDER BY input"
-            ):
-                _check_input(number, self.experiment.inputs)
-                encoded = None if result is None else result.encode()
-                if encoded is not None:
-                    msgspec.json.decode(encoded)
-                yield InputEnded(input=number, outcome=msgspec.convert(outcome, InputOutcome), reason=reason, result=encoded)
+            yield from read_endings(self._db, self.experiment.inputs)
 
     def account(self) -> Account:
         """The account as of the last commit, with the digests of what was decided."""
@@ -266,6 +259,16 @@ def read_books(db: sqlite3.Connection, inputs: int, *, in_order: bool, of_decisi
         for key, *columns in db.execute("SELECT key, fork, outcome, counted, value, ballots FROM decision"):
             take_in(books, joined(places[place_of(key)], key), recalled(*columns))
     return books
+
+
+def read_endings(db: sqlite3.Connection, inputs: int) -> Iterator[InputEnded]:
+    """How inputs among many ended, in their order."""
+    for number, outcome, reason, result in db.execute("SELECT input, outcome, reason, result FROM input_ending ORDER BY input"):
+        _check_input(number, inputs)
+        encoded = None if result is None else result.encode()
+        if encoded is not None:
+            msgspec.json.decode(encoded)
+        yield InputEnded(input=number, outcome=msgspec.convert(outcome, InputOutcome), reason=reason, result=encoded)
 
 
 def _check_input(number: int, inputs: int) -> None:

@@ -35,7 +35,7 @@ from microagents.errors import InvalidUsage, Stopped, TakenOver
 from microagents.journal.books import Books, Totals
 from microagents.journal.experiment import INPUTS, Change, Experiment
 from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease
-from microagents.journal.reading import other_inputs, read_books, read_lease, with_digests
+from microagents.journal.reading import other_inputs, read_books, read_endings, read_lease, with_digests
 from microagents.journal.schema import (
     DECIDED,
     ONCE,
@@ -392,6 +392,11 @@ class Store:
         """Whether anything was recorded of an input."""
         with self._failing():
             return self._places.any_of(of_input)
+
+    def failed_inputs(self) -> list[InputEnded]:
+        """Inputs that ended otherwise than completed."""
+        with self._failing():
+            return [ended for ended in read_endings(self._db, len(self.books.progress)) if ended.outcome != "completed"]
 
     def open_elections(self) -> list[OpenElection]:
         """Elections that are not decided, with what was paid for them."""

@@ -22,6 +22,7 @@ from microagents.account import (
     RecallAllowance,
     RecallCompleted,
     Recalled,
+    RecallFailed,
     RecallOpen,
     RecallReached,
     RecallsAnything,
@@ -372,6 +373,11 @@ class Recorder(Role):
         """Which inputs are completed."""
         await self._flushed()
         return await self._writer.do(lambda keeper: [number for number, outcome in enumerate(keeper.books.ended) if outcome == "completed"])
+
+    async def recall_failed(self, request: RecallFailed) -> list[InputEnded]:  # noqa: ARG002 - the message is the address
+        """Which inputs failed or are undecided."""
+        await self._flushed()
+        return await self._writer.do(lambda keeper: keeper.failed_inputs())
 
     async def recall_reached(self, request: RecallReached) -> Reached | None:
         """How far an input is."""
