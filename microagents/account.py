@@ -212,6 +212,10 @@ class RecallsAnything(Request[bool], frozen=True, kw_only=True):
     input: int
 
 
+class RecallFailed(Request[list[InputEnded]], frozen=True, kw_only=True):
+    """Ask which inputs among many ended otherwise than completed, and how."""
+
+
 class RecallCompleted(Request[list[int]], frozen=True, kw_only=True):
     """Ask which inputs among many are completed, and need not be done again."""
 

@@ -92,7 +92,9 @@ async def carry_out(
         models=settings.pools,
         settings=settings.model_dump(),
     )
-    inputs = Inputs(path, len(plan.tasks), only=only, concurrency=settings.concurrency) if plan.listed else None
+    inputs = None
+    if plan.listed:
+        inputs = Inputs(path, len(plan.tasks), only=only, concurrency=settings.concurrency, known_inputs=settings.known_inputs)
     started = time.monotonic()
     async with AsyncExitStack() as stack:
         kept = path
@@ -106,11 +108,10 @@ async def carry_out(
             if path is not None:
                 error.add_note(f"what was decided until then is kept in {path}: mend it, then resume run {settings.run_id}")
             raise
-    endings: list[InputEnded] = []
-    if inputs is not None:
-        with suppress(InvalidUsage):  # where the run was stopped because of its journal, that may not tell
-            endings = inputs.endings()
-    return _result(plan, path, end, account, sitting_s=time.monotonic() - started, endings=endings)
+    sitting_s = time.monotonic() - started
+    with suppress(InvalidUsage):  # where the run was stopped because of its journal, that may not tell how inputs ended
+        return _result(plan, path, end, account, sitting_s=sitting_s, endings=() if inputs is None else inputs.endings())
+    return _result(plan, path, end, account, sitting_s=sitting_s, endings=())
 
 
 def _refuse_perishable(runs_dir: Path) -> None:
@@ -213,7 +214,7 @@ async def _conducted(roles: Runtime, inputs: Inputs | None, settings: Settings, 
         if inputs is not None and outcome == "completed":
             if settings.known_inputs:
                 account = await inputs.mark_undecided(desk, account)
-            outcome, reason = inputs.outcome()
+            outcome, reason = await inputs.outcome(desk, account)
         outcome, reason = _qualified(outcome, reason, account, settings)
         await desk.ask(Ended(outcome=outcome, reason=reason, result=value))
     except Stopped as error:  # the journal cannot be written

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from microagents.account import Account, InputEnded, Outcome, RecallCompleted, Report
+from msgspec import structs
+
+from microagents.account import Account, InputEnded, Outcome, RecallCompleted, RecallFailed, Report
 from microagents.durable import Conduct
 from microagents.elections import input_of
 from microagents.errors import JournalMismatch, MicroagentsError, ModelUnavailable, NoHandler, PeerLost, Stopped, TakenOver, Undecided
@@ -28,13 +30,17 @@ class Inputs:
         total: how many there are.
         only: conduct only these, also such as are completed; None for all that are not.
         concurrency: how many are open at a time; None for `AT_A_TIME`.
+        known_inputs: whether work goes on where an election is undecided.
     """
 
-    def __init__(self, journal: Path | None, total: int, *, only: Sequence[int] | None, concurrency: int | None) -> None:
+    def __init__(
+        self, journal: Path | None, total: int, *, only: Sequence[int] | None, concurrency: int | None, known_inputs: bool
+    ) -> None:
         self._journal = journal
         self._total = total
         self._only = only
         self._at_a_time = concurrency or AT_A_TIME
+        self._known_inputs = known_inputs
         self._kept: dict[int, InputEnded] = {}
 
     async def conduct(self, desk: Desk) -> None:
@@ -59,7 +65,7 @@ class Inputs:
 
     def _note(self, desk: Desk, ended: InputEnded) -> None:
         desk.tell(ended)
-        if self._journal is None:
+        if self._journal is None or self._known_inputs:
             self._kept[ended.input] = ended
 
     async def mark_undecided(self, desk: Desk, account: Account) -> Account:
@@ -67,29 +73,30 @@ class Inputs:
         undecided: dict[int, list[str]] = {}
         for path in account.undecided_at:
             undecided.setdefault(input_of(path), []).append(path)
-        for ended in self.endings() if undecided else ():
-            paths = undecided.get(ended.input)
-            if paths and ended.outcome == "completed":
-                reason = undecided_elections(paths)
-                self._note(desk, InputEnded(input=ended.input, outcome="undecided", reason=reason, result=ended.result))
+        for number, paths in undecided.items():
+            ended = self._kept.get(number)
+            if ended is not None and ended.outcome == "completed":
+                self._note(desk, structs.replace(ended, outcome="undecided", reason=undecided_elections(paths)))
         return await desk.ask(Report(final=True)) if undecided else account
 
-    def endings(self) -> list[InputEnded]:
-        """How inputs ended so far, in their order."""
+    def endings(self) -> Iterator[InputEnded]:
+        """How inputs ended so far, in their order; to be asked once the journal is closed."""
         if self._journal is None:
-            return [self._kept[number] for number in sorted(self._kept)]
+            yield from (self._kept[number] for number in sorted(self._kept))
+            return
         with Reader(self._journal) as reader:
-            return list(reader.input_endings())
+            yield from reader.input_endings()
 
-    def outcome(self) -> tuple[Outcome, str | None]:
+    async def outcome(self, desk: Desk, account: Account) -> tuple[Outcome, str | None]:
         """How the run has ended, once all that were to be conducted have, and why in one sentence."""
-        endings = self.endings()
+        # Not from the file: whoever opens and closes it in the process that writes it takes SQLite's locks away.
+        endings = await desk.ask(RecallFailed()) if self._journal is not None else list(self.endings())
         bad = [ended for ended in endings if ended.outcome != "completed"]
         undecided = sum(ended.outcome == "undecided" for ended in bad)
-        left = self._total - len(endings)
+        failed, left = len(bad) - undecided, self._total - account.inputs_done - len(bad)
         if not bad and not left:
             return "completed", None
-        counts = [(undecided, "undecided"), (len(bad) - undecided, "failed"), (left, "not done yet")]
+        counts = [(undecided, "undecided"), (failed, "failed"), (left, "not done yet")]
         said = f"of {self._total:,} inputs {', '.join(f'{count:,} {what}' for count, what in counts if count)}, the others are completed"
         first = f"; input {bad[0].input}: {bad[0].reason}" if bad else ""
         return "undecided" if undecided else "failed" if bad else "stopped", f"{said}{first}; resume does those that are not completed"

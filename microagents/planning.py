@@ -11,15 +11,14 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError
 
 from microagents.actors import Strategy
 from microagents.chat import fingerprint, system_with_instructions
-from microagents.errors import InvalidDefinition, InvalidUsage
+from microagents.errors import InvalidUsage
 from microagents.finding import STRATEGIES, TASKS, find
 from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, Recipe
 from microagents.journal.reading import Reader
+from microagents.listed import ListedTasks, dumped, written_down
 from microagents.messages import address_of
 from microagents.settings import Settings, strategy_of, validated
 from microagents.task import ChainTask, Task, chain_types
@@ -40,18 +39,18 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
-    """What a journal keeps of a run; and what is each input's own of the options, as JSON, where it has a list of inputs."""
+    """What a journal keeps of a run; and where it has a list of inputs, which options of each differ from the first's, as JSON."""
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
-    common = common_options(plan.tasks)
-    own = list(_own_options(plan.tasks, common)) if plan.listed else []
+    first, own = (plan.tasks.first, plan.tasks.own) if isinstance(plan.tasks, ListedTasks) else written_down(plan.tasks)
+    own = own if plan.listed else []
     experiment = Experiment(
         run_id=settings.run_id,
-        identity=dict(_identity(plan, common, own)),
+        identity=dict(_identity(plan, first, own)),
         recipe=Recipe(
             task=_source(type(task)),
-            options=common,
+            options=first,
             strategy=_source(type(strategy)),
-            strategy_options=_dumped(strategy),
+            strategy_options=dumped(strategy),
             settings=settings.model_dump(mode="json"),
         ),
         inputs=len(plan.tasks),
@@ -76,7 +75,8 @@ def plan_of(reader: Reader) -> Plan:
                 f"run_id={experiment.run_id!r}"
             )
     kind_of_task = find("task", recipe.task, TASKS, Task)
-    tasks = [validated(kind_of_task, f"task {recipe.task!r}", options) for options in reader.options()]
+    each = (validated(kind_of_task, f"task {recipe.task!r}", options) for options in reader.options())
+    tasks = ListedTasks(kind_of_task, *written_down(each)) if experiment.listed else list(each)
     chosen = validated(find("strategy", recipe.strategy, STRATEGIES, Strategy), recipe.strategy, recipe.strategy_options)
     return Plan(tasks=tasks, listed=experiment.listed, strategy=strategy_of(chosen, tasks[0], {}), settings=settings_of(experiment))
 
@@ -86,31 +86,15 @@ def settings_of(experiment: Experiment) -> Settings:
     return validated(Settings, "the run", experiment.recipe.settings)
 
 
-def common_options(tasks: Sequence[Task]) -> dict[str, Any]:
-    """The options that have one value in all tasks."""
-    common = _dumped(tasks[0])
-    for task in tasks[1:]:
-        options = _dumped(task)
-        for name in [name for name, value in common.items() if options.get(name) != value]:
-            del common[name]
-    return common
-
-
-def _own_options(tasks: Sequence[Task], common: dict[str, Any]) -> Iterator[str]:
-    for task in tasks:
-        own = {name: value for name, value in _dumped(task).items() if name not in common}
-        yield msgspec.json.encode(own).decode()
-
-
-def _identity(plan: Plan, common: dict[str, Any], own: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator[tuple[str, str]]:
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
     yield "task", address_of(type(task)).replace("__main__:", f"{Path(sys.argv[0]).stem}:")
     if plan.listed:
-        yield INPUTS, f"{len(own):,} with the digest {_digest_of(common, own)}"
+        yield INPUTS, f"{len(own):,} with the digest {_digest_of(first, own)}"
     else:
-        yield from _options("task", common)
+        yield from _options("task", first)
     yield "strategy", address_of(type(strategy))
-    yield from _options("strategy", _dumped(strategy))
+    yield from _options("strategy", dumped(strategy))
     for role, pool in sorted(settings.models.items()):
         yield f"model {role}".rstrip(), ", ".join(pool)
     yield "seed", str(settings.seed)
@@ -128,9 +112,9 @@ def _identity(plan: Plan, common: dict[str, Any], own: Sequence[str]) -> Iterato
         yield FIRST_PROMPT, blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _digest_of(common: dict[str, Any], own: Sequence[str]) -> str:
+def _digest_of(first: dict[str, Any], own: Sequence[str]) -> str:
     """Of the options of all inputs: they are too many to be compared one by one whenever a journal is opened."""
-    digest = blake2b(msgspec.json.encode(common), digest_size=16)
+    digest = blake2b(msgspec.json.encode(first), digest_size=16)
     for each in own:
         digest.update(f"\n{each}".encode())
     return digest.hexdigest()
@@ -139,13 +123,6 @@ def _digest_of(common: dict[str, Any], own: Sequence[str]) -> str:
 def _options(kind: str, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in options.items():
         yield f"{kind}.{name}", _shown(value)
-
-
-def _dumped(options: BaseModel) -> dict[str, Any]:
-    try:
-        return options.model_dump(mode="json")
-    except PydanticSerializationError as error:
-        raise InvalidDefinition(f"the options of {type(options).__qualname__} cannot be kept in a journal: {error}") from None
 
 
 def _shown(value: Any) -> str:

@@ -17,11 +17,12 @@ from microagents.errors import InvalidUsage
 from microagents.finding import TASKS, name_of
 from microagents.journal.experiment import Experiment
 from microagents.journal.reading import reader_of
+from microagents.listed import tasks_of
 from microagents.looking import looked_at
 from microagents.messages import address_of
 from microagents.planning import Plan, plan_of
 from microagents.result import Result
-from microagents.settings import Durability, Models, RuntimeName, Settings, model_pools, strategy_of, tasks_of, validated
+from microagents.settings import Durability, Models, RuntimeName, Settings, model_pools, strategy_of, validated
 from microagents.task import Task
 
 

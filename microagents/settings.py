@@ -116,28 +116,6 @@ def _pools(models: Models) -> dict[str, tuple[str, ...]]:
     return {"": tuple(models)}
 
 
-def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
-    """One task, or a list of tasks of one class, as a list.
-
-    Raises:
-        InvalidUsage: there is none, or two classes are mixed.
-    """
-    if isinstance(given, Task):
-        return [given]
-    tasks = list(given)
-    if not tasks:
-        raise InvalidUsage("there are no inputs: give a run one task, or a list with at least one")
-    for number, task in enumerate(tasks):
-        if not isinstance(task, Task):
-            raise InvalidUsage(f"input {number} is no task: {task!r:.100}")
-        if type(task) is not type(tasks[0]):
-            raise InvalidUsage(
-                f"input {number} is a {type(task).__name__}, input 0 a {type(tasks[0]).__name__}; the inputs of a run are of one class: "
-                "begin a run for each"
-            )
-    return tasks
-
-
 def strategy_of(strategy: str | Strategy, task: Task, given: Mapping[str, Any]) -> Strategy:
     """The strategy, checked against the task.
 

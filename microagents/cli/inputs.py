@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import typer
 from microagents.cli.options import pairs
 from microagents.errors import InputMismatch, InvalidUsage
 from microagents.finding import TASKS, find
+from microagents.listed import ListedTasks, written_down
 from microagents.settings import validated
 from microagents.task import Task
 
@@ -48,18 +50,21 @@ def lines_of(task: str, options: list[str], file: str) -> Lines:
     """
     kind, shared = find("task", task, TASKS, Task), pairs("-o", options)
     source = "stdin" if file == STDIN else repr(file)
-    tasks: list[Task] = []
-    numbers: list[int] = []
-    with _opened(file) as stream:
+    numbers = array("Q")
+
+    def tasks(stream: IO[bytes]) -> Iterator[Task]:
         for number, line in enumerate(stream, 1):
             text = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
             if text.strip():
                 where = f"line {number} of {source}"
-                tasks.append(validated(kind, where, {**shared, **_object(text, where, kind)}, flag="-o"))
+                yield validated(kind, where, {**shared, **_object(text, where, kind)}, flag="-o")
                 numbers.append(number)
-    if not tasks:
+
+    with _opened(file) as stream:
+        first, own = written_down(tasks(stream))
+    if not own:
         raise InvalidUsage(f"{source} holds no input: write one JSON object a line, the options of one input")
-    return Lines(source, tasks, numbers)
+    return Lines(source, ListedTasks(kind, first, own), numbers)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ def show(
     log_to_stderr()
     with one_sentence(), reader_of(runs_dir, run) as reader:
         result = looked_at(reader)
-        changes, options = reader.changes(), reader.experiment.recipe.options
+        changes, options = reader.changes(), {} if result.failed_inputs is not None else reader.experiment.recipe.options
         problems = reader.verify() if verify else []
     if as_json:
         verified = {"verified": not problems} if verify else {}

@@ -37,7 +37,7 @@ def command(
     log_to_stderr()
     with one_sentence():
         with reader_of(runs_dir, run) as reader:
-            options = reader.experiment.recipe.options
+            options = {} if reader.experiment.listed else reader.experiment.recipe.options
 
         async def start(watched: Watched) -> Result:
             return await resume(

@@ -30,10 +30,8 @@ from microagents.cli.options import (
 from microagents.cli.reporting import log_to_stderr, one_sentence
 from microagents.cli.watching import leave, watch
 from microagents.driver import Watched
-from microagents.planning import common_options
 from microagents.result import Result
 from microagents.run import run
-from microagents.settings import tasks_of
 from microagents.task import Task
 
 
@@ -105,4 +103,4 @@ def command(
 
         with nullcontext() if lines is None else lines.named():
             result = watch(task, start, as_json=as_json)
-    leave(result, common_options(tasks_of(work)), runs_dir, as_json=as_json)
+    leave(result, work.model_dump() if isinstance(work, Task) else {}, runs_dir, as_json=as_json)

@@ -27,7 +27,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
     task: str
     options: dict[str, Any]
-    """Those of the task; of a list of inputs, what all have in common."""
+    """Those of the task; of a list of inputs, those of the first."""
     strategy: str
     strategy_options: dict[str, Any]
     settings: dict[str, Any]
@@ -44,15 +44,18 @@ class Experiment(Struct, frozen=True, kw_only=True):
     in_order: bool
     """Whether decisions are taken in the order of their paths."""
     listed: bool = False
-    """Whether it was given a list of inputs: then each has a row of its own, with the options that not all have in common."""
+    """Whether it was given a list of inputs: then each has a row of its own, with the options that differ from the first's."""
 
     def changes(self, given: Experiment, accepted: Sequence[str]) -> list[Change]:
         """What differs from the recorded experiment, all of it accepted; a field may be named by its last part.
 
         Raises:
             JournalMismatch: something differs that is not.
-            InvalidUsage: there is no field of an accepted name.
+            InvalidUsage: there is no field of an accepted name, or one task has become a list of inputs.
         """
+        if self.listed != given.listed:
+            before, now = [("one task", "a list of inputs")[each.listed] for each in (self, given)]
+            raise InvalidUsage(f"this run was started with {before}, now it is {now}; nothing was changed; begin another run")
         fields = list(dict.fromkeys([*self.identity, *given.identity, QUESTION]))
         for name in accepted:
             if name not in fields and name not in [field.rpartition(".")[2] for field in fields]:
@@ -80,7 +83,7 @@ def _differences(recorded: dict[str, str], given: dict[str, str]) -> Iterator[Ch
             yield field, before, after
 
 
-def options_of(common: dict[str, Any], own: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The options of each input, from what all have in common and what is its own, as JSON."""
+def options_of(first: dict[str, Any], own: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The options of each input, from those of the first and what of its own differs from them, as JSON."""
     for each in own:
-        yield {**common, **msgspec.json.decode(each, type=dict[str, Any])}
+        yield {**first, **msgspec.json.decode(each, type=dict[str, Any])}

@@ -86,7 +86,7 @@ class Reader:
             return ending
 
     def changes_to(self, given: Experiment, own: Sequence[str], accepted: Sequence[str]) -> list[Change]:
-        """What differs from the recorded experiment, all of it accepted; ``own`` is what inputs do not have in common, as JSON.
+        """What differs from the recorded experiment, all of it accepted; ``own`` says of many inputs what differs from the first's options.
 
         Raises:
             JournalMismatch: something differs that is not.
@@ -114,14 +114,7 @@ class Reader:
     def input_endings(self) -> Iterator[InputEnded]:
         """How inputs among many ended, in their order."""
         with self._reading():
-            for number, outcome, reason, result in self._db.execute(
-                "SELECT input, outcome, reason, result FROM input_ending ORDER BY input"
-            ):
-                _check_input(number, self.experiment.inputs)
-                encoded = None if result is None else result.encode()
-                if encoded is not None:
-                    msgspec.json.decode(encoded)
-                yield InputEnded(input=number, outcome=msgspec.convert(outcome, InputOutcome), reason=reason, result=encoded)
+            yield from read_endings(self._db, self.experiment.inputs)
 
     def account(self) -> Account:
         """The account as of the last commit, with the digests of what was decided."""
@@ -268,13 +261,23 @@ def read_books(db: sqlite3.Connection, inputs: int, *, in_order: bool, of_decisi
     return books
 
 
+def read_endings(db: sqlite3.Connection, inputs: int) -> Iterator[InputEnded]:
+    """How inputs among many ended, in their order."""
+    for number, outcome, reason, result in db.execute("SELECT input, outcome, reason, result FROM input_ending ORDER BY input"):
+        _check_input(number, inputs)
+        encoded = None if result is None else result.encode()
+        if encoded is not None:
+            msgspec.json.decode(encoded)
+        yield InputEnded(input=number, outcome=msgspec.convert(outcome, InputOutcome), reason=reason, result=encoded)
+
+
 def _check_input(number: int, inputs: int) -> None:
     if number not in range(inputs):
         raise ValueError(f"there is no input {number}")
 
 
 def read_own_options(db: sqlite3.Connection) -> Iterator[str]:
-    """What is each input's own of the options, as JSON."""
+    """Which options of each input differ from those of the first, as JSON."""
     return (options for (options,) in db.execute("SELECT options FROM input ORDER BY input"))
 
 

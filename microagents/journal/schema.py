@@ -29,6 +29,7 @@ OUTCOMES = ("decided", "agreed", "argmax", "leader", "person", "sampled", "undec
 DECIDED, UNDECIDED, ONCE = OUTCOMES.index("decided"), OUTCOMES.index("undecided"), OUTCOMES.index("once")
 
 _NUMBER_BITS = 40
+PLACES_REMEMBERED = 16_384
 
 _NAMES = " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(OUTCOMES))
 TABLES = f"""
@@ -63,8 +64,8 @@ CREATE VIEW decisions AS
            CASE outcome {_NAMES} END AS outcome, counted, value, ballots, hex(fork) AS fork
     FROM decision JOIN place ON place.id = key >> {_NUMBER_BITS};
 CREATE VIEW inputs AS
-    SELECT input, options, done, total, outcome, reason, result
-    FROM input LEFT JOIN progress USING (input) LEFT JOIN input_ending USING (input);
+    SELECT input, json_patch(json_extract(experiment, '$.recipe.options'), options) AS options, done, total, outcome, reason, result
+    FROM run JOIN input LEFT JOIN progress USING (input) LEFT JOIN input_ending USING (input);
 """
 
 
@@ -81,7 +82,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
         raise InvalidUsage(f"the journal {str(path)!r} cannot be opened: {error}; nothing was changed") from None
     try:
         _check_kind(db, path)
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         db.close()
         raise unreadable(path, error) from None
     except InvalidUsage:
@@ -108,7 +109,7 @@ def holds_nothing(path: Path) -> bool:
             return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         finally:
             db.close()
-    except sqlite3.Error:
+    except UNREADABLE:  # what SQLite says of a damaged schema may be no text either
         return False
 
 
@@ -169,6 +170,12 @@ class Places:
         """The path of a key."""
         row = self._db.execute("SELECT path FROM place WHERE id = ?", (key >> _NUMBER_BITS,)).fetchone()
         return joined(row[0], key)
+
+    def written(self) -> None:
+        """The new places are in the file now, so any of them may be forgotten."""
+        self.new.clear()
+        if len(self._ids) > PLACES_REMEMBERED:
+            self._ids.clear()
 
     def any_of(self, of_input: int) -> bool:
         """Whether there is any place of an input."""

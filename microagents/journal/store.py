@@ -35,7 +35,7 @@ from microagents.errors import InvalidUsage, Stopped, TakenOver
 from microagents.journal.books import Books, Totals
 from microagents.journal.experiment import INPUTS, Change, Experiment
 from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease
-from microagents.journal.reading import other_inputs, read_books, read_lease, with_digests
+from microagents.journal.reading import other_inputs, read_books, read_endings, read_lease, with_digests
 from microagents.journal.schema import (
     DECIDED,
     ONCE,
@@ -64,7 +64,7 @@ class Store:
     Args:
         path: the file; made where there is none.
         experiment: what is run.
-        own: what inputs among many do not have in common of their options, as JSON.
+        own: of many inputs, which options of each differ from the first's, as JSON.
         accepted: fields of the identity that may differ from what was recorded.
         full: whether a commit waits until the disk has it; otherwise a power cut may lose the last ones.
 
@@ -280,7 +280,7 @@ class Store:
         decisions = self._decide(decided, keys, known)
         touched.update((record.id.input, None) for record in decided)
         self._insert("INSERT INTO place VALUES", self._places.new)
-        self._places.new.clear()
+        self._places.written()
         self._insert("INSERT OR REPLACE INTO decision VALUES", list(decisions.values()))
         self._insert("INSERT OR IGNORE INTO reply VALUES", replies)
         self._insert("INSERT OR REPLACE INTO input_ending VALUES", list(ended.values()))
@@ -391,6 +391,11 @@ class Store:
         """Whether anything was recorded of an input."""
         with self._failing():
             return self._places.any_of(of_input)
+
+    def failed_inputs(self) -> list[InputEnded]:
+        """Inputs that ended otherwise than completed."""
+        with self._failing():
+            return [ended for ended in read_endings(self._db, len(self.books.progress)) if ended.outcome != "completed"]
 
     def open_elections(self) -> list[OpenElection]:
         """Elections that are not decided, with what was paid for them."""

@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
-from microagents.account import Account, OpenElection, Recalled, Record
+from microagents.account import Account, InputEnded, OpenElection, Recalled, Record
 from microagents.errors import MicroagentsError
 from microagents.journal.books import Books
 from microagents.journal.lease import RENEW_EVERY_S
@@ -41,6 +41,10 @@ class Keeper(Protocol):
 
     def open_elections(self) -> list[OpenElection]:
         """Elections that are not decided, with what was paid for them."""
+        ...
+
+    def failed_inputs(self) -> list[InputEnded]:
+        """Inputs that ended otherwise than completed."""
         ...
 
     def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
@@ -81,6 +85,10 @@ class Unkept:
         return False
 
     def open_elections(self) -> list[OpenElection]:
+        """None."""
+        return []
+
+    def failed_inputs(self) -> list[InputEnded]:
         """None."""
         return []
 

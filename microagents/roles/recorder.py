@@ -21,6 +21,7 @@ from microagents.account import (
     Recall,
     RecallCompleted,
     Recalled,
+    RecallFailed,
     RecallOpen,
     RecallReached,
     RecallsAnything,
@@ -60,7 +61,7 @@ class Journaling(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     experiment: Experiment
     own: Sequence[str] = ()
-    """What inputs among many do not have in common of their options, as JSON."""
+    """Of many inputs, which options of each differ from the first's, as JSON."""
     accepted: tuple[str, ...] = ()
     full: bool = True
     inline_s: float | None = None
@@ -364,6 +365,11 @@ class Recorder(Role):
         """Which inputs are completed."""
         await self._flushed()
         return await self._writer.do(lambda keeper: [number for number, outcome in enumerate(keeper.books.ended) if outcome == "completed"])
+
+    async def recall_failed(self, request: RecallFailed) -> list[InputEnded]:  # noqa: ARG002 - the message is the address
+        """Which inputs failed or are undecided."""
+        await self._flushed()
+        return await self._writer.do(lambda keeper: keeper.failed_inputs())
 
     async def recall_reached(self, request: RecallReached) -> Reached | None:
         """How far an input is."""

@@ -36,6 +36,7 @@ class Ran(NamedTuple):
     @property
     def json(self) -> dict[str, Any]:
         """Stdout, which must be one JSON object and nothing else."""
+        assert self.out, self.err
         found = json.loads(self.out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
         assert isinstance(found, dict)
         return found

@@ -360,9 +360,25 @@ def test_inputs_may_be_changed_and_added_on_purpose_but_not_taken_away() -> None
     assert_one_sentence(microagents(*words, walks([5, 4])), "was started with 3 inputs, now there are 2; nothing was changed")
 
 
+def test_what_an_input_gave_before_it_was_changed_is_not_taken_for_what_it_gives() -> None:
+    words = ("run", "drift", *PERFECT, "--concurrency", "1", "--run-id", "r", "--inputs")
+    microagents(*words, walks([2, 3]))
+    calls = microagents("show", "r", "--json").json["calls"]
+    microagents(*words, walks([2, 9]), "--accept-change", "inputs", "--max-calls", f"{calls + 2}")
+    assert [result is None for result in microagents("show", "r", "--json").json["result"]] == [False, True]
+    ran = microagents("resume", "r", "--max-calls", "1000", "--json")
+    assert [result["steps_done"] for result in ran.json["result"]] == [2, 9]
+
+
 def test_a_list_of_inputs_is_another_run_than_one_task() -> None:
-    microagents("run", "drift", *PERFECT, "-o", "length=3", "--run-id", "r")
-    assert_one_sentence(microagents("run", "drift", *PERFECT, "--inputs", walks([3]), "--run-id", "r"), "inputs", "nothing was changed")
+    alone, listed = ("-o", "length=3", "--run-id", "alone"), ("--inputs", walks([3]), "--run-id", "listed")
+    for words in (alone, listed):
+        microagents("run", "drift", *PERFECT, *words)
+    for words, said in (
+        ((*listed[:-1], "alone"), "one task, now it is a list of"),
+        ((*alone[:-1], "listed"), "a list of inputs, now it is one"),
+    ):
+        assert_one_sentence(microagents("run", "drift", *PERFECT, *words), f"this run was started with {said}", "nothing was changed")
 
 
 # -- what is no input ----------------------------------------------------------------------------------------------------------------------

@@ -95,6 +95,7 @@ async def test_a_limit_of_time_ends_the_run() -> None:
 def test_an_input_begins_while_another_keeps_the_journal_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "AT_A_TIME", 2)
     seen: list[Account] = []
-    walks = [Drift(length=300), *[Drift(length=1) for _ in range(20)]]
-    run_virtual(run(walks, models="sim:perfect@latency=0.01", k=1, on_progress=seen.append))
-    assert max(account.inputs_done for account in seen if account.steps < 200) > 3
+    monkeypatch.setattr(driver, "VIRTUAL_COMMIT_S", 0.03)  # something is told during every commit
+    walks = [Drift(length=1500), *[Drift(length=1) for _ in range(20)]]
+    run_virtual(run(walks, models="sim:perfect@latency=0.001", k=1, on_progress=seen.append))
+    assert max(account.inputs_done for account in seen if account.steps < 1000) > 3
