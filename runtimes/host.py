@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import sys
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -164,7 +165,7 @@ class RayLink:
         self._sender = sender
         self._incarnation = incarnation
         self._actor = actor
-        self._waiting: list[bytes] = []
+        self._waiting: deque[bytes] = deque()
         self._open = 0
         self._loop = asyncio.get_running_loop()
 
@@ -175,12 +176,10 @@ class RayLink:
             self._deliver()
 
     def _deliver(self) -> None:
-        size = 0
-        for count, frame in enumerate(self._waiting, 1):
-            size += len(frame)
-            if size >= ENOUGH_BYTES:
-                break
-        frames, self._waiting = self._waiting[:count], self._waiting[count:]
+        frames, size = [], 0
+        while self._waiting and size < ENOUGH_BYTES:
+            frames.append(self._waiting.popleft())
+            size += len(frames[-1])
         self._open += 1
         self._actor.deliver.remote(self._sender, self._incarnation, frames).future().add_done_callback(self._ended)
 
