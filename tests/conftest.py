@@ -10,6 +10,12 @@ import structlog
 
 
 @pytest.fixture(autouse=True)
+def ray_where_it_is_needed(request: pytest.FixtureRequest) -> None:
+    if hasattr(request.node, "callspec") and request.node.callspec.params.get("runtime") == "ray":
+        request.getfixturevalue("ray_here")
+
+
+@pytest.fixture(autouse=True)
 def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     yield

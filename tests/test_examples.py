@@ -22,7 +22,7 @@ BOOKINGS = EXAMPLES / "bookings.csv"
 BALANCE = "632.36"
 """What the lines of bookings.csv add up to."""
 
-both_runtimes = pytest.mark.parametrize("runtime", RUNTIMES)
+every_runtime = pytest.mark.parametrize("runtime", RUNTIMES)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def assert_booked(result: Result) -> None:
     assert (result.account.steps, result.account.total_steps) == (6, 6)
 
 
-@both_runtimes
+@every_runtime
 def test_the_ledger_is_kept_from_the_command_line(runtime: RuntimeName, tmp_path: Path) -> None:
     shown = on_command_line("--runtime", runtime, cwd=tmp_path)
     assert shown["outcome"] == "completed"
@@ -64,7 +64,7 @@ def test_the_ledger_is_kept_from_the_command_line(runtime: RuntimeName, tmp_path
     assert (shown["task"], shown["runtime"], shown["steps"], shown["errors"]) == ("Ledger", runtime, 6, 0)
 
 
-@both_runtimes
+@every_runtime
 def test_the_ledger_abroad_is_kept_from_the_command_line(runtime: RuntimeName, tmp_path: Path) -> None:
     abroad = f"{EXAMPLES}/currency.py:Abroad"
     shown = on_command_line("--strategy", abroad, "-s", "strong=sim:perfect", "--runtime", runtime, cwd=tmp_path)
@@ -73,13 +73,13 @@ def test_the_ledger_abroad_is_kept_from_the_command_line(runtime: RuntimeName, t
     assert (shown["strategy"], shown["runtime"], shown["steps"]) == ("Abroad", runtime, 6)
 
 
-@both_runtimes
+@every_runtime
 def test_the_ledger_is_kept_from_python(runtime: RuntimeName, examples: dict[str, Any]) -> None:
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
     assert_booked(run_sync(task, models="sim:gpt-4.1-mini", runtime=runtime))
 
 
-@both_runtimes
+@every_runtime
 def test_the_ledger_abroad_is_kept_from_python(runtime: RuntimeName, examples: dict[str, Any]) -> None:
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
     strategy = examples["currency"].Abroad(strong="sim:perfect", currency="CHF")
@@ -88,7 +88,7 @@ def test_the_ledger_abroad_is_kept_from_python(runtime: RuntimeName, examples: d
     assert result.value == {"line": 6, "balance": BALANCE}
 
 
-@both_runtimes
+@every_runtime
 def test_a_line_that_stays_undecided_goes_to_the_stronger_model(runtime: RuntimeName, examples: dict[str, Any]) -> None:
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
     strategy = examples["currency"].Abroad(strong="sim:perfect")
@@ -104,14 +104,15 @@ def test_a_run_whose_every_line_was_decided_in_the_end_is_completed(examples: di
     assert run_sync(task, models="sim:perfect@flag=1", strategy=strategy).outcome == "completed"
 
 
-def test_both_runtimes_decide_the_same_from_the_same_ballots(examples: dict[str, Any]) -> None:
+@pytest.mark.usefixtures("ray_here")
+def test_all_runtimes_decide_the_same_from_the_same_ballots(examples: dict[str, Any]) -> None:
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
     strategy = examples["currency"].Abroad(strong="sim:perfect")
     model = "sim:gpt-4.1-mini@error=0.3,alternatives=1,flag=0.1"
     accounts = [run_sync(task, models=model, strategy=strategy, runtime=runtime).account for runtime in RUNTIMES]
     assert len({account.ballots_sha256 for account in accounts}) == 1
     assert len({account.decisions_sha256 for account in accounts}) == 1
-    assert accounts[0].flagged, "the two runtimes had something to differ in"
+    assert accounts[0].flagged, "the runtimes had something to differ in"
     assert accounts[0].valid > 3 * accounts[0].decided, "some ballot was outvoted"
 
 

@@ -24,7 +24,8 @@ from microagents.settings import RuntimeName
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Onward
 
-both_runtimes = pytest.mark.parametrize("runtime", RUNTIMES)
+both_runtimes = pytest.mark.parametrize("runtime", ["local", "linked"])
+"""Those in one process: how many calls are open is counted in its memory."""
 SLOW = "sim:perfect@error=0.4,flag=0.1,latency=1.0,sigma=0.7"
 TURNS = 20
 """Turns of the loop in which all has happened that can happen without another message, links between dispatchers included."""

@@ -41,8 +41,6 @@ Opened = Callable[..., AbstractAsyncContextManager[Desk]]
 @pytest.fixture(params=RUNTIMES)
 def runtime(request: pytest.FixtureRequest) -> RuntimeName:
     name: RuntimeName = request.param
-    if name == "ray":
-        request.getfixturevalue("ray_here")
     return name
 
 
