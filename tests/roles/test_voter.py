@@ -59,7 +59,8 @@ from microagents.runtimes.virtual import run_virtual
 from microagents.settings import RuntimeName
 from microagents.voting import Rule, Tally
 
-both_runtimes = pytest.mark.parametrize("runtime", RUNTIMES)
+both_runtimes = pytest.mark.parametrize("runtime", ["local", "linked"])
+"""Those in one process: when a reply arrives is decided in its memory."""
 ROBUST_S = 20.0
 """A time that is not meant to pass."""
 TURNS = 20
