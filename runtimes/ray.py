@@ -66,6 +66,8 @@ class RayRuntime:
         self._crew = Crew(self._dispatcher, self._deployments, homes_of(self._deployments, list(self._places.values())))
         self._scope = Scope()
         self._reviving = asyncio.Lock()
+        self._lost: dict[str, bytes] = {}
+        """Why actors are given up, encoded, by place."""
         self._is_up = asyncio.Event()
         self.desk: Desk = self._crew.desk(DRIVER)
         """The driver's own post: it may ask everybody."""
@@ -112,7 +114,8 @@ class RayRuntime:
                 self._crew.build(seat, deployment, self._context)
         self._crew.connect()
         for place in places:
-            self._attend(place)
+            self._scope.start(self._collect(place, place.actor, place.incarnation))
+            self._scope.start(self._listen(place, place.actor))
         for deployment in self._deployments:
             for seat in seat_names(deployment):
                 if deployment.in_driver:
@@ -165,10 +168,6 @@ class RayRuntime:
         peers = {each.name: (each.actor, each.incarnation) for each in self._places.values() if each is not place}
         await _done(place.actor.build.remote(_folders(), self._recipe, peers))
 
-    def _attend(self, place: Place) -> None:
-        self._scope.start(self._collect(place, place.actor, place.incarnation))
-        self._scope.start(self._listen(place, place.actor))
-
     async def _collect(self, place: Place, actor: Any, incarnation: int) -> None:
         """Take what an actor has for the driver, until it dies."""
         while True:
@@ -205,6 +204,8 @@ class RayRuntime:
         """Put another process in the place of one that died, and let everybody know."""
         await self._is_up.wait()
         async with self._reviving:
+            if place.name in self._lost:
+                return
             structlog.get_logger().warning("an actor died; another takes its place", replica=place.name, cause=cause)
             with suppress(NoHandler):  # roles that keep no record
                 for seat in place.seats:
@@ -226,9 +227,12 @@ class RayRuntime:
         place.incarnation += 1
         place.cause = None
         self._make(place)
+        self._scope.start(self._collect(place, place.actor, place.incarnation))  # also hears of its death, whenever that is
         await self._ready(place)
         await self._build(place)
-        self._attend(place)
+        for name, failed in self._lost.items():
+            await _result(place.actor.lose.remote(name, failed))
+        self._scope.start(self._listen(place, place.actor))
         others = [each for each in self._places.values() if each is not place]
         met = (place.name, place.actor, place.incarnation)
         await _together([_gone_or_done(each.actor.met.remote(*met), SILENT_S) for each in others])
@@ -238,7 +242,9 @@ class RayRuntime:
         await _done(place.actor.open.remote())
 
     async def _lose(self, place: Place, error: MicroagentsError) -> None:
-        failed = wire.encode([wire.failed(0, error)])
+        failed = self._lost[place.name] = wire.encode([wire.failed(0, error)])
+        ray.kill(place.actor)  # it may still wait for its place
+        place.is_ready = False
         self._dispatcher.lose(place.name, error)
         others = [each for each in self._places.values() if each is not place]
         await _together([_gone_or_done(each.actor.lose.remote(place.name, failed), SILENT_S) for each in others])

@@ -6,10 +6,12 @@ import asyncio
 import os
 import signal
 import time
+from pathlib import Path
 
 import structlog
 
-from microagents import Request, Role
+from microagents import Context, Request, Role
+from microagents.actors import Post
 
 
 class Die(Request[None], frozen=True):
@@ -22,6 +24,43 @@ class Mortal(Role):
     async def die(self, request: Die) -> None:
         del request
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class PassOn(Request[None], frozen=True):
+    """Ask the mortal."""
+
+
+class Messenger(Role):
+    """Asks what kills."""
+
+    asks = (Die,)
+
+    async def pass_on(self, request: PassOn) -> None:
+        del request
+        await self.ask(Die())
+
+
+class Built(Request[int], frozen=True):
+    """How often the role was built."""
+
+
+class Stumbler(Role):
+    """The second and the third time that it is built, its process dies of it; a file counts."""
+
+    def __init__(self, context: Context, post: Post) -> None:
+        super().__init__(context, post)
+        self._counts = Path(context.options["counts"])
+        with self._counts.open("a", encoding="utf-8") as counts:
+            counts.write("x")
+        if self._times() in (2, 3):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _times(self) -> int:
+        return len(self._counts.read_text(encoding="utf-8"))
+
+    async def built(self, request: Built) -> int:
+        del request
+        return self._times()
 
 
 class Block(Request[None], frozen=True):

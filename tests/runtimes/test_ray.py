@@ -26,7 +26,7 @@ from microagents.runtimes.dispatcher import Desk
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
-from tests.runtimes.crowd import Block, Blocker, Die, Mortal, Say, Speaker, Sum, Summer
+from tests.runtimes.crowd import Block, Blocker, Built, Die, Messenger, Mortal, PassOn, Say, Speaker, Stumbler, Sum, Summer
 from tests.runtimes.ray_processes import Program, actors_of, kill, until
 
 pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.timeout(300)]
@@ -115,6 +115,26 @@ async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch
             await desk.ask(Die())
         assert await desk.ask(Sum(key=1, depth=3)) == 8, "others go on"
     assert [log["replica"] for log in logs] == ["Mortal/0"] * 3
+
+
+async def test_whoever_comes_after_a_role_was_given_up_hears_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_module, "MOST_DEATHS", 0)
+    async with opened(Mortal, Messenger) as desk:
+        with pytest.raises(PeerLost, match="Mortal/0"):
+            await desk.ask(PassOn())
+        monkeypatch.setattr(ray_module, "MOST_DEATHS", 5)
+        (messenger,) = actors_of(os.getpid())
+        kill(messenger)
+        with pytest.raises(PeerLost, match="Mortal/0"):
+            await desk.ask(PassOn())
+        assert actors_of(os.getpid()) != [messenger]
+
+
+async def test_one_that_dies_while_it_takes_the_place_of_another_is_followed_as_well(tmp_path: Path) -> None:
+    async with opened(Deployment(role=Stumbler, options={"counts": str(tmp_path / "counts")})) as desk:
+        assert await desk.ask(Built()) == 1
+        kill(*actors_of(os.getpid()))
+        assert await desk.ask(Built()) == 4
 
 
 async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
