@@ -30,7 +30,9 @@ ERRING = "sim:perfect@error=0.4,flag=0.1"
 STEPS = 80
 
 both_ks = pytest.mark.parametrize("k", [1, 2])
-both_runtimes = pytest.mark.parametrize("runtime", RUNTIMES)
+every_runtime = pytest.mark.parametrize("runtime", RUNTIMES)
+in_one_process = pytest.mark.parametrize("runtime", ["local", "linked"])
+"""For mutants: other processes do not hear of them."""
 
 
 class SlowSolver(Solver):
@@ -80,7 +82,7 @@ def digests(result: Result) -> tuple[str, str]:
 
 
 @both_ks
-@both_runtimes
+@every_runtime
 @pytest.mark.parametrize("strategy", [Maker, Slow, Shuffled])
 @pytest.mark.parametrize("known_inputs", [False, True])
 async def test_digests_do_not_depend_on_runtime_or_latency(
@@ -128,7 +130,7 @@ def launch_too_many(election: Election) -> None:
     election._flagged_ahead -= 4
 
 
-@both_runtimes
+@in_one_process
 async def test_a_voter_that_counts_arrivals_is_seen_by_its_ballots(runtime: RuntimeName, monkeypatch: pytest.MonkeyPatch) -> None:
     true = await drift(Maker(k=2))
     monkeypatch.setattr(Election, "_count_arrived", count_as_they_arrive)
@@ -139,7 +141,7 @@ async def test_a_voter_that_counts_arrivals_is_seen_by_its_ballots(runtime: Runt
 
 
 @both_ks
-@both_runtimes
+@in_one_process
 async def test_a_voter_that_counts_arrivals_among_more_draws_than_needed_is_seen_by_its_decisions(
     k: int, runtime: RuntimeName, monkeypatch: pytest.MonkeyPatch
 ) -> None:

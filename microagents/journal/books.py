@@ -168,6 +168,8 @@ class Books:
             account.valid += each.valid
             flagged.update(each.flagged)
         account.flagged = dict(flagged)
+        # A solver that died alone may not have told of its last calls; those whose ballots count were made.
+        account.calls = max(account.calls, account.valid + flagged.total())
         later = {**undecided, **account.settled_at}
         account.undecided_at = tuple(path for path in undecided if f"{path}{UNDECIDED}" not in later)
         account.steps = self._steps
