@@ -113,7 +113,7 @@ async def measured(turns: int, inputs: int) -> None:
     """All of it."""
     alone_s = await asks(turns)
     await chains(turns, alone_s)
-    await many(min(turns, 3), inputs)
+    await many(min(turns, 2), inputs)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
