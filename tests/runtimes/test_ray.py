@@ -72,6 +72,15 @@ def test_decisions_and_ballots_are_those_of_every_other_runtime(task: str, deplo
         assert digests(asyncio.run(done(TASKS[task], runtime="ray", deploy=deploy, speculate=speculate))) == undisturbed(task)
 
 
+def test_many_inputs_spread_over_conductors_and_are_decided_the_same() -> None:
+    inputs = [Drift(length=length) for length in (7, 1, 12, 5)]
+    alone = asyncio.run(run(inputs, models=MODEL, k=2, runs_dir=None))
+    deploy = {"makerconductor": {"num_replicas": 2}, "solver": {"num_replicas": 2}}
+    together = asyncio.run(run(inputs, models=MODEL, k=2, runs_dir=None, runtime="ray", deploy=deploy))
+    assert digests(together) == digests(alone)
+    assert together.value == alone.value
+
+
 # -- what dies --------------------------------------------------------------------------------------------------------------------
 
 
