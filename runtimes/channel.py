@@ -8,6 +8,8 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
+from microagents.news import News
+
 
 class Frame(Struct, frozen=True, array_like=True):
     """A batch with its number, from 1 on; 0 for one that only acknowledges."""
@@ -33,7 +35,7 @@ class Channel:
         """After so long without an acknowledgement a batch is sent again."""
         self._acknowledge_s = acknowledge_s
         """After so long what arrived is acknowledged, if no batch went the other way that could say so."""
-        self._drained: list[asyncio.Future[None]] = []
+        self._drained = News()
         self._deliver = deliver
         self._sent = 0
         self._unacknowledged: dict[int, bytes] = {}
@@ -58,7 +60,7 @@ class Channel:
         while self._unacknowledged and (first := next(iter(self._unacknowledged))) <= frame.received:
             del self._unacknowledged[first]
         if not self._unacknowledged:
-            self._tell_drained()
+            self._drained.tell()
         if frame.wants_answer:
             self._send(_encode(Frame(0, self._received, b"")))
         if not frame.number:
@@ -76,9 +78,7 @@ class Channel:
         if self._unacknowledged:
             self._send(_encode(Frame(0, self._received, b"", wants_answer=True)))
         while self._unacknowledged:
-            drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._drained.append(drained)
-            await drained
+            await self._drained.next()
 
     def close(self) -> None:
         """Send nothing again."""
@@ -86,13 +86,7 @@ class Channel:
             if timer is not None:
                 timer.cancel()
         self._unacknowledged.clear()
-        self._tell_drained()
-
-    def _tell_drained(self) -> None:
-        for drained in self._drained:
-            if not drained.done():
-                drained.set_result(None)
-        self._drained.clear()
+        self._drained.tell()
 
     def _send_frame(self, number: int, batch: bytes) -> None:
         self._acknowledged = self._received

@@ -13,6 +13,7 @@ from typing import Any, get_args
 from microagents.actors import Role
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import Message, R, Request, Stream, reply_type
+from microagents.news import News
 from microagents.scope import Scope
 
 
@@ -117,7 +118,7 @@ class Mailbox:
         self._waiting: deque[Request[None]] = deque()
         self._reader: asyncio.Task[None] | None = None
         self._wanted: asyncio.Future[None] | None = None
-        self._emptied: list[asyncio.Future[None]] = []
+        self._emptied = News()
         self._failure: MicroagentsError | None = None
 
     def put(self, request: Request[None]) -> None:
@@ -145,9 +146,7 @@ class Mailbox:
         """
         # What was told may lead back to its own seat: it must not wait for itself.
         if self._waiting_for_reader() and self not in _reading.get():
-            emptied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._emptied.append(emptied)
-            await emptied
+            await self._emptied.next()
         if self._failure is not None:
             raise self._failure
 
@@ -164,10 +163,7 @@ class Mailbox:
                     self._failure = error
                     self._waiting.clear()
             self.busy = self._failure is not None
-            for emptied in self._emptied:
-                if not emptied.done():
-                    emptied.set_result(None)
-            self._emptied.clear()
+            self._emptied.tell()
             self._wanted = asyncio.get_running_loop().create_future()
             await self._wanted
 

@@ -44,6 +44,7 @@ from microagents.journal.experiment import Experiment
 from microagents.journal.store import Store
 from microagents.journal.writer import Inline, Unkept, Writer
 from microagents.messages import Request
+from microagents.news import News
 from microagents.scope import Scope
 
 MOST_QUEUED = 1024
@@ -83,28 +84,6 @@ class Failure(Request[None], frozen=True, kw_only=True):
         Stopped: one of these.
         TakenOver: another process writes the journal now.
     """
-
-
-class News:
-    """What several wait for, each until it happens next."""
-
-    def __init__(self) -> None:
-        self._waiting: list[asyncio.Future[None]] = []
-
-    def next(self) -> asyncio.Future[None]:
-        """Done when it happens next."""
-        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiting)
-        return waiting
-
-    def tell(self) -> None:
-        """It has happened."""
-        if not self._waiting:
-            return
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            if not each.done():
-                each.set_result(None)
 
 
 class Recorder(Role):

@@ -12,6 +12,7 @@ from microagents.actors import Context, Post, Role
 from microagents.counting import Count
 from microagents.elections import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, SampleId, Screen, Verdict
 from microagents.errors import MicroagentsError, NotSent, RoleFailed
+from microagents.news import News
 from microagents.scope import Scope
 
 REMEMBERED = 1024
@@ -31,7 +32,7 @@ class Voter(Role):
         """Ballots that are paid for: by an earlier sitting of the run, or for a guess that was dropped and may come back."""
         self._scope = Scope()
         self._loop = asyncio.get_running_loop()
-        self._room_made: list[asyncio.Future[None]] = []
+        self._room_made = News()
         self._records: list[RecordSample | RecordReply] = []
 
     async def start(self) -> None:
@@ -61,7 +62,7 @@ class Voter(Role):
         election = await self._join(request)
         try:
             while not election.over:
-                await election.news()
+                await election.news.next()
             return election.verdict()
         finally:
             if self._is_left(election):
@@ -78,7 +79,7 @@ class Voter(Role):
                     shown += 1
                 if election.over:
                     break
-                await election.news()
+                await election.news.next()
             yield election.verdict()
         finally:
             if self._is_left(election):
@@ -86,9 +87,7 @@ class Voter(Role):
 
     async def _join(self, request: Elect | Follow) -> Election:
         while self.room != "elections" and request.id not in self._open:
-            made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._room_made.append(made)
-            await made
+            await self._room_made.next()
         election = self._open.get(request.id)
         if election is None:
             election = self._open[request.id] = Election(self, request.id, request.question)
@@ -102,10 +101,7 @@ class Voter(Role):
                 self.room = room
                 for election in self._open.values():
                     election.launch()
-                made, self._room_made = self._room_made, []
-                for each in made:
-                    if not each.done():
-                        each.set_result(None)
+                self._room_made.tell()
                 if room == "nothing":
                     break
             # Whoever ends the run waits until we have left: by then all that was bought is recorded.
@@ -151,7 +147,8 @@ class Election:
         """Flagged replies that arrived beyond the counted prefix."""
         self._texts: dict[int, str] = {}
         """Replies as they were written, until it is known which of them lose."""
-        self._news: list[asyncio.Future[None]] = []
+        self.news = News()
+        """There is more to show."""
         self._loop = asyncio.get_running_loop()
 
     def begin(self, paid: Sequence[Ballot | Flagged]) -> None:
@@ -198,12 +195,6 @@ class Election:
         if draws:
             await asyncio.wait(draws)
 
-    def news(self) -> asyncio.Future[None]:
-        """Done once there is more to show; one for each follower, since one that leaves cancels what it awaits."""
-        news = self._loop.create_future()
-        self._news.append(news)
-        return news
-
     async def _draw(self, seq: int) -> None:
         question, sample_id = self._question, SampleId(election=self.id, seq=seq)
         try:
@@ -247,7 +238,7 @@ class Election:
         self._arrived[seq] = ballot
         if isinstance(ballot, Ballot):
             self.arrivals.append(ballot)
-            self._tell()
+            self.news.tell()
         else:
             self._flagged_ahead += 1
         try:
@@ -279,17 +270,11 @@ class Election:
             self._failure = failure
             # The solver, and we ourselves, tell on the next turn: a follower whom an earlier ballot has woken must not be faster.
             self._loop.call_soon(self._let_hear)
-            self._tell()
+            self.news.tell()
 
     def _let_hear(self) -> None:
         self.over = True
-        self._tell()
-
-    def _tell(self) -> None:
-        for news in self._news:
-            if not news.done():
-                news.set_result(None)
-        self._news.clear()
+        self.news.tell()
 
 
 def _model_of(sample: SampleId, models: tuple[str, ...]) -> str:
