@@ -57,6 +57,9 @@ End = tuple[Outcome, str | None, bytes | None]
 """How a run ended, why, and what it gave, as JSON."""
 
 
+INTERRUPTED: End = ("interrupted", "interrupted before its end; what was decided until then holds", None)
+
+
 class Watched(Struct, frozen=True, kw_only=True):
     """Who follows a run, and what ends it early."""
 
@@ -95,15 +98,17 @@ async def carry_out(
     inputs = None
     if plan.listed:
         inputs = Inputs(path, len(plan.tasks), only=only, concurrency=settings.concurrency, known_inputs=settings.known_inputs)
-    started = time.monotonic()
+    started, watched = time.monotonic(), watched or Watched()
     async with AsyncExitStack() as stack:
         kept = path
         if path is None and settings.runtime == "ray":  # a role that dies is taken up from the journal
             kept = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
         deployments = _deployments(plan, _recorder(kept, experiment, own, accepted, settings))
-        roles = await stack.enter_async_context(RUNTIMES[settings.runtime](context, deployments))
+        roles = await _entered(stack, RUNTIMES[settings.runtime](context, deployments), watched)
+        if roles is None:
+            return _result(plan, path, INTERRUPTED, Account(), sitting_s=time.monotonic() - started, endings=())
         try:
-            end, account = await _conducted(roles, inputs, settings, watched or Watched())
+            end, account = await _conducted(roles, inputs, settings, watched)
         except MicroagentsError as error:
             if path is not None:
                 error.add_note(f"what was decided until then is kept in {path}: mend it, then resume run {settings.run_id}")
@@ -112,6 +117,18 @@ async def carry_out(
     with suppress(InvalidUsage):  # where the run was stopped because of its journal, that may not tell how inputs ended
         return _result(plan, path, end, account, sitting_s=sitting_s, endings=() if inputs is None else inputs.endings())
     return _result(plan, path, end, account, sitting_s=sitting_s, endings=())
+
+
+async def _entered(stack: AsyncExitStack, runtime: Runtime, watched: Watched) -> Runtime | None:
+    """The runtime, once its roles are started; None where the run was ended before, which may take a while on a cluster."""
+    scope = Scope()
+    entering = scope.start(stack.enter_async_context(runtime))
+    ended = [scope.start(event.wait()) for event in (watched.interrupt, watched.terminate) if event is not None]
+    try:
+        await _first(entering, *ended)
+        return await entering if entering.done() else None
+    finally:
+        await scope.close()
 
 
 def _refuse_perishable(runs_dir: Path) -> None:
@@ -265,7 +282,7 @@ async def _conduct(desk: Desk, conducting: Coroutine[Any, Any, bytes | None], se
                     f"--max-time {settings.max_time_s:g} is reached; what was decided until then holds; resume for as long again",
                     None,
                 )
-            return "interrupted", "interrupted before its end; what was decided until then holds", None
+            return INTERRUPTED
         value = await work
     except Undecided as error:
         return "undecided", str(error), None

@@ -45,7 +45,7 @@ class PeerLost(MicroagentsError):
 
     def __str__(self) -> str:
         replica, cause = self.args
-        return f"{replica} cannot be had any more: {cause}"
+        return f"{replica} cannot be had: {cause}"
 
 
 class TaskFailed(MicroagentsError):

@@ -22,7 +22,7 @@ from microagents.looking import looked_at
 from microagents.messages import address_of
 from microagents.planning import Plan, plan_of
 from microagents.result import Result
-from microagents.settings import Durability, Models, RuntimeName, Settings, model_pools, strategy_of, validated
+from microagents.settings import Durability, Models, RuntimeName, Settings, check_address, model_pools, strategy_of, validated
 from microagents.task import Task
 
 
@@ -89,6 +89,7 @@ async def run(
         PeerLost: a role's process died too often, or there is no room for it.
         ModelUnavailable: a provider refuses the request as such.
     """
+    check_address(address, runtime)
     tasks = tasks_of(task)
     chosen = strategy_of(strategy, tasks[0], {} if k is None else {"k": k})
     given = {
@@ -140,6 +141,7 @@ async def resume(
             return looked_at(reader)
         plan = plan_of(reader)
     settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
+    check_address(changed.get("address"), settings.runtime)
     watched = Watched(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
     plan = structs.replace(plan, settings=settings)
     return await carry_out(plan, runs_dir=runs_dir, only=inputs, accepted=accept_changes, watched=watched)

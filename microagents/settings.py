@@ -135,6 +135,16 @@ def strategy_of(strategy: str | Strategy, task: Task, given: Mapping[str, Any]) 
     return strategy
 
 
+def check_address(address: str | None, runtime: RuntimeName) -> None:
+    """Whoever names a cluster wants to use it.
+
+    Raises:
+        InvalidUsage: the run would not.
+    """
+    if address is not None and runtime != "ray":
+        raise InvalidUsage(f"the address {address!r} is a Ray cluster's, but the runtime is {runtime!r}; add --runtime ray")
+
+
 def read_value(text: str) -> str:
     """The value of an option: as it stands, or, behind an @, the text of a file.
 

@@ -10,10 +10,15 @@ import socket
 import grpc
 import ray
 from msgspec import Struct
+from ray._private import services
+from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
 from microagents.errors import InvalidUsage
 
 PROBE_S = 10.0
+HOW_TO_ENTER = (
+    "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what `ray get-auth-token` prints on its head, or put that into ~/.ray/auth_token"
+)
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
@@ -39,7 +44,10 @@ def connect(cluster: Cluster) -> bool:
             f"{address!r} is not the address of a cluster: give HOST:PORT (6379 on the head node), or submit the run as a job: ray job "
             f"submit --address {address} --working-dir . -- microagents run ... --runtime ray"
         )
-    wants = _look_at(address, insecure=cluster.insecure) if address not in ("local", "auto") else ""
+    if address == "auto":
+        address = _here() or address
+    if address not in ("local", "auto"):
+        _look_at(address, insecure=cluster.insecure)
     log = logging.getLogger("ray")
     level = log.level
     try:
@@ -47,7 +55,8 @@ def connect(cluster: Cluster) -> bool:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=dashboard)
     except (ConnectionError, ValueError, RuntimeError, OSError, ray.exceptions.RayError) as error:
         said = " ".join(str(error).split())
-        raise InvalidUsage(f"no run can be started on the Ray cluster at {address!r}: {said[:400]}{wants}") from None
+        token = f"; if its token is another one, {HOW_TO_ENTER}" if is_token_auth_enabled() else ""
+        raise InvalidUsage(f"no run can be started on the Ray cluster at {address!r}: {said[:300]}{token}") from None
     finally:
         log.setLevel(level)
     # Ray prints a paragraph about every process that dies, to stdout, where the result goes; the runtime says it in a line of the log.
@@ -74,8 +83,16 @@ def missing(num_cpus: float, resources: dict[str, float]) -> str | None:
     return None
 
 
-def _look_at(address: str, *, insecure: bool) -> str:
-    """Ask a cluster, without saying who we are, whether it is there; Ray itself would wait for minutes. Gives what it wants, in words.
+def _here() -> str | None:
+    """Where the cluster of this machine is, if Ray has noted one."""
+    try:
+        return services.canonicalize_bootstrap_address("auto")
+    except (ConnectionError, ValueError, OSError):
+        return None
+
+
+def _look_at(address: str, *, insecure: bool) -> None:
+    """Ask a cluster, without saying who we are, whether it is there; Ray itself would wait for minutes.
 
     Whoever reaches one without authentication can run programs on it: that is refused for machines other than this one.
     """
@@ -90,13 +107,14 @@ def _look_at(address: str, *, insecure: bool) -> str:
                 raise InvalidUsage(
                     f"no Ray cluster answers at {address}: see that its head runs, and that its port can be reached"
                 ) from None
-            return "; it wants its token: RAY_AUTH_MODE=token, and the token in RAY_AUTH_TOKEN or ~/.ray/auth_token"
+            if not is_token_auth_enabled():
+                raise InvalidUsage(f"the Ray cluster at {address} wants its token: {HOW_TO_ENTER}") from None
+            return
     if not (insecure or _is_here(host)):
         raise InvalidUsage(
             f"the Ray cluster at {address} lets everybody who reaches it run programs on it; start it with RAY_AUTH_MODE=token, or pass "
             "--insecure if nobody else can reach it"
         )
-    return ""
 
 
 def _is_here(host: str) -> bool:

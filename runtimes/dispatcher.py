@@ -118,7 +118,7 @@ class Dispatcher:
         if known is None:
             known = self._peers[peer] = Peer(peer, link, self._take)
             known.incarnation = incarnation
-        else:
+        elif known.incarnation < incarnation:
             self._orphan(known)
             known.replace(link, incarnation)
 

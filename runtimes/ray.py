@@ -10,7 +10,9 @@ import asyncio
 import logging
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -65,7 +67,7 @@ class RayRuntime:
         self._dispatcher = Dispatcher(DRIVER)
         self._crew = Crew(self._dispatcher, self._deployments, homes_of(self._deployments, list(self._places.values())))
         self._scope = Scope()
-        self._reviving = asyncio.Lock()
+        self._introducing = asyncio.Lock()
         self._lost: dict[str, bytes] = {}
         """Why actors are given up, encoded, by place."""
         self._is_up = asyncio.Event()
@@ -76,6 +78,7 @@ class RayRuntime:
         _refuse_main(self._context, self._deployments)
         self._recipe = ray.cloudpickle.dumps((self._context, [_shipped(each) for each in self._deployments]))
         self._is_ours = await asyncio.to_thread(connect, self._cluster)
+        _keep_our_signals()
         try:
             await self._begin_again_and_again()
         except BaseException:
@@ -203,43 +206,45 @@ class RayRuntime:
     async def _revive(self, place: Place, cause: str) -> None:
         """Put another process in the place of one that died, and let everybody know."""
         await self._is_up.wait()
-        async with self._reviving:
-            if place.name in self._lost:
-                return
-            structlog.get_logger().warning("an actor died; another takes its place", replica=place.name, cause=cause)
-            with suppress(NoHandler):  # roles that keep no record
-                for seat in place.seats:
-                    self.desk.tell(RecordLost(source=seat))
-            now_s = asyncio.get_running_loop().time()
-            place.deaths.append(now_s)
-            while place.deaths[0] < now_s - WITHIN_S:
-                place.deaths.popleft()
-            try:
-                if len(place.deaths) > MOST_DEATHS:
-                    raise PeerLost(place.name, f"it died {len(place.deaths)} times within {WITHIN_S / 60:g} minutes, last because {cause}")
-                await self._follow(place)
-            except RayActorError:
-                return  # the next one has died as well, which is heard of in its turn
-            except MicroagentsError as error:
-                await self._lose(place, error)
+        if place.name in self._lost:
+            return
+        structlog.get_logger().warning("an actor died; another takes its place", replica=place.name, cause=cause)
+        with suppress(NoHandler):  # roles that keep no record
+            for seat in place.seats:
+                self.desk.tell(RecordLost(source=seat))
+        now_s = asyncio.get_running_loop().time()
+        place.deaths.append(now_s)
+        while place.deaths[0] < now_s - WITHIN_S:
+            place.deaths.popleft()
+        try:
+            if len(place.deaths) > MOST_DEATHS:
+                raise PeerLost(place.name, f"it died {len(place.deaths)} times within {WITHIN_S / 60:g} minutes, last because {cause}")
+            await self._follow(place)
+        except RayActorError:
+            return  # the next one has died as well, which is heard of in its turn
+        except MicroagentsError as error:
+            await self._lose(place, error)
 
     async def _follow(self, place: Place) -> None:
         place.incarnation += 1
         place.cause = None
         self._make(place)
-        self._scope.start(self._collect(place, place.actor, place.incarnation))  # also hears of its death, whenever that is
+        actor, incarnation = place.actor, place.incarnation
+        self._scope.start(self._collect(place, actor, incarnation))  # also hears of its death, whenever that is
         await self._ready(place)
-        await self._build(place)
-        for name, failed in self._lost.items():
-            await _result(place.actor.lose.remote(name, failed))
-        self._scope.start(self._listen(place, place.actor))
-        others = [each for each in self._places.values() if each is not place]
-        met = (place.name, place.actor, place.incarnation)
-        await _together([_gone_or_done(each.actor.met.remote(*met), SILENT_S) for each in others])
-        self._dispatcher.connect(place.name, RayLink(DRIVER, 0, place.actor), place.incarnation)
+        async with self._introducing:  # one after the other, so that everybody has the same of everybody
+            if place.incarnation != incarnation:  # it has died as well, and another is on its way
+                return
+            await self._build(place)
+            for name, failed in self._lost.items():
+                await _result(actor.lose.remote(name, failed))
+            others = [each for each in self._places.values() if each is not place and each.is_ready]
+            await _together([_gone_or_done(each.actor.met.remote(place.name, actor, incarnation), SILENT_S) for each in others])
+            self._dispatcher.connect(place.name, RayLink(DRIVER, 0, actor), incarnation)
+        self._scope.start(self._listen(place, actor))
         for seat in place.seats:
-            await _done(place.actor.start.remote(seat))
-        await _done(place.actor.open.remote())
+            await _done(actor.start.remote(seat))
+        await _done(actor.open.remote())
 
     async def _lose(self, place: Place, error: MicroagentsError) -> None:
         failed = self._lost[place.name] = wire.encode([wire.failed(0, error)])
@@ -288,6 +293,14 @@ class _Died(Exception):
         super().__init__(replica, cause)
         self.replica = replica
         self.cause = cause
+
+
+def _keep_our_signals() -> None:
+    """Ray puts a handler of its own, which prints a stack, before those that are there."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if (handler := signal.getsignal(number)) is not None:
+                signal.signal(number, handler)
 
 
 async def _alive(place: Place, work: Awaitable[None]) -> None:

@@ -30,10 +30,11 @@ def log_to_stderr() -> None:
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
-            structlog.dev.ConsoleRenderer() if tty else structlog.processors.JSONRenderer(),
+            structlog.dev.ConsoleRenderer(sort_keys=False) if tty else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # What stderr is when something is logged: while a live line is shown there, others go above it.
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
 
 

@@ -109,6 +109,6 @@ async def _watched(title: str, start: Start) -> Result:
 def _leave(*_: object) -> None:
     """Leave at once, whatever a role is doing; the live line had hidden the cursor."""
     if sys.stderr.isatty():
-        sys.stderr.write("\x1b[?25h")
+        sys.stderr.write("\x1b[?25h\n")
         sys.stderr.flush()
     os._exit(EXIT_CODES["interrupted"])

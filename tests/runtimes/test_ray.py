@@ -118,7 +118,7 @@ def test_actors_that_are_killed_at_random_change_no_decision(task: str, seed: in
 async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_module, "MOST_DEATHS", 2)
     async with opened(Mortal, Summer) as desk:
-        with capture_logs() as logs, pytest.raises(PeerLost, match=r"^Mortal/0 cannot be had any more: it died 3 times within 10 minutes"):
+        with capture_logs() as logs, pytest.raises(PeerLost, match=r"^Mortal/0 cannot be had: it died 3 times within 10 minutes"):
             await desk.ask(Die())
         with pytest.raises(PeerLost, match="Mortal/0"):
             await desk.ask(Die())
@@ -205,6 +205,26 @@ def test_ctrl_c_saves_and_leaves_nothing_and_the_run_is_resumed_to_the_same_end(
         assert json.loads(out)["outcome"] == "interrupted"
         until(lambda: not program.left())
     assert_resumed()
+
+
+def test_a_run_that_is_terminated_saves_at_once_without_a_stack_of_ray() -> None:
+    with Program(*WALK) as program:
+        until(lambda: decided_steps() > 3)
+        program.process.send_signal(signal.SIGTERM)
+        code, out, err = program.end()
+        assert (code, err) == (130, "")
+        assert json.loads(out)["outcome"] == "interrupted"
+        until(lambda: not program.left())
+
+
+def test_a_run_that_is_terminated_while_it_starts_ends_without_waiting_for_its_place() -> None:
+    with Program(*WALK, "--deploy", "solver.resources.unobtainium=1") as program:
+        until(lambda: bool(program.actors()))
+        program.process.send_signal(signal.SIGTERM)
+        code, out, _ = program.end()
+        assert code == 130
+        assert json.loads(out)["outcome"] == "interrupted"
+        until(lambda: not program.left())
 
 
 @pytest.mark.parametrize("runtime", ["ray", "local"])
@@ -302,6 +322,11 @@ def test_another_version_of_ray_is_one_sentence() -> None:
 
 
 OTHER_VERSION = "import ray; ray.__version__ = '2.0.0'; from microagents.cli import main; main()"
+
+
+def test_an_address_without_the_runtime_that_would_use_it_is_one_sentence() -> None:
+    with pytest.raises(InvalidUsage, match="add --runtime ray"):
+        asyncio.run(done(TASKS["drift"], address="auto"))
 
 
 def test_the_address_of_a_dashboard_is_told_apart() -> None:
