@@ -6,6 +6,7 @@ import ipaddress
 import logging
 import os
 import socket
+import threading
 
 import grpc
 import ray
@@ -30,44 +31,64 @@ class Cluster(Struct, frozen=True, kw_only=True):
     """Whether another machine's may be used although whoever reaches it may run programs there."""
 
 
-def connect(cluster: Cluster) -> bool:
-    """Connect this process; whether to a Ray that was started for it. In a process that is connected already, that one is used.
+_connecting = threading.Lock()
+_connected: list[Cluster] = []
+"""Who uses the connection that was made here."""
+
+
+def connect(cluster: Cluster) -> None:
+    """Connect this process, or use its connection if it has one; `disconnect` when it is not needed any more.
 
     Raises:
-        InvalidUsage: there is none at the address, it runs other versions, or it lets everybody in.
+        InvalidUsage: there is no cluster at the address, it runs other versions, or it lets everybody in.
     """
-    if ray.is_initialized():
-        return False
+    with _connecting:
+        if not ray.is_initialized():
+            _connected.clear()
+            _init(_address(cluster))
+        elif not _connected:  # the program that we are part of has connected itself
+            return
+        _connected.append(cluster)
+
+
+def disconnect() -> None:
+    """Leave a connection that was made here; the last one ends it, and a Ray that was started with it."""
+    with _connecting:
+        if _connected:
+            _connected.pop()
+            if not _connected:
+                ray.shutdown()
+
+
+def _address(cluster: Cluster) -> str:
     address = cluster.address or os.environ.get("RAY_ADDRESS") or "local"
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS") or _here() or address
     if "://" in address:
         raise InvalidUsage(
             f"{address!r} is not the address of a cluster: give HOST:PORT (6379 on the head node), or submit the run as a job: ray job "
             f"submit --address {address} --working-dir . -- microagents run ... --runtime ray"
         )
-    if address == "auto":
-        address = _here() or address
     if address not in ("local", "auto"):
         _look_at(address, insecure=cluster.insecure)
+    return address
+
+
+def _init(address: str) -> None:
     log = logging.getLogger("ray")
     level = log.level
     try:
         dashboard = False if address == "local" else None
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=dashboard)
-    except (ConnectionError, ValueError, RuntimeError, OSError, ray.exceptions.RayError) as error:
+    except Exception as error:  # noqa: BLE001 - Ray raises plain ones too
         said = " ".join(str(error).split())
-        token = f"; if its token is another one, {HOW_TO_ENTER}" if is_token_auth_enabled() else ""
-        raise InvalidUsage(f"no run can be started on the Ray cluster at {address!r}: {said[:300]}{token}") from None
+        token = f"; if its token is another one, {HOW_TO_ENTER}" if address != "local" and is_token_auth_enabled() else ""
+        where = "on this machine" if address == "local" else f"on the Ray cluster at {address!r}"
+        raise InvalidUsage(f"no run can be started {where}: {said[:300]}{token}") from None
     finally:
         log.setLevel(level)
     # Ray prints a paragraph about every process that dies, to stdout, where the result goes; the runtime says it in a line of the log.
     vars(ray._private.worker)["print_to_stdstream"] = lambda *_, **__: None  # noqa: SLF001 - there is no setting for it
-    return address == "local"
-
-
-def disconnect(*, is_ours: bool) -> None:
-    """End a Ray that was started for this process."""
-    if is_ours:
-        ray.shutdown()
 
 
 def missing(num_cpus: float, resources: dict[str, float]) -> str | None:

@@ -19,7 +19,7 @@ from microagents.errors import DeadlinePassed, MicroagentsError, NoHandler, Role
 from microagents.messages import Message, R, Request, Stream, resolve
 from microagents.runtimes import wire
 from microagents.runtimes.link import Link
-from microagents.runtimes.remote import CANCEL_S, UNDECODABLE, Calls, Peer, RemoteSeat, Serving
+from microagents.runtimes.remote import CANCEL_S, Calls, Peer, RemoteSeat, Serving
 from microagents.runtimes.seats import Seat, said
 from microagents.scope import Scope
 
@@ -210,7 +210,7 @@ class Dispatcher:
         try:
             message = resolve(envelope.message, Request)
             self.seats[envelope.seat].tell(wire.unpack(envelope.body, message))
-        except (MicroagentsError, *UNDECODABLE) as error:
+        except Exception as error:  # noqa: BLE001 - what a user's message raises when it is made must not lose the rest of the batch
             # Nobody awaits it; a seat that has failed says so to whoever asks it next.
             structlog.get_logger().warning("a told message was lost", seat=envelope.seat, message=envelope.message, error=str(error))
 
@@ -235,10 +235,14 @@ class Dispatcher:
 
     def _orphan(self, peer: Peer) -> None:
         """Let go on for a while what a process asked that has died: the one after it may ask it again."""
+        if self._held is not None:
+            self._held = [each for each in self._held if each[0] is not peer]
         orphans, peer.serving = list(peer.serving.values()), {}
         for serving in orphans:
             question = serving.orphan()
-            if not serving.is_stream:  # what a stream has sent would not be sent again
+            if serving.is_stream:  # what it has sent would not be sent again
+                serving.cancel()
+            else:
                 peer.orphans[question] = serving
         if orphans:
             asyncio.get_running_loop().call_later(CANCEL_S, self._abandon, peer, orphans)

@@ -129,6 +129,7 @@ class UpLink:
         self._frames: list[bytes] = []
         self._lines: list[dict[str, Any]] = []
         self._wanted: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def send(self, peer: str, batch: bytes) -> None:  # noqa: ARG002 - there is one
         """Keep it until the driver collects."""
@@ -136,9 +137,10 @@ class UpLink:
         self._wake()
 
     def log(self, line: dict[str, Any]) -> None:
-        """Keep a line of the log."""
+        """Keep a line of the log, whichever thread it comes from."""
         self._lines.append(line)
-        self._wake()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
         if self._wanted is not None and not self._wanted.done():
@@ -146,6 +148,7 @@ class UpLink:
 
     async def taken(self) -> tuple[list[bytes], list[dict[str, Any]]]:
         """All there is, once there is something."""
+        self._loop = asyncio.get_running_loop()
         while not (self._frames or self._lines):
             self._wanted = asyncio.get_running_loop().create_future()
             await self._wanted
@@ -224,13 +227,8 @@ def _log_through(keep: Callable[[dict[str, Any]], None], level: int, **always: s
     """Send what this process logs to the driver, as structured lines."""
 
     def forward(_: Any, name: str, event: Any) -> Any:
-        keep(
-            {
-                "level": name,
-                **always,
-                **{key: value if isinstance(value, str | int | float | None) else repr(value) for key, value in event.items()},
-            }
-        )
+        said = {key: value if isinstance(value, str | int | float | None) else repr(value) for key, value in event.items()}
+        keep({"level": name, "event": said.pop("event", None), "said": {**always, **said}})
         raise structlog.DropEvent
 
     structlog.configure(

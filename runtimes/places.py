@@ -49,7 +49,10 @@ def places_of(deployments: Sequence[Deployment]) -> list[Place]:
             place.num_cpus += deployment.num_cpus
             for resource, amount in deployment.resources.items():
                 place.resources[resource] = place.resources.get(resource, 0) + amount
+    roles = [each.role.__name__ for each in deployments]
     for label in {each.colocate: None for each in deployments if each.colocate}:
+        if label in roles:
+            raise InvalidDefinition(f"colocate={label!r} is the name of a role; name what roles share otherwise")
         replicas = {each.role.__name__: each.num_replicas for each in deployments if each.colocate == label}
         if len(set(replicas.values())) > 1:
             shown = ", ".join(f"{role} {number}" for role, number in replicas.items())

@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -58,7 +58,6 @@ class RayRuntime:
         self._context = context
         self._deployments = deployments
         self._recipe: bytes
-        self._is_ours = False
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -71,13 +70,16 @@ class RayRuntime:
         self._lost: dict[str, bytes] = {}
         """Why actors are given up, encoded, by place."""
         self._is_up = asyncio.Event()
+        self._fallen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Fails when an actor dies while roles are started."""
+        self._fallen.add_done_callback(_take_note)
         self.desk: Desk = self._crew.desk(DRIVER)
         """The driver's own post: it may ask everybody."""
 
     async def __aenter__(self) -> Self:
         _refuse_main(self._context, self._deployments)
-        self._recipe = ray.cloudpickle.dumps((self._context, [_shipped(each) for each in self._deployments]))
-        self._is_ours = await asyncio.to_thread(connect, self._cluster)
+        self._recipe = _pickled(self._context, self._deployments)
+        await _to_its_end(asyncio.to_thread(connect, self._cluster), undo=disconnect)
         _keep_our_signals()
         try:
             await self._begin_again_and_again()
@@ -85,6 +87,7 @@ class RayRuntime:
             await self._stop()
             raise
         self._is_up.set()
+        self._scope.start(self._watch_this_node())
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -93,14 +96,22 @@ class RayRuntime:
     async def _begin_again_and_again(self) -> None:
         """Nothing is done yet while roles are started: where one dies, all begin anew."""
         for deaths in range(1, MOST_DEATHS + 2):
+            beginning = asyncio.ensure_future(self._begin())
             try:
-                await self._begin()
+                await asyncio.wait([beginning, self._fallen], return_when=asyncio.FIRST_COMPLETED)
+                if self._fallen.done():  # also one that nobody waits for
+                    await self._fallen
+                await beginning
             except _Died as died:
                 if deaths > MOST_DEATHS:
                     raise PeerLost(died.replica, f"it died while it was started, {deaths} times, last because {died.cause}") from None
-                structlog.get_logger().warning("an actor died while it was started; all begin anew", replica=died.replica, cause=died.cause)
+                _warn("an actor died while it was started; all begin anew", replica=died.replica, cause=died.cause)
+                await _cancelled(beginning)
                 await self._end_actors()
                 self._lay_out()
+            except asyncio.CancelledError:
+                await _cancelled(beginning)
+                raise
             else:
                 return
 
@@ -117,8 +128,8 @@ class RayRuntime:
                 self._crew.build(seat, deployment, self._context)
         self._crew.connect()
         for place in places:
-            self._scope.start(self._collect(place, place.actor, place.incarnation))
-            self._scope.start(self._listen(place, place.actor))
+            self._start(place, self._collect(place, place.actor, place.incarnation))
+            self._start(place, self._listen(place, place.actor))
         for deployment in self._deployments:
             for seat in seat_names(deployment):
                 if deployment.in_driver:
@@ -136,16 +147,24 @@ class RayRuntime:
 
     def _make(self, place: Place) -> None:
         level = logging.getLevelNamesMapping().get(os.environ.get("MICROAGENTS_LOG", "info").upper(), logging.INFO)
-        actor = ray.remote(Host).options(
-            num_cpus=place.num_cpus,
-            resources=place.resources or None,
-            max_restarts=0,
-            max_task_retries=0,
-            scheduling_strategy="SPREAD",
-            enable_task_events=False,
-        )
+        named = {"num_gpus": place.resources.get("GPU", 0), "memory": place.resources.get("memory", 0)}  # Ray's own have names of their own
         place.is_ready = False
-        place.actor = actor.remote(self._context.run_id, place.name, place.incarnation, level)
+        try:
+            place.actor = (
+                ray.remote(Host)
+                .options(
+                    num_cpus=place.num_cpus,
+                    resources={name: amount for name, amount in place.resources.items() if name not in ("GPU", "memory")},
+                    **{name: amount for name, amount in named.items() if amount},
+                    max_restarts=0,
+                    max_task_retries=0,
+                    scheduling_strategy="SPREAD",
+                    enable_task_events=False,
+                )
+                .remote(self._context.run_id, place.name, place.incarnation, level)
+            )
+        except ValueError as error:
+            raise InvalidDefinition(f"{place.name} cannot be deployed like this: {' '.join(str(error).split())}") from None
 
     async def _ready(self, place: Place) -> None:
         """Wait until it runs.
@@ -180,12 +199,41 @@ class RayRuntime:
                 await asyncio.sleep(1)  # what it had is sent again
                 continue
             except RayActorError as error:
-                self._scope.start(self._revive(place, place.cause or _why(error)))
+                cause = place.cause or _why(error)
+                if not self._is_up.is_set() and not self._fallen.done():
+                    self._fallen.set_exception(_Died(place.name, cause))
+                self._start(place, self._revive(place, cause))
                 return
             for frame in frames:
                 self._dispatcher.receive(place.name, frame, incarnation)
             for line in lines:
-                getattr(structlog.get_logger(), line.pop("level"))(line.pop("event"), **line)
+                _log(line["level"], line["event"], line["said"])
+
+    def _start(self, place: Place, work: Coroutine[Any, Any, None]) -> None:
+        self._scope.start(self._heard(place, work))
+
+    async def _heard(self, place: Place, work: Coroutine[Any, Any, None]) -> None:
+        """A defect of ours must not leave anybody waiting."""
+        try:
+            await work
+        except Exception as error:
+            await self._lose(place, PeerLost(place.name, f"{type(error).__name__}: {error}"))
+            raise
+
+    async def _watch_this_node(self) -> None:
+        """Where Ray ends on the driver's own machine, no death of an actor is heard of any more."""
+        mine = ray.get_runtime_context().get_node_id()
+        while True:
+            await asyncio.sleep(PING_EVERY_S)
+            with suppress(RayError, TimeoutError):
+                async with asyncio.timeout(SILENT_S):
+                    nodes = await asyncio.to_thread(ray.nodes)
+                    if any(node["NodeID"] == mine and node["Alive"] for node in nodes):
+                        continue
+            for place in self._places.values():
+                place.is_ready = False
+                self._dispatcher.lose(place.name, PeerLost(place.name, "Ray has ended on the machine of the driver"))
+            return
 
     async def _listen(self, place: Place, actor: Any) -> None:
         """End an actor whose event loop does not turn any more."""
@@ -208,7 +256,7 @@ class RayRuntime:
         await self._is_up.wait()
         if place.name in self._lost:
             return
-        structlog.get_logger().warning("an actor died; another takes its place", replica=place.name, cause=cause)
+        _warn("an actor died; another takes its place", replica=place.name, cause=cause)
         with suppress(NoHandler):  # roles that keep no record
             for seat in place.seats:
                 self.desk.tell(RecordLost(source=seat))
@@ -220,8 +268,9 @@ class RayRuntime:
             if len(place.deaths) > MOST_DEATHS:
                 raise PeerLost(place.name, f"it died {len(place.deaths)} times within {WITHIN_S / 60:g} minutes, last because {cause}")
             await self._follow(place)
-        except RayActorError:
-            return  # the next one has died as well, which is heard of in its turn
+        except RayActorError as error:  # the next one has died as well, which is heard of in its turn
+            if isinstance(error, ActorUnavailableError):
+                ray.kill(place.actor)
         except MicroagentsError as error:
             await self._lose(place, error)
 
@@ -230,7 +279,7 @@ class RayRuntime:
         place.cause = None
         self._make(place)
         actor, incarnation = place.actor, place.incarnation
-        self._scope.start(self._collect(place, actor, incarnation))  # also hears of its death, whenever that is
+        self._start(place, self._collect(place, actor, incarnation))  # also hears of its death, whenever that is
         await self._ready(place)
         async with self._introducing:  # one after the other, so that everybody has the same of everybody
             if place.incarnation != incarnation:  # it has died as well, and another is on its way
@@ -241,10 +290,14 @@ class RayRuntime:
             others = [each for each in self._places.values() if each is not place and each.is_ready]
             await _together([_gone_or_done(each.actor.met.remote(place.name, actor, incarnation), SILENT_S) for each in others])
             self._dispatcher.connect(place.name, RayLink(DRIVER, 0, actor), incarnation)
-        self._scope.start(self._listen(place, actor))
-        for seat in place.seats:
-            await _done(actor.start.remote(seat))
-        await _done(actor.open.remote())
+        self._start(place, self._listen(place, actor))
+        try:
+            async with asyncio.timeout(READY_S):
+                for seat in place.seats:
+                    await _done(actor.start.remote(seat))
+                await _done(actor.open.remote())
+        except TimeoutError:
+            raise PeerLost(place.name, f"it took the place of one that died, but did not start within {READY_S:g} s") from None
 
     async def _lose(self, place: Place, error: MicroagentsError) -> None:
         failed = self._lost[place.name] = wire.encode([wire.failed(0, error)])
@@ -255,8 +308,10 @@ class RayRuntime:
         await _together([_gone_or_done(each.actor.lose.remote(place.name, failed), SILENT_S) for each in others])
 
     async def _stop(self) -> None:
-        await self._end_actors()
-        await asyncio.to_thread(disconnect, is_ours=self._is_ours)
+        try:
+            await _to_its_end(self._end_actors())
+        finally:
+            await _to_its_end(asyncio.to_thread(disconnect))
 
     async def _end_actors(self) -> None:
         self._is_up.clear()
@@ -293,6 +348,54 @@ class _Died(Exception):
         super().__init__(replica, cause)
         self.replica = replica
         self.cause = cause
+
+
+def _take_note(future: asyncio.Future[None]) -> None:
+    """Of a failure that may come when nobody asks any more."""
+    if not future.cancelled():
+        future.exception()
+
+
+async def _cancelled(task: asyncio.Future[None]) -> None:
+    """Cancel it and wait until it has ended."""
+    task.cancel()
+    await asyncio.wait([task])
+    _take_note(task)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None], undo: Callable[[], None] | None = None) -> None:
+    """Wait for what must not be left half done, also where we are cancelled meanwhile; then it is undone, if it can be."""
+    task = asyncio.ensure_future(work)
+    interrupted: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            interrupted = error
+    task.result()
+    if interrupted is not None:
+        if undo is not None:
+            await asyncio.to_thread(undo)
+        raise interrupted
+
+
+def _pickled(context: Context, deployments: Sequence[Deployment]) -> bytes:
+    """All that a role is built from, for other processes."""
+    try:
+        pickled: bytes = ray.cloudpickle.dumps((context, [_shipped(each) for each in deployments]))
+    except (TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise InvalidDefinition(f"the task, the strategy or an option of a deployment cannot be sent to other processes: {error}") from None
+    return pickled
+
+
+def _warn(event: str, **said: str) -> None:
+    _log("warning", event, said)
+
+
+def _log(level: str, event: Any, said: Mapping[str, Any]) -> None:
+    """A log that cannot be written, such as to a pipe that nobody reads any more, ends nothing."""
+    with suppress(OSError, ValueError):
+        getattr(structlog.get_logger(), level, structlog.get_logger().warning)(event, **said)
 
 
 def _keep_our_signals() -> None:

@@ -29,4 +29,4 @@ def ray_here() -> Iterator[None]:
 
     connect(Cluster())
     yield
-    disconnect(is_ours=True)
+    disconnect()

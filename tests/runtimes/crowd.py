@@ -40,6 +40,15 @@ class Messenger(Role):
         await self.ask(Die())
 
 
+class Hasty(Role):
+    """Asks what kills, while it starts."""
+
+    asks = (Die,)
+
+    async def start(self) -> None:
+        await self.ask(Die())
+
+
 class Built(Request[int], frozen=True):
     """How often the role was built."""
 
@@ -109,5 +118,5 @@ class Speaker(Role):
     """Logs and prints."""
 
     async def say(self, request: Say) -> None:
-        structlog.get_logger().warning(request.text, number=7)
+        structlog.get_logger().warning(request.text, number=7, level="high")
         print("printed", request.text)  # noqa: T201 - what must not reach the driver's stdout

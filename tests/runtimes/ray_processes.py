@@ -16,6 +16,8 @@ from uuid import uuid4
 WAIT_S = 90.0
 """Bound of every wait for a process."""
 LOOK_EVERY_S = 0.1
+AGENTS = (b"ray::DashboardAgent", b"ray::RuntimeEnvAgent")
+"""Two of Ray's own that outlive a driver that is killed by up to a minute, and end by themselves."""
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -80,9 +82,10 @@ class Program:
         with self.process:
             self.process.kill()
 
-    def left(self) -> list[int]:
-        """Every process that it started, directly or not, and that has not ended."""
-        return [pid for pid in _processes() if self._mark in _read(Path(f"/proc/{pid}/environ")).split(b"\0")]
+    def left(self, *, agents: bool = True) -> list[int]:
+        """Every process that it started, directly or not, and that has not ended; with Ray's agents, or without."""
+        started = [pid for pid in _processes() if self._mark in _read(Path(f"/proc/{pid}/environ")).split(b"\0")]
+        return [pid for pid in started if agents or not _read(Path(f"/proc/{pid}/cmdline")).startswith(AGENTS)]
 
     def actors(self) -> list[int]:
         """The processes of its Ray actors."""

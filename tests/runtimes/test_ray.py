@@ -21,12 +21,12 @@ from microagents import ChainTask, Context, Deployment, InvalidUsage, Result, Ro
 from microagents.driver import RUNTIMES
 from microagents.errors import InvalidDefinition, PeerLost
 from microagents.runtimes import ray as ray_module
-from microagents.runtimes.cluster import Cluster, connect
+from microagents.runtimes.cluster import Cluster, connect, disconnect
 from microagents.runtimes.dispatcher import Desk
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
-from tests.runtimes.crowd import Block, Blocker, Built, Die, Messenger, Mortal, PassOn, Say, Speaker, Stumbler, Sum, Summer
+from tests.runtimes.crowd import Block, Blocker, Built, Die, Hasty, Messenger, Mortal, PassOn, Say, Speaker, Stumbler, Sum, Summer
 from tests.runtimes.ray_processes import Program, actors_of, kill, until
 
 pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.timeout(300)]
@@ -146,6 +146,13 @@ async def test_one_that_dies_while_it_takes_the_place_of_another_is_followed_as_
         assert await desk.ask(Built()) == 4
 
 
+async def test_a_role_that_asks_a_mortal_while_it_starts_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_module, "MOST_DEATHS", 1)
+    with pytest.raises(PeerLost, match=r"Mortal/0 .* it died while it was started, 2 times"):
+        async with opened(Hasty, Mortal):
+            pytest.fail("it must not open")
+
+
 async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"MOST_DEATHS": 1, "PING_EVERY_S": 0.1, "SILENT_S": 1.0}.items():
         monkeypatch.setattr(ray_module, name, value)
@@ -232,7 +239,7 @@ def test_a_driver_that_is_killed_leaves_nothing_and_the_run_is_resumed_to_the_sa
     with Program(*WALK) as program:
         until(lambda: decided_steps() > 3)
         program.process.send_signal(signal.SIGKILL)
-        until(lambda: not program.left())
+        until(lambda: not program.left(agents=False))
     assert_resumed("--runtime", runtime)
 
 
@@ -264,7 +271,8 @@ async def test_what_a_role_logs_comes_back_once_and_names_its_run_and_replica(ca
     with capture_logs() as logs:
         async with opened(Speaker) as desk:
             await desk.ask(Say(text="hello"))
-    line = {"event": "hello", "number": 7, "run_id": "crowd", "replica": "Speaker/0", "log_level": "warning"}
+            await desk.ask(Say(text="again"))
+    line = {"event": "hello", "level": "high", "number": 7, "run_id": "crowd", "replica": "Speaker/0", "log_level": "warning"}
     assert [log for log in logs if log["event"] == "hello"] == [line]
     assert "hello" not in "".join(capfd.readouterr())
 
@@ -276,6 +284,12 @@ def test_roles_that_share_actors_need_as_many_replicas_each() -> None:
     deploy = {"voter": {"colocate": "core", "num_replicas": 2}, "solver": {"colocate": "core"}}
     with pytest.raises(InvalidDefinition, match=r"colocate='core'.*Voter 2, Solver 1"):
         asyncio.run(done(TASKS["drift"], runtime="ray", deploy=deploy))
+
+
+@pytest.mark.parametrize("deploy", [{"resources": {"CPU": 1}}, {"num_cpus": 1e-7}])
+async def test_what_ray_does_not_take_is_one_sentence(deploy: dict[str, Any]) -> None:
+    with pytest.raises(InvalidDefinition, match="Solver/0 cannot be deployed like this"):
+        await done(TASKS["drift"], runtime="ray", deploy={"solver": deploy})
 
 
 async def test_what_no_node_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,4 +359,12 @@ def test_a_task_of_the_main_program_is_told_where_to_go() -> None:
 
 
 def test_a_process_that_is_connected_to_a_ray_keeps_it() -> None:
-    assert connect(Cluster(address="127.0.0.1:1")) is False
+    connect(Cluster(address="127.0.0.1:1"))
+    disconnect()
+    assert ray.is_initialized()
+
+
+async def test_two_runs_of_one_program_share_a_ray() -> None:
+    first, second = await asyncio.gather(*(done(TASKS["hanoi"], runtime="ray", deploy=CORE) for _ in range(2)))
+    assert digests(first) == digests(second)
+    assert first.outcome == "completed"
