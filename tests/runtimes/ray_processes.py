@@ -91,6 +91,13 @@ class Program:
         """The processes of its Ray actors."""
         return actors_of(self.process.pid)
 
+    def raylet(self) -> int:
+        """The process by which Ray runs this machine, where the program has started it."""
+        (found,) = [
+            pid for pid in _processes() if b"raylet/raylet" in _read(Path(f"/proc/{pid}/cmdline")) and _parent(pid) == self.process.pid
+        ]
+        return found
+
     def press_ctrl_c(self) -> None:
         """As a terminal does: all of the process group hears of it."""
         os.killpg(self.process.pid, signal.SIGINT)

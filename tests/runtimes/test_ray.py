@@ -243,6 +243,19 @@ def test_a_driver_that_is_killed_leaves_nothing_and_the_run_is_resumed_to_the_sa
     assert_resumed("--runtime", runtime)
 
 
+def test_a_run_whose_ray_ends_on_the_drivers_machine_ends_with_a_sentence_and_is_resumed_to_the_same_end() -> None:
+    with Program(*WALK, "-o", "length=200") as program:
+        until(lambda: decided_steps() > 3)
+        kill(program.raylet())
+        code, out, err = program.end()
+        assert (code, out) == (1, "")
+        assert "Ray has ended on the machine of the driver; what was decided until then is kept" in err.splitlines()[-1]
+        until(lambda: not program.left(agents=False))
+    with Program(*command("resume", "r", "--json", "--runtime", "local")) as program:
+        code, out, _ = program.end()
+    assert (code, json.loads(out)["steps"]) == (0, 200)
+
+
 def decided_steps() -> int:
     with Program(*command("show", "r", "--json")) as program:
         code, out, _ = program.end()
