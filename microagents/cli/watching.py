@@ -24,6 +24,7 @@ SHOWN_CHARS = 60
 """A task's option that is longer is shown by its length."""
 ALL_ENDED = ("completed", "undecided", "failed")
 """Outcomes with which each of many inputs has ended: those of a run that was cut short would be mostly missing."""
+STDERR = 2
 Start = Callable[[Watched], Coroutine[None, None, Result]]
 
 
@@ -108,7 +109,6 @@ async def _watched(title: str, start: Start) -> Result:
 
 def _leave(*_: object) -> None:
     """Leave at once, whatever a role is doing; the live line had hidden the cursor."""
-    if sys.stderr.isatty():
-        sys.stderr.write("\x1b[?25h\n")
-        sys.stderr.flush()
+    if os.isatty(STDERR):
+        os.write(STDERR, b"\x1b[?25h\n")  # not through the live line, which may be under way
     os._exit(EXIT_CODES["interrupted"])
