@@ -32,7 +32,7 @@ from microagents.runtimes.dispatcher import Desk
 from microagents.runtimes.local import LinkedRuntime, LocalRuntime
 from microagents.runtimes.runtime import Runtime
 from microagents.runtimes.virtual import VirtualLoop
-from microagents.scope import Scope
+from microagents.scope import Scope, take_note
 from microagents.settings import RuntimeName, Settings, validated
 
 
@@ -265,7 +265,7 @@ async def _conduct(desk: Desk, conducting: Coroutine[Any, Any, bytes | None], se
     try:
         work = scope.start(conducting)
         failure = scope.start(desk.ask(Failure()))
-        failure.add_done_callback(_heard)
+        failure.add_done_callback(take_note)
         interrupt, terminate = awaited(watched.interrupt), awaited(watched.terminate)
         timer = scope.start(_never() if settings.max_time_s is None else asyncio.sleep(settings.max_time_s))
         watch = scope.start(_never() if watched.on_progress is None else _watch(desk, watched.on_progress))
@@ -291,12 +291,6 @@ async def _conduct(desk: Desk, conducting: Coroutine[Any, Any, bytes | None], se
     finally:
         await scope.close()
     return "completed", None, value
-
-
-def _heard(task: asyncio.Task[Any]) -> None:
-    """Take note of a failure that comes with the end of the work, where nobody asks for it any more."""
-    if not task.cancelled():
-        task.exception()
 
 
 async def _first(*tasks: asyncio.Task[Any]) -> None:

@@ -9,6 +9,12 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+def take_note(future: asyncio.Future[Any]) -> None:
+    """Take note of a failure that nobody may ask for any more, so that it is not reported as lost."""
+    if not future.cancelled():
+        future.exception()
+
+
 class Scope:
     """Owns the tasks started in it until they end or it is closed (``asyncio.TaskGroup`` iterates a set, so its order changes)."""
 
@@ -33,5 +39,4 @@ class Scope:
         if running := [task for task in self._tasks if not task.done()]:
             await asyncio.wait(running)
             for task in running:
-                if not task.cancelled():
-                    task.exception()  # heard: whoever cancels does not care how it ended
+                take_note(task)  # whoever cancels does not care how it ended

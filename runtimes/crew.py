@@ -14,6 +14,8 @@ from microagents.messages import Message
 from microagents.runtimes.dispatcher import Desk, Dispatcher, Route
 from microagents.runtimes.seats import is_cancelled, said
 
+DRIVER = "driver"
+"""The name of the dispatcher in the process that drives the run."""
 STOP_S = 30.0
 """How long a role may take to stop."""
 

@@ -16,12 +16,11 @@ from typing import Any
 import ray
 import structlog
 
-from microagents.actors import Deployment
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.runtimes import wire
-from microagents.runtimes.crew import Crew
+from microagents.runtimes.crew import DRIVER, Crew
 from microagents.runtimes.dispatcher import Dispatcher
-from microagents.runtimes.places import DRIVER, homes_of, places_of
+from microagents.runtimes.places import homes_of, places_of
 from microagents.runtimes.seats import said
 
 MOST_OPEN = 2
@@ -47,7 +46,6 @@ class Host:
         self._incarnation = incarnation
         self._up = UpLink()
         self._crew: Crew
-        self._seats: Mapping[str, Deployment]
         _log_through(self._up.log, log_level, run_id=run_id, replica=name)
 
     @ray.method(enable_task_events=False)
@@ -74,8 +72,8 @@ class Host:
         for name, (actor, incarnation) in peers.items():
             self.meet(name, actor, incarnation)
         self._crew = Crew(self._dispatcher, deployments, homes)
-        self._seats = next(place.seats for place in places if place.name == self._name)
-        for name, deployment in self._seats.items():
+        seats = next(place.seats for place in places if place.name == self._name)
+        for name, deployment in seats.items():
             self._crew.build(name, deployment, context)
         self._crew.connect()
         # Calls under way are many objects that all live for a while: looking through them again and again took a third of the time.

@@ -8,11 +8,9 @@ from types import TracebackType
 from typing import Self
 
 from microagents.actors import Context, Deployment, Role, asked_by, check_graph
-from microagents.runtimes.crew import Crew, seat_names
+from microagents.runtimes.crew import DRIVER, Crew, seat_names
 from microagents.runtimes.dispatcher import Desk, Dispatcher
 from microagents.runtimes.link import Link
-
-DRIVER = "driver"
 
 
 class LocalRuntime:

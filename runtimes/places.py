@@ -10,9 +10,7 @@ from msgspec import Struct, field
 
 from microagents.actors import Deployment
 from microagents.errors import InvalidDefinition
-from microagents.runtimes.crew import seat_names
-
-DRIVER = "driver"
+from microagents.runtimes.crew import DRIVER, seat_names
 
 
 class Place(Struct, kw_only=True):

@@ -28,11 +28,11 @@ from microagents.actors import Context, Deployment
 from microagents.errors import InvalidDefinition, MicroagentsError, NoHandler, PeerLost
 from microagents.runtimes import crew, wire
 from microagents.runtimes.cluster import Cluster, connect, disconnect, missing
-from microagents.runtimes.crew import Crew, seat_names
+from microagents.runtimes.crew import DRIVER, Crew, seat_names
 from microagents.runtimes.dispatcher import Desk, Dispatcher
 from microagents.runtimes.host import Host, RayLink, error_in
-from microagents.runtimes.places import DRIVER, Place, homes_of, places_of
-from microagents.scope import Scope
+from microagents.runtimes.places import Place, homes_of, places_of
+from microagents.scope import Scope, take_note
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class RayRuntime:
         self._is_up = asyncio.Event()
         self._fallen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails when an actor dies while roles are started."""
-        self._fallen.add_done_callback(_take_note)
+        self._fallen.add_done_callback(take_note)
         self.desk: Desk = self._crew.desk(DRIVER)
         """The driver's own post: it may ask everybody."""
 
@@ -350,17 +350,11 @@ class _Died(Exception):
         self.cause = cause
 
 
-def _take_note(future: asyncio.Future[None]) -> None:
-    """Of a failure that may come when nobody asks any more."""
-    if not future.cancelled():
-        future.exception()
-
-
 async def _cancelled(task: asyncio.Future[None]) -> None:
     """Cancel it and wait until it has ended."""
     task.cancel()
     await asyncio.wait([task])
-    _take_note(task)
+    take_note(task)
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None], undo: Callable[[], None] | None = None) -> None:

@@ -19,7 +19,7 @@ from microagents.chat import decoder_of
 from microagents.durable import Conductor, Held, encode_state, no_verdict
 from microagents.elections import UNDECIDED, Ballot, Decision, ElectionId, Follow, Question, Verdict
 from microagents.errors import InvalidDefinition, InvalidUsage
-from microagents.scope import Scope
+from microagents.scope import Scope, take_note
 from microagents.strategies.speculation import OpenStep, Waste
 from microagents.task import ChainTask, chain_types
 from microagents.voting import FirstTo, FirstToAheadBy, Rule
@@ -132,7 +132,7 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
     def _open(self, number: int, state: Struct) -> None:
         step = OpenStep(number, state, *self._question(number, state), self._reply)
         step.held = self._scope.start(self._follow(step))
-        step.held.add_done_callback(_heard)
+        step.held.add_done_callback(take_note)
         self._steps.append(step)
 
     async def _follow(self, step: OpenStep) -> Verdict:
@@ -209,12 +209,6 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
         decided = verdict.outcome == "decided"
         held = Held(id=election, verdict=verdict) if decided else await self.settle(election, question, verdict)
         return self.commit(held, self._reply, lambda reply: self.task.correct(state, reply), done=done, state=question.state)
-
-
-def _heard(held: asyncio.Task[Verdict]) -> None:
-    """Take note of a failure, so that one on a dropped guess is not reported as lost; on a step that counts it is raised there."""
-    if not held.cancelled():
-        held.exception()
 
 
 class _Curves:
