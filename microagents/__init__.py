@@ -6,6 +6,7 @@ from microagents.durable import Conductor, DurableRole
 from microagents.elections import Decision, Draw, Elect, Screen
 from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable, RoleFailed, Stopped, TaskFailed, Undecided
 from microagents.messages import Request, Stream
+from microagents.problem import Problem
 from microagents.task import ChainTask, Task
 from microagents.voting import FirstTo, FirstToAheadBy
 
@@ -33,6 +34,7 @@ __all__ = [
     "InvalidUsage",
     "MicroagentsError",
     "ModelUnavailable",
+    "Problem",
     "Prompt",
     "Reply",
     "Request",

@@ -146,23 +146,30 @@ def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
 @lru_cache(maxsize=256)
 def instructions(reply: type[Reply], form: Format = "lines") -> str:
     """The sentences at the end of a prompt that ask for exactly what `parse` reads."""
-    fields = fields_of(reply)
+    notes = [f"- {field.encode_name}: {note}" for field in fields_of(reply) if (note := _note(field))]
+    if form == "lines":
+        head = "Reason first, briefly, if that helps. Then close with the lines below and write nothing after them."
+        body = "\n".join(f"{name} = {wanted}" for name, wanted in _forms(reply).items())
+        rule = "Every value is plain JSON, in the form shown, directly behind its name; no bold, no quotes around a line."
+    else:
+        head = "Answer with one JSON object of the form below and write nothing after it."
+        body = json_form(reply)
+        rule = "Every value is plain JSON in the form shown."
+    return "\n".join([head, "", body, "", rule, *notes])
+
+
+def json_form(reply: type[Reply]) -> str:
+    """The form of a reply as one JSON object: ``{"value": <integer>}``."""
+    return "{" + ", ".join(f"{json.dumps(name)}: {wanted}" for name, wanted in _forms(reply).items()) + "}"
+
+
+def _forms(reply: type[Reply]) -> dict[str, str]:
     try:
-        forms = {field.encode_name: template(field.type) for field in fields}
+        return {field.encode_name: template(field.type) for field in fields_of(reply)}
     except RecursionError:
         raise InvalidDefinition(f"{reply.__qualname__} holds itself, which no prompt can show; give it a flat form") from None
     except InvalidDefinition as error:
         raise InvalidDefinition(f"{reply.__qualname__} cannot be asked for: {error}") from None
-    notes = [f"- {field.encode_name}: {note}" for field in fields if (note := _note(field))]
-    if form == "lines":
-        head = "Reason first, briefly, if that helps. Then close with the lines below and write nothing after them."
-        body = "\n".join(f"{name} = {wanted}" for name, wanted in forms.items())
-        rule = "Every value is plain JSON, in the form shown, directly behind its name; no bold, no quotes around a line."
-    else:
-        head = "Answer with one JSON object of the form below and write nothing after it."
-        body = "{" + ", ".join(f"{json.dumps(name)}: {wanted}" for name, wanted in forms.items()) + "}"
-        rule = "Every value is plain JSON in the form shown."
-    return "\n".join([head, "", body, "", rule, *notes])
 
 
 @lru_cache(maxsize=256)

@@ -10,13 +10,13 @@ import copy
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
-from typing import Any, ClassVar, Generic, TypedDict, Unpack, cast
+from typing import Any, ClassVar, Generic, Self, TypedDict, Unpack, cast
 
 import msgspec
 from msgspec import Struct, structs
 
 from microagents.account import Reached, Recall, Recalled, RecallReached, RecallsAnything, RecordAnswer, RecordDecision, RecordProgress
-from microagents.actors import G, Role, T
+from microagents.actors import Context, G, Post, Role, T
 from microagents.chat import A, Prompt, Reply, Sampling, decoder_of, fingerprint, system_with_instructions
 from microagents.counting import Count
 from microagents.elections import UNDECIDED, Ballot, Decision, Elect, ElectionId, Follow, Question, Verdict
@@ -39,6 +39,8 @@ class How(TypedDict, total=False):
     """Temperatures and lengths; else the task's."""
     max_draws: int
     """Its cap, 100: after so many samples it ends undecided."""
+    choices: Sequence[str]
+    """The only votes that count, such as the labels of candidates; a reply that casts another is flagged."""
 
 
 class Held(Struct, frozen=True, kw_only=True):
@@ -53,10 +55,21 @@ class DurableRole(Role):
     """A role that holds elections, draws samples and asks once. Paths are unique within an input."""
 
     asks: ClassVar[tuple[type[Message], ...]] = (Elect, Follow, Recall, RecallsAnything, RecordAnswer, RecordDecision)
+    draws_as: ClassVar[str] = "solver"
+    """The role by whose name ``--model ROLE=SPEC`` gives its questions a pool of their own."""
     input: int = 0
     """Which of the run's inputs it works on."""
-    _recalls: bool | None = None
-    """Whether the journal holds anything to recall; None before it was asked."""
+
+    def __init__(self, context: Context, post: Post) -> None:
+        super().__init__(context, post)
+        self._recalls: dict[int, bool] = {}
+        """Whether the journal holds anything to recall of an input, once it was asked; shared with the objects that work on one."""
+
+    def for_input(self, number: int) -> Self:
+        """The same role at work on one of the run's inputs: an object of its own, since a role may work on many at a time."""
+        one = copy.copy(self)
+        one.input = number
+        return one
 
     async def once(self, at: str, request: Request[R]) -> R:
         """Ask once at this place of the work. ``at`` is a path unique within an input.
@@ -84,14 +97,27 @@ class DurableRole(Role):
         model: str | None = None,
         sampling: Sampling | None = None,
         max_draws: int = 100,
+        needed: bool = False,
     ) -> list[A]:
-        """Draw until n replies are valid, without a vote; fewer, possibly none, once ``max_draws`` samples are drawn."""
+        """Draw until n replies are valid, without a vote; fewer, possibly none, once ``max_draws`` samples are drawn.
+
+        With ``needed`` a place without a valid reply is undecided, and ``--on-undecided`` is applied to it.
+
+        Raises:
+            Undecided: a reply is needed, and there is none.
+        """
         question = self.question(prompt, reply, rule=FirstValid(n), model=model, sampling=sampling, max_draws=max_draws)
         place = self.election_id(at, question)
         verdict = await self.recall(place, question) or await self.hold(place, question)
-        self.tell(RecordDecision(id=place, verdict=structs.replace(verdict, outcome="sampled"), correct=None))
+        if needed and (verdict.winner is None or verdict.outcome == "person"):
+            undecided = verdict if verdict.outcome == "person" else structs.replace(verdict, outcome="undecided")
+            held = await self.settle(place, question, undecided)
+            self.commit(held, reply).require()
+            verdict = held.verdict
+        else:
+            self.tell(RecordDecision(id=place, verdict=structs.replace(verdict, outcome="sampled"), correct=None))
         decode = decoder_of(reply).decode
-        return [decode(ballot.value) for ballot in verdict.ballots if isinstance(ballot, Ballot)]
+        return [decode(value) for value in _valid(verdict)]
 
     async def elect(
         self,
@@ -157,9 +183,10 @@ class DurableRole(Role):
             form=fingerprint(reply),
             rule=how.get("rule") or self.context.strategy.default_rule,
             sampling=how.get("sampling") or task.sampling,
-            models=self.context.pool("solver") if model is None else (model,),
+            models=self.context.pool(self.draws_as) if model is None else (model,),
             max_draws=max_draws,
             state=b"" if state is None else encode_state(state),
+            choices=tuple(how.get("choices", ())),
         )
 
     def election_id(self, at: str, question: Question) -> ElectionId:
@@ -239,9 +266,9 @@ class DurableRole(Role):
         Raises:
             JournalMismatch: another question was decided there.
         """
-        if self._recalls is None:
-            self._recalls = await self.ask(RecallsAnything(input=self.input))
-        recalled = await self.ask(Recall(path=path)) if self._recalls else None
+        if self.input not in self._recalls:
+            self._recalls[self.input] = await self.ask(RecallsAnything(input=self.input))
+        recalled = await self.ask(Recall(path=path)) if self._recalls[self.input] else None
         if recalled is None or recalled.fork == fork or (recalled.changed and recalled.value is not None):
             return recalled
         if recalled.value is None:  # it ended undecided when the question was another one
@@ -284,15 +311,19 @@ class Conductor(DurableRole, Generic[T, G]):
 
     async def conduct_input(self, request: Conduct) -> Conducted:
         """Do the work on one input with an object of its own."""
-        one = copy.copy(self)
-        one.input = request.input
-        one.task = cast("T", self.context.tasks[request.input])
-        one.strategy = cast("G", self.context.strategy)
+        one = self.for_input(request.input)
         one.reached = await self.ask(RecallReached(input=request.input))
         try:
             return Conducted(value=msgspec.json.encode(await one.conduct()))
         finally:
             one._tell_progress()  # noqa: SLF001 - its own
+
+    def for_input(self, number: int) -> Self:
+        """The same conductor at work on one of the run's inputs."""
+        one = super().for_input(number)
+        one.task = cast("T", self.context.tasks[number])
+        one.strategy = cast("G", self.context.strategy)
+        return one
 
     def progress(self, done: int, total: int | None = None) -> None:
         """Say how far the work is."""
@@ -321,6 +352,12 @@ def _won_by(verdict: Verdict, value: bytes) -> Verdict:
     values = [each for each, _ in verdict.tally]
     tally = verdict.tally if value in values else (*verdict.tally, (value, 0))
     return structs.replace(verdict, tally=tally, leader=values.index(value) if value in values else len(values))
+
+
+def _valid(verdict: Verdict) -> list[bytes]:
+    """The valid replies in order of launch, or what a person gave in their place."""
+    drawn = [ballot.value for ballot in verdict.ballots if isinstance(ballot, Ballot)]
+    return drawn or [value for value, _ in verdict.tally]
 
 
 def _decision(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:

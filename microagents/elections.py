@@ -66,6 +66,8 @@ class Question(Struct, frozen=True, kw_only=True):
     max_draws: int
     state: bytes = b""
     """What the prompts were made from, where it is known."""
+    choices: tuple[str, ...] = ()
+    """The votes that a reply may cast, where they are known beforehand; they stand in the prompts, so the name of the election has them."""
 
     def id_at(self, path: str) -> ElectionId:
         """The name of this question's election at a place."""
@@ -178,3 +180,5 @@ class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):
     sample: Sample
     reply: str
     flag_above_tokens: int | None
+    choices: tuple[str, ...] = ()
+    """A reply that casts another vote is flagged, where there are any."""

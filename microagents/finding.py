@@ -13,8 +13,19 @@ from microagents.errors import InvalidDefinition, InvalidUsage
 
 C = TypeVar("C")
 
-TASKS = {"hanoi": "microagents.tasks.hanoi:Hanoi", "drift": "microagents.tasks.drift:Drift"}
-STRATEGIES = {"maker": "microagents.strategies.maker:Maker"}
+TASKS = {
+    "hanoi": "microagents.tasks.hanoi:Hanoi",
+    "drift": "microagents.tasks.drift:Drift",
+    "multiplication": "microagents.tasks.multiplication:Multiplication",
+    "sorting": "microagents.tasks.sorting:Sorting",
+    "ask": "microagents.tasks.ask:Ask",
+}
+STRATEGIES = {
+    "maker": "microagents.strategies.maker:Maker",
+    "recursive": "microagents.strategies.recursive:Recursive",
+    "single-shot": "microagents.strategies.single_shot:SingleShot",
+    "self-consistency": "microagents.strategies.self_consistency:SelfConsistency",
+}
 
 
 def find(kind: str, name: str, shipped: Mapping[str, str], base: type[C]) -> type[C]:

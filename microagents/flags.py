@@ -8,6 +8,7 @@ TOO_LONG = "too_long"
 CUT_OFF = "cut_off"
 EMPTY = "empty"
 MALFORMED = "malformed"
+NO_SUCH_CHOICE = "no_such_choice"
 
 
 def flag_unread(sample: Sample, above_tokens: int | None) -> str | None:

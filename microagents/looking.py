@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from microagents.account import Outcome
-from microagents.chat import Reply, instructions
+from microagents.chat import Reply, json_form
 from microagents.elections import input_of
 from microagents.errors import InvalidUsage
 from microagents.finding import STRATEGIES, TASKS, name_of, unknown
@@ -114,8 +114,7 @@ def _read(value: str, reply: type[Reply]) -> Reply:
         read = msgspec.json.decode(value, type=reply)
         given, known = msgspec.json.decode(value), msgspec.json.decode(msgspec.json.encode(read))
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
-        form = " ".join(instructions(reply, "json").splitlines()[2:3])
-        raise InvalidUsage(f"{value!r:.100} is no {reply.__name__}: {error}; write it as JSON, of the form {form}") from None
+        raise InvalidUsage(f"{value!r:.100} is no {reply.__name__}: {error}; write it as JSON, of the form {json_form(reply)}") from None
     if beyond := sorted(set(given) - set(known)):
         raise InvalidUsage(unknown(f"field of {reply.__name__} called", beyond[0], list(known)))
     return read

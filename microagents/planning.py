@@ -14,12 +14,14 @@ from msgspec import Struct
 
 from microagents.actors import Strategy
 from microagents.chat import fingerprint, system_with_instructions
+from microagents.decomposition import ToSolve
 from microagents.errors import InvalidUsage
 from microagents.finding import STRATEGIES, TASKS, find
 from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, Recipe
 from microagents.journal.reading import Reader
 from microagents.listed import ListedTasks, dumped, written_down
 from microagents.messages import address_of
+from microagents.problem import Problem, answer_type, direct_prompt
 from microagents.settings import Settings, strategy_of, validated
 from microagents.task import ChainTask, Task, chain_types
 
@@ -99,17 +101,18 @@ def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator
         yield f"model {role}".rstrip(), ", ".join(pool)
     yield "seed", str(settings.seed)
     yield "known_inputs", str(settings.known_inputs).lower()
-    if isinstance(task, ChainTask):
-        reply = chain_types(type(task))[1]
-        yield "reply", fingerprint(reply).hex()
-        try:
-            asked = task.prompt(task.start())
-        except Exception:  # whatever a user's code raises
-            if not plan.listed:
-                raise
-            return  # that input fails where it is conducted, which must not hold up the others
-        system = system_with_instructions(asked.system, reply, task.format)
-        yield FIRST_PROMPT, blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    if not isinstance(task, ChainTask | Problem):
+        return
+    reply = answer_type(type(task)) if isinstance(task, Problem) else chain_types(type(task))[1]
+    yield "reply", fingerprint(reply).hex()
+    try:
+        asked = direct_prompt(ToSolve(problem=task.statement())) if isinstance(task, Problem) else task.prompt(task.start())
+    except Exception:  # whatever a user's code raises
+        if not plan.listed:
+            raise
+        return  # that input fails where it is conducted, which must not hold up the others
+    system = system_with_instructions(asked.system, reply, task.format)
+    yield FIRST_PROMPT, blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _digest_of(first: dict[str, Any], own: Sequence[str]) -> str:

@@ -30,7 +30,7 @@ async def run(
     task: Task | Sequence[Task],
     *,
     models: Models,
-    strategy: str | Strategy = "maker",
+    strategy: str | Strategy | None = None,
     k: int | None = None,
     seed: int = 0,
     runtime: RuntimeName = "local",
@@ -58,7 +58,7 @@ async def run(
     Args:
         task: what is to be done; or a list of tasks of one class, which are done side by side: one that fails does not stop the others.
         models: a spec, a pool of specs that samples rotate through, or pools by role.
-        strategy: a shipped name or an instance.
+        strategy: a shipped name or an instance; None for the task's own.
         k: short for the strategy's option of that name.
         seed: seeds simulated models.
         runtime: where roles live.

@@ -12,6 +12,7 @@ from microagents.actors import Strategy
 from microagents.errors import InvalidUsage
 from microagents.finding import STRATEGIES, find, unknown
 from microagents.models.model import ModelSpec
+from microagents.problem import Problem
 from microagents.task import ChainTask, Task
 
 M = TypeVar("M", bound=BaseModel)
@@ -116,23 +117,31 @@ def _pools(models: Models) -> dict[str, tuple[str, ...]]:
     return {"": tuple(models)}
 
 
-def strategy_of(strategy: str | Strategy, task: Task, given: Mapping[str, Any]) -> Strategy:
-    """The strategy, checked against the task.
+def strategy_of(strategy: str | Strategy | None, task: Task, given: Mapping[str, Any]) -> Strategy:
+    """The strategy, checked against the task; the task's own where none is named.
 
     Raises:
         InvalidUsage: unknown, wrong options, or not for this kind of task.
     """
+    if strategy is None:
+        strategy = task.default_strategy
     if isinstance(strategy, str):
         strategy = validated(find("strategy", strategy, STRATEGIES, Strategy), f"strategy {strategy!r}", given, flag="-s")
     elif given:
         strategy = validated(type(strategy), type(strategy).__name__, {**strategy.model_dump(), **given})
     if not isinstance(task, strategy.solves):
         kinds = ", ".join(kind.__name__ for kind in strategy.solves) or "nothing"
-        raise InvalidUsage(f"{type(strategy).__name__} solves {kinds}; {type(task).__name__} is none of these")
-    needed = ("start", "done", "prompt", "advance") if isinstance(task, ChainTask) else ()
-    if missing := [name for name in needed if getattr(type(task), name) is getattr(ChainTask, name)]:
-        raise InvalidUsage(f"{type(task).__name__} lacks {', '.join(f'{name}()' for name in missing)}, which every chain needs")
+        raise InvalidUsage(
+            f"{type(strategy).__name__} solves {kinds}; {type(task).__name__} is none of these; its own strategy is {task.default_strategy}"
+        )
+    _check_whole(task, ChainTask, ("start", "done", "prompt", "advance"), "chain")
+    _check_whole(task, Problem, ("statement",), "problem")
     return strategy
+
+
+def _check_whole(task: Task, base: type[Task], needed: Sequence[str], what: str) -> None:
+    if isinstance(task, base) and (missing := [name for name in needed if getattr(type(task), name) is getattr(base, name)]):
+        raise InvalidUsage(f"{type(task).__name__} lacks {', '.join(f'{name}()' for name in missing)}, which every {what} needs")
 
 
 def check_address(address: str | None, runtime: RuntimeName) -> None:

@@ -26,12 +26,14 @@ class Task(BaseModel):
     """How its questions are sampled, where nothing else is said."""
     format: ClassVar[Format] = "lines"
     """The form of its answers: ``lines`` (``name = <JSON>`` after free reasoning) or ``json`` (one object)."""
+    default_strategy: ClassVar[str] = "maker"
+    """The strategy that does it where none is named."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         for name, annotation in inspect.get_annotations(cls).items():
             if any(callable(base.__dict__.get(name)) for base in cls.__mro__[1:]):
                 raise InvalidDefinition(f"the field {cls.__qualname__}.{name} would hide the method {name}(); give it another name")
-            if name in ("sampling", "format") and "ClassVar" not in str(annotation):
+            if name in ("sampling", "format", "default_strategy") and "ClassVar" not in str(annotation):
                 raise InvalidDefinition(
                     f"the field {cls.__qualname__}.{name} would hide a setting of the class; write {name}: ClassVar[...]"
                 )
@@ -45,7 +47,7 @@ class Task(BaseModel):
         """The right reply, worked out from the prompt's text alone. Only the simulated model asks."""
         raise NotImplementedError(f"{type(self).__name__} has no expert for {reply.__name__}: {prompt.user[:80]!r}")
 
-    def mistake(self, right: Reply, rng: Random) -> Reply:
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:  # noqa: ARG002 - for tasks to override
         """A plausible wrong reply, for the simulated model; by default one field is altered by its type."""
         return one_field_altered(right, rng)
 
@@ -98,14 +100,23 @@ def chain_types(task: type[ChainTask[Any, Any]]) -> tuple[type[Struct], type[Rep
     Raises:
         InvalidDefinition: when it names none.
     """
+    state, reply = types_named(task, ChainTask, "YourState, YourReply")
+    return state, reply
+
+
+def types_named(task: type[Task], base: type[Task], example: str) -> list[Any]:
+    """The types that a task names in the brackets behind a generic base, also through classes between them.
+
+    Raises:
+        InvalidDefinition: when it names none; ``example`` says how.
+    """
     bound: dict[object, Any] = {}
-    for base in task.__mro__:
-        generic = getattr(base, "__pydantic_generic_metadata__", {"origin": None, "args": (), "parameters": ()})
-        origin: Any = generic["origin"] or base
-        given = [bound.get(each, each) for each in generic["args"] or generic["parameters"]]
-        if origin is ChainTask and not any(isinstance(each, TypeVar) for each in given):
-            state, reply = given
-            return state, reply
-        if origin is not base:
+    for each in task.__mro__:
+        generic = getattr(each, "__pydantic_generic_metadata__", {"origin": None, "args": (), "parameters": ()})
+        origin: Any = generic["origin"] or each
+        given = [bound.get(one, one) for one in generic["args"] or generic["parameters"]]
+        if origin is base and not any(isinstance(one, TypeVar) for one in given):
+            return given
+        if origin is not each:
             bound.update(zip(origin.__pydantic_generic_metadata__["parameters"], given, strict=True))
-    raise InvalidDefinition(f"{task.__qualname__} names no types; write class {task.__name__}(ChainTask[YourState, YourReply])")
+    raise InvalidDefinition(f"{task.__qualname__} names no types; write class {task.__name__}({base.__name__}[{example}])")

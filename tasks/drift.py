@@ -59,6 +59,6 @@ class Drift(ChainTask[Place, Onward]):
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Onward:  # noqa: ARG002 - it has one kind of reply
         return self.oracle(Place(number=int(prompt.user.removeprefix("Number: "))))
 
-    def mistake(self, right: Reply, rng: Random) -> Onward:
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Onward:  # noqa: ARG002 - the right reply tells enough
         assert isinstance(right, Onward)
         return Onward(number=(right.number + rng.randrange(1, RING)) % RING)

@@ -111,7 +111,7 @@ class Hanoi(ChainTask[Towers, Step]):
         first, second, third = json.loads(state_line.removeprefix("State: "))
         return self._next(None if last == "none" else tuple(json.loads(last)), (tuple(first), tuple(second), tuple(third)))
 
-    def mistake(self, right: Reply, rng: Random) -> Step:
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Step:  # noqa: ARG002 - the right reply tells enough
         """A move to the wrong peg, a state that does not follow from the move, or another disk."""
         assert isinstance(right, Step)
         disk, source, target = right.move

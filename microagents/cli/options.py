@@ -14,7 +14,7 @@ import typer
 from microagents.actors import Strategy
 from microagents.cli.reporting import one_sentence
 from microagents.errors import InvalidUsage
-from microagents.finding import TASKS, find, unknown
+from microagents.finding import STRATEGIES, TASKS, find, unknown
 from microagents.settings import Durability, RuntimeName, read_value, strategy_of, validated
 from microagents.task import Task
 
@@ -50,16 +50,19 @@ def _as_words(value: object) -> list[str]:
 
 TaskName = Annotated[
     str,
-    typer.Argument(metavar="TASK", help="A shipped name (hanoi, drift), package.module:Class, or path/file.py:Class."),
+    typer.Argument(metavar="TASK", help=f"A shipped name ({', '.join(TASKS)}), package.module:Class, or path/file.py:Class."),
 ]
 Options = Annotated[
     list[str],
     typer.Option("-o", "--option", metavar="NAME=VALUE", help="An option of the task; NAME=@FILE reads text. Repeatable."),
 ]
 StrategyName = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--strategy", metavar="NAME", envvar="MICROAGENTS_STRATEGY", help="A shipped name, package.module:Class, or file.py:Class."
+        "--strategy",
+        metavar="NAME",
+        envvar="MICROAGENTS_STRATEGY",
+        help=f"A shipped name ({', '.join(STRATEGIES)}), package.module:Class, or file.py:Class. [default: the task's own]",
     ),
 ]
 StrategyOptions = Annotated[list[str], typer.Option("-s", "--set", metavar="NAME=VALUE", help="An option of the strategy. Repeatable.")]
@@ -263,7 +266,7 @@ def task_of(name: str, options: list[str]) -> Task:
     return validated(find("task", name, TASKS, Task), f"task {name!r}", pairs("-o", options), flag="-o")
 
 
-def strategy_named(name: str, options: list[str], k: int | None, task: Task) -> Strategy:
+def strategy_named(name: str | None, options: list[str], k: int | None, task: Task) -> Strategy:
     """The strategy that the command line names."""
     short = {} if k is None else {"k": k}
     return strategy_of(name, task, {**pairs("-s", options), **short})

@@ -33,7 +33,7 @@ from microagents.task import ChainTask
 def command(
     task: TaskName,
     option: Options = [],  # noqa: B006 - typer copies it
-    strategy: StrategyName = "maker",
+    strategy: StrategyName = None,
     set_: StrategyOptions = [],  # noqa: B006
     model: ModelSpecs = [],  # noqa: B006
     k: Margin = None,

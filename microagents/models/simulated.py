@@ -204,6 +204,7 @@ class _Question:
 
     def __init__(self, task: Task, prompt: Prompt, reply: type[Reply], key: bytes) -> None:
         self._task = task
+        self._prompt = prompt
         self._digest = blake2b(f"{prompt.system}\0{prompt.user}".encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest()
         self._right = _worked_out(task, prompt, reply)
         self._reply = reply
@@ -226,7 +227,7 @@ class _Question:
         """The text of one of the question's wrong replies."""
         found = self._wrong.get(alternative)
         if found is None:
-            mistake = self._task.mistake(self._right, Random(self._digest + alternative.to_bytes(4)))  # noqa: S311 - seeded on purpose
+            mistake = self._task.mistake(self._prompt, self._right, Random(self._digest + alternative.to_bytes(4)))  # noqa: S311 - seeded on purpose
             found = self._wrong[alternative] = write(mistake, self._task.format)
         return found
 

@@ -8,7 +8,7 @@ from microagents.actors import Role
 from microagents.chat import Malformed, Reply, parse
 from microagents.elections import Ballot, Flagged, Screen
 from microagents.errors import TaskFailed
-from microagents.flags import MALFORMED, flag_unread
+from microagents.flags import MALFORMED, NO_SUCH_CHOICE, flag_unread
 from microagents.messages import resolve
 from microagents.task import Task
 
@@ -19,7 +19,7 @@ class RedFlagger(Role):
     """Flags a sample by name, or reads a ballot out of it. It screens, it does not solve."""
 
     async def screen(self, request: Screen) -> Ballot | Flagged:
-        """Flags in this order: cut off, too long, empty, malformed, the task's own."""
+        """Flags in this order: cut off, too long, empty, malformed, no such choice, the task's own."""
         flag = flag_unread(request.sample, request.flag_above_tokens)
         if flag is not None:
             return Flagged(seq=request.id.seq, flag=flag)
@@ -28,6 +28,8 @@ class RedFlagger(Role):
             reply = parse(request.sample.text, resolve(request.reply, Reply), task.format)
         except Malformed:
             return Flagged(seq=request.id.seq, flag=MALFORMED)
+        if request.choices and reply.vote() not in request.choices:
+            return Flagged(seq=request.id.seq, flag=NO_SUCH_CHOICE)
         flag = task.flag(reply)
         if flag is not None:
             return Flagged(seq=request.id.seq, flag=_named(task, flag))

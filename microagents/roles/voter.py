@@ -211,7 +211,13 @@ class Election:
             if self.ended:
                 return
             ballot = await self._voter.ask(
-                Screen(id=sample_id, sample=sample, reply=question.reply, flag_above_tokens=question.sampling.flag_above_tokens)
+                Screen(
+                    id=sample_id,
+                    sample=sample,
+                    reply=question.reply,
+                    flag_above_tokens=question.sampling.flag_above_tokens,
+                    choices=question.choices,
+                )
             )
         except NotSent:
             return

@@ -64,7 +64,7 @@ class Journey(Task):
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Plan:  # noqa: ARG002 - it has one kind of reply
         return Plan(number=sum(map(ord, prompt.user)))
 
-    def mistake(self, right: Reply, rng: Random) -> Plan:
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Plan:  # noqa: ARG002
         assert isinstance(right, Plan)
         return Plan(number=right.number + rng.randrange(1, 100))
 

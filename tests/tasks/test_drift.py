@@ -26,7 +26,7 @@ def test_the_expert_gives_for_every_number_what_the_oracle_gives() -> None:
 @given(st.integers(0, RING - 1), st.integers(0, 10**6))
 def test_a_mistake_is_another_number_of_the_ring(number: int, seed: int) -> None:
     right = Onward(number=number)
-    wrong = Drift().mistake(right, Random(seed))
+    wrong = Drift().mistake(Drift().prompt(Place()), right, Random(seed))
     assert wrong.vote() != right.vote()
     assert parse(write(wrong), Onward) == wrong
 

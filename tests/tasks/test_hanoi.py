@@ -156,7 +156,7 @@ def test_a_mistake_casts_another_vote_and_passes_the_screen(disks: int) -> None:
     task = Hanoi(disks=disks)
     for seed, state in enumerate(legal_states(disks)):
         right = task.oracle(state)
-        wrong = task.mistake(right, Random(seed))
+        wrong = task.mistake(task.prompt(task.start()), right, Random(seed))
         assert wrong.vote() != right.vote()
         assert not task.correct(state, wrong)
         assert parse(write(wrong), Step) == wrong
@@ -166,7 +166,7 @@ def test_a_mistake_casts_another_vote_and_passes_the_screen(disks: int) -> None:
 def test_mistakes_are_wrong_moves_and_right_moves_with_a_wrong_state() -> None:
     task = Hanoi(disks=5)
     right = task.oracle(task.start())
-    wrong = [task.mistake(right, Random(seed)) for seed in range(60)]
+    wrong = [task.mistake(task.prompt(task.start()), right, Random(seed)) for seed in range(60)]
     assert {reply.move == right.move for reply in wrong} == {True, False}
     assert all(reply.next_state != right.next_state for reply in wrong)
 

@@ -1,0 +1,216 @@
+"""MAKER's recursive solver: cut a problem in two, solve both halves, compose, and vote at every turn (arXiv 2511.09030, algorithm 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
+
+import msgspec
+from msgspec import Struct
+from pydantic import Field, model_validator
+
+from microagents.actors import Deployment, Strategy
+from microagents.candidates import merged
+from microagents.chat import A, Sampling
+from microagents.decomposition import Asked, Decomposition, ToDecompose, ToSolve, problem_id
+from microagents.durable import Conductor
+from microagents.messages import Request
+from microagents.problem import Problem, answer_type, direct_prompt
+from microagents.roles.composer import Compose, Composer, to_compose
+from microagents.roles.decomposer import Decompose, Decomposer
+from microagents.roles.discriminator import Chosen, Discriminate, Discriminator
+from microagents.scope import Scope, take_note
+from microagents.solution import ROOT, Solution, Turn
+
+MOST_DEPTH = 64
+
+
+class Solved(Struct, frozen=True, kw_only=True):
+    """The answer to a problem, and what it took."""
+
+    answer: bytes
+    """The reply, as JSON."""
+    problems: int = 1
+    """How many problems were solved, sub-problems included."""
+    argmax: tuple[str, ...] = ()
+    """Turns at which no candidate came to k votes, and the one with most was taken."""
+
+
+class Solve(Request[Solved], frozen=True, kw_only=True):
+    """Solve a problem: the message by which a conductor hands the halves to conductors."""
+
+    route_by = "at"
+    input: int
+    at: str
+    problem: str
+    depth: int
+    """How many cuts led to it."""
+    width: int
+    """At most so many atomic problems may come of it."""
+    above: tuple[bytes, ...] = ()
+    """Ids of the problems that it came from."""
+
+
+class RecursiveConductor(Conductor[Problem[Any], "Recursive"]):
+    """Solves a problem and, as one of several replicas, problems that others cut."""
+
+    asks = (Solve, Decompose, Compose, Discriminate)
+
+    async def conduct(self) -> Solution:
+        """The answer."""
+        self.progress(0)
+        root = Solve(input=self.input, at=ROOT, problem=self.task.statement(), depth=0, width=self.strategy.width)
+        solved = await self.ask(root)
+        self.progress(solved.problems, solved.problems)
+        answer = msgspec.json.decode(solved.answer, type=answer_type(type(self.task)))
+        return Solution(answer=msgspec.Raw(solved.answer), correct=self.task.correct(answer), argmax=solved.argmax)
+
+    async def solve(self, request: Solve) -> Solved:
+        """The answer to one problem."""
+        return await self.for_input(request.input)._solve(request)  # noqa: SLF001 - its own
+
+    async def _solve(self, node: Solve) -> Solved:
+        turns: list[str] = []
+        decomposition = None
+        if node.depth < self.strategy.depth and node.width > 1:
+            decomposition = await self._decomposition(node, turns)
+        if decomposition is None or decomposition.is_atomic:
+            return Solved(answer=await self._answer(node, turns), argmax=tuple(turns))
+        first, second = await self._halves(node, decomposition)
+        asked = to_compose(node.problem, decomposition, (first.answer, second.answer))
+        composed = await self.ask(
+            Compose(
+                input=node.input,
+                at=f"{node.at}/{Turn.COMPOSE}",
+                asked=msgspec.json.encode(asked),
+                candidates=self.strategy.candidates,
+                sampling=self._sampling(self.strategy.composer_temperature),
+            )
+        )
+        decode = msgspec.json.Decoder(answer_type(type(self.task))).decode
+        answer = await self._chosen(node, Turn.COMPOSE, asked, [decode(each) for each in composed], turns)
+        return Solved(
+            answer=msgspec.json.encode(answer),
+            problems=1 + first.problems + second.problems,
+            argmax=(*turns, *first.argmax, *second.argmax),
+        )
+
+    async def _decomposition(self, node: Solve, turns: list[str]) -> Decomposition | None:
+        """The elected way to cut a problem; None where no valid one was proposed."""
+        proposed = await self.ask(
+            Decompose(
+                input=node.input,
+                at=f"{node.at}/{Turn.DECOMPOSE}",
+                problem=node.problem,
+                above=node.above,
+                candidates=self.strategy.candidates,
+                sampling=self._sampling(self.strategy.decomposer_temperature),
+            )
+        )
+        return await self._chosen(node, Turn.DECOMPOSE, ToDecompose(problem=node.problem), proposed, turns) if proposed else None
+
+    async def _halves(self, node: Solve, decomposition: Decomposition) -> Sequence[Solved]:
+        """Both halves solved, side by side, wherever there is a conductor."""
+        above = (*node.above, problem_id(node.problem))
+        more = node.width // 2
+        halves = (decomposition.first, node.width - more), (decomposition.second, more)
+        scope = Scope()
+        try:
+            open_halves = [
+                scope.start(
+                    self.ask(
+                        Solve(
+                            input=node.input,
+                            at=f"{node.at}/{number}",
+                            problem=problem,
+                            depth=node.depth + 1,
+                            width=width,
+                            above=above,
+                        )
+                    )
+                )
+                for number, (problem, width) in enumerate(halves, 1)
+            ]
+            for half in open_halves:
+                half.add_done_callback(take_note)
+            return [await half for half in open_halves]
+        finally:
+            await scope.close()
+
+    async def _answer(self, node: Solve, turns: list[str]) -> bytes:
+        """A direct answer (``ATOMIC``); the solver is the thinking module."""
+        asked = ToSolve(problem=node.problem)
+        drawn = await self.sample(
+            f"{node.at}/{Turn.ANSWER}",
+            direct_prompt(asked),
+            answer_type(type(self.task)),
+            n=self.strategy.candidates,
+            max_draws=self.strategy.candidates,
+            sampling=self._sampling(self.strategy.solver_temperature),
+            needed=True,
+        )
+        return msgspec.json.encode(await self._chosen(node, Turn.ANSWER, asked, drawn, turns))
+
+    async def _chosen(self, node: Solve, turn: Turn, asked: Asked, replies: Sequence[A], turns: list[str]) -> A:
+        """The candidate that discriminators elect; where all samples say the same there is nothing to vote on."""
+        candidates = merged(replies)
+        if len(candidates) == 1:
+            return candidates[0].reply
+        at = f"{node.at}/{turn}/{Turn.VOTE}"
+        chosen: Chosen = await self.ask(
+            Discriminate(
+                input=node.input,
+                at=at,
+                question=msgspec.json.encode(asked),
+                candidates=tuple(msgspec.json.encode(each.reply) for each in candidates),
+                copies=tuple(each.copies for each in candidates),
+                k=self.strategy.k,
+                max_draws=self.strategy.max_draws,
+                sampling=self._sampling(self.strategy.discriminator_temperature),
+            )
+        )
+        if chosen.outcome == "argmax":
+            turns.append(f"{node.input}/{at}")
+        return candidates[chosen.place].reply
+
+    def _sampling(self, temperature: float) -> Sampling:
+        return msgspec.structs.replace(self.task.sampling, first_temperature=temperature, temperature=temperature)
+
+
+class Recursive(Strategy):
+    """Recursive decomposition: 2k - 1 candidates at every turn, and a vote among them, first to k."""
+
+    solves = (Problem,)
+    conductor = RecursiveConductor
+
+    k: Annotated[int, Field(ge=1, le=100)] = 2
+    """Votes that decide; with k = 1 there is one candidate, and no vote."""
+    depth: Annotated[int, Field(ge=0, le=MOST_DEPTH)] = 5
+    """After so many cuts a sub-problem is answered directly."""
+    width: Annotated[int, Field(ge=1)] = 1024
+    """At most so many sub-problems are answered directly; each cut shares them out to its halves."""
+    max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    """The cap of a vote: so many ballots, flagged ones included, then it is undecided."""
+    decomposer_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
+    """Temperature of decompositions."""
+    solver_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
+    """Temperature of direct answers."""
+    composer_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
+    """Temperature of compositions."""
+    discriminator_temperature: Annotated[float, Field(ge=0, le=2)] = 0.1
+    """Temperature of ballots."""
+
+    @model_validator(mode="after")
+    def _can_decide(self) -> Self:
+        if self.candidates > self.max_draws:
+            raise ValueError(f"a vote at k = {self.k} may take {self.candidates} ballots, but max_draws = {self.max_draws}")
+        return self
+
+    @property
+    def candidates(self) -> int:
+        """N of algorithm 4."""
+        return 2 * self.k - 1
+
+    def deployments(self) -> list[Deployment]:
+        """The roles of an election, and those that propose, compose and choose."""
+        return [*super().deployments(), *(Deployment(role=role) for role in (Decomposer, Composer, Discriminator))]

@@ -1,0 +1,45 @@
+"""One call, taken as it is: what every other strategy has to beat."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import Field
+
+from microagents.actors import Strategy
+from microagents.decomposition import ToSolve
+from microagents.durable import Conductor
+from microagents.problem import Problem, answer_type, direct_prompt
+from microagents.solution import Solution
+
+
+class SingleShotConductor(Conductor[Problem[Any], "SingleShot"]):
+    """Asks once."""
+
+    async def conduct(self) -> Solution:
+        """The answer.
+
+        Raises:
+            Undecided: the reply was flagged.
+        """
+        (answer,) = await self.sample(
+            "answer",
+            direct_prompt(ToSolve(problem=self.task.statement())),
+            answer_type(type(self.task)),
+            sampling=msgspec.structs.replace(self.task.sampling, first_temperature=self.strategy.temperature),
+            max_draws=1,
+            needed=True,
+        )
+        self.progress(1, 1)
+        return Solution(answer=msgspec.Raw(msgspec.json.encode(answer)), correct=self.task.correct(answer))
+
+
+class SingleShot(Strategy):
+    """One sample, no vote."""
+
+    solves = (Problem,)
+    conductor = SingleShotConductor
+
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """Temperature of the sample."""

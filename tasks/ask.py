@@ -1,0 +1,35 @@
+"""Any question, in words."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from microagents.chat import Reply
+from microagents.problem import Problem
+
+MOST_CHARS = 100_000
+
+
+class Answer(Reply, frozen=True):
+    """An answer in words. Answers are compared as they are written, so ask for a short form of them."""
+
+    answer: str
+
+
+class Ask(Problem[Answer]):
+    """Answer a question. There is no simulated model for it: name a real one with ``--model``."""
+
+    text: Annotated[str, Field(min_length=1, max_length=MOST_CHARS)]
+    """The question, with all that is needed to answer it; text=@FILE reads it from a file."""
+
+    @field_validator("text")
+    @classmethod
+    def _says_something(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("text is blank; write the question, or name a file that holds it: -o text=@FILE")
+        return value
+
+    def statement(self) -> str:
+        return self.text

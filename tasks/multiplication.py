@@ -1,0 +1,144 @@
+"""Products of long numbers: transformers are known to be weak at them, so MAKER's recursive solver was tried on them (figure 12)."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from math import exp
+from random import Random
+from typing import Annotated, Self
+
+import msgspec
+from pydantic import Field
+
+from microagents.chat import Prompt, Reply
+from microagents.decomposition import Choice, Decomposition, ToCompose, ToDecompose, ToSolve, asked_in
+from microagents.problem import WorkedProblem
+
+MOST_DIGITS = 100
+CHOICE_ERROR = 0.05
+COMPOSITION_ERROR = (0.03, 0.004)
+DECOMPOSITION_ERROR = (0.05, 0.01)
+"""The simulated model's error rates: for two numbers without digits, and what every digit of both adds, to at most `MOST_ERROR`."""
+MOST_ERROR = 0.15
+ANSWER_ERROR = (0.03, 0.00565, 1.623)
+"""The least rate for a direct answer; and the rate 1 - exp(-a n^b) for n products of digits: 0.65 for 25 of them, 0.85 for 36."""
+
+
+class Product(Reply, frozen=True):
+    """A product, as an exact integer."""
+
+    product: int
+
+
+class Multiplication(WorkedProblem[Product]):
+    """Multiply two numbers of so many digits.
+
+    The simulated model stands in for a model that multiplies badly: error rates are those above, fixed once and for all. They test the
+    plumbing, not a model.
+    """
+
+    digits: Annotated[int, Field(ge=1, le=MOST_DIGITS)] = 5
+    """Digits of the first number."""
+    by: Annotated[int, Field(ge=1, le=MOST_DIGITS)] | None = None
+    """Digits of the second; as many as the first has if not given."""
+    instance: Annotated[int, Field(ge=0)] = 0
+    """Which pair of numbers it is, of all that are drawn at random."""
+
+    @cached_property
+    def factors(self) -> tuple[int, int]:
+        """The two numbers."""
+        lengths = (self.digits, self.by or self.digits)
+        rng = Random(f"{lengths} {self.instance}")  # noqa: S311 - seeded on purpose
+        first, second = (rng.randrange(10 ** (length - 1), 10**length) for length in lengths)
+        return first, second
+
+    def statement(self) -> str:
+        return _product_of(*self.factors)
+
+    def correct(self, reply: Product) -> bool:
+        first, second = self.factors
+        return reply.product == first * second
+
+    def variant(self, number: int) -> Self:
+        return self.model_copy(update={"instance": self.instance + number})
+
+    def expert_answer(self, problem: str) -> Product:
+        first, second = _factors_in(problem)
+        return Product(product=first * second)
+
+    def expert_decomposition(self, problem: str) -> Decomposition:
+        """The longer number is cut in the middle; two digits are not cut."""
+        first, second = sorted(_factors_in(problem), key=_digits)
+        low = _digits(second) // 2
+        if not low:
+            return Decomposition(first="", second="", compose="")
+        return _cut(first, second // 10**low, second % 10**low, 10**low)
+
+    def expert_composition(self, asked: ToCompose) -> Product:
+        high, low = (msgspec.json.decode(each, type=Product).product for each in (asked.answer_to_first, asked.answer_to_second))
+        return Product(product=high * _scale_in(asked.compose) + low)
+
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
+        """A carry or a digit that is wrong; half of a number lost, or shifted to the wrong place; another candidate."""
+        match right:
+            case Product():
+                place = 10 ** rng.randrange(max(1, _digits(right.product)))
+                return Product(product=right.product + rng.choice((-1, 1, 2)) * place)
+            case Decomposition() if right.is_atomic:
+                first, second = _factors_in(_problem_in(prompt))
+                return _cut(first, second, 0, 10)
+            case Decomposition():
+                first, high = _factors_in(right.first)
+                _, low = _factors_in(right.second)
+                scale = _scale_in(right.compose)
+                return rng.choice(
+                    (_cut(first, high, low, scale * 10), _cut(first, high, low // 10 + 1, scale), _cut(first, high + 1, low, scale))
+                )
+            case Choice() | _:
+                return super().mistake(prompt, right, rng)
+
+    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:  # noqa: ARG002 - the prompt tells what is wanted
+        asked = asked_in(prompt)
+        match asked:
+            case ToSolve():
+                first, second = map(_digits, _factors_in(asked.problem))
+                least, a, b = ANSWER_ERROR
+                return max(least, 1 - exp(-a * (first * second) ** b))
+            case ToDecompose() | ToCompose():
+                base, a_digit = DECOMPOSITION_ERROR if isinstance(asked, ToDecompose) else COMPOSITION_ERROR
+                return min(MOST_ERROR, base + a_digit * sum(map(_digits, _factors_in(asked.problem))))
+            case _:
+                return CHOICE_ERROR
+
+
+def _product_of(first: int, second: int) -> str:
+    return f"What is {first} * {second}?"
+
+
+def _factors_in(problem: str) -> tuple[int, int]:
+    first, second = re.findall(r"\d+", problem)
+    return int(first), int(second)
+
+
+def _problem_in(prompt: Prompt) -> str:
+    asked = asked_in(prompt)
+    assert isinstance(asked, ToDecompose)
+    return asked.problem
+
+
+def _digits(number: int) -> int:
+    return len(str(abs(number)))
+
+
+def _cut(first: int, high: int, low: int, scale: int) -> Decomposition:
+    return Decomposition(
+        first=_product_of(first, high),
+        second=_product_of(first, low),
+        compose=f"Multiply the first answer by {scale} and add the second answer.",
+    )
+
+
+def _scale_in(compose: str) -> int:
+    (scale,) = re.findall(r"\d+", compose)
+    return int(scale)

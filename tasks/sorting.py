@@ -1,0 +1,126 @@
+"""Lists of integers to be put in order: cut in halves, sorted, merged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cached_property
+from heapq import merge
+from random import Random
+from typing import Annotated, Self
+
+import msgspec
+from pydantic import Field
+
+from microagents.chat import Prompt, Reply
+from microagents.decomposition import Choice, Decomposition, ToCompose, ToDecompose, ToSolve, asked_in
+from microagents.problem import WorkedProblem
+
+COMPOSE = "Merge the two sorted lists into one sorted list that keeps every number as often as it occurs."
+ATOMIC_ITEMS = 2
+"""A list that is no longer is sorted directly."""
+CHOICE_ERROR = 0.05
+HALVES_ERROR = (0.03, 0.004)
+"""The simulated model's error rates where a list is cut or two are merged: the least, and what every number of the list adds."""
+MOST_ERROR = 0.15
+ANSWER_ERROR = (0.03, 0.06)
+"""The least rate for a list that is sorted directly, and what every number beyond the second adds, to at most `MOST_ANSWER_ERROR`."""
+MOST_ANSWER_ERROR = 0.9
+
+
+class Sorted(Reply, frozen=True):
+    """The numbers in ascending order."""
+
+    numbers: tuple[int, ...]
+
+
+class Sorting(WorkedProblem[Sorted]):
+    """Sort a list of integers in ascending order.
+
+    The simulated model stands in for a model that loses and swaps numbers: error rates are those above, fixed once and for all.
+    """
+
+    n: Annotated[int, Field(ge=1, le=1000)] = 16
+    """How many integers."""
+    instance: Annotated[int, Field(ge=0)] = 0
+    """Which list it is, of all that are drawn at random."""
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """The list; some numbers may occur twice."""
+        rng = Random(f"{self.n} {self.instance}")  # noqa: S311 - seeded on purpose
+        return [rng.randrange(-999, 1000) for _ in range(self.n)]
+
+    def statement(self) -> str:
+        return _to_sort(self.numbers)
+
+    def correct(self, reply: Sorted) -> bool:
+        return list(reply.numbers) == sorted(self.numbers)
+
+    def variant(self, number: int) -> Self:
+        return self.model_copy(update={"instance": self.instance + number})
+
+    def expert_answer(self, problem: str) -> Sorted:
+        return Sorted(numbers=tuple(sorted(_numbers_in(problem))))
+
+    def expert_decomposition(self, problem: str) -> Decomposition:
+        numbers = _numbers_in(problem)
+        if len(numbers) <= ATOMIC_ITEMS:
+            return Decomposition(first="", second="", compose="")
+        middle = len(numbers) // 2
+        return _cut(numbers[:middle], numbers[middle:])
+
+    def expert_composition(self, asked: ToCompose) -> Sorted:
+        halves = (msgspec.json.decode(each, type=Sorted).numbers for each in (asked.answer_to_first, asked.answer_to_second))
+        return Sorted(numbers=tuple(merge(*map(sorted, halves))))
+
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
+        """A number lost, doubled or misplaced; a half that lost one, or a list cut for nothing; another candidate."""
+        match right:
+            case Sorted():
+                return Sorted(numbers=tuple(_one_wrong(right.numbers, rng)))
+            case Decomposition() if right.is_atomic:
+                asked = asked_in(prompt)
+                assert isinstance(asked, ToDecompose)
+                numbers = _numbers_in(asked.problem)
+                return _cut(numbers, _one_wrong(numbers, rng))
+            case Decomposition():
+                return _cut(_numbers_in(right.first), _one_wrong(_numbers_in(right.second), rng))
+            case Choice() | _:
+                return super().mistake(prompt, right, rng)
+
+    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:  # noqa: ARG002 - the prompt tells what is wanted
+        asked = asked_in(prompt)
+        match asked:
+            case ToSolve():
+                least, more = ANSWER_ERROR
+                return min(MOST_ANSWER_ERROR, least + more * max(0, len(_numbers_in(asked.problem)) - ATOMIC_ITEMS))
+            case ToDecompose() | ToCompose():
+                least, more = HALVES_ERROR
+                return min(MOST_ERROR, least + more * len(_numbers_in(asked.problem)))
+            case _:
+                return CHOICE_ERROR
+
+
+def _to_sort(numbers: list[int]) -> str:
+    return f"Sort these integers in ascending order: {numbers}"
+
+
+def _numbers_in(problem: str) -> list[int]:
+    return msgspec.json.decode(problem[problem.index("[") :], type=list[int])
+
+
+def _cut(first: list[int], second: list[int]) -> Decomposition:
+    return Decomposition(first=_to_sort(first), second=_to_sort(second), compose=COMPOSE)
+
+
+def _one_wrong(numbers: list[int] | tuple[int, ...], rng: Random) -> list[int]:
+    """The numbers with one of them lost or doubled, or two that are next to each other swapped."""
+    wrong, at = list(numbers), rng.randrange(len(numbers))
+    kind = rng.randrange(3)
+    if kind == 0 and len(wrong) > 1:
+        del wrong[at]
+    elif kind == 1 and at and Counter(wrong)[wrong[at]] == 1:
+        wrong[at - 1 : at + 1] = reversed(wrong[at - 1 : at + 1])
+    else:
+        wrong.insert(at, wrong[at])
+    return wrong
