@@ -45,8 +45,8 @@ class Solve(Request[Solved], frozen=True, kw_only=True):
     problem: str
     depth: int
     """How many cuts led to it."""
-    width: int
-    """At most so many atomic problems may come of it."""
+    width: int | None
+    """At most so many direct answers may come of it; None for no bound."""
     above: tuple[bytes, ...] = ()
     """Ids of the problems that it came from."""
 
@@ -72,7 +72,7 @@ class RecursiveConductor(Conductor[Problem[Any], "Recursive"]):
     async def _solve(self, node: Solve) -> Solved:
         turns: list[str] = []
         decomposition = None
-        if node.depth < self.strategy.depth and node.width > 1:
+        if node.depth < self.strategy.depth and node.width != 1:
             decomposition = await self._decomposition(node, turns)
         if decomposition is None or decomposition.is_atomic:
             return Solved(answer=await self._answer(node, turns), argmax=tuple(turns))
@@ -112,8 +112,8 @@ class RecursiveConductor(Conductor[Problem[Any], "Recursive"]):
     async def _halves(self, node: Solve, decomposition: Decomposition) -> Sequence[Solved]:
         """Both halves solved, side by side, wherever there is a conductor."""
         above = (*node.above, problem_id(node.problem))
-        more = node.width // 2
-        halves = (decomposition.first, node.width - more), (decomposition.second, more)
+        more, fewer = (None, None) if node.width is None else (node.width - node.width // 2, node.width // 2)
+        halves = (decomposition.first, more), (decomposition.second, fewer)
         scope = Scope()
         try:
             open_halves = [
@@ -187,8 +187,8 @@ class Recursive(Strategy):
     """Votes that decide; with k = 1 there is one candidate, and no vote."""
     depth: Annotated[int, Field(ge=0, le=MOST_DEPTH)] = 5
     """After so many cuts a sub-problem is answered directly."""
-    width: Annotated[int, Field(ge=1)] = 1024
-    """At most so many sub-problems are answered directly; each cut shares them out to its halves."""
+    width: Annotated[int, Field(ge=1)] | None = None
+    """At most so many sub-problems are answered directly, shared out evenly at every cut; as many as the depth allows if not given."""
     max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """The cap of a vote: so many ballots, flagged ones included, then it is undecided."""
     decomposer_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
