@@ -61,7 +61,7 @@ class Multiplication(WorkedProblem[Product]):
         return reply.product == first * second
 
     def variant(self, number: int) -> Self:
-        return self.model_copy(update={"instance": self.instance + number})
+        return type(self)(**self.model_dump(exclude={"instance"}), instance=self.instance + number)
 
     def expert_answer(self, problem: str) -> Product:
         first, second = _factors_in(problem)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cached_property
 from heapq import merge
 from random import Random
@@ -57,7 +56,7 @@ class Sorting(WorkedProblem[Sorted]):
         return list(reply.numbers) == sorted(self.numbers)
 
     def variant(self, number: int) -> Self:
-        return self.model_copy(update={"instance": self.instance + number})
+        return type(self)(**self.model_dump(exclude={"instance"}), instance=self.instance + number)
 
     def expert_answer(self, problem: str) -> Sorted:
         return Sorted(numbers=tuple(sorted(_numbers_in(problem))))
@@ -77,12 +76,17 @@ class Sorting(WorkedProblem[Sorted]):
         """A number lost, doubled or misplaced; a half that lost one, or a list cut for nothing; another candidate."""
         match right:
             case Sorted():
-                return Sorted(numbers=tuple(_one_wrong(right.numbers, rng)))
+                numbers = list(right.numbers)
+                at = rng.randrange(len(numbers))
+                if at and numbers[at - 1] != numbers[at] and rng.randrange(2):
+                    numbers[at - 1 : at + 1] = numbers[at], numbers[at - 1]
+                    return Sorted(numbers=tuple(numbers))
+                return Sorted(numbers=tuple(_one_wrong(numbers, rng)))
             case Decomposition() if right.is_atomic:
                 asked = asked_in(prompt)
                 assert isinstance(asked, ToDecompose)
-                numbers = _numbers_in(asked.problem)
-                return _cut(numbers, _one_wrong(numbers, rng))
+                whole = _numbers_in(asked.problem)
+                return _cut(whole, _one_wrong(whole, rng))
             case Decomposition():
                 return _cut(_numbers_in(right.first), _one_wrong(_numbers_in(right.second), rng))
             case Choice() | _:
@@ -113,14 +117,9 @@ def _cut(first: list[int], second: list[int]) -> Decomposition:
     return Decomposition(first=_to_sort(first), second=_to_sort(second), compose=COMPOSE)
 
 
-def _one_wrong(numbers: list[int] | tuple[int, ...], rng: Random) -> list[int]:
-    """The numbers with one of them lost or doubled, or two that are next to each other swapped."""
-    wrong, at = list(numbers), rng.randrange(len(numbers))
-    kind = rng.randrange(3)
-    if kind == 0 and len(wrong) > 1:
-        del wrong[at]
-    elif kind == 1 and at and Counter(wrong)[wrong[at]] == 1:
-        wrong[at - 1 : at + 1] = reversed(wrong[at - 1 : at + 1])
-    else:
-        wrong.insert(at, wrong[at])
-    return wrong
+def _one_wrong(numbers: list[int], rng: Random) -> list[int]:
+    """The numbers with one of them lost or doubled."""
+    at = rng.randrange(len(numbers))
+    if len(numbers) > 1 and rng.randrange(2):
+        return numbers[:at] + numbers[at + 1 :]
+    return [*numbers[:at], numbers[at], *numbers[at:]]

@@ -15,14 +15,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from random import Random
 from statistics import median
 from typing import Any
 
 from microagents import run_sync
 from microagents.journal.schema import log_bytes
 from tests.benchmarks.first_steps import FirstSteps
-from tests.benchmarks.kills import Killed, kill_and_resume, undisturbed
+from tests.benchmarks.kills import kill
 
 EARLY_STEPS = 10_000
 
@@ -83,27 +82,6 @@ def compare(steps: int, turns: int) -> None:
     print(f"{steps:,} steps, ratio of times: median {median(ratios):.3f}, min {min(ratios):.3f}, max {max(ratios):.3f}")
 
 
-def kill(kills: int, seed: int) -> None:
-    """Kill runs until so many kills hit, and print what was bought."""
-    random = Random(seed)
-    done = 0
-    while done < kills:
-        for task in ("drift", "hanoi"):
-            right = undisturbed(task, seed=done)
-            found: Killed = kill_and_resume(task, seed=done, random=random, most=min(5, kills - done) or 1)
-            assert (found.decisions_sha256, found.ballots_sha256) == (right.decisions_sha256, right.ballots_sha256), found
-            assert found.sent <= found.calls + found.not_durable, found
-            done += found.kills
-            print(
-                f"{task}: killed {found.kills} times; the seller sent {found.sent:,}, the journal counts {found.calls:,} of which "
-                f"{found.wasted:,} wasted; {found.not_durable} were sent and not durable at the kills; digests as undisturbed",
-                flush=True,
-            )
-            if done >= kills:
-                break
-    print(f"{done} kills: every run decided what an undisturbed one decides, and bought no more than it may")
-
-
 def main() -> None:
     """Print what is measured."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -116,7 +94,7 @@ def main() -> None:
     if options.one is not None:
         one_run(options.one, options.steps)
     elif options.kills is not None:
-        kill(options.kills, options.seed)
+        kill(options.kills, options.seed, ("drift", "hanoi"))
     else:
         compare(options.steps, options.turns)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -22,8 +23,9 @@ from microagents.journal.reading import Reader
 TASKS = {
     "drift": ("drift", "-o", "length=400", "--model", "sim:perfect@error=0.4,flag=0.1,latency=0.003,sigma=1", "-k", "2"),
     "hanoi": ("hanoi", "-o", "disks=8", "--model", "sim:gpt-4.1-mini@error=0.02,flag=0.05,latency=0.003,sigma=1"),
+    "multiplication": ("multiplication", "-o", "digits=5", "--model", "sim:gpt-4.1-mini@flag=0.05,latency=0.1,sigma=1", "-k", "2"),
 }
-"""Chains with latency: a kill finds calls in flight. They take two to four seconds undisturbed."""
+"""Runs with latency: a kill finds calls in flight. They take two to five seconds undisturbed."""
 WAIT_S = 120.0
 
 
@@ -67,6 +69,27 @@ def kill_and_resume(task: str, *, seed: int, random: Random, most: int) -> Kille
             wasted=shown["wasted_calls"],
             not_durable=not_durable,
         )
+
+
+def kill(kills: int, seed: int, tasks: Sequence[str]) -> None:
+    """Kill runs until so many kills hit, and print what was bought."""
+    random = Random(seed)
+    done = 0
+    while done < kills:
+        for task in tasks:
+            right = undisturbed(task, seed=done)
+            found = kill_and_resume(task, seed=done, random=random, most=min(5, kills - done) or 1)
+            assert (found.decisions_sha256, found.ballots_sha256) == (right.decisions_sha256, right.ballots_sha256), found
+            assert found.sent <= found.calls + found.not_durable, found
+            done += found.kills
+            print(
+                f"{task}: killed {found.kills} times; the seller sent {found.sent:,}, the journal counts {found.calls:,} of which "
+                f"{found.wasted:,} wasted; {found.not_durable} were sent and not durable at the kills; digests as undisturbed",
+                flush=True,
+            )
+            if done >= kills:
+                break
+    print(f"{done} kills: every run decided what an undisturbed one decides, and bought no more than it may")
 
 
 def _sitting(words: list[str], environment: dict[str, str], kill_after_s: float | None) -> str | None:

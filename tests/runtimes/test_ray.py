@@ -17,7 +17,7 @@ import pytest
 import ray
 from structlog.testing import capture_logs
 
-from microagents import ChainTask, Context, Deployment, InvalidUsage, Result, Role, run
+from microagents import ChainTask, Context, Deployment, InvalidUsage, Result, Role, Task, run
 from microagents.driver import RUNTIMES
 from microagents.errors import InvalidDefinition, PeerLost
 from microagents.runtimes import ray as ray_module
@@ -26,6 +26,7 @@ from microagents.runtimes.dispatcher import Desk
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
+from microagents.tasks.multiplication import Multiplication
 from tests.runtimes.crowd import Block, Blocker, Built, Die, Hasty, Messenger, Mortal, PassOn, Say, Speaker, Stumbler, Sum, Summer
 from tests.runtimes.ray_processes import Program, actors_of, kill, until
 
@@ -44,7 +45,7 @@ def digests(result: Result) -> tuple[str, str, str]:
     return result.outcome, result.account.decisions_sha256, result.account.ballots_sha256
 
 
-async def done(task: ChainTask[Any, Any], **options: Any) -> Result:
+async def done(task: Task, **options: Any) -> Result:
     async with asyncio.timeout(WAIT_S):
         return await run(task, **{"models": MODEL, "k": 2, "runs_dir": None, **options})
 
@@ -84,35 +85,45 @@ def test_many_inputs_spread_over_conductors_and_are_decided_the_same() -> None:
 # -- what dies --------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("task", "seed"), [("hanoi", 0), ("drift", 1), ("drift", 2)])
-def test_actors_that_are_killed_at_random_change_no_decision(task: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "MOST_DEATHS", 100)
-    random = Random(seed)
+async def with_kills(task: Task, seed: int, **options: Any) -> Result:
+    """A run of which actors are killed at random moments, six at most."""
+    random, ended = Random(seed), asyncio.Event()
     killed: list[int] = []
 
-    async def killed_now_and_then(ended: asyncio.Event) -> None:
+    async def now_and_then() -> None:
         while not ended.is_set():
             await asyncio.wait([asyncio.ensure_future(ended.wait())], timeout=random.uniform(0.2, 1.2))
             if (there := actors_of(os.getpid())) and len(killed) < 6 and not ended.is_set():
                 killed.append(random.choice(there))
                 kill(killed[-1])
 
-    async def sitting() -> Result:
-        ended = asyncio.Event()
-        killing = asyncio.create_task(killed_now_and_then(ended))
-        try:
-            return await done(TASKS[task], models=SLOW, runtime="ray", deploy=TWICE, speculate=bool(seed % 2))
-        finally:
-            ended.set()
-            await killing
+    killing = asyncio.create_task(now_and_then())
+    try:
+        return await done(task, models=SLOW, runtime="ray", **options)
+    finally:
+        ended.set()
+        await killing
+        assert killed
 
-    result = asyncio.run(sitting())
-    assert killed
+
+@pytest.mark.parametrize(("task", "seed"), [("hanoi", 0), ("drift", 1), ("drift", 2)])
+def test_actors_that_are_killed_at_random_change_no_decision(task: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_module, "MOST_DEATHS", 100)
+    result = asyncio.run(with_kills(TASKS[task], seed, deploy=TWICE, speculate=bool(seed % 2)))
     assert digests(result) == undisturbed(task, SLOW)
     account = result.account
     assert account.in_flight == 0
     assert account.wasted_calls >= 0
     assert account.steps == account.decided == TASKS[task].steps()
+
+
+def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_problem_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_module, "MOST_DEATHS", 100)
+    problem = Multiplication(digits=5)
+    right = asyncio.run(run(problem, models=SLOW, k=2, runs_dir=None))
+    result = asyncio.run(with_kills(problem, 0, deploy={**TWICE, "recursiveconductor": {"num_replicas": 3}}))
+    assert digests(result) == digests(right)
+    assert (result.value, result.account.steps, result.account.in_flight) == (right.value, right.account.steps, 0)
 
 
 async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,189 @@
+"""The problems that ship: exact checkers, experts that read the prompt alone, mistakes that are wrong, errors that grow with the size."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+from pydantic import ValidationError
+
+from microagents import Reply
+from microagents.chat import parse, write
+from microagents.decomposition import Asked, Choice, Decomposition, Labelled, ToChoose, ToCompose, ToDecompose, ToSolve, prompt_of
+from microagents.problem import WorkedProblem, answer_type
+from microagents.tasks.ask import Ask
+from microagents.tasks.multiplication import Multiplication, Product
+from microagents.tasks.sorting import Sorted, Sorting
+
+PROBLEMS: list[WorkedProblem[Product] | WorkedProblem[Sorted]] = [Multiplication(digits=6, by=3), Sorting(n=9)]
+by_problem = pytest.mark.parametrize("task", PROBLEMS, ids=["multiplication", "sorting"])
+seeds = st.integers(0, 10**6)
+
+
+def encoded(reply: Reply) -> Raw:
+    return Raw(msgspec.json.encode(reply))
+
+
+def solved(task: WorkedProblem[Product] | WorkedProblem[Sorted], problem: str) -> Reply:
+    """What experts make of a problem, cut as often as they cut it."""
+    cut = task.expert(prompt_of("", ToDecompose(problem=problem)), Decomposition)
+    assert isinstance(cut, Decomposition)
+    if cut.is_atomic:
+        return task.expert(prompt_of("", ToSolve(problem=problem)), answer_type(type(task)))
+    return task.expert(prompt_of("", composition(task, problem, cut)), answer_type(type(task)))
+
+
+def composition(task: WorkedProblem[Product] | WorkedProblem[Sorted], problem: str, cut: Decomposition) -> ToCompose:
+    return ToCompose(
+        problem=problem,
+        first=cut.first,
+        answer_to_first=encoded(solved(task, cut.first)),
+        second=cut.second,
+        answer_to_second=encoded(solved(task, cut.second)),
+        compose=cut.compose,
+    )
+
+
+def questions(task: WorkedProblem[Product] | WorkedProblem[Sorted]) -> list[tuple[Asked, type[Reply]]]:
+    """One of every kind."""
+    problem = task.statement()
+    cut = task.expert_decomposition(problem)
+    wrong = task.mistake(prompt_of("", ToDecompose(problem=problem)), cut, Random(1))
+    candidates = (Labelled(label="WRNG", reply=encoded(wrong)), Labelled(label="RGHT", reply=encoded(cut)))
+    return [
+        (ToSolve(problem=problem), answer_type(type(task))),
+        (ToDecompose(problem=problem), Decomposition),
+        (composition(task, problem, cut), answer_type(type(task))),
+        (ToChoose(question=ToDecompose(problem=problem), candidates=candidates), Choice),
+    ]
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 50))
+def test_experts_together_multiply(digits: int, by: int, instance: int) -> None:
+    task = Multiplication(digits=digits, by=by, instance=instance)
+    answer = solved(task, task.statement())
+    assert isinstance(answer, Product)
+    assert task.correct(answer)
+    first, second = task.factors
+    assert (len(str(first)), len(str(second)), answer.product) == (digits, by, first * second)
+
+
+@given(st.integers(1, 40), st.integers(0, 50))
+def test_experts_together_sort(n: int, instance: int) -> None:
+    task = Sorting(n=n, instance=instance)
+    answer = solved(task, task.statement())
+    assert isinstance(answer, Sorted)
+    assert task.correct(answer)
+    assert list(answer.numbers) == sorted(task.numbers)
+
+
+def test_products_are_compared_digit_by_digit() -> None:
+    task = Multiplication(digits=5)
+    first, second = task.factors
+    assert task.correct(Product(product=first * second))
+    assert not task.correct(Product(product=first * second + 7))
+    long = Multiplication(digits=40)
+    exact = long.factors[0] * long.factors[1]
+    assert float(exact) == float(exact + 7)
+    assert not long.correct(Product(product=exact + 7))
+    assert long.correct(parse(write(Product(product=exact), "json"), Product, "json"))
+
+
+def test_a_list_that_lost_or_doubled_a_number_is_not_sorted() -> None:
+    task = Sorting(n=5)
+    right = sorted(task.numbers)
+    assert task.correct(Sorted(numbers=tuple(right)))
+    for wrong in (right[1:], [*right, right[-1]], right[::-1]):
+        assert not task.correct(Sorted(numbers=tuple(wrong)))
+
+
+@by_problem
+@given(seed=seeds)
+def test_a_mistake_of_any_role_is_another_vote_and_passes_the_screen(
+    task: WorkedProblem[Product] | WorkedProblem[Sorted], seed: int
+) -> None:
+    for asked, reply in questions(task):
+        prompt = prompt_of("", asked)
+        right = task.expert(prompt, reply)
+        wrong = task.mistake(prompt, right, Random(seed))
+        assert wrong.vote() != right.vote()
+        assert parse(write(wrong, "json"), reply, "json") == wrong
+
+
+@by_problem
+@given(seed=seeds)
+def test_a_wrong_decomposition_leads_to_a_wrong_answer_or_cuts_for_nothing(
+    task: WorkedProblem[Product] | WorkedProblem[Sorted], seed: int
+) -> None:
+    problem = task.statement()
+    wrong = task.mistake(prompt_of("", ToDecompose(problem=problem)), task.expert_decomposition(problem), Random(seed))
+    assert isinstance(wrong, Decomposition)
+    composed = task.expert_composition(composition(task, problem, wrong))
+    assert composed.vote() != task.expert_answer(problem).vote()
+
+
+@by_problem
+def test_the_right_candidate_is_named_wherever_it_stands_and_some_candidate_where_none_is_right(
+    task: WorkedProblem[Product] | WorkedProblem[Sorted],
+) -> None:
+    asked, _ = questions(task)[-1]
+    assert isinstance(asked, ToChoose)
+    for candidates in (asked.candidates, asked.candidates[::-1]):
+        prompt = prompt_of("", ToChoose(question=asked.question, candidates=candidates))
+        assert task.expert(prompt, Choice) == Choice(choice="RGHT")
+    prompt = prompt_of("", ToChoose(question=asked.question, candidates=(asked.candidates[0],)))
+    assert task.expert(prompt, Choice) == Choice(choice="WRNG")
+
+
+@by_problem
+def test_errors_grow_with_the_size_of_a_problem_and_every_role_errs(task: WorkedProblem[Product] | WorkedProblem[Sorted]) -> None:
+    rates = [task.difficulty(prompt_of("", asked), reply) for asked, reply in questions(task)]
+    assert all(rate is not None and 0 < rate < 1 for rate in rates)
+    cut = task.expert_decomposition(task.statement())
+    for whole, half in (
+        (ToSolve(problem=task.statement()), ToSolve(problem=cut.first)),
+        (ToDecompose(problem=task.statement()), ToDecompose(problem=cut.first)),
+    ):
+        rate, of_half = (task.difficulty(prompt_of("", asked), Reply) for asked in (whole, half))
+        assert rate is not None
+        assert of_half is not None
+        assert rate > of_half
+
+
+def test_single_answers_err_as_often_as_is_said() -> None:
+    for digits, success in ((5, 0.35), (6, 0.15)):
+        problem = Multiplication(digits=digits).statement()
+        assert 1 - Multiplication().difficulty(prompt_of("", ToSolve(problem=problem)), Product) == pytest.approx(success, abs=0.005)
+
+
+@by_problem
+def test_variants_are_other_problems_of_the_same_size_and_number_0_is_the_problem_itself(
+    task: WorkedProblem[Product] | WorkedProblem[Sorted],
+) -> None:
+    statements = [task.variant(number).statement() for number in range(20)]
+    assert statements[0] == task.statement()
+    assert len(set(statements)) == 20
+
+
+def test_a_problem_whose_numbers_have_leading_zeros_in_a_half_is_still_whole() -> None:
+    task = Multiplication()
+    problem = "What is 7 * 5003?"
+    cut = task.expert_decomposition(problem)
+    assert (cut.first, cut.second) == ("What is 7 * 50?", "What is 7 * 3?")
+    assert solved(task, problem) == Product(product=7 * 5003)
+
+
+@pytest.mark.parametrize("text", ["", "  \n ", "x" * 100_001])
+def test_a_question_that_is_blank_or_too_long_is_refused(text: str) -> None:
+    with pytest.raises(ValidationError):
+        Ask(text=text)
+
+
+@pytest.mark.parametrize("digits", [0, -1, 101])
+def test_numbers_of_no_digits_or_too_many_are_refused(digits: int) -> None:
+    with pytest.raises(ValidationError):
+        Multiplication(digits=digits)
