@@ -15,10 +15,13 @@ import pytest
 from microagents import Result, run_sync
 from microagents.driver import RUNTIMES
 from microagents.settings import RuntimeName
+from microagents.strategies import Recursive
+from microagents.tasks.multiplication import Multiplication
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
 COMMAND = Path(sys.executable).with_name("microagents")
 BOOKINGS = EXAMPLES / "bookings.csv"
+NAMES = ("ledger", "currency", "calculated")
 BALANCE = "632.36"
 """What the lines of bookings.csv add up to."""
 
@@ -29,8 +32,8 @@ every_runtime = pytest.mark.parametrize("runtime", RUNTIMES)
 def examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """The modules of the examples, as a user's own script imports them."""
     monkeypatch.syspath_prepend(EXAMPLES)
-    yield {name: import_module(name) for name in ("ledger", "currency")}
-    for name in ("ledger", "currency"):
+    yield {name: import_module(name) for name in NAMES}
+    for name in NAMES:
         del sys.modules[name]
 
 
@@ -102,6 +105,16 @@ def test_a_run_whose_every_line_was_decided_in_the_end_is_completed(examples: di
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
     strategy = examples["currency"].Abroad(strong="sim:perfect")
     assert run_sync(task, models="sim:perfect@flag=1", strategy=strategy).outcome == "completed"
+
+
+@every_runtime
+def test_a_role_of_ones_own_takes_the_place_of_the_composer(runtime: RuntimeName, examples: dict[str, Any]) -> None:
+    task = Multiplication(digits=4)
+    strategies = examples["calculated"].Calculated(k=4), Recursive(k=4)
+    by_code, by_models = (run_sync(task, models="sim:gpt-4.1-mini", strategy=strategy, runtime=runtime) for strategy in strategies)
+    assert by_code.value["correct"]
+    assert by_code.account.steps == by_models.account.steps
+    assert by_code.calls < by_models.calls
 
 
 @pytest.mark.usefixtures("ray_here")

@@ -118,13 +118,15 @@ def _counts(account: Account) -> str:
 def summary(result: Result, options: str, go_on: str | None) -> str:
     """What was done and how, for a person."""
     account = result.account
-    checked = {None: ", not checked by an oracle", 0: ", none of them wrong by the task's own oracle"}.get(
-        account.errors, f", {account.errors} of them WRONG by the task's own oracle"
+    checked = {None: ", not checked by an oracle", 0: ", none found wrong by the task's own oracle"}.get(
+        account.errors, f", {account.errors} found WRONG by the task's own oracle"
     )
+    if not (account.decided or account.errors):
+        checked = ""
     rows: list[tuple[str, str]] = [
         (
             result.outcome,
-            f"{result.task}{options}: {how_far(result)}, {account.decided:,} decisions{checked if account.decided else ''}",
+            f"{result.task}{options}: {how_far(result)}, {account.decided:,} decisions{checked}",
         )
     ]
     if result.reason is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import msgspec
 from msgspec import Struct
@@ -13,7 +13,6 @@ from microagents.actors import Deployment, Strategy
 from microagents.candidates import merged
 from microagents.chat import A, Sampling
 from microagents.decomposition import Asked, Decomposition, ToDecompose, ToSolve, problem_id
-from microagents.durable import Conductor
 from microagents.messages import Request
 from microagents.problem import Problem, answer_type, direct_prompt
 from microagents.roles.composer import Compose, Composer, to_compose
@@ -21,6 +20,7 @@ from microagents.roles.decomposer import Decompose, Decomposer
 from microagents.roles.discriminator import Chosen, Discriminate, Discriminator
 from microagents.scope import Scope, take_note
 from microagents.solution import ROOT, Solution, Turn
+from microagents.strategies.concluding import ProblemConductor
 
 MOST_DEPTH = 64
 
@@ -51,7 +51,7 @@ class Solve(Request[Solved], frozen=True, kw_only=True):
     """Ids of the problems that it came from."""
 
 
-class RecursiveConductor(Conductor[Problem[Any], "Recursive"]):
+class RecursiveConductor(ProblemConductor["Recursive"]):
     """Solves a problem and, as one of several replicas, problems that others cut."""
 
     asks = (Solve, Decompose, Compose, Discriminate)
@@ -61,9 +61,8 @@ class RecursiveConductor(Conductor[Problem[Any], "Recursive"]):
         self.progress(0)
         root = Solve(input=self.input, at=ROOT, problem=self.task.statement(), depth=0, width=self.strategy.width)
         solved = await self.ask(root)
-        self.progress(solved.problems, solved.problems)
         answer = msgspec.json.decode(solved.answer, type=answer_type(type(self.task)))
-        return Solution(answer=msgspec.Raw(solved.answer), correct=self.task.correct(answer), argmax=solved.argmax)
+        return self.concluded(answer, problems=solved.problems, argmax=solved.argmax)
 
     async def solve(self, request: Solve) -> Solved:
         """The answer to one problem."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from pydantic import Field
@@ -10,12 +10,12 @@ from pydantic import Field
 from microagents.actors import Strategy
 from microagents.candidates import merged
 from microagents.decomposition import ToSolve
-from microagents.durable import Conductor
 from microagents.problem import Problem, answer_type, direct_prompt
 from microagents.solution import Solution
+from microagents.strategies.concluding import ProblemConductor
 
 
-class SelfConsistencyConductor(Conductor[Problem[Any], "SelfConsistency"]):
+class SelfConsistencyConductor(ProblemConductor["SelfConsistency"]):
     """Asks many times at once."""
 
     async def conduct(self) -> Solution:
@@ -35,12 +35,8 @@ class SelfConsistencyConductor(Conductor[Problem[Any], "SelfConsistency"]):
             needed=True,
         )
         most = max(merged(replies), key=lambda candidate: candidate.copies)
-        self.progress(1, 1)
-        return Solution(
-            answer=msgspec.Raw(msgspec.json.encode(most.reply)),
-            correct=self.task.correct(most.reply),
-            argmax=() if 2 * most.copies > strategy.samples else (f"{self.input}/answer",),
-        )
+        is_majority = 2 * most.copies > strategy.samples
+        return self.concluded(most.reply, argmax=() if is_majority else (f"{self.input}/answer",))
 
 
 class SelfConsistency(Strategy):

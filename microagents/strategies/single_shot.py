@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from pydantic import Field
 
 from microagents.actors import Strategy
 from microagents.decomposition import ToSolve
-from microagents.durable import Conductor
 from microagents.problem import Problem, answer_type, direct_prompt
 from microagents.solution import Solution
+from microagents.strategies.concluding import ProblemConductor
 
 
-class SingleShotConductor(Conductor[Problem[Any], "SingleShot"]):
+class SingleShotConductor(ProblemConductor["SingleShot"]):
     """Asks once."""
 
     async def conduct(self) -> Solution:
@@ -31,8 +31,7 @@ class SingleShotConductor(Conductor[Problem[Any], "SingleShot"]):
             max_draws=1,
             needed=True,
         )
-        self.progress(1, 1)
-        return Solution(answer=msgspec.Raw(msgspec.json.encode(answer)), correct=self.task.correct(answer))
+        return self.concluded(answer)
 
 
 class SingleShot(Strategy):

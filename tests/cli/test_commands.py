@@ -122,7 +122,7 @@ def test_a_person_is_told_that_the_model_is_simulated() -> None:
     assert (ran.code, ran.err) == (COMPLETED, "")
     assert "simulated: no real model was asked" in ran.out
     assert "7 of 7 steps" in ran.out
-    assert "none of them wrong" in ran.out
+    assert "none found wrong" in ran.out
 
 
 @pytest.mark.parametrize("run_id", ["a", "My-run_2.1", "7" * 100])

@@ -1,0 +1,32 @@
+"""Recursive decomposition with a role of one's own: where code can do a turn, no model has to."""
+
+import re
+
+import msgspec
+
+from microagents import Deployment
+from microagents.decomposition import ToCompose
+from microagents.roles import Composer
+from microagents.roles.composer import Compose
+from microagents.strategies import Recursive
+from microagents.tasks.multiplication import Product
+
+
+class Calculator(Composer):
+    """Takes the composer's place, since it handles the same message."""
+
+    async def compose(self, request: Compose) -> tuple[bytes, ...]:
+        """One candidate, so that there is nothing to vote on; what it cannot read goes to models, as before."""
+        asked = msgspec.json.decode(request.asked, type=ToCompose)
+        scale = re.fullmatch(r"Multiply the first answer by (\d+) and add the second answer\.", asked.compose)
+        if scale is None:
+            return await super().compose(request)
+        first, second = (msgspec.json.decode(each, type=Product).product for each in (asked.answer_to_first, asked.answer_to_second))
+        return (msgspec.json.encode(Product(product=first * int(scale[1]) + second)),)
+
+
+class Calculated(Recursive):
+    """microagents run multiplication --strategy calculated.py:Calculated"""
+
+    def deployments(self) -> list[Deployment]:
+        return [*(each for each in super().deployments() if each.role is not Composer), Deployment(role=Calculator)]
