@@ -1,4 +1,4 @@
-"""How success and cost grow with the number of steps: equations 9 to 20 of MAKER (arXiv 2511.09030).
+"""How success and cost grow with the number of steps: equations 9 to 20 of MAKER (arXiv 2511.09030); how sure a measured share is.
 
 A subtask of m steps (``steps_per_call``) is a race between the right answer and one rival, the worst case: more rivals
 share the wrong votes. ``p`` is the chance that one step of a valid reply is right, ``k`` the margin that decides,
@@ -9,6 +9,7 @@ digit is lost however many the steps are.
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 from msgspec import Struct
 
@@ -215,6 +216,31 @@ def estimate(p: float, steps: int, target: float, *, valid: float = 1.0, steps_p
         expected_votes_per_step=expected_votes(p, used),
         expected_calls=expected_calls(p, used, steps, valid=valid, steps_per_call=steps_per_call),
     )
+
+
+# -- shares that were measured -----------------------------------------------------------------------------------------
+
+
+def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Where the chance of a success lies, with this confidence, if so many of so many trials succeeded; Wilson's score interval (1927).
+
+    Unlike the share plus or minus so many deviations it stays within [0, 1], and says something where no trial, or every one, succeeded.
+
+    Raises:
+        InvalidUsage: for trials below 1, successes outside [0, trials], or confidence outside (0, 1).
+    """
+    _check_whole("trials", trials)
+    if not 0 <= successes <= trials:
+        raise InvalidUsage(f"successes must be from 0 to trials={trials!r}, not {successes!r}")
+    if not 0 < confidence < 1:
+        raise InvalidUsage(f"the confidence must be above 0 and below 1, not {confidence!r}")
+    z = -NormalDist().inv_cdf((1 - confidence) / 2)
+    share, weight = successes / trials, z * z / trials
+    middle = share + weight / 2
+    reach = z * math.sqrt(share * (1 - share) / trials + weight / trials / 4)
+    low = 0.0 if successes == 0 else (middle - reach) / (1 + weight)
+    high = 1.0 if successes == trials else (middle + reach) / (1 + weight)
+    return low, high
 
 
 # -- arithmetic and ranges ---------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from microagents.cli import estimate, looking, resume, run, step
+from microagents.cli import compare, estimate, looking, resume, run, step
 from microagents.cli.reporting import EXIT_CODES
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("show")(looking.show)
 app.command("decide")(looking.decide_)
 app.command("step")(step.command)
 app.command("estimate")(estimate.command)
+app.command("compare")(compare.command)
 
 
 @app.callback()

@@ -43,6 +43,8 @@ class Display(NamedTuple):
     """Show the account."""
     say: Callable[[str], None]
     """Say something to a person; nobody is there where stderr is no terminal."""
+    name: Callable[[str], None]
+    """Begin a new line, under another title."""
 
 
 @contextmanager
@@ -50,7 +52,7 @@ def live(title: str) -> Iterator[Display]:
     """A line on stderr that follows the account of a run; a line a minute where stderr is no terminal."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
-        yield Display(_line_a_minute(title), lambda _: None)
+        yield _line_a_minute(title)
         return
     progress = Progress(
         SpinnerColumn(),
@@ -78,10 +80,14 @@ def live(title: str) -> Iterator[Display]:
                 progress.update(line, completed=account.steps, total=account.total_steps, rate=rate)
             counts.plain = f"  {_counts(account)}"
 
-        yield Display(show, lambda text: console.print(f"\r{text}", markup=False))
+        def name(title: str) -> None:
+            progress.reset(line, total=None, description=title, rate="")
+            counts.plain = "  "
+
+        yield Display(show, lambda text: console.print(f"\r{text}", markup=False), name)
 
 
-def _line_a_minute(title: str) -> Callable[[Account], None]:
+def _line_a_minute(title: str) -> Display:
     """Progress for a log: a line on stderr a minute."""
     told_s = time.monotonic()
 
@@ -94,7 +100,11 @@ def _line_a_minute(title: str) -> Callable[[Account], None]:
             inputs = f"{ended:,}/{account.inputs:,} inputs \N{MIDDLE DOT} " if account.inputs > 1 else ""
             typer.echo(f"{title}: {inputs}{account.steps:,}{total} steps   {_counts(account)}", err=True)
 
-    return show
+    def name(new: str) -> None:
+        nonlocal title
+        title = new
+
+    return Display(show, lambda _: None, name)
 
 
 def _counts(account: Account) -> str:

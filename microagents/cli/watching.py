@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 
@@ -25,11 +25,18 @@ SHOWN_CHARS = 60
 ALL_ENDED = ("completed", "undecided", "failed")
 """Outcomes with which each of many inputs has ended: those of a run that was cut short would be mostly missing."""
 STDERR = 2
-Start = Callable[[Watched], Coroutine[None, None, Result]]
+T = TypeVar("T")
 
 
-def watch(title: str, start: Start, *, as_json: bool) -> Result:
-    """Carry a run out before somebody's eyes."""
+class Onlooker(Watched, frozen=True, kw_only=True):
+    """Somebody at a terminal, who follows one run or several."""
+
+    name: Callable[[str], None]
+    """Called with what goes on next, where that is not what the command was given."""
+
+
+def watch(title: str, start: Callable[[Onlooker], Coroutine[None, None, T]], *, as_json: bool) -> T:
+    """Carry a run out, or several, before somebody's eyes."""
     # What a user's code prints must not get between the JSON and whoever reads it.
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         return asyncio.run(_watched(title, start))
@@ -85,7 +92,7 @@ def _short(value: object) -> str:
     return text if len(text) <= SHOWN_CHARS and text.isprintable() else f"<{len(text):,} characters>"
 
 
-async def _watched(title: str, start: Start) -> Result:
+async def _watched(title: str, start: Callable[[Onlooker], Coroutine[None, None, T]]) -> T:
     """The first Ctrl-C ends the run after the calls in flight, SIGTERM at once; both save. A second Ctrl-C leaves at once."""
     from microagents.cli.display import live  # noqa: PLC0415 - rich, which --help does not need
 
@@ -104,7 +111,7 @@ async def _watched(title: str, start: Start) -> Result:
         loop.add_signal_handler(signal.SIGTERM, terminate.set)
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup does
             loop.add_signal_handler(signal.SIGHUP, terminate.set)
-        return await start(Watched(on_progress=display.show, interrupt=interrupt, terminate=terminate))
+        return await start(Onlooker(on_progress=display.show, interrupt=interrupt, terminate=terminate, name=display.name))
 
 
 def _leave(*_: object) -> None:
