@@ -11,6 +11,8 @@ from microagents.task import ChainTask, Task
 from microagents.voting import FirstTo, FirstToAheadBy
 
 try:
+    from microagents.comparing import compare
+    from microagents.comparison import Comparison
     from microagents.result import Result
     from microagents.run import resume, run, run_sync
 except ModuleNotFoundError as error:
@@ -22,6 +24,7 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "ChainTask",
+    "Comparison",
     "Conductor",
     "Context",
     "Decision",
@@ -52,6 +55,7 @@ __all__ = [
     "Undecided",
     "Unvoted",
     "Usage",
+    "compare",
     "resume",
     "run",
     "run_sync",

@@ -150,7 +150,8 @@ async def _do(
                 watched=watched,
             )
         except MicroagentsError as error:
-            error.add_note(f"that was {place}; what the rows before it gave is kept, and the same comparison again goes on")
+            if rows:
+                error.add_note(f"that was {place}; what the rows before it gave is kept")
             raise
         budget.take(result)
         rows.append(each.row(result))

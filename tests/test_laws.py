@@ -27,6 +27,7 @@ from microagents.laws import (
     race_won,
     sample_price,
     samples_per_vote,
+    wilson_interval,
 )
 from microagents.voting import FirstToAheadBy, Tally
 
@@ -309,6 +310,49 @@ def test_an_estimate_counts_the_calls_that_red_flags_and_strangers_to_the_race_c
 def test_an_estimate_as_json_has_the_keys_of_the_command() -> None:
     written = msgspec.json.decode(msgspec.json.encode(estimate(0.99, 10**6, 0.95)))
     assert {"k_min", "p_success", "expected_votes_per_step", "expected_calls"} <= set(written)
+
+
+# -- shares that were measured ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilson_intervals_are_those_of_newcombes_table(successes: int, trials: int, low: float, high: float) -> None:
+    """Newcombe, Statistics in Medicine 17 (1998), table I, method 3."""
+    found = wilson_interval(successes, trials)
+    assert found == pytest.approx((low, high), abs=5e-5)
+
+
+@given(st.data(), st.integers(1, 10**6), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_the_ends_of_a_wilson_interval_are_the_chances_that_lie_just_so_many_deviations_away(
+    data: st.DataObject, trials: int, confidence: float
+) -> None:
+    successes = data.draw(st.integers(0, trials))
+    z = {0.5: 0.6744897502, 0.9: 1.6448536270, 0.95: 1.9599639845, 0.99: 2.5758293035}[confidence]
+    low, high = wilson_interval(successes, trials, confidence)
+    assert 0 <= low <= successes / trials <= high <= 1
+    for end in {low, high} - {0.0, 1.0}:
+        assert abs(successes / trials - end) == pytest.approx(z * math.sqrt(end * (1 - end) / trials), rel=1e-6)
+
+
+@given(st.integers(1, 10**6), st.floats(0, 1, exclude_min=True, exclude_max=True))
+def test_where_no_trial_or_every_one_succeeded_the_interval_begins_or_ends_there(trials: int, confidence: float) -> None:
+    none, every = wilson_interval(0, trials, confidence), wilson_interval(trials, trials, confidence)
+    assert none[0] == 0.0
+    assert every[1] == 1.0
+    assert none[1] == pytest.approx(1 - every[0])
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "confidence", "said"),
+    [(0, 0, 0.95, "trials must be"), (-1, 5, 0.95, "successes must be from 0 to trials=5"), (6, 5, 0.95, "successes must be")]
+    + [(1, 5, confidence, "the confidence must be") for confidence in (0.0, 1.0, 95.0, math.nan)],
+)
+def test_an_interval_of_nothing_is_refused(successes: int, trials: int, confidence: float, said: str) -> None:
+    with pytest.raises(InvalidUsage, match=f"^{said}"):
+        wilson_interval(successes, trials, confidence)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def command(
                 seed=seed,
                 runs_dir=runs_dir,
                 run_id=run_id,
-                on_row=lambda row: onlooker.name(f"{task}: {row}"),
+                on_row=onlooker.name,
                 on_progress=onlooker.on_progress,
                 interrupt=onlooker.interrupt,
                 terminate=onlooker.terminate,
@@ -126,7 +126,7 @@ def _shown(comparison: Comparison) -> Iterator[str]:
         if row.failed:
             yield from _wrapped(f"{row.run_id}: {row.reason}")
     if comparison.reason is not None:
-        yield from _wrapped(f"{comparison.outcome}: {comparison.reason}; what was decided holds, and the same command goes on")
+        yield from _wrapped(f"{comparison.reason}; what was decided holds, and the same command goes on")
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -1,0 +1,223 @@
+"""`microagents compare`: its table, its JSON, how it ends, and how the same command goes on."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import (
+    COMPLETED,
+    FAILED,
+    INTERRUPTED,
+    STOPPED,
+    WRONG_USAGE,
+    Ran,
+    Sitting,
+    installed,
+    microagents,
+    shopping,
+    write,
+)
+
+SMALL = ("compare", "multiplication", "-o", "digits=3", "--strategy", "single-shot", "--strategy", "recursive", "-k", "1", "-k", "2")
+ROW = {
+    *("strategy", "k", "options", "run_id", "solved", "completed", "repeat", "rate", "low", "high", "undecided", "failed", "argmax"),
+    *("calls", "calls_per_input", "cost_usd", "cost_per_input", "wall_s", "outcome", "reason"),
+}
+"""The keys of a row that scripts rely on."""
+
+
+def table(ran: Ran) -> list[list[str]]:
+    """The head and the rows, cell by cell: what stands between two blank lines."""
+    lines = ran.out.split("\n\n")[1].splitlines()
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
+
+
+def figures(shown: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """What does not depend on when it was done."""
+    return [tuple(row[key] for key in ("strategy", "k", "solved", "rate", "undecided", "failed", "argmax")) for row in shown["rows"]]
+
+
+def test_a_comparison_is_a_table_with_a_row_for_each_strategy_and_k() -> None:
+    ran = microagents(*SMALL, "--repeat", "10")
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    head, *rows = table(ran)
+    assert head == [
+        "strategy",
+        "k",
+        "solved",
+        "rate",
+        "95 % interval",
+        "undecided",
+        "failed",
+        "argmax",
+        "calls/input",
+        "cost/input",
+        "time",
+    ]
+    assert [row[:2] for row in rows] == [["single-shot", "-"], ["recursive", "1"], ["recursive", "2"]]
+    shown = microagents(*SMALL, "--repeat", "10", "--json").json
+    for row, told in zip(rows, shown["rows"], strict=True):
+        assert row[2:5] == [f"{told['solved']} of 10", f"{told['rate']:.1%}", f"{told['low']:.1%} to {told['high']:.1%}"]
+        assert row[5:] == [
+            *(str(told[key]) for key in ("undecided", "failed", "argmax")),
+            f"{told['calls_per_input']:,.1f}",
+            f"${told['cost_per_input']:.4f}",
+            f"{told['wall_s']:.1f} s",
+        ]
+    assert "multiplication (digits=3, by=None, instance=0): 10 inputs; sim:gpt-4.1-mini, seed 0" in ran.out
+    assert "simulated: no real model was asked" in ran.out
+
+
+def test_the_table_is_aligned_and_fits_120_columns() -> None:
+    ran = microagents(
+        *("compare", "multiplication", "-o", "digits=3", "--strategy", "self-consistency", "--strategy", "recursive", "--repeat", "100")
+    )
+    lines = ran.out.split("\n\n")[1].splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert max(map(len, ran.out.splitlines())) <= 120
+
+
+def test_as_json_a_comparison_is_one_object() -> None:
+    ran = installed(*SMALL, "--repeat", "4", "--seed", "7", "--json")
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    shown = ran.json
+    assert shown.keys() == {"outcome", "reason", "task", "options", "models", "seed", "repeat", "rows"}
+    assert (shown["task"], shown["models"], shown["seed"], shown["repeat"]) == ("multiplication", ["sim:gpt-4.1-mini"], 7, 4)
+    assert shown["options"] == {"digits": 3, "by": None, "instance": 0}
+    assert [row.keys() for row in shown["rows"]] == [ROW] * 3
+    assert [microagents("show", row["run_id"], "--json").json["inputs_done"] for row in shown["rows"]] == [4, 4, 4]
+
+
+def test_the_same_command_again_answers_at_once_and_buys_nothing() -> None:
+    words = (*SMALL, "--repeat", "6", "--model", "sim:gpt-4.1-mini@flag=0.2")
+    first, bought = shopping(*words)
+    assert bought.sent
+    again, bought = shopping(*words)
+    assert (again, bought.sent) == (first, [])
+
+
+def test_a_linked_runtime_comes_to_the_same_figures() -> None:
+    here, linked = (
+        microagents(*SMALL, "--repeat", "5", "--runtime", each, "--runs-dir", each, "--json").json for each in ("local", "linked")
+    )
+    assert figures(here) == figures(linked)
+
+
+def test_where_code_cannot_tell_the_table_says_so_and_shows_what_is_completed() -> None:
+    words = ("compare", "drift", "-o", "length=9", "-k", "1", "--model", "sim:perfect@error=0.2", "--repeat", "3")
+    _, row = table(microagents(*words))
+    assert row[:5] == ["maker", "1", "? (3 completed)", "-", "-"]
+    (told,) = microagents(*words, "--json").json["rows"]
+    assert (told["solved"], told["rate"], told["completed"]) == (None, None, 3)
+
+
+def test_inputs_that_fail_are_counted_and_the_first_is_named() -> None:
+    write(
+        "brittle.py",
+        """
+        from microagents.tasks.multiplication import Multiplication
+
+        class Brittle(Multiplication):
+            def statement(self):
+                if self.instance == 2:
+                    raise ValueError("a stone")
+                return super().statement()
+        """,
+    )
+    ran = microagents("compare", "brittle.py:Brittle", "-o", "digits=1", "--strategy", "single-shot", "--repeat", "4", "--run-id", "b")
+    assert ran.code == COMPLETED
+    assert table(ran)[1][6] == "1"
+    assert "b-single-shot: of 4 inputs 1 failed, the others are completed; input 2: " in ran.out
+    assert "a stone" in ran.out
+
+
+def test_a_failure_of_the_whole_comparison_ends_with_1_and_one_sentence() -> None:
+    write(
+        "unvaried.py",
+        """
+        from microagents.tasks.multiplication import Multiplication
+
+        class Unvaried(Multiplication):
+            def variant(self, number):
+                raise KeyError(number)
+        """,
+    )
+    ran = microagents("compare", "unvaried.py:Unvaried", "--json")
+    assert (ran.code, ran.out) == (FAILED, "")
+    (sentence,) = ran.err.splitlines()
+    assert "Unvaried.variant() raised KeyError: 0" in sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--repeat", "0"], ["repeat=0 will not do"]),
+        (["-k", "0"], ["strategy 'recursive': k=0 will not do"]),
+        (["--strategy", "recursiv"], ["there is no strategy 'recursiv'; did you mean 'recursive'"]),
+        (["--strategy", "maker"], ["Maker solves ChainTask", "its own strategy is recursive"]),
+        (["--strategy", "single-shot", "-k", "2"], ["there is no option of the compared strategies named 'k'"]),
+        (["-s", "sampels=3", "--strategy", "self-consistency"], ["named 'sampels'; did you mean 'samples'"]),
+        (["-s", "depth"], ["-s 'depth' is not of the form NAME=VALUE"]),
+        (["-o", "digit=3"], ["'digit'; did you mean 'digits'"]),
+        (["--max-cost", "0"], ["max_cost_usd=0.0 will not do"]),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_compared_is_refused_in_one_sentence(words: list[str], said: list[str]) -> None:
+    ran = microagents("compare", "multiplication", *words)
+    assert (ran.code, ran.out) == (WRONG_USAGE, "")
+    (sentence,) = ran.err.splitlines()
+    assert all(part in sentence for part in said)
+    assert not Path("runs").exists()
+
+
+def test_a_limit_ends_with_3_and_names_the_row_and_the_same_command_with_more_goes_on() -> None:
+    words = (*SMALL, "--repeat", "5", "--concurrency", "1")
+    ran = microagents(*words, "--max-calls", "40")
+    assert ran.code == STOPPED
+    assert [row[0] for row in table(ran)[1:]] == ["single-shot", "recursive"]
+    assert "--max-calls 40 is reached in recursive k=1 (row 2 of 3); what was decided holds, and the same command goes on" in ran.out
+    ran = microagents(*words, "--max-calls", "100000", "--json")
+    assert (ran.code, ran.json["outcome"]) == (COMPLETED, "completed")
+
+
+def test_ctrl_c_saves_with_130_and_the_same_command_goes_on_to_the_same_figures() -> None:
+    words = (*SMALL, "--repeat", "6", "--model", "sim:gpt-4.1-mini@latency=0.02")
+    whole = microagents(*words, "--json", "--runs-dir", "whole").json
+    before_the_last = sum(row["calls"] for row in whole["rows"][:2])
+    with Sitting(*words) as sitting:
+        sitting.until_sent(before_the_last + 5)
+        ran = sitting.end(signal.SIGINT)
+    assert ran.code == INTERRUPTED
+    assert [row[:2] for row in table(ran)[1:]] == [["single-shot", "-"], ["recursive", "1"], ["recursive", "2"]]
+    assert table(ran)[3][3:5] == ["-", "-"]
+    assert "interrupted in recursive k=2 (row 3 of 3); what was decided holds, and the same command goes on" in ran.out
+    again, bought = shopping(*words, "--json")
+    assert (again.code, figures(again.json)) == (COMPLETED, figures(whole))
+    assert len(bought.sent) <= whole["rows"][2]["calls"]
+
+
+def test_progress_names_the_row_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("microagents.cli.display.LINE_EVERY_S", 0)
+    monkeypatch.setattr("microagents.driver.PROGRESS_EVERY_S", 0.001)
+    ran = microagents(*SMALL, "--repeat", "5", "--model", "sim:gpt-4.1-mini@latency=0.05", "--json")
+    named = [line.partition(": ")[0] for line in ran.err.splitlines()]
+    assert list(dict.fromkeys(named)) == ["single-shot (row 1 of 3)", "recursive k=1 (row 2 of 3)", "recursive k=2 (row 3 of 3)"]
+
+
+def test_a_config_and_the_environment_name_what_is_compared() -> None:
+    config = 'strategy = ["single-shot", "recursive"]\nk = [1, 2]\nrepeat = 2\n[set]\ndepth = 1\n[option]\ndigits = 2\n'
+    shown = microagents("compare", "multiplication", "--config", write("compare.toml", config), "--json").json
+    assert [(row["strategy"], row["k"], row["repeat"]) for row in shown["rows"]] == [
+        ("single-shot", None, 2),
+        ("recursive", 1, 2),
+        ("recursive", 2, 2),
+    ]
+    assert shown["rows"][1]["options"]["depth"] == 1
+    named = {"MICROAGENTS_STRATEGY": "single-shot self-consistency", "MICROAGENTS_REPEAT": "1"}
+    shown = microagents("compare", "multiplication", "--json", env=named).json
+    assert [row["strategy"] for row in shown["rows"]] == ["single-shot", "self-consistency"]
