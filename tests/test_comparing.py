@@ -14,8 +14,9 @@ from microagents import Comparison, InvalidUsage, MicroagentsError, Problem, Rep
 from microagents.account import Account
 from microagents.chat import Prompt
 from microagents.comparison import row_of
-from microagents.decomposition import asked_in
+from microagents.decomposition import ToSolve, asked_in
 from microagents.journal.reading import reader_of
+from microagents.laws import wilson_interval
 from microagents.strategies.maker import Maker
 from microagents.strategies.recursive import Recursive
 from microagents.strategies.self_consistency import SelfConsistency
@@ -43,14 +44,14 @@ class Riddle(Problem[Word]):
         return "What is it?"
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Word:  # noqa: ARG002 - it has one kind of reply
-        assert asked_in(prompt)
+        assert isinstance(asked_in(prompt), ToSolve)
         return Word(word="nothing")
 
 
 class Easy(Multiplication):
     """The simulated model errs as its own profile says."""
 
-    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> None:  # type: ignore[override]  # noqa: ARG002
+    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> None:  # type: ignore[override]
         """That of the model's profile."""
 
 
@@ -109,15 +110,13 @@ def test_all_rows_solve_the_same_problems() -> None:
 def test_a_row_is_what_a_run_of_these_inputs_gives() -> None:
     (row,) = compared(strategies=[SelfConsistency(samples=3)], repeat=20).rows
     alone = run_sync([SMALL.variant(number) for number in range(20)], models=MODEL, strategy=SelfConsistency(samples=3), runs_dir=None)
-    assert row.solved == sum(each["correct"] for each in alone.value)
-    assert 0 < row.solved < 20
-    assert row.rate == row.solved / 20
-    assert row.low is not None
-    assert row.high is not None
-    assert 0 < row.low < row.rate < row.high < 1
+    solved = sum(each["correct"] for each in alone.value)
+    assert 0 < solved < 20
+    assert (row.solved, row.rate, (row.low, row.high)) == (solved, solved / 20, wilson_interval(solved, 20))
     assert row.argmax == sum(len(each["argmax"]) for each in alone.value) > 0
     assert alone.cost_usd is not None
-    assert (row.calls, row.calls_per_input, row.cost_per_input) == (alone.calls, 3.0, pytest.approx(alone.cost_usd / 20))
+    assert row.cost_per_input == pytest.approx(alone.cost_usd / 20)
+    assert (row.calls, row.calls_per_input) == (alone.calls, 3.0)
 
 
 def test_an_option_goes_to_all_strategies_that_have_it_and_to_no_other() -> None:
@@ -143,7 +142,7 @@ def test_an_input_that_is_undecided_is_unsolved_and_stops_nothing() -> None:
     assert (comparison.outcome, first.outcome, second.outcome, second.solved) == ("completed", "undecided", "completed", 20)
     assert first.solved == first.completed == 20 - first.undecided
     assert 0 < first.undecided < 20
-    assert first.rate == first.solved / 20
+    assert first.rate == first.completed / 20
 
 
 def test_an_input_that_fails_is_unsolved_and_stops_nothing() -> None:

@@ -188,9 +188,9 @@ def test_a_limit_ends_with_3_and_names_the_row_and_the_same_command_with_more_go
 def test_ctrl_c_saves_with_130_and_the_same_command_goes_on_to_the_same_figures() -> None:
     words = (*SMALL, "--repeat", "6", "--model", "sim:gpt-4.1-mini@latency=0.02")
     whole = microagents(*words, "--json", "--runs-dir", "whole").json
-    before_the_last = sum(row["calls"] for row in whole["rows"][:2])
+    first, second, third = (row["calls"] for row in whole["rows"])
     with Sitting(*words) as sitting:
-        sitting.until_sent(before_the_last + 5)
+        sitting.until_sent(first + second + third // 2)
         ran = sitting.end(signal.SIGINT)
     assert ran.code == INTERRUPTED
     assert [row[:2] for row in table(ran)[1:]] == [["single-shot", "-"], ["recursive", "1"], ["recursive", "2"]]
@@ -198,7 +198,7 @@ def test_ctrl_c_saves_with_130_and_the_same_command_goes_on_to_the_same_figures(
     assert "interrupted in recursive k=2 (row 3 of 3); what was decided holds, and the same command goes on" in ran.out
     again, bought = shopping(*words, "--json")
     assert (again.code, figures(again.json)) == (COMPLETED, figures(whole))
-    assert len(bought.sent) <= whole["rows"][2]["calls"]
+    assert 0 < len(bought.sent) < third
 
 
 def test_progress_names_the_row_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
