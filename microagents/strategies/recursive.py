@@ -13,6 +13,7 @@ from microagents.actors import Deployment, Strategy
 from microagents.candidates import merged
 from microagents.chat import A, Sampling
 from microagents.decomposition import Asked, Decomposition, ToDecompose, ToSolve, problem_id
+from microagents.errors import Undecided
 from microagents.messages import Request
 from microagents.problem import Problem, answer_type, direct_prompt
 from microagents.roles.composer import Compose, Composer, to_compose
@@ -109,11 +110,20 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
         return await self._chosen(node, Turn.DECOMPOSE, ToDecompose(problem=node.problem), proposed, turns) if proposed else None
 
     async def _halves(self, node: Solve, decomposition: Decomposition) -> Sequence[Solved]:
-        """Both halves solved, side by side, wherever there is a conductor."""
+        """Both halves solved, side by side, wherever there is a conductor.
+
+        Where one is undecided the other goes on to its end: what is decided must not depend on which is faster, and once a person has
+        decided it is needed.
+
+        Raises:
+            Undecided: one of them is.
+        """
         above = (*node.above, problem_id(node.problem))
         more, fewer = (None, None) if node.width is None else (node.width - node.width // 2, node.width // 2)
         halves = (decomposition.first, more), (decomposition.second, fewer)
         scope = Scope()
+        solved: list[Solved] = []
+        undecided: list[Undecided] = []
         try:
             open_halves = [
                 scope.start(
@@ -132,9 +142,16 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
             ]
             for half in open_halves:
                 half.add_done_callback(take_note)
-            return [await half for half in open_halves]
+            for half in open_halves:
+                try:
+                    solved.append(await half)
+                except Undecided as error:
+                    undecided.append(error)
         finally:
             await scope.close()
+        if undecided:
+            raise undecided[0]
+        return solved
 
     async def _answer(self, node: Solve, turns: list[str]) -> bytes:
         """A direct answer (``ATOMIC``); the solver is the thinking module."""

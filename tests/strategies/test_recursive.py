@@ -411,3 +411,14 @@ async def test_a_chain_of_sixty_four_cuts_over_four_conductors_ends() -> None:
         deploy={"recursiveconductor": {"num_replicas": 4}},
     )
     assert result.account.steps == 129
+
+
+def test_a_problem_that_is_undecided_in_one_half_is_as_decided_in_the_other_whatever_the_order_of_events() -> None:
+    """Half of the replies cannot be read, so that most problems of some size stay undecided somewhere."""
+    model = "sim:perfect@flag=0.5,latency=1.0"
+    problems = [Multiplication(digits=3, instance=instance) for instance in range(6)]
+    accounts = [run_virtual(run(problems, models=model, k=1, runs_dir=None), seed=seed).account for seed in range(10)]
+    assert accounts[0].inputs_failed > 1
+    assert {(each.decisions_sha256, each.ballots_sha256, each.calls) for each in accounts} == {
+        (accounts[0].decisions_sha256, accounts[0].ballots_sha256, accounts[0].calls)
+    }
