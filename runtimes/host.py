@@ -13,8 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import ray
 import structlog
+from msgspec import Struct
 
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.runtimes import wire
@@ -37,6 +39,18 @@ YOUNG_OBJECTS = 50_000
 """After so many new objects Python looks for those that nobody needs any more, in an actor."""
 
 
+class Delivery(Struct, frozen=True, array_like=True):
+    """What one call carries to a peer, as one argument of bytes: these Ray hands on as they are, any other costs both ends time."""
+
+    sender: str
+    incarnation: int
+    frames: list[bytes]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Delivery).decode
+
+
 class Host:
     """The actor: one dispatcher, and the roles that live in it. What its roles raise is returned, encoded: Ray would wrap it."""
 
@@ -49,10 +63,11 @@ class Host:
         _log_through(self._up.log, log_level, run_id=run_id, replica=name)
 
     @ray.method(enable_task_events=False)
-    async def deliver(self, sender: str, incarnation: int, frames: list[bytes]) -> None:
-        """Take what a peer sends."""
-        for frame in frames:
-            self._dispatcher.receive(sender, frame, incarnation)
+    async def deliver(self, data: bytes) -> None:
+        """Take what a peer sends: an encoded `Delivery`."""
+        delivery = _decode(data)
+        for frame in delivery.frames:
+            self._dispatcher.receive(delivery.sender, frame, delivery.incarnation)
 
     @ray.method(enable_task_events=False)
     async def collect(self) -> tuple[list[bytes], list[dict[str, Any]]]:
@@ -182,7 +197,8 @@ class RayLink:
             frames.append(self._waiting.popleft())
             size += len(frames[-1])
         self._open += 1
-        self._actor.deliver.remote(self._sender, self._incarnation, frames).future().add_done_callback(self._ended)
+        delivery = Delivery(self._sender, self._incarnation, frames)
+        self._actor.deliver.remote(_encode(delivery)).future().add_done_callback(self._ended)
 
     def _ended(self, delivery: Any) -> None:
         """In a thread of Ray's."""
