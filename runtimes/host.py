@@ -33,7 +33,7 @@ RESEND_S = 5.0
 """Ray loses nothing while both processes live; a network may."""
 ACKNOWLEDGE_S = 1.0
 """What goes the other way mostly says it before."""
-LINGER_S = 0.05
+LINGER_S = 0.1
 """What an actor tells the driver is for the record; to collect it costs as much as to ask."""
 YOUNG_OBJECTS = 50_000
 """After so many new objects Python looks for those that nobody needs any more, in an actor."""
@@ -182,34 +182,34 @@ class RayLink:
         self._incarnation = incarnation
         self._actor = actor
         self._waiting: deque[bytes] = deque()
-        self._open = 0
+        self._free = deque([None] * MOST_OPEN)
+        """One for each delivery that may be opened now."""
         self._loop = asyncio.get_running_loop()
 
     def send(self, peer: str, batch: bytes) -> None:  # noqa: ARG002 - there is one
         """Deliver it now, or with the next delivery."""
         self._waiting.append(batch)
-        if self._open < MOST_OPEN:
-            self._deliver()
+        self._deliver()
 
     def _deliver(self) -> None:
-        frames, size = [], 0
-        while self._waiting and size < ENOUGH_BYTES:
-            frames.append(self._waiting.popleft())
-            size += len(frames[-1])
-        self._open += 1
-        delivery = Delivery(self._sender, self._incarnation, frames)
-        self._actor.deliver.remote(_encode(delivery)).future().add_done_callback(self._ended)
+        while self._waiting and self._free:
+            self._free.pop()
+            frames, size = [], 0
+            while self._waiting and size < ENOUGH_BYTES:
+                frames.append(self._waiting.popleft())
+                size += len(frames[-1])
+            delivery = Delivery(self._sender, self._incarnation, frames)
+            self._actor.deliver.remote(_encode(delivery)).future().add_done_callback(self._ended)
 
     def _ended(self, delivery: Any) -> None:
         """In a thread of Ray's."""
         delivery.exception()  # that a peer has died is heard elsewhere
-        with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._delivered)
-
-    def _delivered(self) -> None:
-        self._open -= 1
+        self._free.append(None)
+        # Waking the loop costs it a turn. Here a place is free before we look for what waits, and `send` lets it wait before it looks for a
+        # place: whichever comes first, one of both sees it.
         if self._waiting:
-            self._deliver()
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._deliver)
 
 
 def _put_on_path(folders: Sequence[str]) -> None:
