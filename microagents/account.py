@@ -180,6 +180,8 @@ class Recalled(Struct, frozen=True, kw_only=True):
     value: bytes | None
     """What was decided or answered, as JSON; None while undecided."""
     ballots: tuple[Ballot | Flagged, ...] = ()
+    cost_usd: float | None = None
+    """What its samples cost together; None where that is unknown, or where there are none."""
     changed: bool = False
     """Whether the run was changed on purpose since it began: then what is asked now may be another question."""
 

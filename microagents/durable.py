@@ -205,7 +205,7 @@ class DurableRole(Role):
         count = Count(question)
         for ballot in recalled.ballots:
             count.add(ballot)
-        verdict = count.verdict()
+        verdict = structs.replace(count.verdict(), cost_usd=recalled.cost_usd)
         if recalled.value is None:
             return verdict
         outcome = structs.replace(verdict, outcome=cast("Any", recalled.outcome))

@@ -7,6 +7,7 @@ the question itself, never by a counter, a time or a guess, so that whoever asks
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Generic, Literal
 
@@ -85,18 +86,32 @@ def _digest(system: str) -> bytes:
     return hashlib.blake2b(system.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-class Ballot(Struct, frozen=True, kw_only=True, tag=True):
+class Ballot(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """A valid reply, as JSON: msgpack would stop at integers of 64 bits."""
 
     seq: int
     value: bytes
+    cost_usd: float | None = None
+    """What its sample cost; None where that is unknown."""
 
 
-class Flagged(Struct, frozen=True, kw_only=True, tag=True):
+class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """A reply that a red flag discarded; it uses up its seq and casts no vote."""
 
     seq: int
     flag: str
+    cost_usd: float | None = None
+    """What its sample cost; None where that is unknown."""
+
+
+def cost_of(ballots: Iterable[Ballot | Flagged]) -> float | None:
+    """What samples cost together; None once one is unknown."""
+    cost_usd = 0.0
+    for ballot in ballots:
+        if ballot.cost_usd is None:
+            return None
+        cost_usd += ballot.cost_usd
+    return cost_usd
 
 
 class Verdict(Struct, frozen=True, kw_only=True, tag=True):
@@ -109,6 +124,8 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     """Per distinct vote its first-launched reply and its count, in order of launch."""
     ballots: tuple[Ballot | Flagged, ...]
     """What was counted, in order of launch."""
+    cost_usd: float | None = None
+    """What they cost together: a journal keeps no more than that. None where it is unknown."""
 
     @property
     def winner(self) -> bytes | None:

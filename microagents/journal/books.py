@@ -152,7 +152,8 @@ class Books:
         """Take a decision into the digests."""
         of_input = input_of(path)
         self.decisions[of_input].add(path, outcome, winner)
-        self.ballots[of_input].add(path, ballots)
+        # What samples cost is not what was decided, and a journal does not keep it for each of them.
+        self.ballots[of_input].add(path, [structs.replace(ballot, cost_usd=None) for ballot in ballots])
 
     def take_in_answer(self, path: str, value: bytes) -> None:
         """Take the answer to a `once` into the digest of decisions."""

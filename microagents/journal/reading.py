@@ -15,14 +15,29 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.account import Account, InputEnded, InputOutcome, Outcome, Reached, Recalled
+from microagents.account import Account, InputEnded, InputOutcome, OpenElection, Outcome, Reached, Recalled
 from microagents.digests import ChainDigest, in_order
-from microagents.elections import Flagged, input_of
+from microagents.elections import Ballot, ElectionId, Flagged, input_of
 from microagents.errors import InputMismatch, InvalidUsage, JournalMismatch
 from microagents.journal.books import Books, Totals
 from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
 from microagents.journal.lease import Holder, Lease
-from microagents.journal.schema import ONCE, OUTCOMES, UNDECIDED, UNREADABLE, connect, joined, key_range, place_of, recalled, unreadable
+from microagents.journal.schema import (
+    DECISION,
+    ONCE,
+    OUTCOMES,
+    PLACE_OF_KEY,
+    UNDECIDED,
+    UNREADABLE,
+    connect,
+    cost_read,
+    joined,
+    key_range,
+    path_range,
+    place_of,
+    recalled,
+    unreadable,
+)
 
 ROWS_A_READ = 2000
 SHOWN_CHARS = 200
@@ -142,6 +157,12 @@ class Reader:
         except UNREADABLE as error:
             raise unreadable(self.path, error) from None
 
+    def of_input(self, number: int) -> tuple[dict[str, Recalled], list[OpenElection]]:
+        """What one input decided, by path, and the elections that it has open; both at one moment."""
+        with self._reading():
+            open_elections = [each for each in read_open_elections(self._db) if each.id.input == number]
+            return dict(read_decisions(self._db, number)), open_elections
+
     def undecided(self) -> dict[str, str]:
         """What is undecided, by path, with the address of its reply class."""
         with self._reading():
@@ -197,18 +218,23 @@ class Reader:
                 self._db.execute("ROLLBACK")
 
 
-def read_decisions(db: sqlite3.Connection) -> Iterator[Row]:
-    """All that was decided or answered, in the order of paths."""
-    places = sorted([(input_of(path), place, path) for place, path in db.execute("SELECT id, path FROM place").fetchall()])
-    for _, of_input in groupby(places, key=lambda each: each[0]):  # there may be very many inputs: one after the other
-        there = [(place, path) for _, place, path in of_input]
+def read_decisions(db: sqlite3.Connection, of_input: int | None = None) -> Iterator[Row]:
+    """All that was decided or answered, or what was for one input, in the order of paths."""
+    found = (
+        db.execute("SELECT id, path FROM place")
+        if of_input is None
+        else db.execute("SELECT id, path FROM place WHERE path >= ? AND path < ?", path_range(of_input))
+    )
+    places = sorted([(input_of(path), place, path) for place, path in found.fetchall()])
+    for _, group in groupby(places, key=lambda each: each[0]):  # there may be very many inputs: one after the other
+        there = [(place, path) for _, place, path in group]
         yield from merge(sorted(_singles(db, there), key=_by_path), *(_numbered(db, *place) for place in there), key=_by_path)
 
 
 def _singles(db: sqlite3.Connection, places: Sequence[tuple[int, str]]) -> Iterator[Row]:
     """What stands at places themselves."""
     for place, path in places:
-        row = db.execute("SELECT fork, outcome, counted, value, ballots FROM decision WHERE key = ?", key_range(place)[:1]).fetchone()
+        row = db.execute(f"SELECT {DECISION} FROM decision WHERE key = ?", key_range(place)[:1]).fetchone()
         if row is not None:
             yield path, recalled(*row)
 
@@ -218,7 +244,7 @@ def _numbered(db: sqlite3.Connection, place: int, path: str) -> Iterator[Row]:
     after, end = key_range(place)
     while True:
         rows = db.execute(
-            "SELECT key, fork, outcome, counted, value, ballots FROM decision WHERE key > ? AND key < ? ORDER BY key LIMIT ?",
+            f"SELECT key, {DECISION} FROM decision WHERE key > ? AND key < ? ORDER BY key LIMIT ?",
             (after, end, ROWS_A_READ),
         ).fetchall()
         if not rows:
@@ -230,6 +256,19 @@ def _numbered(db: sqlite3.Connection, place: int, path: str) -> Iterator[Row]:
 
 def _by_path(row: Row) -> list[tuple[int, int, str]]:
     return in_order(row[0])
+
+
+def read_open_elections(db: sqlite3.Connection) -> list[OpenElection]:
+    """Elections that are not decided, with what was paid for them."""
+    found: dict[tuple[str, bytes], list[Ballot | Flagged]] = {}
+    for place, key, fork, seq, value, flag, cost_usd in db.execute(
+        "SELECT place.path, key, fork, seq, value, flag, cost_usd "
+        f"FROM sample JOIN place ON place.id = {PLACE_OF_KEY} ORDER BY key, fork, seq"
+    ):
+        cost = cost_read(cost_usd)
+        ballot = Ballot(seq=seq, value=value.encode(), cost_usd=cost) if flag is None else Flagged(seq=seq, flag=flag, cost_usd=cost)
+        found.setdefault((joined(place, key), fork), []).append(ballot)
+    return [OpenElection(id=ElectionId(path=path, fork=fork), ballots=tuple(ballots)) for (path, fork), ballots in found.items()]
 
 
 def read_lease(db: sqlite3.Connection) -> Lease:
@@ -256,7 +295,7 @@ def read_books(db: sqlite3.Connection, inputs: int, *, in_order: bool, of_decisi
         books.end_input(of_input, msgspec.convert(outcome, InputOutcome))
     if not in_order and of_decisions:
         places = dict(db.execute("SELECT id, path FROM place"))
-        for key, *columns in db.execute("SELECT key, fork, outcome, counted, value, ballots FROM decision"):
+        for key, *columns in db.execute(f"SELECT key, {DECISION} FROM decision"):
             take_in(books, joined(places[place_of(key)], key), recalled(*columns))
     return books
 

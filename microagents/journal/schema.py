@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from microagents.elections import Ballot, Flagged
 from microagents.errors import InvalidUsage
 
 APPLICATION_ID = 0x6D61676A
-VERSION = 1
+VERSION = 2
 BUSY_S = 10.0
 """How long a statement waits for another process's transaction."""
 MAX_TEXT_BYTES = 64 * 1024
@@ -28,9 +29,13 @@ OUTCOMES = ("decided", "agreed", "argmax", "leader", "person", "sampled", "undec
 """By their number in the file: the commonest takes no byte."""
 DECIDED, UNDECIDED, ONCE = OUTCOMES.index("decided"), OUTCOMES.index("undecided"), OUTCOMES.index("once")
 
+DECISION = "fork, outcome, counted, value, ballots, cost_usd"
+"""The columns that `recalled` reads."""
+
 _NUMBER_BITS = 40
 PLACES_REMEMBERED = 16_384
 
+PLACE_OF_KEY = f"key >> {_NUMBER_BITS}"
 _NAMES = " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(OUTCOMES))
 TABLES = f"""
 PRAGMA application_id = {APPLICATION_ID};
@@ -40,10 +45,11 @@ CREATE TABLE change (at TEXT NOT NULL, field TEXT NOT NULL, recorded TEXT NOT NU
 CREATE TABLE lease (epoch INTEGER NOT NULL, holder TEXT, renewed_at REAL NOT NULL);
 CREATE TABLE place (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE);
 CREATE TABLE decision (
-    key INTEGER PRIMARY KEY, fork BLOB NOT NULL, outcome INTEGER NOT NULL, counted INTEGER NOT NULL, value TEXT, ballots TEXT
+    key INTEGER PRIMARY KEY, fork BLOB NOT NULL, outcome INTEGER NOT NULL, counted INTEGER NOT NULL, value TEXT, ballots TEXT,
+    cost_usd REAL
 );
 CREATE TABLE sample (
-    key INTEGER NOT NULL, fork BLOB NOT NULL, seq INTEGER NOT NULL, value TEXT, flag TEXT, PRIMARY KEY (key, fork, seq)
+    key INTEGER NOT NULL, fork BLOB NOT NULL, seq INTEGER NOT NULL, value TEXT, flag TEXT, cost_usd REAL, PRIMARY KEY (key, fork, seq)
 ) WITHOUT ROWID;
 CREATE TABLE reply (
     key INTEGER NOT NULL, fork BLOB NOT NULL, seq INTEGER NOT NULL, bytes INTEGER NOT NULL, text BLOB NOT NULL, PRIMARY KEY (key, fork, seq)
@@ -61,8 +67,8 @@ CREATE TABLE ending (
 CREATE VIEW decisions AS
     SELECT CASE key & {(1 << _NUMBER_BITS) - 1} WHEN 0 THEN place.path
                ELSE place.path || '/' || ((key & {(1 << _NUMBER_BITS) - 1}) - 1) END AS path,
-           CASE outcome {_NAMES} END AS outcome, counted, value, ballots, hex(fork) AS fork
-    FROM decision JOIN place ON place.id = key >> {_NUMBER_BITS};
+           CASE outcome {_NAMES} END AS outcome, counted, value, ballots, cost_usd, hex(fork) AS fork
+    FROM decision JOIN place ON place.id = {PLACE_OF_KEY};
 CREATE VIEW inputs AS
     SELECT input, json_patch(json_extract(experiment, '$.recipe.options'), options) AS options, done, total, outcome, reason, result
     FROM run JOIN input LEFT JOIN progress USING (input) LEFT JOIN input_ending USING (input);
@@ -166,11 +172,6 @@ class Places:
         place, number = _split(path)
         return (self._id(place) << _NUMBER_BITS) + number
 
-    def path(self, key: int) -> str:
-        """The path of a key."""
-        row = self._db.execute("SELECT path FROM place WHERE id = ?", (key >> _NUMBER_BITS,)).fetchone()
-        return joined(row[0], key)
-
     def written(self) -> None:
         """The new places are in the file now, so any of them may be forgotten."""
         self.new.clear()
@@ -179,9 +180,8 @@ class Places:
 
     def any_of(self, of_input: int) -> bool:
         """Whether there is any place of an input."""
-        first, behind = f"{of_input}/", f"{of_input}{chr(ord('/') + 1)}"
         query = "SELECT EXISTS (SELECT 1 FROM place WHERE path >= ? AND path < ?)"
-        return bool(self._db.execute(query, (first, behind)).fetchone()[0])
+        return bool(self._db.execute(query, path_range(of_input)).fetchone()[0])
 
     def _id(self, place: str) -> int:
         found = self._ids.get(place)
@@ -213,6 +213,11 @@ def place_of(key: int) -> int:
     return key >> _NUMBER_BITS
 
 
+def path_range(of_input: int) -> tuple[str, str]:
+    """What all paths of an input stand behind, and what they stand before."""
+    return f"{of_input}/", f"{of_input}{chr(ord('/') + 1)}"
+
+
 def key_range(place_id: int) -> tuple[int, int]:
     """The first key of a place, and the first one behind it."""
     return place_id << _NUMBER_BITS, (place_id + 1) << _NUMBER_BITS
@@ -237,8 +242,10 @@ def _written(ballot: Ballot | Flagged, value: bytes | None) -> str:
 _entries = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def recalled(fork: bytes, outcome: int, counted: int, value: str | None, ballots: str | None) -> Recalled:
-    """A row of the decisions."""
+def recalled(  # noqa: PLR0917 - the columns of a row
+    fork: bytes, outcome: int, counted: int, value: str | None, ballots: str | None, cost_usd: float | None
+) -> Recalled:
+    """A row of the decisions: its columns as `DECISION` names them."""
     if not 0 <= counted <= MOST_COUNTED:
         raise ValueError(f"a decision counts {counted} samples")
     winner = None if value is None else value.encode()
@@ -248,7 +255,15 @@ def recalled(fork: bytes, outcome: int, counted: int, value: str | None, ballots
         outcome=OUTCOMES[outcome],
         value=winner,
         ballots=tuple(_read(seq, entry, winner) for seq, entry in enumerate(entries)),
+        cost_usd=cost_read(cost_usd),
     )
+
+
+def cost_read(cost_usd: float | None) -> float | None:
+    """A column that holds what samples cost."""
+    if cost_usd is not None and not 0 <= cost_usd < inf:
+        raise ValueError(f"samples cost {cost_usd}")
+    return cost_usd
 
 
 def _read(seq: int, entry: bytes, winner: bytes | None) -> Ballot | Flagged:

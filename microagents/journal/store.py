@@ -30,14 +30,15 @@ from microagents.account import (
     RecordSample,
 )
 from microagents.digests import ChainDigest
-from microagents.elections import Ballot, ElectionId, Flagged
+from microagents.elections import Ballot, Flagged
 from microagents.errors import InvalidUsage, Stopped, TakenOver
 from microagents.journal.books import Books, Totals
 from microagents.journal.experiment import INPUTS, Change, Experiment
 from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease
-from microagents.journal.reading import other_inputs, read_books, read_endings, read_lease, with_digests
+from microagents.journal.reading import other_inputs, read_books, read_endings, read_lease, read_open_elections, with_digests
 from microagents.journal.schema import (
     DECIDED,
+    DECISION,
     ONCE,
     OUTCOMES,
     TABLES,
@@ -376,9 +377,7 @@ class Store:
     def recall(self, path: str) -> Recalled | None:
         """What was decided at a path, by a vote or by a person."""
         with self._failing():
-            row = self._db.execute(
-                "SELECT fork, outcome, counted, value, ballots FROM decision WHERE key = ?", (self._places.key(path),)
-            ).fetchone()
+            row = self._db.execute(f"SELECT {DECISION} FROM decision WHERE key = ?", (self._places.key(path),)).fetchone()
             if row is None:
                 return None
             found = msgspec.structs.replace(recalled(*row), changed=self._changed)
@@ -400,14 +399,7 @@ class Store:
     def open_elections(self) -> list[OpenElection]:
         """Elections that are not decided, with what was paid for them."""
         with self._failing():
-            found: dict[tuple[int, bytes], list[Ballot | Flagged]] = {}
-            for key, fork, seq, value, flag in self._db.execute("SELECT key, fork, seq, value, flag FROM sample ORDER BY key, fork, seq"):
-                ballot = Ballot(seq=seq, value=value.encode()) if flag is None else Flagged(seq=seq, flag=flag)
-                found.setdefault((key, fork), []).append(ballot)
-            return [
-                OpenElection(id=ElectionId(path=self._places.path(key), fork=fork), ballots=tuple(ballots))
-                for (key, fork), ballots in found.items()
-            ]
+            return read_open_elections(self._db)
 
 
 def _changes(db: sqlite3.Connection, experiment: Experiment, accepted: Sequence[str]) -> list[Change]:
@@ -452,12 +444,12 @@ def _cannot_be_made(path: Path, error: Exception) -> Stopped:
 
 def _decision_row(key: int, record: RecordDecision | RecordAnswer) -> tuple[Any, ...]:
     if isinstance(record, RecordAnswer):
-        return key, record.id.fork, ONCE, 0, record.value.decode(), None
+        return key, record.id.fork, ONCE, 0, record.value.decode(), None, None
     verdict = record.verdict
     outcome = DECIDED if verdict.outcome == "decided" else OUTCOMES.index(verdict.outcome)
     value = None if outcome == UNDECIDED else verdict.winner
     ballots = written_ballots(verdict.ballots, value)
-    return key, record.id.fork, outcome, len(verdict.ballots), None if value is None else value.decode(), ballots
+    return key, record.id.fork, outcome, len(verdict.ballots), None if value is None else value.decode(), ballots, verdict.cost_usd
 
 
 def _ending_row(record: InputEnded) -> tuple[object, ...]:
@@ -466,8 +458,8 @@ def _ending_row(record: InputEnded) -> tuple[object, ...]:
 
 def _sample_row(key: int, fork: bytes, ballot: Ballot | Flagged) -> tuple[Any, ...]:
     if isinstance(ballot, Flagged):
-        return key, fork, ballot.seq, None, ballot.flag
-    return key, fork, ballot.seq, ballot.value.decode(), None
+        return key, fork, ballot.seq, None, ballot.flag, ballot.cost_usd
+    return key, fork, ballot.seq, ballot.value.decode(), None, ballot.cost_usd
 
 
 def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 
+from msgspec import structs
+
 from microagents.account import FollowRoom, RecallOpen, RecordDraws, RecordReply, RecordSample, Room
 from microagents.actors import Context, Post, Role
 from microagents.counting import Count
@@ -229,6 +231,7 @@ class Election:
             raise
         finally:
             del self.draws[seq]
+        ballot = structs.replace(ballot, cost_usd=sample.usage.cost_usd)
         self._voter.record(RecordSample(id=sample_id, ballot=ballot))
         if isinstance(ballot, Flagged):
             self._voter.record(RecordReply(id=sample_id, text=sample.text))
