@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Hashable
 
 from microagents.chat import Reply, decoder_of
-from microagents.elections import Ballot, Flagged, Question, Verdict, cost_of
+from microagents.elections import Ballot, Flagged, Question, Verdict, total_usd
 from microagents.errors import RoleFailed
 from microagents.messages import resolve
 from microagents.voting import Tally
@@ -54,7 +54,7 @@ class Count:
             leader=self.tally.leader,
             tally=tuple((self._first[vote], votes) for vote, votes in self.tally.counts.items()),
             ballots=tuple(self.ballots),
-            cost_usd=cost_of(self.ballots),
+            cost_usd=total_usd([ballot.cost_usd for ballot in self.ballots]),
         )
 
     def losers(self) -> list[int]:

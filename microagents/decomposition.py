@@ -5,7 +5,7 @@ A question's data go into the user prompt as one JSON object, never into a sente
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from hashlib import blake2b
 
 import msgspec
@@ -98,6 +98,15 @@ def asked_in(prompt: Prompt) -> Asked:
         return _decoder.decode(prompt.user)
     except msgspec.MsgspecError as error:
         raise InvalidDefinition(f"{prompt.user!r:.80} is no question about a problem: {error}") from None
+
+
+def leading_on(proposed: Iterable[Decomposition], problem: str, above: Iterable[bytes]) -> tuple[Decomposition, ...]:
+    """All but those that lead back to a problem or to one that it came from: they would never end.
+
+    ``above`` are the ids of the problems that it came from.
+    """
+    seen = {*above, problem_id(problem)}
+    return tuple([each for each in proposed if each.is_atomic or not seen & {problem_id(each.first), problem_id(each.second)}])
 
 
 def problem_id(problem: str) -> bytes:

@@ -104,14 +104,14 @@ class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """What its sample cost; None where that is unknown."""
 
 
-def cost_of(ballots: Iterable[Ballot | Flagged]) -> float | None:
-    """What samples cost together; None once one is unknown."""
-    cost_usd = 0.0
-    for ballot in ballots:
-        if ballot.cost_usd is None:
+def total_usd(costs: Iterable[float | None]) -> float | None:
+    """What several things cost together; None once one is unknown."""
+    total = 0.0
+    for cost_usd in costs:
+        if cost_usd is None:
             return None
-        cost_usd += ballot.cost_usd
-    return cost_usd
+        total += cost_usd
+    return total
 
 
 class Verdict(Struct, frozen=True, kw_only=True, tag=True):

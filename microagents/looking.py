@@ -21,7 +21,9 @@ from microagents.journal.reading import Ending, Reader, reader_of
 from microagents.journal.schema import connect
 from microagents.messages import resolve
 from microagents.planning import plan_of, settings_of
+from microagents.problem import Problem, answer_type
 from microagents.result import Result, results_of
+from microagents.solution import Node, solution_tree
 
 
 def look(runs_dir: Path, run_id: str) -> Result:
@@ -64,6 +66,34 @@ def _state(reader: Reader, ending: Ending | None) -> tuple[Outcome, str | None]:
     if ending is None:
         return "cut off", "its process ended without a word; what was decided until then holds"
     return ending.outcome, ending.reason
+
+
+def has_solution(reader: Reader) -> bool:
+    """Whether the run cuts problems up, so that there is a tree of them."""
+    return reader.experiment.recipe.strategy == STRATEGIES["recursive"]
+
+
+def solution_of(reader: Reader, of_input: int) -> Node:
+    """The tree by which an input was solved, as far as it is recorded. Imports the module of the task, which knows the problem's text.
+
+    Raises:
+        InvalidUsage: there is none, there is no such input, or it cannot be made from what is recorded.
+    """
+    experiment = reader.experiment
+    run = experiment.run_id
+    if not has_solution(reader):
+        strategy = name_of(experiment.recipe.strategy, STRATEGIES)
+        raise InvalidUsage(f"run {run} used the strategy {strategy}; only runs of recursive have a tree of sub-problems")
+    if of_input not in range(experiment.inputs):
+        raise InvalidUsage(f"run {run} has no input {of_input}; its inputs are 0 to {experiment.inputs - 1}")
+    task = plan_of(reader).tasks[of_input]
+    assert isinstance(task, Problem)
+    rows, open_elections = reader.of_input(of_input)
+    try:
+        return solution_tree(of_input, task.statement(), answer_type(type(task)), rows, open_elections)
+    except Exception as error:  # noqa: BLE001 - whatever a user's code raises, and what a reader of damaged rows does
+        what = f"{type(error).__name__}: {error}"
+        raise InvalidUsage(f"the tree of run {run} cannot be made from its journal ({what}); all else that `show` tells holds") from None
 
 
 def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from microagents.chat import Sampling, json_form
-from microagents.decomposition import Decomposition, ToDecompose, problem_id, prompt_of
+from microagents.decomposition import Decomposition, ToDecompose, leading_on, prompt_of
 from microagents.durable import DurableRole
 from microagents.messages import Request
 from microagents.problem import answer_type_of
@@ -37,7 +37,7 @@ class Decomposer(DurableRole):
     draws_as = "decomposer"
 
     async def decompose(self, request: Decompose) -> tuple[Decomposition, ...]:
-        """All that are valid, but for those that lead back to this problem or to one that it came from: they would never end."""
+        """All that are valid, and lead on."""
         form = json_form(answer_type_of(self.context.tasks[request.input]))
         proposed = await self.for_input(request.input).sample(
             request.at,
@@ -47,5 +47,4 @@ class Decomposer(DurableRole):
             max_draws=request.candidates,
             sampling=request.sampling,
         )
-        seen = {*request.above, problem_id(request.problem)}
-        return tuple(each for each in proposed if each.is_atomic or not seen & {problem_id(each.first), problem_id(each.second)})
+        return leading_on(proposed, request.problem, request.above)

@@ -20,10 +20,8 @@ from microagents.roles.composer import Compose, Composer, to_compose
 from microagents.roles.decomposer import Decompose, Decomposer
 from microagents.roles.discriminator import Chosen, Discriminate, Discriminator
 from microagents.scope import Scope, take_note
-from microagents.solution import ROOT, Solution, Turn
+from microagents.solution import MOST_DEPTH, ROOT, Solution, Turn
 from microagents.strategies.concluding import ProblemConductor
-
-MOST_DEPTH = 64
 
 
 class Solved(Struct, frozen=True, kw_only=True):
