@@ -84,8 +84,7 @@ def solution_of(reader: Reader, of_input: int) -> Node:
     if not has_solution(reader):
         strategy = name_of(experiment.recipe.strategy, STRATEGIES)
         raise InvalidUsage(f"run {run} used the strategy {strategy}; only runs of recursive have a tree of sub-problems")
-    if of_input not in range(experiment.inputs):
-        raise InvalidUsage(f"run {run} has no input {of_input}; its inputs are 0 to {experiment.inputs - 1}")
+    experiment.check_there([of_input])
     task = plan_of(reader).tasks[of_input]
     assert isinstance(task, Problem)
     rows, open_elections = reader.of_input(of_input)

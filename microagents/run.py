@@ -13,9 +13,7 @@ from msgspec import structs
 
 from microagents.actors import Strategy
 from microagents.driver import OnProgress, Watched, carry_out
-from microagents.errors import InvalidUsage
 from microagents.finding import TASKS, name_of
-from microagents.journal.experiment import Experiment
 from microagents.journal.reading import reader_of
 from microagents.listed import tasks_of
 from microagents.looking import looked_at
@@ -135,7 +133,7 @@ async def resume(
         InvalidUsage: there is no such run or input, or its task cannot be imported.
     """
     with reader_of(Path(runs_dir), run_id) as reader:
-        _check_there(inputs or (), reader.experiment)
+        reader.experiment.check_there(inputs or ())
         ending = reader.ending()
         if ending is not None and ending.outcome == "completed" and not accept_changes:
             return looked_at(reader)
@@ -150,13 +148,6 @@ async def resume(
 def run_sync(task: Task | Sequence[Task], **options: Any) -> Result:
     """`run` for code that is not async: the same arguments, the same result."""
     return asyncio.run(run(task, **options))
-
-
-def _check_there(inputs: Sequence[int], experiment: Experiment) -> None:
-    for each in inputs:
-        if not 0 <= each < experiment.inputs:
-            there = f"inputs 0 to {experiment.inputs - 1}" if experiment.inputs > 1 else "only input 0"
-            raise InvalidUsage(f"there is no input {each} in run {experiment.run_id}: it has {there}")
 
 
 def _new_run_id(task: Task) -> str:

@@ -16,8 +16,8 @@ from microagents.solution import Node, TakenTurn
 
 COLUMNS = 100
 """Where the output is no terminal."""
-LEAST_COLUMNS = 40
-"""A problem and its answer get as many at least: else the rest goes to a line of its own."""
+LEAST_COLUMNS = 60
+"""Longer problems and answers get as many at least of a line, or one of their own, be it only half as wide."""
 ANSWER_SHARE = 0.5
 """Of a line: a long answer gets as much at least."""
 BRANCHES = ("\N{BOX DRAWINGS LIGHT VERTICAL AND RIGHT}\N{BOX DRAWINGS LIGHT HORIZONTAL} ", "\N{BOX DRAWINGS LIGHT VERTICAL}  ")
@@ -25,7 +25,7 @@ LAST_BRANCHES = ("\N{BOX DRAWINGS LIGHT UP AND RIGHT}\N{BOX DRAWINGS LIGHT HORIZ
 
 
 def drawn(tree: Node) -> str:
-    """The tree as text. What models and tasks wrote in it cannot move the cursor, nor end a line; the rest fits the terminal's characters."""
+    """The tree as text. What models and tasks wrote in it cannot move the cursor, nor end a line."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     text = "\n".join(_lines(tree, "", "", shutil.get_terminal_size().columns if is_terminal else COLUMNS))
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
@@ -41,7 +41,7 @@ def _lines(node: Node, head: str, below: str, columns: int) -> Iterator[str]:
     if cell_len(line) <= room:
         yield f"{head}{line}  {went}"
     else:
-        yield head + _asked_and_answered(node, max(LEAST_COLUMNS, columns - cell_len(head)))
+        yield head + _asked_and_answered(node, max(LEAST_COLUMNS // 2, columns - cell_len(head)))
         yield f"{below}{BRANCHES[1] if is_parent else LAST_BRANCHES[1]}  {went}"
     for child in node.children:
         first, others = BRANCHES if child is not node.children[-1] else LAST_BRANCHES

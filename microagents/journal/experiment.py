@@ -73,6 +73,17 @@ class Experiment(Struct, frozen=True, kw_only=True):
             )
         return [*changes, *[(QUESTION, "as recorded", "as asked now")] * (QUESTION in accepted)]
 
+    def check_there(self, inputs: Iterable[int]) -> None:
+        """Refuse a number that no input has.
+
+        Raises:
+            InvalidUsage: there is one.
+        """
+        for each in inputs:
+            if not 0 <= each < self.inputs:
+                there = f"inputs 0 to {self.inputs - 1}" if self.inputs > 1 else "only input 0"
+                raise InvalidUsage(f"there is no input {each} in run {self.run_id}: it has {there}")
+
 
 def _differences(recorded: dict[str, str], given: dict[str, str]) -> Iterator[Change]:
     for field in {**recorded, **given}:

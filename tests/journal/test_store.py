@@ -150,6 +150,67 @@ def test_a_decision_carries_its_ballots_and_drops_its_sample_rows(in_order: bool
     assert problems() == []
 
 
+def priced(numbers: Sequence[int | None], *costs: float | None) -> tuple[Ballot | Flagged, ...]:
+    """The same ballots, with what each cost."""
+    return tuple([structs.replace(each, cost_usd=cost_usd) for each, cost_usd in zip(counted(numbers), costs, strict=True)])
+
+
+def with_cost(decision: RecordDecision, cost_usd: float | None, *ballots: Ballot | Flagged) -> RecordDecision:
+    changed = structs.replace(decision.verdict, cost_usd=cost_usd, ballots=ballots or decision.verdict.ballots)
+    return structs.replace(decision, verdict=changed)
+
+
+@either_order
+@pytest.mark.parametrize("cost_usd", [0.0, 0.25, None])
+def test_a_decision_keeps_what_its_samples_cost_together(in_order: bool, cost_usd: float | None) -> None:  # noqa: FBT001 - a parameter
+    with store(in_order=in_order) as there:
+        there.commit([with_cost(decided(election(), [7, 7]), cost_usd)])
+        there.commit([RecordAnswer(id=election("step/1"), value=b"1")])
+        assert recall(there, "0/step/0").cost_usd == cost_usd
+        assert recall(there, "0/step/1").cost_usd is None
+    assert sql("SELECT cost_usd FROM decisions WHERE path = '0/step/0'") == [(cost_usd,)]
+    assert problems() == []
+
+
+def test_samples_of_an_open_election_come_back_with_what_they_cost() -> None:
+    ballots = priced([7, None, 8], 0.25, 0.5, None)
+    there = opened()
+    there.commit([sampled(election(), each) for each in ballots])
+    cut_off(there)
+    with store() as again:
+        assert [each.ballots for each in again.open_elections()] == [ballots]
+    with Reader(JOURNAL) as reader:
+        assert [each.ballots for each in reader.of_input(0)[1]] == [ballots]
+        assert reader.of_input(1) == ({}, [])
+
+
+@either_order
+def test_what_samples_cost_is_in_no_digest_and_makes_no_ballot_another(in_order: bool) -> None:  # noqa: FBT001 - a parameter
+    plain = decided(election(), [7, None, 7])
+    accounts = []
+    for journal, decision in (
+        (JOURNAL, plain),
+        (Path("runs/dear.sqlite"), with_cost(plain, 0.75, *priced([7, None, 7], 0.25, 0.25, 0.25))),
+    ):
+        with store(journal, in_order=in_order) as there:
+            there.commit([decision])
+            accounts.append(there.account_with_digests())
+        with Reader(journal) as reader:
+            assert reader.account() == accounts[-1]
+            assert dict(reader.decisions())["0/step/0"].ballots == counted([7, None, 7])
+    assert accounts[0] == accounts[1]
+
+
+@pytest.mark.parametrize("cost", ["-1", "9e999", "'much'", "x'00'"])
+@pytest.mark.parametrize("table", ["decision", "sample"])
+def test_a_cost_that_is_none_is_damage(table: str, cost: str) -> None:
+    with store() as there:
+        there.commit([decided(election(), [7]), sampled(election("step/1"), ballot(0, 7))])
+    sql(f"UPDATE {table} SET cost_usd = {cost}")
+    with Reader(JOURNAL) as reader, pytest.raises(InvalidUsage, match="is not a journal, or it is damaged"):
+        reader.of_input(0)
+
+
 def test_a_decision_takes_the_samples_of_every_question_that_was_asked_at_its_place() -> None:
     with store() as there:
         there.commit([sampled(election(asked=asked), each) for asked in (b"a", b"b") for each in counted([1, 2])])

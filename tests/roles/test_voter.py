@@ -42,6 +42,7 @@ from microagents import (
     Task,
     Undecided,
     Unvoted,
+    Usage,
     run,
 )
 from microagents.account import Report
@@ -111,8 +112,9 @@ class Quiz(Task):
 class Held:
     """Replies that arrive when the test says so, and what was asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, costs_usd: Sequence[float | None] = ()) -> None:
         self.drawn: list[Draw] = []
+        self._costs_usd = costs_usd
         self.cancelled: list[int] = []
         self._replies: dict[int, asyncio.Future[str]] = {}
 
@@ -131,7 +133,8 @@ class Held:
         self.drawn.append(draw)
         self._replies[seq] = asyncio.get_running_loop().create_future()
         try:
-            return Sample(text=await self._replies[seq])
+            text = await self._replies[seq]
+            return Sample(text=text, usage=Usage(cost_usd=self._costs_usd[seq] if self._costs_usd else None))
         except asyncio.CancelledError:
             self.cancelled.append(seq)
             raise
@@ -278,6 +281,22 @@ async def test_ballots_are_counted_in_order_of_launch_whatever_the_order_of_arri
     assert verdicts[0].outcome == "decided"
     assert msgspec.json.decode(verdicts[0].winner or b"", type=Say) == replies[0]
     assert [(ballot.seq, type(ballot)) for ballot in verdicts[0].ballots] == [(seq, Flagged if seq == 2 else Ballot) for seq in range(5)]
+
+
+@both_runtimes
+@pytest.mark.parametrize(("costs_usd", "together"), [((0.25, 0.5, 0.125, 8.0), 0.875), ((0.25, None, 0.125, 8.0), None)])
+async def test_a_verdict_has_what_the_counted_samples_cost_flagged_ones_too(
+    runtime: RuntimeName, costs_usd: Sequence[float | None], together: float | None
+) -> None:
+    replies = [Say(word="a"), None, Say(word="a"), Say(word="b")]
+    held = Held(costs_usd)
+    async with voting(holding(held), runtime=runtime) as desk:
+        asking = asyncio.create_task(desk.ask(elect(a_question(FirstToAheadBy(k=2)))))
+        await turns()
+        await held.arrive_in(range(4), replies)
+        verdict = await asking
+    assert [ballot.cost_usd for ballot in verdict.ballots] == list(costs_usd[:3])
+    assert verdict.cost_usd == together
 
 
 def counted_prefix(replies: Sequence[Reply | None], arrived: set[int], rule: Rule, cap: int) -> tuple[int, int]:

@@ -1,0 +1,227 @@
+"""`microagents show` of runs that cut problems up: the tree in the terminal, and in JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microagents.cli.tree import drawn
+from microagents.solution import Node
+from tests.cli.commands import COMPLETED, STOPPED, UNDECIDED, WRONG_USAGE, Ran, microagents, write
+
+FIVE = ("run", "multiplication", "-o", "digits=5", "--run-id", "r")
+THREE_INPUTS = "\n".join(f'{{"digits": 3, "instance": {number}}}' for number in range(3))
+
+
+def shown(*words: str) -> list[str]:
+    """The lines of the tree, below the summary."""
+    ran = microagents("show", "r", *words)
+    assert ran.code == COMPLETED, ran.err
+    return ran.out.partition("\n\n")[2].splitlines()
+
+
+def whole(*words: str) -> dict[str, Any]:
+    ran = microagents("show", "r", "--json", *words)
+    found = ran.json["solution"]
+    assert isinstance(found, dict)
+    return found
+
+
+def nodes(of: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield of
+    for child in of["children"]:
+        yield from nodes(child)
+
+
+def refused(*words: str) -> str:
+    ran = microagents("show", "r", *words)
+    assert (ran.code, ran.out) == (WRONG_USAGE, "")
+    (sentence,) = ran.err.splitlines()
+    return sentence
+
+
+def completed(*words: str) -> Ran:
+    ran = microagents(*words)
+    assert ran.code == COMPLETED, ran.err
+    return ran
+
+
+# -- in the terminal ---------------------------------------------------------------------------------------------------
+
+
+def test_the_first_line_is_the_problem_its_answer_and_how_it_came_to_it() -> None:
+    answer = completed(*FIVE, "--json").json["result"]["answer"]["product"]
+    first = shown()[0]
+    assert re.fullmatch(rf"What is \d+ \* \d+\? -> {answer}  decompose agreed 3 of 3, compose \S+.*  \$0\.\d{{4}}", first), first
+
+
+def test_deeper_problems_are_added_up() -> None:
+    completed(*FIVE)
+    (most, *_) = (each["folded"] for each in nodes(whole("--depth", "2")) if each["folded"])
+    folded = [line for line in shown() if " problems, " in line]
+    assert any(f"+{most['problems']} problems, {most['calls']} calls, $" in line for line in folded)
+    assert len(folded) == sum(each["folded"] is not None for each in nodes(whole("--depth", "2")))
+
+
+@pytest.mark.parametrize("depth", range(7))
+def test_each_problem_down_to_a_depth_has_a_line(depth: int) -> None:
+    completed(*FIVE)
+    problems = [each["problem"] for each in nodes(whole()) if each["depth"] <= depth]
+    assert [line[line.index("What") :].partition("?")[0] + "?" for line in shown("--depth", str(depth)) if "What" in line] == problems
+
+
+def test_the_default_depth_is_two() -> None:
+    completed(*FIVE)
+    assert shown() == shown("--depth", "2") != shown("--depth", "3")
+
+
+def test_no_line_is_longer_than_a_hundred_columns() -> None:
+    completed("run", "sorting", "-o", "n=60", "--run-id", "r")
+    lines = shown("--depth", "64")
+    assert max(map(len, lines)) == 100
+    assert any("..." in line for line in lines)
+
+
+def test_an_argmax_is_marked() -> None:
+    write("wavering.py", WAVERING)
+    result = completed("run", "wavering.py:Wavering", "-o", "digits=6", "-s", "depth=1", "-k", "3", "--run-id", "r", "--json").json[
+        "result"
+    ]
+    assert result["argmax"] == ["0/solve/1/answer/vote"]
+    assert [" argmax" in line for line in shown() if "answer" in line] == [True, False]
+
+
+WAVERING = """
+    from microagents.decomposition import Choice
+    from microagents.tasks.multiplication import Multiplication
+
+    class Wavering(Multiplication):
+        def difficulty(self, prompt, reply):
+            return 0.9 if issubclass(reply, Choice) else super().difficulty(prompt, reply)
+"""
+
+
+def test_a_run_that_was_stopped_shows_what_is_open_and_what_has_not_begun() -> None:
+    assert microagents(*FIVE, "--max-calls", "8", "--concurrency", "1").code == STOPPED
+    lines = shown()
+    assert any(re.search(r"decompose open after \d  \$", line) for line in lines), lines
+    assert not any("->" in line for line in lines)
+    assert microagents("resume", "r", "--max-calls", "1000").code == COMPLETED
+    assert not any("open" in line for line in shown("--depth", "64"))
+
+
+def test_an_undecided_vote_is_shown() -> None:
+    how = ("--model", "sim:perfect@flag=0.5", "-s", "depth=2", "-s", "max_draws=3")
+    assert microagents(*FIVE, *how).code == UNDECIDED
+    assert any("decompose undecided after 6  $" in line for line in shown())
+    completed("resume", "r", "--on-undecided", "sim:perfect")
+    assert any("decompose 2:0 decided by another model" in line for line in shown())
+
+
+HOSTILE = """
+    from microagents import Reply
+    from microagents.decomposition import Decomposition
+    from microagents.problem import WorkedProblem
+
+    NASTY = "\\x1b[2J\\x07\\r\\x9b31m\\u202e\\n+99 problems"
+
+    class Said(Reply, frozen=True):
+        text: str
+
+    class Hostile(WorkedProblem[Said]):
+        def statement(self):
+            return f"{NASTY} whole"
+
+        def expert_answer(self, problem):
+            return Said(text=NASTY)
+
+        def expert_decomposition(self, problem):
+            if not problem.endswith("whole"):
+                return Decomposition(first="", second="", compose="")
+            return Decomposition(first=f"{NASTY} a", second=f"{NASTY} b", compose=NASTY)
+
+        def expert_composition(self, asked):
+            return Said(text=NASTY)
+"""
+
+
+def test_what_problems_and_answers_hold_does_not_reach_the_terminal_raw() -> None:
+    write("hostile.py", HOSTILE)
+    completed("run", "hostile.py:Hostile", "--model", "sim:perfect", "--run-id", "r")
+    ran = microagents("show", "r")
+    assert all(each.isprintable() or each == "\n" for each in ran.out)
+    assert "+99 problems" in ran.out
+    assert not re.search(r"^\W*\+99", ran.out.partition("\n\n")[2], re.MULTILINE), "a line that is no problem's own"
+    nasty = "\x1b[2J\x07\r\x9b31m\u202e\n+99 problems"
+    found = whole()
+    assert (found["problem"], found["answer"]) == (f"{nasty} whole", {"text": nasty})
+
+
+def test_a_very_long_problem_is_cut() -> None:
+    leaf = Node(at="", problem="x" * 1_000_000, depth=0, turns=(), answer=None, calls=0, cost_usd=None)
+    assert drawn(leaf) == f"{'x' * (100 - 3 - len('  not begun  cost unknown'))}...  not begun  cost unknown"
+
+
+# -- as JSON -----------------------------------------------------------------------------------------------------------
+
+
+def test_json_has_the_whole_tree_or_what_is_asked_for() -> None:
+    run = completed(*FIVE, "--json").json
+    found = whole()
+    assert found["answer"] == run["result"]["answer"]
+    assert sum(each["calls"] for each in nodes(found)) == run["calls"]
+    assert sum(each["cost_usd"] for each in nodes(found)) == pytest.approx(run["cost_usd"])
+    assert all(each["folded"] is None for each in nodes(found))
+    root = whole("--depth", "0")
+    assert (root["children"], root["folded"]["problems"]) == ([], len(list(nodes(found))) - 1)
+    assert whole("--depth", "64") == found
+
+
+def test_json_keeps_long_numbers() -> None:
+    answer = completed("run", "multiplication", "-o", "digits=30", "-o", "by=1", "--run-id", "r", "--json").json["result"]["answer"]
+    assert whole("--depth", "0")["answer"] == answer
+    assert f'"product": {answer["product"]}' in microagents("show", "r", "--json").out
+
+
+# -- of many inputs, and where there is no tree ------------------------------------------------------------------------
+
+
+def test_of_many_inputs_one_is_named() -> None:
+    Path("items.jsonl").write_text(THREE_INPUTS, encoding="utf-8")
+    results = [json.loads(line) for line in completed("run", "multiplication", "--inputs", "items.jsonl", "--run-id", "r").out.splitlines()]
+    ran = microagents("show", "r")
+    assert ran.code == COMPLETED
+    assert ran.out.splitlines()[-1] == "it has 3 inputs, each with a tree of sub-problems; name one to see it: show r --input N"
+    assert "solution" not in microagents("show", "r", "--json").json
+    assert [whole("--input", str(number))["answer"] for number in range(3)] == [each["answer"] for each in results]
+    assert str(results[1]["answer"]["product"]) in shown("--input", "1")[0]
+    assert refused("--depth", "1").endswith("name one to see it: show r --input N")
+    assert "there is no input 3 in run r: it has inputs 0 to 2" in refused("--input", "3")
+
+
+@pytest.mark.parametrize("words", [("--depth", "1"), ("--input", "0")])
+def test_runs_of_another_strategy_have_no_tree(words: tuple[str, str]) -> None:
+    completed("run", "multiplication", "--strategy", "single-shot", "--run-id", "r")
+    assert "run r used the strategy single-shot; only runs of recursive have a tree of sub-problems" in refused(*words)
+    assert shown() == []
+    assert "solution" not in microagents("show", "r", "--json").json
+
+
+def test_a_task_that_cannot_be_imported_any_more_costs_only_the_tree() -> None:
+    write("wavering.py", WAVERING)
+    completed("run", "wavering.py:Wavering", "--run-id", "r")
+    Path("wavering.py").write_text("raise RuntimeError('gone\\naway')", encoding="utf-8")
+    del sys.modules["wavering"]
+    ran = microagents("show", "r")
+    assert (ran.code, ran.rows["completed"][:8]) == (COMPLETED, "Wavering")
+    assert "cannot be imported: RuntimeError: gone away" in ran.out.splitlines()[-1]
+    ran = microagents("show", "r", "--json")
+    assert "cannot be imported" in ran.err
+    assert "solution" not in ran.json
+    assert "cannot be imported" in refused("--depth", "1")
