@@ -17,7 +17,7 @@ from msgspec import structs
 from microagents import InvalidUsage, Prompt, Reply, Result, resume, run
 from microagents.account import Recalled
 from microagents.decomposition import Choice, Decomposition
-from microagents.elections import Ballot
+from microagents.elections import Ballot, total_usd
 from microagents.journal.reading import reader_of
 from microagents.looking import decide, solution_of
 from microagents.problem import WorkedProblem
@@ -28,9 +28,13 @@ from microagents.tasks.multiplication import Multiplication, Product
 
 RUNS = Path("runs")
 PRICED = "sim:gpt-4.1-mini"
-FLAGGING = "sim:perfect@flag=0.5"
-UNDECIDED_VOTE = Recursive(k=2, depth=2, max_draws=3)
-"""With `FLAGGING` and five digits, the vote on how to cut the first half ends undecided."""
+UNDECIDED_VOTE: dict[str, Any] = {
+    "models": "sim:perfect@flag=0.5,price_in=1,price_out=2",
+    "strategy": Recursive(k=2, depth=2, max_draws=3),
+    "seed": 2,
+}
+"""With these the vote on how to cut the whole problem ends undecided: one vote, two flagged ballots."""
+AT = "0/solve/decompose/vote"
 
 
 class Wavering(Multiplication):
@@ -109,6 +113,12 @@ def calls(of: Node) -> int:
     return of.calls + of.below.calls
 
 
+def cost_usd(of: Node) -> float:
+    found = total_usd([of.cost_usd, of.below.cost_usd])
+    assert found is not None
+    return found
+
+
 # -- a run that is completed -------------------------------------------------------------------------------------------
 
 
@@ -124,9 +134,7 @@ async def test_calls_and_costs_add_up_to_the_accounts(k: int) -> None:
     result, found = await solve(strategy=Recursive(k=k)), tree()
     assert result.cost_usd
     assert calls(found) == result.calls
-    assert found.cost_usd is not None
-    assert found.below.cost_usd is not None
-    assert found.cost_usd + found.below.cost_usd == pytest.approx(result.cost_usd)
+    assert cost_usd(found) == pytest.approx(result.cost_usd)
     assert sum(each.flagged for each in taken(found).values()) == sum(result.account.flagged.values())
 
 
@@ -229,9 +237,7 @@ async def test_what_a_run_was_stopped_in_is_open_and_its_calls_are_there(max_cal
     still = [each for each in taken(found).values() if each.outcome == "open"]
     assert still
     assert all(each.winner is None for each in still)
-    assert found.cost_usd is not None
-    assert found.below.cost_usd is not None
-    assert found.cost_usd + found.below.cost_usd == pytest.approx(result.cost_usd)
+    assert cost_usd(found) == pytest.approx(result.cost_usd)
 
 
 async def test_a_run_that_has_not_begun_has_a_problem_without_turns() -> None:
@@ -254,13 +260,13 @@ async def test_an_interrupted_run_that_goes_on_ends_with_the_tree_of_one_that_wa
 
 
 async def test_an_undecided_vote_is_marked_and_nothing_goes_on_from_it() -> None:
-    result = await solve(models=FLAGGING, strategy=UNDECIDED_VOTE)
-    assert result.account.undecided_at == ("0/solve/1/decompose/vote",)
+    result = await solve(**UNDECIDED_VOTE)
+    assert result.account.undecided_at == (AT,)
     found = tree()
-    turn = taken(found)["solve/1/decompose"]
+    turn = found.turns[0]
     assert (turn.outcome, turn.winner) == ("undecided", None)
-    assert sorted(each.votes for each in turn.candidates) == [1, 1]
-    assert found.children[0].children == ()
+    assert sorted(each.votes for each in turn.candidates) == [0, 1]
+    assert (found.turns, found.children) == ((turn,), ())
     assert calls(found) == result.calls
 
 
@@ -271,39 +277,40 @@ async def test_an_undecided_answer_is_marked() -> None:
 
 
 async def test_the_leader_of_an_undecided_vote_is_marked() -> None:
-    await solve(models=FLAGGING, strategy=UNDECIDED_VOTE)
+    await solve(**UNDECIDED_VOTE)
     result = await resume("r", on_undecided="leader")
     found = tree()
-    turn = taken(found)["solve/1/decompose"]
+    turn = found.turns[0]
     assert turn.outcome == "leader"
     assert turn.winner is not None
     assert turn.candidates[turn.winner].votes == 1
-    assert found.children[0].children
+    assert found.children
     assert calls(found) == result.calls
+    assert cost_usd(found) == pytest.approx(result.cost_usd)
 
 
 async def test_another_model_that_decided_is_marked_and_its_calls_are_added() -> None:
-    await solve(models=FLAGGING, strategy=UNDECIDED_VOTE)
-    before = taken(tree())["solve/1/decompose"]
-    result = await resume("r", on_undecided="sim:perfect")
+    await solve(**UNDECIDED_VOTE)
+    before = tree().turns[0]
+    result = await resume("r", on_undecided="sim:perfect@price_in=1,price_out=2")
     found = tree()
-    turn = taken(found)["solve/1/decompose"]
+    turn = found.turns[0]
     assert (turn.outcome, turn.other_model, turn.calls) == ("decided", True, before.calls + 2)
     assert max(each.votes for each in turn.candidates) == 2
     assert calls(found) == result.calls
+    assert cost_usd(found) == pytest.approx(result.cost_usd)
 
 
 async def test_a_persons_choice_is_marked() -> None:
-    await solve(models=FLAGGING, strategy=UNDECIDED_VOTE)
-    path = "0/solve/1/decompose/vote"
+    await solve(**UNDECIDED_VOTE)
     with reader_of(RUNS, "r") as reader:
-        named = [each.value for each in dict(reader.decisions())[path].ballots if isinstance(each, Ballot)]
-    decide(RUNS, "r", path, named[-1].decode())
+        named = [each.value for each in dict(reader.decisions())[AT].ballots if isinstance(each, Ballot)]
+    decide(RUNS, "r", AT, named[-1].decode())
     await resume("r")
     found = tree()
-    turn = taken(found)["solve/1/decompose"]
+    turn = found.turns[0]
     assert (turn.outcome, turn.winner is None, turn.calls) == ("person", False, 6)
-    assert found.children[0].children
+    assert found.children
 
 
 async def test_a_persons_answer_is_marked() -> None:
@@ -315,11 +322,11 @@ async def test_a_persons_answer_is_marked() -> None:
 
 
 async def test_a_label_that_no_candidate_has_wins_nothing() -> None:
-    await solve(models=FLAGGING, strategy=UNDECIDED_VOTE)
-    decide(RUNS, "r", "0/solve/1/decompose/vote", '{"choice": "nothing"}')
+    await solve(**UNDECIDED_VOTE)
+    decide(RUNS, "r", AT, '{"choice": "nothing"}')
     with pytest.raises(InvalidUsage, match="none of the candidates"):
         await resume("r")
-    turn = taken(tree())["solve/1/decompose"]
+    turn = tree().turns[0]
     assert (turn.outcome, turn.winner) == ("person", None)
 
 
