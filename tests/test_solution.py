@@ -15,9 +15,9 @@ import pytest
 from msgspec import structs
 
 from microagents import InvalidUsage, Prompt, Reply, Result, resume, run
-from microagents.account import Recalled
+from microagents.account import OpenElection, Recalled
 from microagents.decomposition import Choice, Decomposition
-from microagents.elections import Ballot, total_usd
+from microagents.elections import Ballot, ElectionId, Flagged, total_usd
 from microagents.journal.reading import reader_of
 from microagents.looking import decide, solution_of
 from microagents.problem import WorkedProblem
@@ -243,6 +243,16 @@ async def test_what_a_run_was_stopped_in_is_open_and_its_calls_are_there(max_cal
 async def test_a_run_that_has_not_begun_has_a_problem_without_turns() -> None:
     found = solution_tree(0, "What is 2 * 3?", Product, {}, [])
     assert (found.turns, found.answer, found.children, found.calls) == ((), None, (), 0)
+
+
+def test_what_is_undecided_and_asked_again_is_open_and_all_that_was_bought_for_it_counts() -> None:
+    path = f"0/{ROOT}/{Turn.ANSWER}"
+    flagged = tuple(Flagged(seq=seq, flag="empty") for seq in range(3))
+    row = Recalled(fork=b"a", outcome="undecided", value=None, ballots=flagged, cost_usd=0.5)
+    again = OpenElection(id=ElectionId(path=path, fork=b"b"), ballots=(Ballot(seq=0, value=b'{"product":6}', cost_usd=0.25), *flagged[1:2]))
+    (turn,) = solution_tree(0, "What is 2 * 3?", Product, {path: row}, [again]).turns
+    assert (turn.outcome, turn.calls, turn.flagged, turn.cost_usd) == ("open", 5, 4, None)
+    assert [each.reply for each in turn.candidates] == [msgspec.Raw(b'{"product":6}')]
 
 
 async def test_halves_that_have_not_begun_are_there() -> None:

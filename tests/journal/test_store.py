@@ -184,6 +184,18 @@ def test_samples_of_an_open_election_come_back_with_what_they_cost() -> None:
         assert reader.of_input(1) == ({}, [])
 
 
+def test_the_decisions_and_open_elections_of_one_input_are_its_own() -> None:
+    mine = [(ElectionId(path=f"{number}/rate", fork=b"a"), ElectionId(path=f"{number}/next", fork=b"b")) for number in range(12)]
+    with store(in_order=False, inputs=12) as there:
+        for done, still in mine:
+            there.commit([decided(done, [7]), sampled(still, ballot(0, 8))])
+    with Reader(JOURNAL) as reader:
+        for number, (done, still) in enumerate(mine):
+            rows_, open_elections = reader.of_input(number)
+            assert list(rows_) == [done.path]
+            assert [each.id for each in open_elections] == [still]
+
+
 @either_order
 def test_what_samples_cost_is_in_no_digest_and_makes_no_ballot_another(in_order: bool) -> None:  # noqa: FBT001 - a parameter
     plain = decided(election(), [7, None, 7])
