@@ -205,12 +205,13 @@ class _Records:
         first, second = self._recorded(path), self._recorded(path + UNDECIDED)
         if first is None or second is None:
             return first
+        is_left = first.outcome == "undecided"  # its leader may be taken later, or a person's word, where the other model did not decide
         return structs.replace(
-            second,
+            second if is_left else first,
             flagged=first.flagged + second.flagged,
             calls=first.calls + second.calls,
             cost_usd=total_usd([first.cost_usd, second.cost_usd]),
-            other_model=True,
+            other_model=is_left,
         )
 
     def _recorded(self, path: str) -> _Held | None:
@@ -234,22 +235,22 @@ def _taken(turn: Turn, drawn: _Held, vote: _Held | None, candidates: Sequence[Ca
     labels = labels_of(replies)
     votes = [] if vote is None else [_label(ballot.value) for ballot in vote.ballots if isinstance(ballot, Ballot)]
     held = [drawn] if vote is None else [drawn, vote]
-    taken = TakenTurn(
+    outcome, winner = _how(drawn, vote, labels)
+    return TakenTurn(
         turn=turn,
-        outcome="open",
+        outcome=outcome,
         candidates=tuple(
             [
                 Standing(reply=Raw(reply), copies=each.copies, votes=votes.count(label))
                 for reply, each, label in zip(replies, candidates, labels, strict=True)
             ]
         ),
+        winner=winner,
         other_model=any(each.other_model for each in held),
         flagged=sum(each.flagged for each in held),
         calls=sum(each.calls for each in held),
         cost_usd=total_usd([each.cost_usd for each in held]),
     )
-    outcome, winner = _how(drawn, vote, labels)
-    return structs.replace(taken, outcome=outcome, winner=winner)
 
 
 def _how(drawn: _Held, vote: _Held | None, labels: list[str]) -> tuple[TurnOutcome, int | None]:

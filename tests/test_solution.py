@@ -311,6 +311,20 @@ async def test_another_model_that_decided_is_marked_and_its_calls_are_added() ->
     assert cost_usd(found) == pytest.approx(result.cost_usd)
 
 
+async def test_a_leader_that_is_taken_after_another_model_decided_nothing_is_marked() -> None:
+    await solve(**UNDECIDED_VOTE)
+    await resume("r", on_undecided="sim:perfect@flag=1")
+    assert (tree().turns[0].outcome, tree().turns[0].other_model) == ("undecided", True)
+    result = await resume("r", on_undecided="leader")
+    found = tree()
+    (leader, *_) = found.turns
+    assert (leader.outcome, leader.other_model, leader.calls) == ("leader", False, 3 + 3 + 3)
+    assert sum(each.votes for each in leader.candidates) == 1
+    assert found.children
+    assert calls(found) == result.calls
+    assert cost_usd(found) == pytest.approx(result.cost_usd)
+
+
 async def test_a_persons_choice_is_marked() -> None:
     await solve(**UNDECIDED_VOTE)
     with reader_of(RUNS, "r") as reader:

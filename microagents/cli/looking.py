@@ -70,17 +70,16 @@ def show(
 def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Node | None, str | None]:
     """The tree of sub-problems that is to be shown, and what is said where there would be one."""
     experiment = reader.experiment
-    is_of_many = experiment.listed and of_input is None
-    how = f"{experiment.inputs:,} inputs, each with a tree of sub-problems; name one to see it: show {experiment.run_id} --input N"
-    if is_wanted:
-        if is_of_many and has_solution(reader):
+    if has_solution(reader) and experiment.listed and of_input is None:
+        how = f"{experiment.inputs:,} inputs, each with a tree of sub-problems; name one to see it: show {experiment.run_id} --input N"
+        if is_wanted:
             raise InvalidUsage(f"run {experiment.run_id} has {how}")
+        return None, f"it has {how}"
+    if is_wanted:
         return solution_of(reader, of_input or 0), None
-    if is_of_many or not has_solution(reader):
-        return None, f"it has {how}" if has_solution(reader) else None
     try:
-        return solution_of(reader, 0), None
-    except InvalidUsage as error:
+        return (solution_of(reader, 0), None) if has_solution(reader) else (None, None)
+    except InvalidUsage as error:  # it was not asked for, and all else can be shown
         return None, str(error)
 
 
