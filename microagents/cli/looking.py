@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import nullcontext, redirect_stdout
 from typing import Annotated
 
 import msgspec
@@ -40,7 +42,8 @@ def show(
     """Show a run as far as it is recorded, also while it goes on."""
     log_to_stderr()
     with one_sentence(), reader_of(runs_dir, run) as reader:
-        tree, note = _tree(reader, of_input, is_wanted=depth is not None or of_input is not None)
+        with redirect_stdout(sys.stderr) if as_json else nullcontext():  # the task's code is imported, and may print
+            tree, note = _tree(reader, of_input, is_wanted=depth is not None or of_input is not None)
         result = looked_at(reader)
         changes, options = reader.changes(), {} if result.failed_inputs is not None else reader.experiment.recipe.options
         problems = reader.verify() if verify else []

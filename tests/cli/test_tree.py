@@ -189,6 +189,15 @@ def test_json_keeps_long_numbers() -> None:
     assert f'"product": {answer["product"]}' in microagents("show", "r", "--json").out
 
 
+def test_what_the_tasks_code_prints_does_not_get_into_the_json() -> None:
+    write("wavering.py", WAVERING)
+    completed("run", "wavering.py:Wavering", "--run-id", "r", "--json")
+    write("wavering.py", "    print('here I am')\n" + WAVERING)
+    del sys.modules["wavering"]
+    ran = microagents("show", "r", "--json")
+    assert (ran.err, ran.json["solution"]["at"]) == ("here I am\n", "solve")
+
+
 # -- of many inputs, and where there is no tree ------------------------------------------------------------------------
 
 
