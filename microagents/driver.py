@@ -103,7 +103,8 @@ async def carry_out(
         kept = path
         if path is None and settings.runtime == "ray":  # a role that dies is taken up from the journal
             kept = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
-        deployments = _deployments(plan, _recorder(kept, experiment, own, accepted, settings))
+        full = settings.durability == "full" and path is not None  # one that goes with this process need not outlive a power cut
+        deployments = _deployments(plan, _recorder(kept, experiment, own, accepted, settings, full=full))
         roles = await _entered(stack, RUNTIMES[settings.runtime](context, deployments), watched)
         if roles is None:
             return _result(plan, path, INTERRUPTED, Account(), sitting_s=time.monotonic() - started, endings=())
@@ -179,7 +180,9 @@ def _wall_s(path: Path, sitting_s: float) -> float:
         return sitting_s
 
 
-def _recorder(path: Path | None, experiment: Experiment, own: Sequence[str], accepted: Sequence[str], settings: Settings) -> Deployment:
+def _recorder(
+    path: Path | None, experiment: Experiment, own: Sequence[str], accepted: Sequence[str], settings: Settings, *, full: bool
+) -> Deployment:
     journaling, is_virtual = None, isinstance(asyncio.get_running_loop(), VirtualLoop)
     if path is not None:
         journaling = Journaling(
@@ -187,7 +190,7 @@ def _recorder(path: Path | None, experiment: Experiment, own: Sequence[str], acc
             experiment=experiment,
             own=own,
             accepted=tuple(accepted),
-            full=settings.durability == "full" and not is_virtual,
+            full=full and not is_virtual,
             inline_s=VIRTUAL_COMMIT_S if is_virtual else None,
         )
     return Deployment(role=Recorder, options={"journaling": journaling, "max_cost_usd": settings.max_cost_usd}, in_driver=True)

@@ -112,6 +112,8 @@ class DurableRole(Role):
         if needed and (verdict.winner is None or verdict.outcome == "person"):
             undecided = verdict if verdict.outcome == "person" else structs.replace(verdict, outcome="undecided")
             held = await self.settle(place, question, undecided)
+            if held.verdict.winner is not None and held.verdict.outcome == "undecided":  # of another model, and fewer than n
+                held = structs.replace(held, verdict=structs.replace(held.verdict, outcome="decided"))
             self.commit(held, reply).require()
             verdict = held.verdict
         else:

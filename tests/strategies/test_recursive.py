@@ -422,3 +422,10 @@ def test_a_problem_that_is_undecided_in_one_half_is_as_decided_in_the_other_what
     assert {(each.decisions_sha256, each.ballots_sha256, each.calls) for each in accounts} == {
         (accounts[0].decisions_sha256, accounts[0].ballots_sha256, accounts[0].calls)
     }
+
+
+async def test_one_valid_answer_of_another_model_is_enough_where_the_first_gave_none() -> None:
+    second = scripted("second.jsonl", {"solve/answer/undecided": ["?", four(), "?"]})
+    result = await solved({"solve/answer": ["?"] * 3}, depth=0, on_undecided=second)
+    assert (result.outcome, result.value["answer"]) == ("completed", {"answer": "4"})
+    assert (await resume("solved")).value == result.value
