@@ -240,6 +240,8 @@ class Strategy(BaseModel):
     """Does the work on one input; see `microagents.durable.Conductor`."""
     in_order: ClassVar[bool] = False
     """Whether decisions are taken in the order of their paths, so that their digest is a chain; otherwise it is a tree over the paths."""
+    cuts_problems: ClassVar[bool] = False
+    """Whether it cuts problems in two as the recursive strategy does, so that ``show`` can draw the tree of them."""
     known_inputs: ClassVar[bool] = False
     """Whether its conductor can feed every step the oracle's state (``--known-inputs``)."""
 

@@ -68,11 +68,6 @@ def _state(reader: Reader, ending: Ending | None) -> tuple[Outcome, str | None]:
     return ending.outcome, ending.reason
 
 
-def has_solution(reader: Reader) -> bool:
-    """Whether the run cuts problems up, so that there is a tree of them."""
-    return reader.experiment.recipe.strategy == STRATEGIES["recursive"]
-
-
 def solution_of(reader: Reader, of_input: int) -> Node:
     """The tree by which an input was solved, as far as it is recorded. Imports the module of the task, which knows the problem's text.
 
@@ -81,9 +76,11 @@ def solution_of(reader: Reader, of_input: int) -> Node:
     """
     experiment = reader.experiment
     run = experiment.run_id
-    if not has_solution(reader):
+    if not experiment.cuts_problems:
         strategy = name_of(experiment.recipe.strategy, STRATEGIES)
-        raise InvalidUsage(f"run {run} used the strategy {strategy}; only runs of recursive have a tree of sub-problems")
+        raise InvalidUsage(
+            f"run {run} used the strategy {strategy}; only one that cuts problems in two, such as recursive, makes a tree of them"
+        )
     experiment.check_there([of_input])
     task = plan_of(reader).tasks[of_input]
     assert isinstance(task, Problem)

@@ -57,6 +57,7 @@ def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
         ),
         inputs=len(plan.tasks),
         in_order=strategy.in_order,
+        cuts_problems=strategy.cuts_problems,
         listed=plan.listed,
     )
     return experiment, own

@@ -14,6 +14,8 @@ import pytest
 
 from microagents import Result, run_sync
 from microagents.driver import RUNTIMES
+from microagents.journal.reading import reader_of
+from microagents.looking import solution_of
 from microagents.settings import RuntimeName
 from microagents.strategies import Recursive
 from microagents.tasks.multiplication import Multiplication
@@ -115,6 +117,9 @@ def test_a_role_of_ones_own_takes_the_place_of_the_composer(runtime: RuntimeName
     assert by_code.value["correct"]
     assert by_code.account.steps == by_models.account.steps
     assert by_code.calls < by_models.calls
+    with reader_of(Path("runs"), by_code.run_id) as reader:
+        tree = solution_of(reader, 0)
+    assert 1 + tree.below.problems == by_code.account.steps
 
 
 @pytest.mark.usefixtures("ray_here")

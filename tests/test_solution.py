@@ -384,7 +384,9 @@ def test_what_a_sub_problem_cost_is_unknown_once_one_price_is() -> None:
 
 async def test_another_strategy_has_none() -> None:
     await run(Hanoi(disks=2), models="sim:perfect", run_id="r")
-    with pytest.raises(InvalidUsage, match="run r used the strategy maker; only runs of recursive have a tree"):
+    with pytest.raises(
+        InvalidUsage, match="run r used the strategy maker; only one that cuts problems in two, such as recursive, makes a tree"
+    ):
         tree()
 
 

@@ -15,7 +15,7 @@ from microagents.cli.reporting import EXIT_CODES, FAILURE, log_to_stderr, one_se
 from microagents.cli.watching import as_shown, described, how_far, how_to_go_on
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
-from microagents.looking import decide, has_solution, looked_at, runs_in, solution_of
+from microagents.looking import decide, looked_at, runs_in, solution_of
 from microagents.solution import Node, folded
 
 SHOWN_DEPTH = 2
@@ -73,7 +73,7 @@ def show(
 def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Node | None, str | None]:
     """The tree of sub-problems that is to be shown, and what is said where there would be one."""
     experiment = reader.experiment
-    if has_solution(reader) and experiment.listed and of_input is None:
+    if experiment.cuts_problems and experiment.listed and of_input is None:
         how = f"{experiment.inputs:,} inputs, each with a tree of sub-problems; name one to see it: show {experiment.run_id} --input N"
         if is_wanted:
             raise InvalidUsage(f"run {experiment.run_id} has {how}")
@@ -81,7 +81,7 @@ def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Nod
     if is_wanted:
         return solution_of(reader, of_input or 0), None
     try:
-        return (solution_of(reader, 0), None) if has_solution(reader) else (None, None)
+        return (solution_of(reader, 0), None) if experiment.cuts_problems else (None, None)
     except InvalidUsage as error:  # it was not asked for, and all else can be shown
         return None, str(error)
 

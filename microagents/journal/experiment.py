@@ -43,6 +43,8 @@ class Experiment(Struct, frozen=True, kw_only=True):
     inputs: int
     in_order: bool
     """Whether decisions are taken in the order of their paths."""
+    cuts_problems: bool = False
+    """Whether there is a tree of sub-problems."""
     listed: bool = False
     """Whether it was given a list of inputs: then each has a row of its own, with the options that differ from the first's."""
 

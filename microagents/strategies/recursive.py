@@ -196,6 +196,7 @@ class Recursive(Strategy):
 
     solves = (Problem,)
     conductor = RecursiveConductor
+    cuts_problems = True
 
     k: Annotated[int, Field(ge=1, le=100)] = 2
     """Votes that decide; with k = 1 there is one candidate, and no vote."""

@@ -217,7 +217,9 @@ def test_of_many_inputs_one_is_named() -> None:
 @pytest.mark.parametrize("words", [("--depth", "1"), ("--input", "0")])
 def test_runs_of_another_strategy_have_no_tree(words: tuple[str, str]) -> None:
     completed("run", "multiplication", "--strategy", "single-shot", "--run-id", "r")
-    assert "run r used the strategy single-shot; only runs of recursive have a tree of sub-problems" in refused(*words)
+    assert "run r used the strategy single-shot; only one that cuts problems in two, such as recursive, makes a tree of them" in refused(
+        *words
+    )
     assert shown() == []
     assert "solution" not in microagents("show", "r", "--json").json
 
