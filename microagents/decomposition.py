@@ -32,6 +32,10 @@ class Decomposition(Reply, frozen=True):
         return None if self.is_atomic else tuple(_words(text) for text in (self.first, self.second, self.compose))
 
 
+ATOMIC = Decomposition(first="", second="", compose="")
+"""Do not decompose."""
+
+
 class Choice(Reply, frozen=True):
     """The label of the candidate that is right."""
 

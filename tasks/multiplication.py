@@ -12,7 +12,7 @@ import msgspec
 from pydantic import Field
 
 from microagents.chat import Prompt, Reply
-from microagents.decomposition import Choice, Decomposition, ToCompose, ToDecompose, ToSolve, asked_in
+from microagents.decomposition import ATOMIC, Choice, Decomposition, ToCompose, ToDecompose, ToSolve, asked_in
 from microagents.problem import WorkedProblem
 
 MOST_DIGITS = 100
@@ -72,7 +72,7 @@ class Multiplication(WorkedProblem[Product]):
         first, second = sorted(_factors_in(problem), key=_digits)
         low = _digits(second) // 2
         if not low:
-            return Decomposition(first="", second="", compose="")
+            return ATOMIC
         return _cut(first, second // 10**low, second % 10**low, 10**low)
 
     def expert_composition(self, asked: ToCompose) -> Product:

@@ -11,7 +11,7 @@ import msgspec
 from pydantic import Field
 
 from microagents.chat import Prompt, Reply
-from microagents.decomposition import Choice, Decomposition, ToCompose, ToDecompose, ToSolve, asked_in
+from microagents.decomposition import ATOMIC, Choice, Decomposition, ToCompose, ToDecompose, ToSolve, asked_in
 from microagents.problem import WorkedProblem
 
 COMPOSE = "Merge the two sorted lists into one sorted list that keeps every number as often as it occurs."
@@ -64,7 +64,7 @@ class Sorting(WorkedProblem[Sorted]):
     def expert_decomposition(self, problem: str) -> Decomposition:
         numbers = _numbers_in(problem)
         if len(numbers) <= ATOMIC_ITEMS:
-            return Decomposition(first="", second="", compose="")
+            return ATOMIC
         middle = len(numbers) // 2
         return _cut(numbers[:middle], numbers[middle:])
 

@@ -26,8 +26,7 @@ from rich.progress import (
 from rich.text import Text
 
 from microagents.account import Account
-from microagents.cli.reporting import printable
-from microagents.cli.watching import how_far
+from microagents.cli.reporting import how_far, printable
 from microagents.result import Result
 
 RESULT_LINES = 12

@@ -11,8 +11,8 @@ import msgspec
 import typer
 
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
-from microagents.cli.reporting import EXIT_CODES, FAILURE, log_to_stderr, one_sentence, printable
-from microagents.cli.watching import as_shown, described, how_far, how_to_go_on
+from microagents.cli.reporting import EXIT_CODES, FAILURE, how_far, log_to_stderr, one_sentence, printable
+from microagents.cli.watching import as_shown, described, how_to_go_on
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.looking import decide, looked_at, runs_in, solution_of

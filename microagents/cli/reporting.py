@@ -12,6 +12,7 @@ from pathlib import Path
 import typer
 
 from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
+from microagents.result import Result
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "undecided": 4, "interrupted": 130}
 WRONG_USAGE = 2
@@ -62,6 +63,14 @@ def _say(error: MicroagentsError) -> None:
     """On one line, and without what a terminal would act on: parts of it may come from a file or a model."""
     line = "; ".join(" ".join(said.split()) for said in (str(error), *getattr(error, "__notes__", ())))
     typer.echo(f"microagents: {printable(line)}", err=True)
+
+
+def how_far(result: Result) -> str:
+    """How many inputs and steps are done."""
+    account = result.account
+    total = "" if account.total_steps is None else f" of {account.total_steps:,}"
+    inputs = "" if result.failed_inputs is None else f"{account.inputs_done:,} of {account.inputs:,} inputs, "
+    return f"{inputs}{account.steps:,}{total} steps"
 
 
 def printable(text: str) -> str:

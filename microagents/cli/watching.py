@@ -73,14 +73,6 @@ def how_to_go_on(run_id: str, outcome: str, runs_dir: Path) -> str | None:
     return f"microagents resume {run_id}{where}"
 
 
-def how_far(result: Result) -> str:
-    """How many inputs and steps are done."""
-    account = result.account
-    total = "" if account.total_steps is None else f" of {account.total_steps:,}"
-    inputs = "" if result.failed_inputs is None else f"{account.inputs_done:,} of {account.inputs:,} inputs, "
-    return f"{inputs}{account.steps:,}{total} steps"
-
-
 def described(options: Mapping[str, object]) -> str:
     """A task's options, in parentheses."""
     shown = ", ".join(f"{name}={_short(value)}" for name, value in options.items())

@@ -18,7 +18,7 @@ import pytest
 from microagents import Reply, Result, resume, run
 from microagents.candidates import labels_of
 from microagents.chat import write
-from microagents.decomposition import Choice, Decomposition, ToChoose, asked_in
+from microagents.decomposition import ATOMIC, Choice, Decomposition, ToChoose, asked_in
 from microagents.elections import Draw
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.reading import Reader
@@ -33,7 +33,6 @@ from microagents.tasks.ask import Answer, Ask
 from microagents.tasks.multiplication import Multiplication
 from microagents.tasks.sorting import Sorting
 
-ATOMIC = Decomposition(first="", second="", compose="")
 CUT = Decomposition(first="How many legs?", second="How many arms?", compose="Add them.")
 OTHER = Decomposition(first="How many limbs?", second="How many of these are lost?", compose="Subtract.")
 QUESTION = "How many limbs are left?"
