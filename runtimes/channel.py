@@ -67,6 +67,8 @@ class Channel:
             return
         if frame.number > self._received:
             self._early[frame.number] = frame.batch
+        else:  # it came before: what told the other side so was lost
+            self._acknowledged = min(self._acknowledged, frame.number - 1)
         if self._acknowledge_timer is None:
             self._acknowledge_timer = asyncio.get_running_loop().call_later(self._acknowledge_s, self._acknowledge)
         while (batch := self._early.pop(self._received + 1, None)) is not None:

@@ -1,6 +1,6 @@
 """The promises under faults: ``python -m tests.benchmarks.faults``.
 
-Each seed runs a chain, or five of them, in virtual time behind a link that delays, reorders, repeats and drops batches, kills the process
+Each seed runs a chain, five of them, or a problem that is cut up, in virtual time behind a link that delays, reorders, repeats and drops batches, kills the process
 at random moments (for real: each sitting is a process of its own), and resumes the run from its journal. What it promises is then checked.
 A seed that fails is printed, and ``--seed N`` replays it alone.
 """
@@ -23,9 +23,10 @@ from microagents.journal.reading import Reader
 from microagents.runtimes.lossy import Faults, LossyRuntime
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
+from microagents.tasks.multiplication import Multiplication
 
-TASKS = (Drift(length=25), [Drift(length=length) for length in (6, 1, 9, 3, 6)])
-"""One walk, or five side by side."""
+TASKS = (Drift(length=25), [Drift(length=length) for length in (6, 1, 9, 3, 6)], Multiplication(digits=4))
+"""One walk, five side by side, or a problem that is cut up."""
 MODEL = "sim:perfect@error=0.4,flag=0.1,latency=1.0,sigma=0.7"
 COMMIT_S = 0.2
 """Slow enough that a kill finds records which are not durable."""
@@ -35,7 +36,7 @@ RIGHT = 10
 
 def carried_out(seed: int, runs: Path | None) -> Result:
     """A sitting of the run, to its end."""
-    running = run(TASKS[seed % RIGHT % 2], models=MODEL, k=2, seed=seed % RIGHT, runs_dir=runs, run_id="faults", runtime="linked")
+    running = run(TASKS[seed % RIGHT % 3], models=MODEL, k=2, seed=seed % RIGHT, runs_dir=runs, run_id="faults", runtime="linked")
     return run_virtual(running, seed=seed)
 
 

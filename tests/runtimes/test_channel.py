@@ -64,6 +64,17 @@ def test_over_a_link_without_faults_nothing_is_sent_twice_and_silence_falls() ->
     assert (frames, later) == (20, 20), "ten batches and ten acknowledgements"
 
 
+@pytest.mark.parametrize("seed", range(200))
+def test_whoever_waits_until_all_has_arrived_hears_of_it_though_acknowledgements_are_lost_too(seed: int) -> None:
+    async def talk() -> None:
+        ends = Ends(seed)
+        ends.left.send(b"x")
+        async with asyncio.timeout(1000 * RESEND_S):
+            await ends.left.drained()
+
+    run_virtual(talk(), seed=seed)
+
+
 def test_a_closed_channel_sends_nothing_again() -> None:
     async def talk() -> int:
         ends = Ends(0, dropped=1)
