@@ -1,8 +1,8 @@
 """The promises under faults: ``python -m tests.benchmarks.faults``.
 
-Each seed runs a chain, five of them, or a problem that is cut up, in virtual time behind a link that delays, reorders, repeats and drops batches, kills the process
-at random moments (for real: each sitting is a process of its own), and resumes the run from its journal. What it promises is then checked.
-A seed that fails is printed, and ``--seed N`` replays it alone.
+Each seed runs a chain, five of them, or a problem that is cut up, in virtual time behind a link that delays, reorders, repeats and drops
+batches, kills the process at random moments (for real: each sitting is a process of its own), and resumes the run from its journal. What
+it promises is then checked. A seed that fails is printed, and ``--seed N`` replays it alone.
 """
 
 from __future__ import annotations
