@@ -16,9 +16,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -57,26 +57,28 @@ def live(title: str) -> Iterator[Display]:
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}", markup=False),
+        TextColumn("{task.fields[done]}", markup=False),
         TimeElapsedColumn(),
-        TextColumn("gone,"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
+        TextColumn("gone"),
+        _TimeLeft(),
         console=console,
     )
-    line = progress.add_task(title, total=None, rate="")
+    line = progress.add_task(title, total=None, done="starting")
     counts = Text("  ")
     with Live(Group(progress, counts), console=console, transient=True, refresh_per_second=8):
 
         def show(account: Account) -> None:
+            speed = progress.tasks[line].speed
             if account.inputs > 1:
                 ended = account.inputs_done + account.inputs_failed
-                progress.update(line, completed=ended, total=account.inputs, rate=f"inputs \N{MIDDLE DOT} {account.steps:,} steps")
+                done = f"{ended:,}/{account.inputs:,} inputs \N{MIDDLE DOT} {account.steps:,} steps"
+                progress.update(line, completed=ended, total=account.inputs, done=done)
+            elif account.total_steps is None and not account.steps:  # nobody knows how many there will be
+                progress.update(line, done=f"{account.decided:,} votes decided")
             else:
-                speed = progress.tasks[line].speed
-                rate = f"{speed:,.0f} steps/s" if speed else ""
-                progress.update(line, completed=account.steps, total=account.total_steps, rate=rate)
+                total = "" if account.total_steps is None else f"/{account.total_steps:,}"
+                rate = f" \N{MIDDLE DOT} {speed:,.0f} steps/s" if speed else ""
+                progress.update(line, completed=account.steps, total=account.total_steps, done=f"{account.steps:,}{total} steps{rate}")
             counts.plain = f"  {_counts(account)}"
 
         def name(title: str) -> None:
@@ -84,6 +86,15 @@ def live(title: str) -> Iterator[Display]:
             counts.plain = "  "
 
         yield Display(show, lambda text: console.print(f"\r{text}", markup=False), name)
+
+
+class _TimeLeft(TimeRemainingColumn):
+    """The time left, where it can be told."""
+
+    def render(self, task: Task) -> Text:
+        """Nothing where nobody knows how much there is to do."""
+        left = super().render(task)
+        return Text() if task.total is None or "-" in left.plain else Text.assemble(left, " left")
 
 
 def _line_a_minute(title: str) -> Display:
