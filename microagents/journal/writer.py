@@ -153,8 +153,9 @@ class Writer:
         return await asyncio.shield(done)  # the thread does it whether we wait or not
 
     async def close(self, *, forget: bool = False) -> None:
-        """Close the store, after all jobs."""
-        if self._thread.is_alive():
+        """Close the store, after all jobs; also one that is still being opened."""
+        await asyncio.wait([self._opened])
+        if self._opened.exception() is None and self._thread.is_alive():
             await self.do(lambda store: store.close(forget=forget))
             self._jobs.put(None)
             await asyncio.shield(self._ended)

@@ -140,7 +140,11 @@ class Recorder(Role):
                 self._writer = Inline(opened, journaling.inline_s)
             else:
                 self._writer = Writer(opened)
-                await self._writer.opened()
+                try:
+                    await self._writer.opened()
+                except asyncio.CancelledError:  # whoever is started in our place must find the journal free
+                    await self._writer.close(forget=True)
+                    raise
         self._durable = await self._writer.do(lambda keeper: keeper.books.account())
         self._look_at_cost()
         self._scope.start(self._write())

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from microagents import Context, Deployment, Result, Usage, driver, inputs, run
 from microagents.account import Account, Drain, RecordCalls, RecordLost, Report
 from microagents.journal.reading import Reader
-from microagents.roles import Recorder
+from microagents.journal.store import Store
+from microagents.roles import Recorder, recorder
 from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
+
+WAIT_S = 20.0
 
 
 async def timed(**options: object) -> tuple[float, Result]:
@@ -99,3 +104,21 @@ def test_an_input_begins_while_another_keeps_the_journal_busy(monkeypatch: pytes
     walks = [Drift(length=1500), *[Drift(length=1) for _ in range(20)]]
     run_virtual(run(walks, models="sim:perfect@latency=0.001", k=1, on_progress=seen.append))
     assert max(account.inputs_done for account in seen if account.steps < 1000) > 3
+
+
+async def test_a_recorder_whose_start_is_cut_off_gives_the_journal_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_open, opening = threading.Event(), threading.Event()
+
+    def slowly(*given: Any, **options: Any) -> Store:
+        opening.set()
+        may_open.wait(WAIT_S)
+        return Store(*given, **options)
+
+    monkeypatch.setattr(recorder, "Store", slowly)
+    running = asyncio.create_task(run(Drift(length=3), models="sim:perfect", run_id="cut"))
+    await asyncio.to_thread(opening.wait, WAIT_S)
+    running.cancel()
+    asyncio.get_running_loop().call_later(0.1, may_open.set)
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (await run(Drift(length=3), models="sim:perfect", run_id="cut")).outcome == "completed"
