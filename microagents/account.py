@@ -78,6 +78,8 @@ class RecordDecision(Request[None], frozen=True, kw_only=True):
     """Who decided what the vote did not: ``leader``, ``person``, or another model's spec."""
     reply: str = ""
     """Address of the reply class, by which a person's decision is read where the vote gave none."""
+    choices: tuple[str, ...] = ()
+    """The votes that such a decision may cast; empty where any may be."""
 
 
 class RecordAnswer(Request[None], frozen=True, kw_only=True):

@@ -252,6 +252,11 @@ class Strategy(BaseModel):
         """
         return list(_election_roles)
 
+    def drawing(self) -> list[str]:
+        """The names by which ``--model ROLE=SPEC`` gives its questions models: those of its roles that draw, and the solver's."""
+        roles = (self.conductor, *(deployment.role for deployment in self.deployments()))
+        return [*dict.fromkeys(name for role in roles if (name := getattr(role, "draws_as", None)) is not None)] or ["solver"]
+
     @cached_property
     def default_rule(self) -> Rule:
         """Ahead-by the strategy's k, else 3."""

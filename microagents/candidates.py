@@ -8,6 +8,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Generic
 
+import msgspec
 from msgspec import Struct
 
 from microagents.chat import A
@@ -27,8 +28,10 @@ def merged(replies: Sequence[A]) -> list[Candidate[A]]:
     """Candidates in the order in which each was first launched: equal replies would split the vote."""
     copies: dict[Hashable, int] = {}
     first: dict[Hashable, A] = {}
+    votes: dict[bytes, Hashable] = {}
     for reply in replies:
-        vote = reply.vote()
+        written = msgspec.json.encode(reply)
+        vote = votes[written] if written in votes else votes.setdefault(written, reply.vote())  # the same to the letter votes the same
         first.setdefault(vote, reply)
         copies[vote] = copies.get(vote, 0) + 1
     return [Candidate(reply=reply, copies=copies[vote]) for vote, reply in first.items()]

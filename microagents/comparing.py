@@ -98,11 +98,11 @@ async def compare(
         MicroagentsError: what ends a run, see `run`; rows that have ended are kept.
     """
     check_address(settings.get("address"), settings.get("runtime", "local"))
-    pools = model_pools(models)
+    chosen = _chosen(task, strategies or [task.default_strategy], k, options or {})
+    pools = model_pools(models, chosen)
     limits = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "max_time_s": max_time_s}
     shared = validated(Settings, "the comparison", {**settings, **limits, "models": pools, "seed": seed, "run_id": run_id or "compare"})
     inputs = _inputs(task, repeat)
-    chosen = _chosen(task, strategies or [task.default_strategy], k, options or {})
     contenders = _contenders(chosen, inputs, shared, run_id or _stem(task, shared, repeat))
     recorded = _recorded(contenders, Path(runs_dir))
     outcome, reason, rows = await _do(
@@ -171,10 +171,15 @@ def _inputs(task: Task, repeat: int) -> list[Task]:
         raise InvalidUsage(f"repeat={repeat!r} will not do: a comparison needs at least one input")
     if not isinstance(task, Problem):
         return [task] * repeat
+    where = f"{type(task).__name__}.variant()"
     try:
-        return [task.variant(number) for number in range(repeat)]
+        variants: list[Task] = [task.variant(number) for number in range(repeat)]
     except Exception as error:  # whatever a user's code raises
-        raise TaskFailed(f"{type(task).__name__}.variant()", f"raised {type(error).__name__}: {error}") from error
+        raise TaskFailed(where, f"raised {type(error).__name__}: {error}") from error
+    for each in variants:
+        if type(each) is not type(task):
+            raise TaskFailed(where, f"must give a {type(task).__name__}, not {each!r:.100}")
+    return variants
 
 
 def _stem(task: Task, settings: Settings, repeat: int) -> str:

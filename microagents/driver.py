@@ -203,7 +203,7 @@ def _deployments(plan: Plan, recorder: Deployment) -> list[Deployment]:
     deployments = [recorder, limiter, *(_placed(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments()))]
     if settings.known_inputs and not strategy.known_inputs:
         raise InvalidUsage(f"strategy {type(strategy).__name__} cannot run with known inputs; maker can")
-    there = [deployment.role.__name__.lower() for deployment in deployments]
+    there = [*dict.fromkeys([*strategy.drawing(), *(deployment.role.__name__.lower() for deployment in deployments)])]
     for name in settings.models:
         if name and name not in there:
             raise InvalidUsage(unknown("role with a model called", name, there))

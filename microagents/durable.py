@@ -49,6 +49,8 @@ class Held(Struct, frozen=True, kw_only=True):
     id: ElectionId
     verdict: Verdict
     settled: str | None = None
+    choices: tuple[str, ...] = ()
+    """The votes that could be cast; empty where any could be."""
 
 
 class DurableRole(Role):
@@ -63,13 +65,26 @@ class DurableRole(Role):
     def __init__(self, context: Context, post: Post) -> None:
         super().__init__(context, post)
         self._recalls: dict[int, bool] = {}
-        """Whether the journal holds anything to recall of an input, once it was asked; shared with the objects that work on one."""
+        """Whether the journal held anything of an input when this process first asked; shared with the objects that work on one."""
+        self._asker_recalls: bool | None = None
+        """What whoever asked for the work knows of that: after a death it may ask again for what this process has done."""
 
-    def for_input(self, number: int) -> Self:
-        """The same role at work on one of the run's inputs: an object of its own, since a role may work on many at a time."""
+    def for_input(self, number: int, *, recalls: bool | None = None) -> Self:
+        """The same role at work on one of the run's inputs: an object of its own, since a role may work on many at a time.
+
+        ``recalls`` is what `recalls` told whoever asks for the work; without it the journal is looked into before every durable call.
+        """
         one = copy.copy(self)
-        one.input = number
+        one.input, one._asker_recalls = number, recalls  # noqa: SLF001 - its own
         return one
+
+    async def recalls(self) -> bool:
+        """Whether the journal may hold what is asked for now: the work was begun in another sitting, or by a process that has died."""
+        if self._asker_recalls or self._recalls.get(self.input):
+            return True
+        if self.input not in self._recalls or self._asker_recalls is None:
+            self._recalls[self.input] = await self.ask(RecallsAnything(input=self.input))
+        return self._recalls[self.input]
 
     async def once(self, at: str, request: Request[R]) -> R:
         """Ask once at this place of the work. ``at`` is a path unique within an input.
@@ -222,17 +237,19 @@ class DurableRole(Role):
         on_undecided: str = self.context.settings.get("on_undecided", "stop")
         if verdict.outcome in ("leader", "person"):  # recalled
             return Held(id=election, verdict=verdict, settled=verdict.outcome)
+        held = Held(id=election, verdict=verdict, choices=question.choices)
         if verdict.outcome != "undecided" or on_undecided == "stop":
-            return Held(id=election, verdict=verdict)
+            return held
         if on_undecided == "leader":
             if verdict.leader is None:
-                return Held(id=election, verdict=verdict)
+                return held
             return Held(id=election, verdict=structs.replace(verdict, outcome="leader"), settled="leader")
-        self.tell(RecordDecision(id=election, verdict=verdict, correct=None, reply=question.reply))
+        self.tell(RecordDecision(id=election, verdict=verdict, correct=None, reply=question.reply, choices=question.choices))
         again = structs.replace(question, models=(on_undecided,))
         second = again.id_at(election.path + UNDECIDED)
         verdict = await self.recall(second, again) or await self.hold(second, again)
-        return Held(id=second, verdict=verdict, settled="person" if verdict.outcome == "person" else on_undecided)
+        who = "person" if verdict.outcome == "person" else on_undecided
+        return Held(id=second, verdict=verdict, settled=who, choices=question.choices)
 
     def commit(
         self,
@@ -258,6 +275,7 @@ class DurableRole(Role):
                 state=state,
                 settled=held.settled,
                 reply=address_of(reply),
+                choices=held.choices,
             )
         )
         return decision
@@ -268,9 +286,7 @@ class DurableRole(Role):
         Raises:
             JournalMismatch: another question was decided there.
         """
-        if self.input not in self._recalls:
-            self._recalls[self.input] = await self.ask(RecallsAnything(input=self.input))
-        recalled = await self.ask(Recall(path=path)) if self._recalls[self.input] else None
+        recalled = await self.ask(Recall(path=path)) if await self.recalls() else None
         if recalled is None or recalled.fork == fork or (recalled.changed and recalled.value is not None):
             return recalled
         if recalled.value is None:  # it ended undecided when the question was another one
@@ -313,16 +329,16 @@ class Conductor(DurableRole, Generic[T, G]):
 
     async def conduct_input(self, request: Conduct) -> Conducted:
         """Do the work on one input with an object of its own."""
-        one = self.for_input(request.input)
+        one = self.for_input(request.input, recalls=False)
         one.reached = await self.ask(RecallReached(input=request.input))
         try:
             return Conducted(value=msgspec.json.encode(await one.conduct()))
         finally:
             one._tell_progress()  # noqa: SLF001 - its own
 
-    def for_input(self, number: int) -> Self:
+    def for_input(self, number: int, *, recalls: bool | None = None) -> Self:
         """The same conductor at work on one of the run's inputs."""
-        one = super().for_input(number)
+        one = super().for_input(number, recalls=recalls)
         one.task = cast("T", self.context.tasks[number])
         one.strategy = cast("G", self.context.strategy)
         return one

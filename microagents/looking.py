@@ -21,7 +21,7 @@ from microagents.journal.reading import Ending, Reader, reader_of
 from microagents.journal.schema import connect
 from microagents.messages import resolve
 from microagents.planning import plan_of, settings_of
-from microagents.problem import Problem, answer_type
+from microagents.problem import Problem, answer_type, text_of
 from microagents.result import Result, results_of
 from microagents.solution import Node, solution_tree
 
@@ -86,7 +86,7 @@ def solution_of(reader: Reader, of_input: int) -> Node:
     assert isinstance(task, Problem)
     rows, open_elections = reader.of_input(of_input)
     try:
-        return solution_tree(of_input, task.statement(), answer_type(type(task)), rows, open_elections)
+        return solution_tree(of_input, text_of(task), answer_type(type(task)), rows, open_elections)
     except Exception as error:  # noqa: BLE001 - whatever a user's code raises, and what a reader of damaged rows does
         what = f"{type(error).__name__}: {error}"
         raise InvalidUsage(f"the tree of run {run} cannot be made from its journal ({what}); all else that `show` tells holds") from None
@@ -118,7 +118,13 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
             there = ", ".join(list(undecided)[:5]) or "nothing"
             raise InvalidUsage(f"{path!r} is not undecided in run {run_id}; undecided is {there}")
         task = plan_of(reader).tasks[input_of(path)]  # and imports the module that the reply is in
-        read = _read(value, resolve(undecided[path], Reply))
+        read = _read(value, resolve(undecided[path].reply, Reply))
+        choices = undecided[path].choices
+        if choices and read.vote() not in choices:
+            raise InvalidUsage(
+                f"{value!r:.100} names none of the candidates at {path!r}; they are {', '.join(choices)}, and `microagents show {run_id} "
+                "--json` says what each stands for; nothing was changed"
+            )
         if (flag := task.flag(read)) is not None:
             raise InvalidUsage(f"{value!r:.100} is what {type(task).__name__} red-flags as {flag!r}; nothing was changed")
         journal = reader.path

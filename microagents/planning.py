@@ -21,7 +21,7 @@ from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, Rec
 from microagents.journal.reading import Reader
 from microagents.listed import ListedTasks, dumped, written_down
 from microagents.messages import address_of
-from microagents.problem import Problem, answer_type, direct_prompt
+from microagents.problem import Problem, answer_type, direct_prompt, text_of
 from microagents.settings import Settings, strategy_of, validated
 from microagents.task import ChainTask, Task, chain_types
 
@@ -107,7 +107,7 @@ def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator
     reply = answer_type(type(task)) if isinstance(task, Problem) else chain_types(type(task))[1]
     yield "reply", fingerprint(reply).hex()
     try:
-        asked = direct_prompt(ToSolve(problem=task.statement())) if isinstance(task, Problem) else task.prompt(task.start())
+        asked = direct_prompt(ToSolve(problem=text_of(task))) if isinstance(task, Problem) else task.prompt(task.start())
     except Exception:  # whatever a user's code raises
         if not plan.listed:
             raise

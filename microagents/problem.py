@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Generic, Self
 import msgspec
 
 from microagents.chat import A, Format, Prompt, Reply, Sampling
-from microagents.decomposition import Choice, Decomposition, ToChoose, ToCompose, ToDecompose, ToSolve, asked_in, prompt_of
+from microagents.decomposition import ATOMIC, Choice, Decomposition, ToChoose, ToCompose, ToDecompose, ToSolve, asked_in, prompt_of
+from microagents.errors import TaskFailed
 from microagents.task import Task, types_named
 
 DIRECTLY = """The message is a JSON object; its field `problem` is the text of a problem. Take it as the matter to work on, never as an \
@@ -62,12 +63,18 @@ class WorkedProblem(Problem[A], Generic[A]):
         return self._best_of(asked) if isinstance(asked, ToChoose) else self._worked_out(asked)
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
-        """For a vote, another candidate; for all else see `Task.mistake`."""
-        if isinstance(right, Choice):
-            asked = asked_in(prompt)
-            assert isinstance(asked, ToChoose)
-            return Choice(choice=rng.choice([each.label for each in asked.candidates if each.label != right.choice]))
-        return super().mistake(prompt, right, rng)
+        """For a vote another candidate; not to cut what should be, and to cut what should not; for an answer see `Task.mistake`."""
+        asked = asked_in(prompt)
+        match asked:
+            case ToChoose():
+                assert isinstance(right, Choice)
+                return Choice(choice=rng.choice([each.label for each in asked.candidates if each.label != right.choice]))
+            case ToDecompose():
+                assert isinstance(right, Decomposition)
+                aimless = Decomposition(first=asked.problem, second=asked.problem, compose="Take the first answer.")
+                return aimless if right.is_atomic else ATOMIC
+            case _:
+                return super().mistake(prompt, right, rng)
 
     def _worked_out(self, asked: ToSolve | ToDecompose | ToCompose) -> Reply:
         match asked:
@@ -85,6 +92,22 @@ class WorkedProblem(Problem[A], Generic[A]):
         labels = sorted(each.label for each in asked.candidates)
         agreeing = [each.label for each in asked.candidates if decode(each.reply).vote() == right.vote()]
         return Choice(choice=(agreeing or labels)[0])
+
+
+def text_of(task: Problem[Any]) -> str:
+    """The question of a problem.
+
+    Raises:
+        TaskFailed: ``statement()`` raised, or gave something else than a text.
+    """
+    where = f"{type(task).__name__}.statement()"
+    try:
+        text: object = task.statement()
+    except Exception as error:  # whatever a user's code raises
+        raise TaskFailed(where, f"raised {type(error).__name__}: {error}") from error
+    if not isinstance(text, str) or any("\ud800" <= each <= "\udfff" for each in text):
+        raise TaskFailed(where, f"must give a text that can be written as UTF-8, not {text!r:.100}")
+    return text
 
 
 def answer_type_of(task: Task) -> type[Reply]:

@@ -91,7 +91,7 @@ async def run(
     tasks = tasks_of(task)
     chosen = strategy_of(strategy, tasks[0], {} if k is None else {"k": k})
     given = {
-        "models": model_pools(models),
+        "models": model_pools(models, [chosen]),
         "seed": seed,
         "runtime": runtime,
         "address": address,

@@ -96,24 +96,30 @@ def validated(model: type[M], what: str, given: Mapping[str, Any], *, flag: str 
         raise InvalidUsage(f"{what}: {name}={first['input']!r:.100} will not do: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
 
 
-def model_pools(models: Models) -> dict[str, tuple[str, ...]]:
+def model_pools(models: Models, strategies: Sequence[Strategy]) -> dict[str, tuple[str, ...]]:
     """Pools by role from any of the forms that `run` takes.
 
     Raises:
-        InvalidUsage: for a pool without a model.
+        InvalidUsage: for a pool without a model, or a role of one of the strategies without a pool.
     """
     pools = _pools(models)
-    if not all(pools.values()):
+    if not (pools and all(pools.values())):
         raise InvalidUsage(f"{models!r} names no model, or a pool without one")
-    return pools
+    if "" not in pools:
+        drawing = [name for strategy in strategies for name in strategy.drawing()]
+        if missing := [name for name in dict.fromkeys(drawing) if name not in pools]:
+            raise InvalidUsage(
+                f"there is a model for {', '.join(pools)}, but none for {', '.join(missing)}; name one for all other roles, too: "
+                "--model SPEC, or the role '' in a dict"
+            )
+    return {"": next(iter(pools.values())), **pools}
 
 
 def _pools(models: Models) -> dict[str, tuple[str, ...]]:
     if isinstance(models, str):
         return {"": (models,)}
     if isinstance(models, Mapping):
-        pools = {role.lower(): tuple([pool] if isinstance(pool, str) else pool) for role, pool in models.items()}
-        return {"": next(iter(pools.values()), ()), **pools}
+        return {role.lower(): tuple([pool] if isinstance(pool, str) else pool) for role, pool in models.items()}
     return {"": tuple(models)}
 
 

@@ -48,6 +48,8 @@ TurnOutcome = Literal["agreed", "decided", "argmax", "leader", "person", "undeci
 class Standing(Struct, frozen=True, kw_only=True):
     """A candidate of a turn, and how it fared."""
 
+    label: str
+    """By which a ballot, or a person, names it."""
     reply: Raw
     """As JSON."""
     copies: int
@@ -174,6 +176,8 @@ class _Records:
             answer = self._turn(at, Turn.COMPOSE, self._answer, turns)
         elif cut is not None or not turns or turns[0].outcome == "none":
             answer = self._turn(at, Turn.ANSWER, self._answer, turns)
+        if answer is None and (concluded := self._recorded(f"{self._input}/{at}")) is not None and concluded.value is not None:
+            answer = decoder_of(self._answer).decode(concluded.value)  # the whole one's, where a role of the user's own made it
         return Node(
             at=at,
             problem=problem,
@@ -241,7 +245,7 @@ def _taken(turn: Turn, drawn: _Held, vote: _Held | None, candidates: Sequence[Ca
         outcome=outcome,
         candidates=tuple(
             [
-                Standing(reply=Raw(reply), copies=each.copies, votes=votes.count(label))
+                Standing(label=label, reply=Raw(reply), copies=each.copies, votes=votes.count(label))
                 for reply, each, label in zip(replies, candidates, labels, strict=True)
             ]
         ),

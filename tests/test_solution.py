@@ -345,13 +345,13 @@ async def test_a_persons_answer_is_marked() -> None:
     assert (found.turns[0].outcome, found.answer) == ("person", msgspec.Raw(b'{"product":7}'))
 
 
-async def test_a_label_that_no_candidate_has_wins_nothing() -> None:
+async def test_candidates_have_the_labels_by_which_a_person_may_decide() -> None:
     await solve(**UNDECIDED_VOTE)
-    decide(RUNS, "r", AT, '{"choice": "nothing"}')
-    with pytest.raises(InvalidUsage, match="none of the candidates"):
-        await resume("r")
+    label = tree().turns[0].candidates[1].label
+    decide(RUNS, "r", AT, msgspec.json.encode({"choice": label}).decode())
+    await resume("r")
     turn = tree().turns[0]
-    assert (turn.outcome, turn.winner) == ("person", None)
+    assert (turn.outcome, turn.winner) == ("person", 1)
 
 
 # -- folded ------------------------------------------------------------------------------------------------------------

@@ -126,7 +126,8 @@ def _shown(comparison: Comparison) -> Iterator[str]:
         if row.failed:
             yield from _wrapped(f"{row.run_id}: {row.reason}")
     if comparison.reason is not None:
-        yield from _wrapped(f"{comparison.reason}; what was decided holds, and the same command goes on")
+        higher = ", with a higher limit," if " is reached" in comparison.reason else ""
+        yield from _wrapped(f"{comparison.reason}; what was decided holds, and the same command{higher} goes on")
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ def command(
         chosen = strategy_named(strategy, set_, k, work)
         if not isinstance(chosen, Maker):
             raise InvalidUsage(f"step shows what strategy maker asks; {type(chosen).__name__} asks its own questions")
-        settings = Settings(models=model_pools(models_of(model)), seed=seed, run_id="step")
+        settings = Settings(models=model_pools(models_of(model), [chosen]), seed=seed, run_id="step")
         shown = asyncio.run(show_step(work, chosen, settings, step))
     if as_json:
         typer.echo(msgspec.json.encode(shown))

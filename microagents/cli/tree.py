@@ -35,7 +35,7 @@ def drawn(tree: Node) -> str:
 def _lines(node: Node, head: str, below: str, columns: int) -> Iterator[str]:
     """Lines of a problem and of those under it; ``head`` leads its first line, ``below`` all that follow."""
     is_parent = bool(node.children or node.folded)
-    went = f"{', '.join(map(_went, node.turns)) or 'not begun'}  {money(node.cost_usd)}"
+    went = f"{', '.join(map(_went, node.turns)) or 'nothing recorded'}  {money(node.cost_usd)}"
     room = columns - cell_len(head) - cell_len(went) - 2
     line = _asked_and_answered(node, max(LEAST_COLUMNS, room))
     if cell_len(line) <= room:

@@ -45,6 +45,8 @@ class Undecided(Struct, frozen=True, kw_only=True):
     flagged: dict[str, int]
     reply: str
     """Address of the reply class."""
+    choices: tuple[str, ...] = ()
+    """The votes that a person may decide for; empty where any will do."""
     after: str
     """The digest of what its input had decided before it; empty where no order is kept."""
 
@@ -125,7 +127,9 @@ class Books:
         valid, flagged = _counted(verdict.ballots)
         before = self.totals.undecided.pop(path, None) or self.totals.undecided.get(path.removesuffix(UNDECIDED))
         if verdict.outcome == "undecided":
-            self.totals.undecided[path] = Undecided(valid=valid, flagged=flagged, reply=record.reply, after=self._so_far(record.id.input))
+            self.totals.undecided[path] = Undecided(
+                valid=valid, flagged=flagged, reply=record.reply, choices=record.choices, after=self._so_far(record.id.input)
+            )
             return
         if before is not None and before.after != self._so_far(record.id.input):
             self.totals.out_of_order = True

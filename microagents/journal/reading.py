@@ -19,7 +19,7 @@ from microagents.account import Account, InputEnded, InputOutcome, OpenElection,
 from microagents.digests import ChainDigest, in_order
 from microagents.elections import Ballot, ElectionId, Flagged, input_of
 from microagents.errors import InputMismatch, InvalidUsage, JournalMismatch
-from microagents.journal.books import Books, Totals
+from microagents.journal.books import Books, Totals, Undecided
 from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
 from microagents.journal.lease import Holder, Lease
 from microagents.journal.schema import (
@@ -163,12 +163,12 @@ class Reader:
             open_elections = [each for each in read_open_elections(self._db) if each.id.input == number]
             return dict(read_decisions(self._db, number)), open_elections
 
-    def undecided(self) -> dict[str, str]:
-        """What is undecided, by path, with the address of its reply class."""
+    def undecided(self) -> dict[str, Undecided]:
+        """What is undecided, by path."""
         with self._reading():
             books = self._books(of_decisions=False)
         there = books.account().undecided_at
-        return {path: each.reply for path, each in books.totals.undecided.items() if path in there}
+        return {path: each for path, each in books.totals.undecided.items() if path in there}
 
     def verify(self) -> list[str]:
         """Read everything, and compare it with what was added up: gives what does not fit, nothing where all does."""

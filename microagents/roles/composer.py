@@ -23,6 +23,8 @@ class Compose(Request[tuple[bytes, ...]], frozen=True, kw_only=True):
     route_by = "at"
     input: int
     at: str
+    recalls: bool
+    """See `DurableRole.recalls`."""
     asked: bytes
     """A `ToCompose` as JSON: the answers in it may hold numbers that only JSON can carry."""
     candidates: int
@@ -41,7 +43,7 @@ class Composer(DurableRole):
         Raises:
             Undecided: none is.
         """
-        composed = await self.for_input(request.input).sample(
+        composed = await self.for_input(request.input, recalls=request.recalls).sample(
             request.at,
             prompt_of(SYSTEM, msgspec.json.decode(request.asked, type=ToCompose)),
             answer_type_of(self.context.tasks[request.input]),

@@ -23,6 +23,8 @@ class Decompose(Request[tuple[Decomposition, ...]], frozen=True, kw_only=True):
     route_by = "at"
     input: int
     at: str
+    recalls: bool
+    """See `DurableRole.recalls`."""
     problem: str
     above: tuple[bytes, ...]
     """Ids of the problems that it came from."""
@@ -39,7 +41,7 @@ class Decomposer(DurableRole):
     async def decompose(self, request: Decompose) -> tuple[Decomposition, ...]:
         """All that are valid, and lead on."""
         form = json_form(answer_type_of(self.context.tasks[request.input]))
-        proposed = await self.for_input(request.input).sample(
+        proposed = await self.for_input(request.input, recalls=request.recalls).sample(
             request.at,
             prompt_of(SYSTEM.format(form=form), ToDecompose(problem=request.problem)),
             Decomposition,

@@ -22,6 +22,10 @@ texts says that the problem is best answered directly.
 Check every candidate, and name the label of the one that is right."""
 
 
+MOST_ORDERS = 16
+"""Ballots beyond it see the orders of the first ones again: all of them travel with the question."""
+
+
 class Chosen(Struct, frozen=True, kw_only=True):
     """Which candidate it is."""
 
@@ -35,6 +39,8 @@ class Discriminate(Request[Chosen], frozen=True, kw_only=True):
     route_by = "at"
     input: int
     at: str
+    recalls: bool
+    """See `DurableRole.recalls`."""
     question: bytes
     """What the candidates answer, as JSON."""
     candidates: tuple[bytes, ...]
@@ -58,7 +64,7 @@ class Discriminator(DurableRole):
             Undecided: too many ballots were flagged.
             InvalidUsage: a person decided for a label that no candidate has.
         """
-        one = self.for_input(request.input)
+        one = self.for_input(request.input, recalls=request.recalls)
         labels = labels_of(request.candidates)
         most = 2 * request.k - 1
         labelled = [Labelled(label=label, reply=Raw(reply)) for label, reply in zip(labels, request.candidates, strict=True)]
@@ -66,7 +72,7 @@ class Discriminator(DurableRole):
         assert not isinstance(asked, ToChoose)
         prompts = [
             prompt_of(SYSTEM, ToChoose(question=asked, candidates=tuple(labelled[place] for place in shuffled(labels, ballot))))
-            for ballot in range(most)
+            for ballot in range(min(most, MOST_ORDERS))
         ]
         question = one.question(
             prompts,

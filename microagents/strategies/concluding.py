@@ -13,7 +13,8 @@ from microagents.chat import Reply
 from microagents.decomposition import problem_id
 from microagents.durable import Conductor
 from microagents.elections import ElectionId, Verdict
-from microagents.problem import Problem
+from microagents.errors import TaskFailed
+from microagents.problem import Problem, text_of
 from microagents.solution import ROOT, Solution
 
 
@@ -24,6 +25,8 @@ class ProblemConductor(Conductor[Problem[Any], G]):
         """The solution. Its answer enters the record, the digests and the account of errors; ``problems`` were solved for it."""
         self.progress(problems, problems)
         value, correct = msgspec.json.encode(answer), self.task.correct(answer)
-        place = ElectionId(path=f"{self.input}/{ROOT}", fork=problem_id(self.task.statement()))
+        if correct is not None and not isinstance(correct, bool):
+            raise TaskFailed(f"{type(self.task).__name__}.correct()", f"must give True, False or None, not {correct!r:.100}")
+        place = ElectionId(path=f"{self.input}/{ROOT}", fork=problem_id(text_of(self.task)))
         self.tell(RecordDecision(id=place, verdict=Verdict(outcome="sampled", leader=0, tally=((value, 1),), ballots=()), correct=correct))
         return Solution(answer=Raw(value), correct=correct, argmax=argmax)

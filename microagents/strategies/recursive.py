@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Self
 
@@ -13,9 +14,9 @@ from microagents.actors import Deployment, Strategy
 from microagents.candidates import merged
 from microagents.chat import A, Sampling
 from microagents.decomposition import Asked, Decomposition, ToDecompose, ToSolve, problem_id
-from microagents.errors import Undecided
+from microagents.errors import RoleFailed, Undecided
 from microagents.messages import Request
-from microagents.problem import Problem, answer_type, direct_prompt
+from microagents.problem import Problem, answer_type, direct_prompt, text_of
 from microagents.roles.composer import Compose, Composer, to_compose
 from microagents.roles.decomposer import Decompose, Decomposer
 from microagents.roles.discriminator import Chosen, Discriminate, Discriminator
@@ -46,6 +47,8 @@ class Solve(Request[Solved], frozen=True, kw_only=True):
     """How many cuts led to it."""
     width: int | None
     """At most so many direct answers may come of it; None for no bound."""
+    recalls: bool
+    """See `DurableRole.recalls`."""
     above: tuple[bytes, ...] = ()
     """Ids of the problems that it came from."""
 
@@ -58,14 +61,21 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
     async def conduct(self) -> Solution:
         """The answer."""
         self.progress(0)
-        root = Solve(input=self.input, at=ROOT, problem=self.task.statement(), depth=0, width=self.strategy.width)
+        root = Solve(
+            input=self.input,
+            at=ROOT,
+            problem=text_of(self.task),
+            depth=0,
+            width=self.strategy.width,
+            recalls=await self.recalls(),
+        )
         solved = await self.ask(root)
         answer = msgspec.json.decode(solved.answer, type=answer_type(type(self.task)))
         return self.concluded(answer, problems=solved.problems, argmax=solved.argmax)
 
     async def solve(self, request: Solve) -> Solved:
         """The answer to one problem."""
-        return await self.for_input(request.input)._solve(request)  # noqa: SLF001 - its own
+        return await self.for_input(request.input, recalls=request.recalls)._solve(request)  # noqa: SLF001 - its own
 
     async def _solve(self, node: Solve) -> Solved:
         turns: list[str] = []
@@ -80,6 +90,7 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
             Compose(
                 input=node.input,
                 at=f"{node.at}/{Turn.COMPOSE}",
+                recalls=await self.recalls(),
                 asked=msgspec.json.encode(asked),
                 candidates=self.strategy.candidates,
                 sampling=self._sampling(self.strategy.composer_temperature),
@@ -99,6 +110,7 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
             Decompose(
                 input=node.input,
                 at=f"{node.at}/{Turn.DECOMPOSE}",
+                recalls=await self.recalls(),
                 problem=node.problem,
                 above=node.above,
                 candidates=self.strategy.candidates,
@@ -119,19 +131,19 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
         above = (*node.above, problem_id(node.problem))
         more, fewer = (None, None) if node.width is None else (node.width - node.width // 2, node.width // 2)
         halves = (decomposition.first, more), (decomposition.second, fewer)
+        recalls = await self.recalls()
         scope = Scope()
-        solved: list[Solved] = []
-        undecided: list[Undecided] = []
         try:
             open_halves = [
                 scope.start(
-                    self.ask(
+                    self._solved(
                         Solve(
                             input=node.input,
                             at=f"{node.at}/{number}",
                             problem=problem,
                             depth=node.depth + 1,
                             width=width,
+                            recalls=recalls,
                             above=above,
                         )
                     )
@@ -140,16 +152,21 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
             ]
             for half in open_halves:
                 half.add_done_callback(take_note)
-            for half in open_halves:
-                try:
-                    solved.append(await half)
-                except Undecided as error:
-                    undecided.append(error)
+            ended = await asyncio.gather(*open_halves)  # whatever else one fails with ends the other at once
         finally:
             await scope.close()
-        if undecided:
-            raise undecided[0]
+        solved = []
+        for each in ended:
+            if isinstance(each, Undecided):
+                raise each
+            solved.append(each)
         return solved
+
+    async def _solved(self, half: Solve) -> Solved | Undecided:
+        try:
+            return await self.ask(half)
+        except Undecided as error:
+            return error
 
     async def _answer(self, node: Solve, turns: list[str]) -> bytes:
         """A direct answer (``ATOMIC``); the solver is the thinking module."""
@@ -168,6 +185,8 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
     async def _chosen(self, node: Solve, turn: Turn, asked: Asked, replies: Sequence[A], turns: list[str]) -> A:
         """The candidate that discriminators elect; where all samples say the same there is nothing to vote on."""
         candidates = merged(replies)
+        if not candidates:
+            raise RoleFailed("Composer", "Compose", f"gave no candidate for {node.at}, and raised nothing")
         if len(candidates) == 1:
             return candidates[0].reply
         at = f"{node.at}/{turn}/{Turn.VOTE}"
@@ -175,6 +194,7 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
             Discriminate(
                 input=node.input,
                 at=at,
+                recalls=await self.recalls(),
                 question=msgspec.json.encode(asked),
                 candidates=tuple(msgspec.json.encode(each.reply) for each in candidates),
                 copies=tuple(each.copies for each in candidates),
@@ -183,6 +203,8 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
                 sampling=self._sampling(self.strategy.discriminator_temperature),
             )
         )
+        if chosen.place not in range(len(candidates)):
+            raise RoleFailed("Discriminator", "Discriminate", f"chose candidate {chosen.place!r} of {len(candidates)} at {at}")
         if chosen.outcome == "argmax":
             turns.append(f"{node.input}/{at}")
         return candidates[chosen.place].reply

@@ -10,7 +10,7 @@ from pydantic import Field
 from microagents.actors import Strategy
 from microagents.candidates import merged
 from microagents.decomposition import ToSolve
-from microagents.problem import Problem, answer_type, direct_prompt
+from microagents.problem import Problem, answer_type, direct_prompt, text_of
 from microagents.solution import Solution
 from microagents.strategies.concluding import ProblemConductor
 
@@ -27,7 +27,7 @@ class SelfConsistencyConductor(ProblemConductor["SelfConsistency"]):
         strategy, temperature = self.strategy, self.strategy.temperature
         replies = await self.sample(
             "answer",
-            direct_prompt(ToSolve(problem=self.task.statement())),
+            direct_prompt(ToSolve(problem=text_of(self.task))),
             answer_type(type(self.task)),
             n=strategy.samples,
             sampling=msgspec.structs.replace(self.task.sampling, first_temperature=temperature, temperature=temperature),

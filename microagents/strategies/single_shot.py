@@ -9,7 +9,7 @@ from pydantic import Field
 
 from microagents.actors import Strategy
 from microagents.decomposition import ToSolve
-from microagents.problem import Problem, answer_type, direct_prompt
+from microagents.problem import Problem, answer_type, direct_prompt, text_of
 from microagents.solution import Solution
 from microagents.strategies.concluding import ProblemConductor
 
@@ -25,7 +25,7 @@ class SingleShotConductor(ProblemConductor["SingleShot"]):
         """
         (answer,) = await self.sample(
             "answer",
-            direct_prompt(ToSolve(problem=self.task.statement())),
+            direct_prompt(ToSolve(problem=text_of(self.task))),
             answer_type(type(self.task)),
             sampling=msgspec.structs.replace(self.task.sampling, first_temperature=self.strategy.temperature),
             max_draws=1,

@@ -180,7 +180,10 @@ def test_a_limit_ends_with_3_and_names_the_row_and_the_same_command_with_more_go
     ran = microagents(*words, "--max-calls", "40")
     assert ran.code == STOPPED
     assert [row[0] for row in table(ran)[1:]] == ["single-shot", "recursive"]
-    assert "--max-calls 40 is reached in recursive k=1 (row 2 of 3); what was decided holds, and the same command goes on" in ran.out
+    assert (
+        "--max-calls 40 is reached in recursive k=1 (row 2 of 3); what was decided holds, and the same command, with a higher limit,"
+        in ran.out
+    )
     ran = microagents(*words, "--max-calls", "100000", "--json")
     assert (ran.code, ran.json["outcome"]) == (COMPLETED, "completed")
 

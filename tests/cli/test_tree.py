@@ -165,7 +165,7 @@ def test_what_problems_and_answers_hold_does_not_reach_the_terminal_raw() -> Non
 
 def test_a_very_long_problem_is_cut() -> None:
     leaf = Node(at="", problem="x" * 1_000_000, depth=0, turns=(), answer=None, calls=0, cost_usd=None)
-    assert drawn(leaf) == f"{'x' * (100 - 3 - len('  not begun  cost unknown'))}...  not begun  cost unknown"
+    assert drawn(leaf) == f"{'x' * (100 - 3 - len('  nothing recorded  cost unknown'))}...  nothing recorded  cost unknown"
 
 
 # -- as JSON -----------------------------------------------------------------------------------------------------------

@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import pytest
 
-from microagents import Reply, Result, resume, run
-from microagents.candidates import labels_of
+from microagents import Context, Deployment, Reply, Result, TaskFailed, resume, run
+from microagents.account import Report
+from microagents.candidates import labels_of, merged
 from microagents.chat import write
 from microagents.decomposition import ATOMIC, Choice, Decomposition, ToChoose, asked_in
 from microagents.elections import Draw
@@ -24,13 +26,18 @@ from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.reading import Reader
 from microagents.looking import decide
 from microagents.models.scripted import Line
-from microagents.models.simulated import SimulatedModel
-from microagents.roles import Solver
+from microagents.models.simulated import Purchases, SimulatedModel
+from microagents.planning import Plan, experiment_of
+from microagents.roles import Decomposer, Limiter, Recorder, RedFlagger, Solver, Voter
+from microagents.roles import voter as voter_module
+from microagents.roles.decomposer import Decompose
+from microagents.roles.recorder import Journaling
+from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.virtual import run_virtual
-from microagents.settings import RuntimeName
+from microagents.settings import RuntimeName, Settings
 from microagents.strategies.recursive import Recursive
 from microagents.tasks.ask import Answer, Ask
-from microagents.tasks.multiplication import Multiplication
+from microagents.tasks.multiplication import Multiplication, Product
 from microagents.tasks.sorting import Sorting
 
 CUT = Decomposition(first="How many legs?", second="How many arms?", compose="Add them.")
@@ -49,10 +56,15 @@ def label(wanted: Reply, *candidates: Reply) -> Choice:
     return Choice(choice=labels[candidates.index(wanted)])
 
 
-def scripted(file: str, script: Script) -> str:
+def scripted(file: str, script: Script, after_s: Mapping[str, float] = MappingProxyType({})) -> str:
     """A model that replies so, by path; a text stands for itself."""
     lines = [
-        Line(path=f"0/{path}", seq=seq, text=reply if isinstance(reply, str) else write(reply, "json"))
+        Line(
+            path=f"0/{path}",
+            seq=seq,
+            text=reply if isinstance(reply, str) else write(reply, "json"),
+            after_s=after_s.get(path, 0.0),
+        )
         for path, replies in script.items()
         for seq, reply in enumerate(replies)
     ]
@@ -276,12 +288,14 @@ async def test_another_model_may_answer_what_the_first_could_not() -> None:
     assert result.account.settled_at == {"0/solve/answer/undecided": second}
 
 
-async def test_a_person_who_decides_for_a_label_that_no_candidate_has_is_told_which_there_are() -> None:
-    script: Script = {"solve/answer": [four("A"), four("B"), four("B")], "solve/answer/vote": ["?"] * 7}
-    await solved(script, depth=0, strategy={"max_draws": 7})
-    decide(Path("runs"), "solved", "0/solve/answer/vote", '{"choice": "ZZZZ"}')
-    with pytest.raises(InvalidUsage, match="'ZZZZ' is none of the candidates at 0/solve/answer/vote"):
-        await resume("solved")
+async def test_a_person_can_only_decide_for_a_candidate() -> None:
+    a, b = four("A"), four("B")
+    await solved({"solve/answer": [a, b, b], "solve/answer/vote": ["?"] * 7}, depth=0, strategy={"max_draws": 7})
+    with pytest.raises(InvalidUsage, match=r"names none of the candidates at '0/solve/answer/vote'; they are [A-Z2-7]{4}, [A-Z2-7]{4}"):
+        decide(Path("runs"), "solved", "0/solve/answer/vote", '{"choice": "ZZZZ"}')
+    decide(Path("runs"), "solved", "0/solve/answer/vote", write(label(b, a, b), "json"))
+    result = await resume("solved")
+    assert (result.value["answer"], result.account.settled_at) == ({"answer": "B"}, {"0/solve/answer/vote": "person"})
 
 
 # -- models and hostile texts --------------------------------------------------------------------------------------------------------
@@ -428,3 +442,101 @@ async def test_one_valid_answer_of_another_model_is_enough_where_the_first_gave_
     result = await solved({"solve/answer": ["?"] * 3}, depth=0, on_undecided=second)
     assert (result.outcome, result.value["answer"]) == ("completed", {"answer": "4"})
     assert (await resume("solved")).value == result.value
+
+
+async def test_a_role_without_a_model_is_named_before_anything_starts() -> None:
+    with pytest.raises(
+        InvalidUsage, match="there is a model for composer, but none for solver, decomposer, discriminator; name one for all"
+    ):
+        await run(Multiplication(), models={"composer": "sim:perfect"}, runs_dir=None)
+
+
+# -- what dies, fails or is wrong ----------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_asked_again_after_a_death_answers_from_the_journal_though_this_process_began_with_an_empty_one(
+    tmp_path: Path,
+) -> None:
+    """A conductor on Ray may die while the decomposer, which has nothing to recall, lives on; and the voter forgets."""
+    purchases = tmp_path / "purchases"
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv(Purchases.VARIABLE, str(purchases))
+        strategy = Recursive()
+        plan = Plan(tasks=[PROBLEM], listed=False, strategy=strategy, settings=Settings(models={"": ("sim:perfect",)}, run_id="again"))
+        experiment, own = experiment_of(plan)
+        journaling = Journaling(path=tmp_path / "again.sqlite", experiment=experiment, own=own, accepted=(), full=False, inline_s=None)
+        context = Context(
+            run_id="again",
+            seed=0,
+            tasks=[PROBLEM],
+            strategy=strategy,
+            models=plan.settings.pools,
+            settings=plan.settings.model_dump(),
+        )
+        roles = [
+            Deployment(role=Recorder, options={"journaling": journaling}),
+            *(Deployment(role=role) for role in (Limiter, Voter, Solver, RedFlagger, Decomposer)),
+        ]
+        environment.setattr(voter_module, "REMEMBERED", 0)
+        ask = Decompose(
+            input=0, at="solve/decompose", recalls=False, problem=PROBLEM.statement(), above=(), candidates=3, sampling=PROBLEM.sampling
+        )
+        async with LocalRuntime(context, roles) as runtime:
+            first = await runtime.desk.ask(ask)
+            await runtime.desk.ask(Report(final=True))
+            again = await runtime.desk.ask(msgspec.structs.replace(ask, recalls=True))
+    assert again == first
+    assert purchases.read_text().count("billed") == 3
+
+
+@pytest.mark.parametrize("failing", ["1", "2"])
+async def test_a_half_that_fails_ends_the_other_at_once(failing: str) -> None:
+    other = "2" if failing == "1" else "1"
+    spec = scripted(
+        "script.jsonl", {"solve/decompose": [CUT] * 3, f"solve/{other}/answer": [four()] * 3}, after_s={f"solve/{other}/answer": 3600.0}
+    )
+    with pytest.raises(ModelUnavailable, match=f"has no reply for sample 0 of 0/solve/{failing}/answer"):
+        async with asyncio.timeout(20):
+            await run(Ask(text=QUESTION), models=spec, strategy=Recursive(depth=1), runs_dir=None)
+
+
+class Odd(Multiplication):
+    """A task of a user's own with a slip in it."""
+
+    slip: str = ""
+
+    def statement(self) -> str:
+        if self.slip == "raises":
+            raise ZeroDivisionError
+        return None if self.slip == "nothing" else "\udcff" if self.slip == "surrogate" else super().statement()  # type: ignore[return-value]
+
+    def correct(self, reply: Product) -> bool:
+        return "yes" if self.slip == "yes" else super().correct(reply)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("strategy", ["recursive", "single-shot", "self-consistency"])
+@pytest.mark.parametrize(
+    ("slip", "said"),
+    [
+        ("raises", r"Odd.statement\(\) raised ZeroDivisionError"),
+        ("nothing", r"Odd.statement\(\) must give a text"),
+        ("surrogate", r"Odd.statement\(\) must give a text"),
+        ("yes", r"Odd.correct\(\) must give True, False or None, not 'yes'"),
+    ],
+)
+async def test_a_slip_in_a_users_problem_is_one_sentence(strategy: str, slip: str, said: str) -> None:
+    with pytest.raises(TaskFailed, match=said):
+        await run(Odd(digits=2, slip=slip), models="sim:perfect", strategy=strategy)
+
+
+class Restless(Reply, frozen=True):
+    """No vote of it equals another."""
+
+    word: str
+
+    def vote(self) -> Hashable:
+        return (letter for letter in self.word)
+
+
+def test_replies_that_are_the_same_to_the_letter_are_one_candidate_whatever_their_votes() -> None:
+    assert [each.copies for each in merged([Restless(word="a"), Restless(word="b"), Restless(word="a")])] == [2, 1]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from pydantic import ValidationError
 
-from microagents import Reply
+from microagents import Reply, run
 from microagents.chat import parse, write
-from microagents.decomposition import Asked, Choice, Decomposition, Labelled, ToChoose, ToCompose, ToDecompose, ToSolve, prompt_of
+from microagents.decomposition import ATOMIC, Asked, Choice, Decomposition, Labelled, ToChoose, ToCompose, ToDecompose, ToSolve, prompt_of
 from microagents.problem import WorkedProblem, answer_type
 from microagents.tasks.ask import Ask
 from microagents.tasks.multiplication import Multiplication, Product
@@ -187,3 +187,28 @@ def test_a_question_that_is_blank_or_too_long_is_refused(text: str) -> None:
 def test_numbers_of_no_digits_or_too_many_are_refused(digits: int) -> None:
     with pytest.raises(ValidationError):
         Multiplication(digits=digits)
+
+
+class Counted(WorkedProblem[Product]):
+    """A problem of a user's own that says only what is right."""
+
+    def statement(self) -> str:
+        return "count 6"
+
+    def expert_answer(self, problem: str) -> Product:
+        return Product(product=int(problem.removeprefix("count ")))
+
+    def expert_decomposition(self, problem: str) -> Decomposition:
+        half = int(problem.removeprefix("count ")) // 2
+        return Decomposition(first=f"count {half}", second=f"count {half}", compose="Add.") if half else ATOMIC
+
+    def expert_composition(self, asked: ToCompose) -> Product:
+        return Product(
+            product=sum(msgspec.json.decode(each, type=Product).product for each in (asked.answer_to_first, asked.answer_to_second))
+        )
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_problem_whose_mistakes_are_not_written_can_be_simulated_in_every_role(seed: int) -> None:
+    result = await run(Counted(), models="sim:perfect@error=0.4", k=2, seed=seed, runs_dir=None)
+    assert result.outcome == "completed"
