@@ -81,6 +81,8 @@ class Below(Struct, frozen=True, kw_only=True):
     problems: int
     calls: int
     cost_usd: float | None
+    undecided: int = 0
+    """Problems that have an undecided turn."""
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -103,6 +105,11 @@ class Node(Struct, frozen=True, kw_only=True):
     """What is left out in the place of its children."""
 
     @property
+    def is_undecided(self) -> bool:
+        """Whether one of its own turns is."""
+        return any(taken.outcome == "undecided" for taken in self.turns)
+
+    @property
     def below(self) -> Below:
         """What its children come to, and theirs."""
         if self.folded is not None:
@@ -112,6 +119,7 @@ class Node(Struct, frozen=True, kw_only=True):
             problems=len(parts) + sum(part.problems for part in parts),
             calls=sum(child.calls for child in self.children) + sum(part.calls for part in parts),
             cost_usd=total_usd([*(child.cost_usd for child in self.children), *(part.cost_usd for part in parts)]),
+            undecided=sum(child.is_undecided for child in self.children) + sum(part.undecided for part in parts),
         )
 
 

@@ -48,7 +48,8 @@ def _lines(node: Node, head: str, below: str, columns: int) -> Iterator[str]:
         yield from _lines(child, below + first, below + others, columns)
     if node.folded is not None:
         less = node.folded
-        yield f"{below}{LAST_BRANCHES[0]}+{less.problems:,} problems, {less.calls:,} calls, {money(less.cost_usd)}"
+        undecided = f", {less.undecided:,} of them undecided" if less.undecided else ""
+        yield f"{below}{LAST_BRANCHES[0]}+{less.problems:,} problems{undecided}, {less.calls:,} calls, {money(less.cost_usd)}"
 
 
 def _asked_and_answered(node: Node, columns: int) -> str:

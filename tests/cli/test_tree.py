@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from microagents.cli.tree import drawn
-from microagents.solution import Node
+from microagents.solution import Node, TakenTurn, Turn, folded
 from tests.cli.commands import COMPLETED, STOPPED, UNDECIDED, WRONG_USAGE, Ran, microagents, write
 
 FIVE = ("run", "multiplication", "-o", "digits=5", "--run-id", "r")
@@ -236,3 +236,12 @@ def test_a_task_that_cannot_be_imported_any_more_costs_only_the_tree() -> None:
     assert "cannot be imported" in ran.err
     assert "solution" not in ran.json
     assert "cannot be imported" in refused("--depth", "1")
+
+
+def test_what_is_undecided_is_counted_where_it_is_folded() -> None:
+    undecided = TakenTurn(turn=Turn.ANSWER, outcome="undecided")
+    leaf = Node(at="", problem="p", depth=2, turns=(undecided,), answer=None, calls=3, cost_usd=0.0)
+    half = Node(at="", problem="p", depth=1, turns=(), answer=None, calls=3, cost_usd=0.0, children=(leaf, leaf))
+    whole = Node(at="", problem="p", depth=0, turns=(), answer=None, calls=3, cost_usd=0.0, children=(half, leaf))
+    assert "+4 problems, 3 of them undecided" in drawn(folded(whole, 0))
+    assert "+2 problems, 2 of them undecided" in drawn(folded(whole, 1))
