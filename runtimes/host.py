@@ -33,7 +33,7 @@ RESEND_S = 5.0
 """Ray loses nothing while both processes live; a network may."""
 ACKNOWLEDGE_S = 1.0
 """What goes the other way mostly says it before."""
-LINGER_S = 0.1
+LINGER_S = 0.2
 """What an actor tells the driver is for the record; to collect it costs as much as to ask."""
 YOUNG_OBJECTS = 50_000
 """After so many new objects Python looks for those that nobody needs any more, in an actor."""
