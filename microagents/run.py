@@ -151,4 +151,4 @@ def run_sync(task: Task | Sequence[Task], **options: Any) -> Result:
 
 
 def _new_run_id(task: Task) -> str:
-    return f"{name_of(address_of(type(task)), TASKS).lower()}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    return f"{name_of(address_of(type(task)), TASKS).lower()}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
