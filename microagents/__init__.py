@@ -3,18 +3,18 @@
 from microagents.actors import Context, Deployment, Role, Strategy
 from microagents.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
 from microagents.durable import Conductor, DurableRole
-from microagents.elections import Decision, Draw, Elect, Screen
+from microagents.elections.election import Decision, Draw, Elect, Screen
+from microagents.elections.rules import FirstTo, FirstToAheadBy
 from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable, RoleFailed, Stopped, TaskFailed, Undecided
 from microagents.messages import Request, Stream
-from microagents.problem import Problem
+from microagents.problems.problem import Problem
 from microagents.task import ChainTask, Task
-from microagents.voting import FirstTo, FirstToAheadBy
 
 try:
-    from microagents.comparing import compare
-    from microagents.comparison import Comparison
-    from microagents.result import Result
-    from microagents.run import resume, run, run_sync
+    from microagents.runs.api import resume, run, run_sync
+    from microagents.runs.compare import compare
+    from microagents.runs.comparison import Comparison
+    from microagents.runs.result import Result
 except ModuleNotFoundError as error:
     if error.name != "microagents.runtimes":
         raise

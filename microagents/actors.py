@@ -14,10 +14,10 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_type_hints
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
+from microagents.elections.rules import FirstToAheadBy, Rule
 from microagents.errors import InvalidDefinition, NoHandler
 from microagents.messages import Message, R, Request, Stream, address_of, reply_type
 from microagents.task import Task
-from microagents.voting import FirstToAheadBy, Rule
 
 T = TypeVar("T", bound=Task)
 G = TypeVar("G", bound="Strategy")

@@ -15,14 +15,23 @@ from typing import Any, ClassVar, Generic, Self, TypedDict, Unpack, cast
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.account import Reached, Recall, Recalled, RecallReached, RecallsAnything, RecordAnswer, RecordDecision, RecordProgress
 from microagents.actors import Context, G, Post, Role, T
 from microagents.chat import A, Prompt, Reply, Sampling, decoder_of, fingerprint, system_with_instructions
-from microagents.counting import Count
-from microagents.elections import UNDECIDED, Ballot, Decision, Elect, ElectionId, Follow, Question, Verdict
+from microagents.elections.count import Count
+from microagents.elections.election import UNDECIDED, Ballot, Decision, Elect, ElectionId, Follow, Question, Verdict
+from microagents.elections.rules import FirstValid, Rule
 from microagents.errors import InvalidDefinition, InvalidUsage, JournalMismatch, TaskFailed
+from microagents.journal.messages import (
+    Reached,
+    Recall,
+    Recalled,
+    RecallReached,
+    RecallsAnything,
+    RecordAnswer,
+    RecordDecision,
+    RecordProgress,
+)
 from microagents.messages import Message, R, Request, address_of, reply_type, resolve
-from microagents.voting import FirstValid, Rule
 
 PROGRESS_EVERY_S = 0.1
 """How often a conductor tells how far it is; the last word is always told."""

@@ -19,9 +19,19 @@ _named: dict[str, type] = {}
 _resolved: dict[tuple[str, type], Any] = {}
 
 
+_KEPT_ADDRESSES = {
+    "microagents.problems.questions:Choice": "microagents.decomposition:Choice",
+    "microagents.problems.questions:Decomposition": "microagents.decomposition:Decomposition",
+}
+"""Classes that moved, and their addresses before. A question's digest contains the address of its reply class, so journals, digests and
+simulated draws depend on it."""
+_MOVED_TO = {before: now for now, before in _KEPT_ADDRESSES.items()}
+
+
 def address_of(named: type) -> str:
-    """How a class is named in an envelope: ``module:qualname``."""
-    return f"{named.__module__}:{named.__qualname__}"
+    """Address of a class in envelopes and journals: ``module:qualname``, or the one it had before it moved."""
+    address = f"{named.__module__}:{named.__qualname__}"
+    return _KEPT_ADDRESSES.get(address, address)
 
 
 def register(named: type) -> None:
@@ -31,7 +41,7 @@ def register(named: type) -> None:
 
 
 def _imported(address: str) -> object:
-    module, _, qualname = address.partition(":")
+    module, _, qualname = _MOVED_TO.get(address, address).partition(":")
     found: object = import_module(module)
     for name in qualname.split("."):
         found = getattr(found, name)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from microagents.news import News
+from microagents.aio import Notifier
 
 
 class Frame(Struct, frozen=True, array_like=True):
@@ -35,7 +35,7 @@ class Channel:
         """After so long without an acknowledgement a batch is sent again."""
         self._acknowledge_s = acknowledge_s
         """After so long what arrived is acknowledged, if no batch went the other way that could say so."""
-        self._drained = News()
+        self._drained = Notifier()
         self._deliver = deliver
         self._sent = 0
         self._unacknowledged: dict[int, bytes] = {}

@@ -15,13 +15,13 @@ from typing import Any, cast
 import structlog
 
 from microagents.actors import Role
+from microagents.aio import TaskScope
 from microagents.errors import DeadlinePassed, MicroagentsError, NoHandler, RoleFailed
 from microagents.messages import Message, R, Request, Stream, resolve
 from microagents.runtimes import wire
 from microagents.runtimes.link import Link
 from microagents.runtimes.remote import CANCEL_S, Calls, Peer, RemoteSeat, Serving
 from microagents.runtimes.seats import Seat, said
-from microagents.scope import Scope
 
 ITEMS_A_TURN = 64
 
@@ -106,7 +106,7 @@ class Dispatcher:
     def __init__(self, name: str, *, incarnation: int = 0) -> None:
         self.name = name
         self.seats: dict[str, Seat] = {}
-        self.scope = Scope()
+        self.scope = TaskScope()
         self.calls = Calls()
         self._peers: dict[str, Peer] = {}
         self._held: list[tuple[Peer, wire.Envelope]] | None = [] if incarnation else None

@@ -11,16 +11,15 @@ from types import UnionType
 from typing import Any, get_args
 
 from microagents.actors import Role
+from microagents.aio import Notifier, TaskScope
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import Message, R, Request, Stream, reply_type
-from microagents.news import News
-from microagents.scope import Scope
 
 
 class Seat:
     """One replica of a role, hosted here."""
 
-    def __init__(self, name: str, role: Role, scope: Scope) -> None:
+    def __init__(self, name: str, role: Role, scope: TaskScope) -> None:
         self.name = name
         self.role = role
         self._handlers: dict[type[Message], tuple[Callable[[Any], Any], Any]] = {
@@ -110,7 +109,7 @@ _reading: ContextVar[tuple[Mailbox, ...]] = ContextVar("_reading", default=())
 class Mailbox:
     """What was told to a seat and is not handled yet: one reader handles it, one message after the other."""
 
-    def __init__(self, seat: Seat, scope: Scope) -> None:
+    def __init__(self, seat: Seat, scope: TaskScope) -> None:
         self.busy = False
         """Whether something is still to be handled, or has failed: whoever asks the seat waits, or hears of it."""
         self._seat = seat
@@ -118,7 +117,7 @@ class Mailbox:
         self._waiting: deque[Request[None]] = deque()
         self._reader: asyncio.Task[None] | None = None
         self._wanted: asyncio.Future[None] | None = None
-        self._emptied = News()
+        self._emptied = Notifier()
         self._failure: MicroagentsError | None = None
 
     def put(self, request: Request[None]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from microagents.chat import Reply
-from microagents.problem import Problem
+from microagents.problems.problem import Problem
 
 MOST_CHARS = 100_000
 

@@ -12,8 +12,8 @@ import msgspec
 from pydantic import Field
 
 from microagents.chat import Prompt, Reply
-from microagents.decomposition import ATOMIC, Choice, Decomposition, ToCompose, ToDecompose, ToSolve, asked_in
-from microagents.problem import WorkedProblem
+from microagents.problems.problem import WorkedProblem
+from microagents.problems.questions import ATOMIC, Choice, Decomposition, ToCompose, ToDecompose, ToSolve, asked_in
 
 MOST_DIGITS = 100
 CHOICE_ERROR = 0.05

@@ -11,8 +11,8 @@ import msgspec
 from pydantic import Field
 
 from microagents.chat import Prompt, Reply
-from microagents.decomposition import ATOMIC, Choice, Decomposition, ToCompose, ToDecompose, ToSolve, asked_in
-from microagents.problem import WorkedProblem
+from microagents.problems.problem import WorkedProblem
+from microagents.problems.questions import ATOMIC, Choice, Decomposition, ToCompose, ToDecompose, ToSolve, asked_in
 
 COMPOSE = "Merge the two sorted lists into one sorted list that keeps every number as often as it occurs."
 ATOMIC_ITEMS = 2

@@ -25,7 +25,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 @pytest.fixture(scope="session")
 def ray_here() -> Iterator[None]:
     """A Ray that all tests of this process share; runtimes use one that is there."""
-    from microagents.runtimes.cluster import Cluster, connect, disconnect  # noqa: PLC0415 - Ray takes a second
+    from microagents.runtimes.ray.cluster import Cluster, connect, disconnect  # noqa: PLC0415 - Ray takes a second
 
     connect(Cluster())
     yield

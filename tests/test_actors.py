@@ -12,17 +12,17 @@ from pydantic import ValidationError
 from microagents import ChainTask, Conductor, Context, Deployment, MicroagentsError, Prompt, Reply, Request, Role, Strategy, Stream, Task
 from microagents.actors import asked_by, check_graph
 from microagents.chat import A
-from microagents.driver import RUNTIMES
 from microagents.durable import Conduct
+from microagents.elections.rules import FirstToAheadBy
 from microagents.errors import InvalidDefinition, NoHandler
 from microagents.messages import Message, reply_type
-from microagents.run import run
-from microagents.settings import RuntimeName
+from microagents.runs.api import run
+from microagents.runs.execute import RUNTIMES
+from microagents.runs.settings import RuntimeName
 from microagents.strategies import Maker
 from microagents.task import S, chain_types
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi, Step, Towers
-from microagents.voting import FirstToAheadBy
 
 
 class Ping(Request[int], frozen=True):

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from microagents import Result, run_sync
-from microagents.driver import RUNTIMES
 from microagents.journal.reading import reader_of
-from microagents.looking import solution_of
-from microagents.settings import RuntimeName
+from microagents.runs.execute import RUNTIMES
+from microagents.runs.inspection import solution_of
+from microagents.runs.settings import RuntimeName
 from microagents.strategies import Recursive
 from microagents.tasks.multiplication import Multiplication
 

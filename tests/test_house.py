@@ -22,7 +22,7 @@ FOLDERS = {"microagents": "microagents", "runtimes": "microagents.runtimes", "ta
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
 SDK_FILES = {
-    "ray": ("runtimes/ray.py", "runtimes/host.py", "runtimes/cluster.py"),
+    "ray": ("runtimes/ray/runtime.py", "runtimes/ray/host.py", "runtimes/ray/cluster.py"),
     "openai": ("microagents/models/openai.py",),
     "anthropic": ("microagents/models/anthropic.py",),
 }
@@ -130,7 +130,7 @@ def test_no_file_imports_an_sdk_evaluates_or_unpickles_and_no_strategy_is_unrepe
     ("check", "source", "file"),
     [
         ("sdks", "import ray", "runtimes/local.py"),
-        ("sdks", "def f():\n    from openai.types import x", "microagents/run.py"),
+        ("sdks", "def f():\n    from openai.types import x", "microagents/runs/api.py"),
         ("sdks", "import anthropic as a", "microagents/models/openai.py"),
         ("unsafe", "eval('1')", "tasks/hanoi.py"),
         ("unsafe", "exec('1')", "tasks/hanoi.py"),
@@ -150,11 +150,11 @@ def test_the_checks_see_what_they_look_for(check: str, source: str, file: str) -
 
 
 def test_the_checks_let_the_right_places_be() -> None:
-    assert not sdks_out_of_place("import ray", "runtimes/ray.py")
+    assert not sdks_out_of_place("import ray", "runtimes/ray/runtime.py")
     assert not sdks_out_of_place("from microagents.models.openai import OpenAIModel", "microagents/models/registry.py")
     assert not unsafe("import re\nre.compile('x')", "microagents/chat.py")
     assert not unrepeatable("import asyncio\nasyncio.wait_for(1, 2)", "microagents/strategies/maker.py")
-    assert not unrepeatable("import time", "microagents/run.py")
+    assert not unrepeatable("import time", "microagents/runs/api.py")
 
 
 # -- the front door ----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import re
 import msgspec
 
 from microagents import Deployment
-from microagents.decomposition import ToCompose
+from microagents.problems.questions import ToCompose
 from microagents.roles import Composer
 from microagents.roles.composer import Compose
 from microagents.strategies import Recursive

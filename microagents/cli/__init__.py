@@ -6,7 +6,8 @@ import sys
 
 import typer
 
-from microagents.cli import compare, estimate, looking, resume, run, step
+from microagents.cli import compare, decide, estimate, resume, run, show, step
+from microagents.cli import list as list_
 from microagents.cli.reporting import EXIT_CODES
 
 app = typer.Typer(
@@ -20,9 +21,9 @@ app = typer.Typer(
 )
 app.command("run")(run.command)
 app.command("resume")(resume.command)
-app.command("list")(looking.list_)
-app.command("show")(looking.show)
-app.command("decide")(looking.decide_)
+app.command("list")(list_.command)
+app.command("show")(show.command)
+app.command("decide")(decide.command)
 app.command("step")(step.command)
 app.command("estimate")(estimate.command)
 app.command("compare")(compare.command)

@@ -27,9 +27,9 @@ from microagents.cli.options import (
 )
 from microagents.cli.reporting import EXIT_CODES, log_to_stderr, one_sentence, printable
 from microagents.cli.watching import Onlooker, described, watch
-from microagents.comparing import compare
-from microagents.comparison import Comparison, Row
-from microagents.finding import STRATEGIES
+from microagents.registry import STRATEGIES
+from microagents.runs.compare import compare
+from microagents.runs.comparison import Comparison, Row
 
 HEADS = ("strategy", "k", "solved", "rate", "95 % interval", "undecided", "failed", "argmax", "calls/input", "cost/input", "time")
 WORDS = (0,)

@@ -25,9 +25,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from microagents.account import Account
 from microagents.cli.reporting import how_far, printable
-from microagents.result import Result
+from microagents.journal.messages import Account
+from microagents.runs.result import Result
 
 RESULT_LINES = 12
 LINE_EVERY_S = 60.0

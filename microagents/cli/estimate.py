@@ -22,7 +22,7 @@ def command(
     """Say beforehand which k a task needs, how likely it then succeeds, and how many calls that takes (MAKER, equations 9 to 19)."""
     import msgspec  # noqa: PLC0415 - with the laws, only here
 
-    from microagents.laws import estimate  # noqa: PLC0415
+    from microagents.elections.laws import estimate  # noqa: PLC0415
 
     with one_sentence():
         found = estimate(p, steps, target, valid=valid, steps_per_call=steps_per_call, k=k)

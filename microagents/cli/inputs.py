@@ -13,9 +13,9 @@ import typer
 
 from microagents.cli.options import pairs
 from microagents.errors import InputMismatch, InvalidUsage
-from microagents.finding import TASKS, find
-from microagents.listed import ListedTasks, written_down
-from microagents.settings import validated
+from microagents.registry import TASKS, find
+from microagents.runs.settings import validated
+from microagents.runs.task_list import ListedTasks, written_down
 from microagents.task import Task
 
 STDIN = "-"

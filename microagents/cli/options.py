@@ -14,8 +14,8 @@ import typer
 from microagents.actors import Strategy
 from microagents.cli.reporting import one_sentence
 from microagents.errors import InvalidUsage
-from microagents.finding import STRATEGIES, TASKS, find, unknown
-from microagents.settings import Durability, RuntimeName, read_value, strategy_of, validated
+from microagents.registry import STRATEGIES, TASKS, find, unknown
+from microagents.runs.settings import Durability, RuntimeName, read_value, strategy_of, validated
 from microagents.task import Task
 
 DEFAULT_MODEL = "sim:gpt-4.1-mini"

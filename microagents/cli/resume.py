@@ -9,10 +9,10 @@ import typer
 from microagents.cli.options import RUNS, AcceptChange, AsJson, RunName, RunsDir, with_changeable_settings
 from microagents.cli.reporting import log_to_stderr, one_sentence
 from microagents.cli.watching import leave, watch
-from microagents.driver import Watched
 from microagents.journal.reading import reader_of
-from microagents.result import Result
-from microagents.run import resume
+from microagents.runs.api import resume
+from microagents.runs.execute import Watched
+from microagents.runs.result import Result
 
 
 @with_changeable_settings

@@ -29,9 +29,9 @@ from microagents.cli.options import (
 )
 from microagents.cli.reporting import log_to_stderr, one_sentence
 from microagents.cli.watching import leave, watch
-from microagents.driver import Watched
-from microagents.result import Result
-from microagents.run import run
+from microagents.runs.api import run
+from microagents.runs.execute import Watched
+from microagents.runs.result import Result
 from microagents.task import Task
 
 

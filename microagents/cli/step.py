@@ -24,8 +24,8 @@ from microagents.cli.options import (
 )
 from microagents.cli.reporting import EXIT_CODES, log_to_stderr, one_sentence, printable
 from microagents.errors import InvalidUsage
-from microagents.settings import Settings, model_pools
-from microagents.step import ShownStep, show_step
+from microagents.runs.preview import ShownStep, show_step
+from microagents.runs.settings import Settings, model_pools
 from microagents.strategies.maker import Maker
 from microagents.task import ChainTask
 

@@ -12,7 +12,7 @@ from rich.cells import cell_len, set_cell_size
 
 from microagents.cli.display import money
 from microagents.cli.reporting import printable
-from microagents.solution import Node, TakenTurn
+from microagents.problems.tree import Node, TakenTurn
 
 COLUMNS = 100
 """Where the output is no terminal."""

@@ -17,8 +17,8 @@ import typer
 
 from microagents.cli.options import RUNS
 from microagents.cli.reporting import EXIT_CODES
-from microagents.driver import Watched
-from microagents.result import Result
+from microagents.runs.execute import Watched
+from microagents.runs.result import Result
 
 SHOWN_CHARS = 60
 """A task's option that is longer is shown by its length."""

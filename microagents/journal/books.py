@@ -10,7 +10,9 @@ from typing import Any
 
 from msgspec import Struct, field, structs
 
-from microagents.account import (
+from microagents.elections.election import UNDECIDED, Ballot, Flagged, input_of
+from microagents.journal.digests import ChainDigest, TreeDigest
+from microagents.journal.messages import (
     Account,
     InputEnded,
     InputOutcome,
@@ -24,8 +26,6 @@ from microagents.account import (
     RecordReply,
     RecordSample,
 )
-from microagents.digests import ChainDigest, TreeDigest
-from microagents.elections import UNDECIDED, Ballot, Flagged, input_of
 
 Digest = ChainDigest | TreeDigest
 

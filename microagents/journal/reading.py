@@ -15,13 +15,13 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.account import Account, InputEnded, InputOutcome, OpenElection, Outcome, Reached, Recalled
-from microagents.digests import ChainDigest, in_order
-from microagents.elections import Ballot, ElectionId, Flagged, input_of
+from microagents.elections.election import Ballot, ElectionId, Flagged, input_of
 from microagents.errors import InputMismatch, InvalidUsage, JournalMismatch
 from microagents.journal.books import Books, Totals, Undecided
+from microagents.journal.digests import ChainDigest, in_order
 from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
 from microagents.journal.lease import Holder, Lease
+from microagents.journal.messages import Account, InputEnded, InputOutcome, OpenElection, Outcome, Reached, Recalled
 from microagents.journal.schema import (
     DECISION,
     ONCE,

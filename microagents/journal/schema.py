@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from microagents.account import Recalled
-from microagents.elections import Ballot, Flagged
+from microagents.elections.election import Ballot, Flagged
 from microagents.errors import InvalidUsage
+from microagents.journal.messages import Recalled
 
 APPLICATION_ID = 0x6D61676A
 VERSION = 2

@@ -17,7 +17,13 @@ from typing import Any
 
 import msgspec
 
-from microagents.account import (
+from microagents.elections.election import Ballot, Flagged
+from microagents.errors import InvalidUsage, Stopped, TakenOver
+from microagents.journal.books import Books, Totals
+from microagents.journal.digests import ChainDigest
+from microagents.journal.experiment import INPUTS, Change, Experiment
+from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease
+from microagents.journal.messages import (
     Account,
     InputEnded,
     OpenElection,
@@ -29,12 +35,6 @@ from microagents.account import (
     RecordReply,
     RecordSample,
 )
-from microagents.digests import ChainDigest
-from microagents.elections import Ballot, Flagged
-from microagents.errors import InvalidUsage, Stopped, TakenOver
-from microagents.journal.books import Books, Totals
-from microagents.journal.experiment import INPUTS, Change, Experiment
-from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease
 from microagents.journal.reading import other_inputs, read_books, read_endings, read_lease, read_open_elections, with_digests
 from microagents.journal.schema import (
     DECIDED,

@@ -8,10 +8,10 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
-from microagents.account import Account, InputEnded, OpenElection, Recalled, Record
 from microagents.errors import MicroagentsError
 from microagents.journal.books import Books
 from microagents.journal.lease import RENEW_EVERY_S
+from microagents.journal.messages import Account, InputEnded, OpenElection, Recalled, Record
 from microagents.journal.store import Store
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from microagents.chat import Prompt, Reply, Sample
-from microagents.elections import SampleId
+from microagents.elections.election import SampleId
 from microagents.errors import InvalidUsage
 
 

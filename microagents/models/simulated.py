@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct, convert, structs
 
 from microagents.chat import Malformed, Prompt, Reply, Sample, Usage, parse, write
-from microagents.elections import SampleId
+from microagents.elections.election import SampleId
 from microagents.errors import InvalidUsage, TaskFailed
 from microagents.models.model import Call, ModelSpec
 from microagents.task import Task

@@ -6,10 +6,10 @@ import msgspec
 from msgspec import Raw
 
 from microagents.chat import Sampling
-from microagents.decomposition import Decomposition, ToCompose, prompt_of
 from microagents.durable import DurableRole
 from microagents.messages import Request
-from microagents.problem import answer_type_of
+from microagents.problems.problem import answer_type_of
+from microagents.problems.questions import Decomposition, ToCompose, prompt_of
 
 SYSTEM = """You put answers together. The message is a JSON object: `problem` was cut into the sub-problems `first` and `second`, which \
 others have answered with `answer_to_first` and `answer_to_second`, and `compose` says how the answer to `problem` is made from these two. \

@@ -8,12 +8,12 @@ from contextlib import aclosing
 from heapq import heappop, heappush
 from typing import Any
 
-from microagents.account import FollowRoom, RecordLimit, Report
 from microagents.actors import Context, Post, Role
-from microagents.digests import in_order
-from microagents.elections import SampleId
+from microagents.aio import TaskScope
+from microagents.elections.election import SampleId
+from microagents.journal.digests import in_order
+from microagents.journal.messages import FollowRoom, RecordLimit, Report
 from microagents.messages import Request, Stream
-from microagents.scope import Scope
 
 
 class Permit(Stream[None], frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class Limiter(Role):
         self._claims: dict[Permit, Claim] = {}
         self._waiting: list[Claim] = []
         """A heap. Those whose askers have gone leave it when their turn comes."""
-        self._scope = Scope()
+        self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
 
     async def start(self) -> None:

@@ -10,7 +10,12 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from microagents.account import (
+from microagents.actors import Context, Post, Role
+from microagents.aio import Notifier, TaskScope
+from microagents.errors import MicroagentsError, RoleFailed, Stopped
+from microagents.journal.books import Books
+from microagents.journal.experiment import Experiment
+from microagents.journal.messages import (
     Account,
     Drain,
     FollowRoom,
@@ -37,15 +42,9 @@ from microagents.account import (
     Report,
     Room,
 )
-from microagents.actors import Context, Post, Role
-from microagents.errors import MicroagentsError, RoleFailed, Stopped
-from microagents.journal.books import Books
-from microagents.journal.experiment import Experiment
 from microagents.journal.store import Store
 from microagents.journal.writer import Inline, Unkept, Writer
 from microagents.messages import Request
-from microagents.news import News
-from microagents.scope import Scope
 
 MOST_QUEUED = 1024
 MOST_BEHIND_S = 0.05
@@ -97,15 +96,15 @@ class Recorder(Role):
         """The books of a run without a journal."""
         self._outage: str | None = None
         self._queue: list[Record] = []
-        self._scope = Scope()
+        self._scope = TaskScope()
         self._writer: Writer | Inline
         self._woken: asyncio.Future[None] | None = None
-        self._changed = News()
+        self._changed = Notifier()
         """Something was recorded."""
-        self._room_changed = News()
+        self._room_changed = Notifier()
         self._following = 0
         """How many follow what may be launched, and so may have draws under way."""
-        self._must_end = News()
+        self._must_end = Notifier()
         self._failure: MicroagentsError | None = None
         """Why nothing can be written any more."""
         self._limit: Stopped | None = None

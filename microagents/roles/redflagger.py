@@ -6,9 +6,9 @@ import msgspec
 
 from microagents.actors import Role
 from microagents.chat import Malformed, Reply, parse
-from microagents.elections import Ballot, Flagged, Screen
+from microagents.elections.election import Ballot, Flagged, Screen
+from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread
 from microagents.errors import TaskFailed
-from microagents.flags import MALFORMED, NO_SUCH_CHOICE, flag_unread
 from microagents.messages import resolve
 from microagents.task import Task
 

@@ -9,16 +9,16 @@ from hashlib import blake2b
 
 import structlog
 
-from microagents.account import FollowRoom, RecordCalls, RecordOutage
 from microagents.actors import Context, Post, Role
+from microagents.aio import TaskScope
 from microagents.chat import Reply, Sample, Usage
-from microagents.elections import Draw, SampleId
+from microagents.elections.election import Draw, SampleId
 from microagents.errors import MicroagentsError, ModelUnavailable, NotSent, Stopped
+from microagents.journal.messages import FollowRoom, RecordCalls, RecordOutage
 from microagents.messages import resolve
 from microagents.models.model import Call, Model
 from microagents.models.registry import open_model
 from microagents.roles.limiter import Permit, Unbilled, is_limited
-from microagents.scope import Scope
 
 BACKOFF_S = (0.5, 60.0)
 """First and longest wait before a call is tried again, where the provider names none."""
@@ -46,7 +46,7 @@ class Solver(Role):
         self._is_out = False
         self._warned_s: float | None = None
         self._max_outage_s: float = context.settings["max_outage_s"]
-        self._scope = Scope()
+        self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
         self._may_send = True
         self._sent = 0

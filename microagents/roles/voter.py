@@ -9,13 +9,12 @@ from hashlib import blake2b
 
 from msgspec import structs
 
-from microagents.account import FollowRoom, RecallOpen, RecordDraws, RecordReply, RecordSample, Room
 from microagents.actors import Context, Post, Role
-from microagents.counting import Count
-from microagents.elections import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, SampleId, Screen, Verdict
+from microagents.aio import Notifier, TaskScope
+from microagents.elections.count import Count
+from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, SampleId, Screen, Verdict
 from microagents.errors import MicroagentsError, NotSent, RoleFailed
-from microagents.news import News
-from microagents.scope import Scope
+from microagents.journal.messages import FollowRoom, RecallOpen, RecordDraws, RecordReply, RecordSample, Room
 
 REMEMBERED = 1024
 """Elections whose ballots are kept after everybody has left them."""
@@ -32,9 +31,9 @@ class Voter(Role):
         self._open: dict[ElectionId, Election] = {}
         self._paid: dict[ElectionId, Sequence[Ballot | Flagged]] = {}
         """Ballots that are paid for: by an earlier sitting of the run, or for a guess that was dropped and may come back."""
-        self._scope = Scope()
+        self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
-        self._room_made = News()
+        self._room_made = Notifier()
         self._records: list[RecordSample | RecordReply] = []
 
     async def start(self) -> None:
@@ -149,7 +148,7 @@ class Election:
         """Flagged replies that arrived beyond the counted prefix."""
         self._texts: dict[int, str] = {}
         """Replies as they were written, until it is known which of them lose."""
-        self.news = News()
+        self.news = Notifier()
         """There is more to show."""
         self._loop = asyncio.get_running_loop()
 

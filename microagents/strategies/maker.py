@@ -13,16 +13,16 @@ import structlog
 from msgspec import Struct
 from pydantic import Field, model_validator
 
-from microagents.account import Recall
 from microagents.actors import Strategy
+from microagents.aio import TaskScope, take_note
 from microagents.chat import decoder_of
 from microagents.durable import Conductor, Held, encode_state, no_verdict
-from microagents.elections import UNDECIDED, Ballot, Decision, ElectionId, Follow, Question, Verdict
+from microagents.elections.election import UNDECIDED, Ballot, Decision, ElectionId, Follow, Question, Verdict
+from microagents.elections.rules import FirstTo, FirstToAheadBy, Rule
 from microagents.errors import InvalidDefinition, InvalidUsage
-from microagents.scope import Scope, take_note
+from microagents.journal.messages import Recall
 from microagents.strategies.speculation import OpenStep, Waste
 from microagents.task import ChainTask, chain_types
-from microagents.voting import FirstTo, FirstToAheadBy, Rule
 
 
 class KnownInputs(Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
         task, total = self.task, self.task.steps()
         self._steps: deque[OpenStep] = deque()
         self._waste = Waste()
-        self._scope = Scope()
+        self._scope = TaskScope()
         try:
             while not task.done(state):
                 if not self._steps:  # nothing was guessed, or something wrong
@@ -175,7 +175,7 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
         task, state, total, launched = self.task, self.task.start(), self.task.steps(), 0
         open_steps: deque[tuple[ElectionId, Question, Struct, asyncio.Task[Verdict]]] = deque()
         curves = _Curves()
-        scope = Scope()
+        scope = TaskScope()
         self.progress(0, total)
         try:
             while open_steps or not task.done(state):

@@ -11,18 +11,18 @@ from msgspec import Struct
 from pydantic import Field, model_validator
 
 from microagents.actors import Deployment, Strategy
-from microagents.candidates import merged
+from microagents.aio import TaskScope, take_note
 from microagents.chat import A, Sampling
-from microagents.decomposition import Asked, Decomposition, ToDecompose, ToSolve, problem_id
 from microagents.errors import RoleFailed, Undecided
 from microagents.messages import Request
-from microagents.problem import Problem, answer_type, direct_prompt, text_of
+from microagents.problems.candidates import merged
+from microagents.problems.problem import Problem, answer_type, direct_prompt, text_of
+from microagents.problems.questions import Asked, Decomposition, ToDecompose, ToSolve, problem_id
+from microagents.problems.tree import MOST_DEPTH, ROOT, Solution, Turn
 from microagents.roles.composer import Compose, Composer, to_compose
 from microagents.roles.decomposer import Decompose, Decomposer
 from microagents.roles.discriminator import Chosen, Discriminate, Discriminator
-from microagents.scope import Scope, take_note
-from microagents.solution import MOST_DEPTH, ROOT, Solution, Turn
-from microagents.strategies.concluding import ProblemConductor
+from microagents.strategies.problem_conductor import ProblemConductor
 
 
 class Solved(Struct, frozen=True, kw_only=True):
@@ -132,7 +132,7 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
         more, fewer = (None, None) if node.width is None else (node.width - node.width // 2, node.width // 2)
         halves = (decomposition.first, more), (decomposition.second, fewer)
         recalls = await self.recalls()
-        scope = Scope()
+        scope = TaskScope()
         try:
             open_halves = [
                 scope.start(

@@ -8,10 +8,10 @@ import msgspec
 from pydantic import Field
 
 from microagents.actors import Strategy
-from microagents.decomposition import ToSolve
-from microagents.problem import Problem, answer_type, direct_prompt, text_of
-from microagents.solution import Solution
-from microagents.strategies.concluding import ProblemConductor
+from microagents.problems.problem import Problem, answer_type, direct_prompt, text_of
+from microagents.problems.questions import ToSolve
+from microagents.problems.tree import Solution
+from microagents.strategies.problem_conductor import ProblemConductor
 
 
 class SingleShotConductor(ProblemConductor["SingleShot"]):

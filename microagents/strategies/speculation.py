@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from msgspec import Struct
 
 from microagents.chat import Reply, decoder_of
-from microagents.elections import Ballot, ElectionId, Question, Verdict
+from microagents.elections.election import Ballot, ElectionId, Question, Verdict
 
 WASTE_SHARE = 0.05
 WASTE_OVER_CALLS = 1000

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from microagents import Reply
 from microagents.chat import A
-from microagents.decomposition import Asked, Choice, Decomposition, Labelled, ToChoose, ToCompose, ToDecompose, ToSolve, prompt_of
+from microagents.problems.questions import Asked, Choice, Decomposition, Labelled, ToChoose, ToCompose, ToDecompose, ToSolve, prompt_of
 from microagents.tasks.multiplication import Multiplication, Product
 
 ALTERNATIVES = 3

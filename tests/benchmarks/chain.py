@@ -15,8 +15,8 @@ from statistics import median
 
 from microagents import Prompt, run
 from microagents.chat import Malformed, parse, system_with_instructions
-from microagents.elections import ElectionId, SampleId
-from microagents.flags import flag_unread
+from microagents.elections.election import ElectionId, SampleId
+from microagents.elections.red_flags import flag_unread
 from microagents.models.model import Call, Model
 from microagents.models.registry import open_model
 from microagents.tasks.hanoi import Step, Towers

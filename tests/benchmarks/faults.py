@@ -17,11 +17,11 @@ from pathlib import Path
 from random import Random
 
 from microagents import Result, run
-from microagents import driver as driving
-from microagents.account import Account
+from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
-from microagents.runtimes.lossy import Faults, LossyRuntime
-from microagents.runtimes.virtual import run_virtual
+from microagents.runs import execute as driving
+from microagents.runtimes.testing.lossy import Faults, LossyRuntime
+from microagents.runtimes.testing.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
 

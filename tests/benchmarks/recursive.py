@@ -21,12 +21,12 @@ from typing import ClassVar
 import msgspec
 
 from microagents import Deployment, Draw, Result, Sample, run
-from microagents.account import Recalled
-from microagents.elections import Ballot, SampleId
+from microagents.elections.election import Ballot, SampleId
+from microagents.elections.laws import wilson_interval
+from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
-from microagents.laws import wilson_interval
 from microagents.roles import Solver
-from microagents.runtimes.virtual import run_virtual
+from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.recursive import Recursive
 from microagents.tasks.multiplication import Multiplication
 from tests.benchmarks.algorithm4 import MonteCarlo

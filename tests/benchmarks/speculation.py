@@ -11,7 +11,7 @@ import asyncio
 from statistics import median
 
 from microagents import Result, run
-from microagents.runtimes.virtual import run_virtual
+from microagents.runtimes.testing.virtual import run_virtual
 from microagents.tasks.drift import Drift
 
 

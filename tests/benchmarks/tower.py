@@ -11,8 +11,8 @@ import asyncio
 from pathlib import Path
 
 from microagents import run
-from microagents.account import Account
-from microagents.laws import expected_votes, p_full
+from microagents.elections.laws import expected_votes, p_full
+from microagents.journal.messages import Account
 from microagents.tasks.hanoi import Hanoi
 
 MODEL, P = "sim:gpt-4.1-mini", 1 - 0.0022

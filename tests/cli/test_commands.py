@@ -21,7 +21,7 @@ import pytest
 import structlog
 
 from microagents import run
-from microagents.settings import RuntimeName
+from microagents.runs.settings import RuntimeName
 from microagents.tasks.drift import Drift
 from tests.cli.commands import COMMAND, COMPLETED, FAILED, INTERRUPTED, UNDECIDED, WAIT_S, WRONG_USAGE, Ran, installed, microagents, write
 

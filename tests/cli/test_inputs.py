@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from microagents import run_sync
-from microagents.account import Account
 from microagents.cli import app
 from microagents.cli.display import live
+from microagents.journal.messages import Account
 from microagents.tasks.drift import Drift
 from tests.cli.commands import COMPLETED, FAILED, STOPPED, UNDECIDED, WRONG_USAGE, Ran, Sitting, microagents, shopping, write
 

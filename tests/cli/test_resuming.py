@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from microagents.account import Account
+from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
 from tests.cli.commands import (
     COMPLETED,

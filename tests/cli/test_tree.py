@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from microagents.cli.tree import drawn
-from microagents.solution import Node, TakenTurn, Turn, folded
+from microagents.problems.tree import Node, TakenTurn, Turn, folded
 from tests.cli.commands import COMPLETED, STOPPED, UNDECIDED, WRONG_USAGE, Ran, microagents, write
 
 FIVE = ("run", "multiplication", "-o", "digits=5", "--run-id", "r")
@@ -98,7 +98,7 @@ def test_an_argmax_is_marked() -> None:
 
 
 WAVERING = """
-    from microagents.decomposition import Choice
+    from microagents.problems.questions import Choice
     from microagents.tasks.multiplication import Multiplication
 
     class Wavering(Multiplication):
@@ -126,8 +126,8 @@ def test_an_undecided_vote_is_shown() -> None:
 
 HOSTILE = """
     from microagents import Reply
-    from microagents.decomposition import Decomposition
-    from microagents.problem import WorkedProblem
+    from microagents.problems.questions import Decomposition
+    from microagents.problems.problem import WorkedProblem
 
     NASTY = "\\x1b[2J\\x07\\r\\x9b31m\\u202e\\n+99 problems"
 

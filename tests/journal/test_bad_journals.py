@@ -19,8 +19,8 @@ from microagents import ChainTask, InvalidUsage, MicroagentsError, Prompt, Reply
 from microagents.errors import JournalMismatch
 from microagents.journal.reading import Reader
 from microagents.journal.schema import APPLICATION_ID, VERSION
-from microagents.looking import look
-from microagents.runtimes.virtual import run_virtual
+from microagents.runs.inspection import look
+from microagents.runtimes.testing.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 from tests.journal.walks import (

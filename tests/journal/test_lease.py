@@ -18,13 +18,13 @@ import msgspec
 import pytest
 
 from microagents import InvalidUsage, Usage, run
-from microagents.account import RecordCalls
 from microagents.errors import TakenOver
 from microagents.journal import store as store_module
 from microagents.journal import writer as writer_module
 from microagents.journal.lease import STALE_AFTER_S, Holder, Lease
+from microagents.journal.messages import RecordCalls
 from microagents.journal.reading import Reader
-from microagents.looking import look
+from microagents.runs.inspection import look
 from microagents.tasks.drift import Drift
 from tests.journal.walks import (
     COMPLETED,

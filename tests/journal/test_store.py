@@ -21,7 +21,11 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from microagents import Conductor, InvalidUsage, MicroagentsError, Prompt, Reply, RoleFailed, Strategy, Task, Usage, run, run_sync
-from microagents.account import (
+from microagents.chat import write
+from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict, input_of
+from microagents.journal.books import Books
+from microagents.journal.digests import in_order as in_order_of
+from microagents.journal.messages import (
     Account,
     InputEnded,
     OpenElection,
@@ -35,15 +39,11 @@ from microagents.account import (
     RecordReply,
     RecordSample,
 )
-from microagents.chat import write
-from microagents.digests import in_order as in_order_of
-from microagents.elections import Ballot, ElectionId, Flagged, SampleId, Verdict, input_of
-from microagents.journal.books import Books
 from microagents.journal.reading import Reader
 from microagents.journal.schema import MAX_TEXT_BYTES
 from microagents.journal.store import Store
-from microagents.looking import decide
 from microagents.models.scripted import Line
+from microagents.runs.inspection import decide
 from microagents.tasks.drift import Drift, Place
 from tests.journal.walks import (
     JOURNAL,

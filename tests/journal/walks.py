@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, Self
 from typer.testing import CliRunner
 
 from microagents import MicroagentsError, Result, resume, run_sync
-from microagents.account import Account, Recalled
 from microagents.cli import app
 from microagents.journal.experiment import Experiment, Recipe
+from microagents.journal.messages import Account, Recalled
 from microagents.journal.reading import Reader
 from microagents.journal.store import Store
 from microagents.models.simulated import Purchases

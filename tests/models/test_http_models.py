@@ -19,7 +19,7 @@ from msgspec import Struct
 from structlog.testing import capture_logs
 
 from microagents.chat import Prompt, Reply, Sample, Usage
-from microagents.elections import ElectionId, SampleId
+from microagents.elections.election import ElectionId, SampleId
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.anthropic import AnthropicModel
 from microagents.models.http import MAX_BODY_BYTES, MAX_MESSAGE_CHARS, HttpModel, retry_after_s

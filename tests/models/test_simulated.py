@@ -24,10 +24,10 @@ from msgspec import Struct
 
 from microagents import run_sync
 from microagents.chat import Format, Malformed, Prompt, Reply, Sample, parse
-from microagents.elections import ElectionId, SampleId
+from microagents.elections.election import ElectionId, SampleId
+from microagents.elections.laws import expected_votes, race_won
+from microagents.elections.red_flags import flag_unread
 from microagents.errors import InvalidUsage, ModelUnavailable, TaskFailed
-from microagents.flags import flag_unread
-from microagents.laws import expected_votes, race_won
 from microagents.models import simulated
 from microagents.models.model import Call, Model, ModelSpec
 from microagents.models.registry import open_model

@@ -11,16 +11,16 @@ from typing import Any, ClassVar
 import pytest
 
 from microagents import Context, Deployment, Draw, Prompt, Result, Sample, run
-from microagents.driver import RUNTIMES
-from microagents.elections import ElectionId, SampleId
+from microagents.elections.election import ElectionId, SampleId
 from microagents.errors import ModelUnavailable, RoleFailed
 from microagents.messages import address_of
 from microagents.models.model import Call, Model
 from microagents.roles import Limiter, Recorder, Solver
 from microagents.roles.limiter import Permit, Unbilled
+from microagents.runs.execute import RUNTIMES
+from microagents.runs.settings import RuntimeName
 from microagents.runtimes.dispatcher import Desk
-from microagents.runtimes.virtual import run_virtual
-from microagents.settings import RuntimeName
+from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Onward
 

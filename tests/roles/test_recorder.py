@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from microagents import Context, Deployment, Result, Usage, driver, inputs, run
-from microagents.account import Account, Drain, RecordCalls, RecordLost, Report
+from microagents import Context, Deployment, Result, Usage, run
+from microagents.journal.messages import Account, Drain, RecordCalls, RecordLost, Report
 from microagents.journal.reading import Reader
 from microagents.journal.store import Store
 from microagents.roles import Recorder, recorder
+from microagents.runs import batch, execute
 from microagents.runtimes.local import LocalRuntime
-from microagents.runtimes.virtual import run_virtual
+from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
 
@@ -30,20 +31,20 @@ async def timed(**options: object) -> tuple[float, Result]:
 
 def test_decisions_do_not_wait_for_a_fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     unkept_s, _ = run_virtual(timed(runs_dir=None))
-    monkeypatch.setattr(driver, "VIRTUAL_COMMIT_S", 0.04)
+    monkeypatch.setattr(execute, "VIRTUAL_COMMIT_S", 0.04)
     kept_s, _ = run_virtual(timed())
     assert kept_s < unkept_s + 1, "some commits at the beginning and at the end"
 
 
 def test_no_election_opens_while_a_commit_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "VIRTUAL_COMMIT_S", 2.0)
+    monkeypatch.setattr(execute, "VIRTUAL_COMMIT_S", 2.0)
     kept_s, result = run_virtual(timed(speculate=False))
     assert result.account.decided == 60
     assert kept_s > 10, "about six steps a commit"
 
 
 def test_what_is_shown_as_done_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "VIRTUAL_COMMIT_S", 0.3)
+    monkeypatch.setattr(execute, "VIRTUAL_COMMIT_S", 0.3)
     shown: list[tuple[int, int]] = []
 
     def look(account: Account) -> None:
@@ -98,9 +99,9 @@ async def test_a_limit_of_time_ends_the_run() -> None:
 
 
 def test_an_input_begins_while_another_keeps_the_journal_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "AT_A_TIME", 2)
+    monkeypatch.setattr(batch, "AT_A_TIME", 2)
     seen: list[Account] = []
-    monkeypatch.setattr(driver, "VIRTUAL_COMMIT_S", 0.03)  # something is told during every commit
+    monkeypatch.setattr(execute, "VIRTUAL_COMMIT_S", 0.03)  # something is told during every commit
     walks = [Drift(length=1500), *[Drift(length=1) for _ in range(20)]]
     run_virtual(run(walks, models="sim:perfect@latency=0.001", k=1, on_progress=seen.append))
     assert max(account.inputs_done for account in seen if account.steps < 1000) > 3

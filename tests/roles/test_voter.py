@@ -45,20 +45,20 @@ from microagents import (
     Usage,
     run,
 )
-from microagents.account import Report
 from microagents.chat import fingerprint, write
-from microagents.driver import RUNTIMES
 from microagents.durable import Conduct
-from microagents.elections import Ballot, ElectionId, Flagged, Follow, Question, Screen, Verdict
+from microagents.elections.election import Ballot, ElectionId, Flagged, Follow, Question, Screen, Verdict
+from microagents.elections.rules import Rule, Tally
 from microagents.errors import ModelUnavailable
+from microagents.journal.messages import Report
 from microagents.messages import address_of
 from microagents.models.model import Call, Model
 from microagents.models.scripted import Line
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter, solver
+from microagents.runs.execute import RUNTIMES
+from microagents.runs.settings import RuntimeName
 from microagents.runtimes.dispatcher import Desk
-from microagents.runtimes.virtual import run_virtual
-from microagents.settings import RuntimeName
-from microagents.voting import Rule, Tally
+from microagents.runtimes.testing.virtual import run_virtual
 
 both_runtimes = pytest.mark.parametrize("runtime", ["local", "linked"])
 """Those in one process: when a reply arrives is decided in its memory."""

@@ -20,11 +20,11 @@ from msgspec import Struct
 from structlog.testing import capture_logs
 
 from microagents import Context, Deployment, MicroagentsError, Request, Role, RoleFailed, Stopped, Stream, Undecided
-from microagents.driver import RUNTIMES
 from microagents.errors import DeadlinePassed, InvalidUsage, ModelUnavailable, NoHandler
+from microagents.runs.execute import RUNTIMES
+from microagents.runs.settings import RuntimeName
 from microagents.runtimes import crew
 from microagents.runtimes.dispatcher import Desk
-from microagents.settings import RuntimeName
 from microagents.strategies import Maker
 
 ROBUST_S = 20.0

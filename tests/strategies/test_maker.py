@@ -11,11 +11,12 @@ from typing import ClassVar
 import pytest
 from msgspec import Struct
 
-from microagents import ChainTask, Conductor, FirstTo, FirstToAheadBy, Prompt, Reply, Result, RoleFailed, Strategy, laws, run, run_sync
-from microagents.account import Account
-from microagents.driver import RUNTIMES
+from microagents import ChainTask, Conductor, FirstTo, FirstToAheadBy, Prompt, Reply, Result, RoleFailed, Strategy, run, run_sync
+from microagents.elections import laws
 from microagents.errors import InvalidDefinition, InvalidUsage
-from microagents.settings import Models, RuntimeName, strategy_of
+from microagents.journal.messages import Account
+from microagents.runs.execute import RUNTIMES
+from microagents.runs.settings import Models, RuntimeName, strategy_of
 from microagents.strategies import Maker
 from microagents.tasks.drift import RING, Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi

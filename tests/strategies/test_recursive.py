@@ -17,24 +17,24 @@ import msgspec
 import pytest
 
 from microagents import Context, Deployment, Reply, Result, TaskFailed, resume, run
-from microagents.account import Report
-from microagents.candidates import labels_of, merged
 from microagents.chat import write
-from microagents.decomposition import ATOMIC, Choice, Decomposition, ToChoose, asked_in
-from microagents.elections import Draw
+from microagents.elections.election import Draw
 from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.journal.messages import Report
 from microagents.journal.reading import Reader
-from microagents.looking import decide
 from microagents.models.scripted import Line
 from microagents.models.simulated import Purchases, SimulatedModel
-from microagents.planning import Plan, experiment_of
+from microagents.problems.candidates import labels_of, merged
+from microagents.problems.questions import ATOMIC, Choice, Decomposition, ToChoose, asked_in
 from microagents.roles import Decomposer, Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.roles import voter as voter_module
 from microagents.roles.decomposer import Decompose
 from microagents.roles.recorder import Journaling
+from microagents.runs.inspection import decide
+from microagents.runs.plan import Plan, experiment_of
+from microagents.runs.settings import RuntimeName, Settings
 from microagents.runtimes.local import LocalRuntime
-from microagents.runtimes.virtual import run_virtual
-from microagents.settings import RuntimeName, Settings
+from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.recursive import Recursive
 from microagents.tasks.ask import Answer, Ask
 from microagents.tasks.multiplication import Multiplication, Product

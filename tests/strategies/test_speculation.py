@@ -10,8 +10,8 @@ import pytest
 
 from microagents import FirstToAheadBy, Prompt, Result, RoleFailed, Sampling, run
 from microagents.chat import write
-from microagents.elections import Ballot, Question
-from microagents.settings import RuntimeName
+from microagents.elections.election import Ballot, Question
+from microagents.runs.settings import RuntimeName
 from microagents.strategies.maker import Maker
 from microagents.strategies.speculation import WASTE_OVER_CALLS, OpenStep, Waste
 from microagents.tasks.drift import Drift, Onward, Place

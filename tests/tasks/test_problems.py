@@ -13,8 +13,19 @@ from pydantic import ValidationError
 
 from microagents import Reply, run
 from microagents.chat import parse, write
-from microagents.decomposition import ATOMIC, Asked, Choice, Decomposition, Labelled, ToChoose, ToCompose, ToDecompose, ToSolve, prompt_of
-from microagents.problem import WorkedProblem, answer_type
+from microagents.problems.problem import WorkedProblem, answer_type
+from microagents.problems.questions import (
+    ATOMIC,
+    Asked,
+    Choice,
+    Decomposition,
+    Labelled,
+    ToChoose,
+    ToCompose,
+    ToDecompose,
+    ToSolve,
+    prompt_of,
+)
 from microagents.tasks.ask import Ask
 from microagents.tasks.multiplication import Multiplication, Product
 from microagents.tasks.sorting import Sorted, Sorting

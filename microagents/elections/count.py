@@ -1,0 +1,66 @@
+"""Counting one election: ballots in launch order, read into votes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+
+from microagents.chat import Reply, decoder_of
+from microagents.elections.election import Ballot, Flagged, Question, Verdict, total_usd
+from microagents.elections.rules import Tally
+from microagents.errors import RoleFailed
+from microagents.messages import resolve
+
+
+class Count:
+    """What is counted so far. Whoever counts sees to the order: that of the launches."""
+
+    def __init__(self, question: Question) -> None:
+        self.ballots: list[Ballot | Flagged] = []
+        self.tally = Tally(question.rule)
+        self._reply = question.reply
+        self._decoder = decoder_of(resolve(question.reply, Reply))
+        self._first: dict[Hashable, bytes] = {}
+        """Per vote its first-launched reply."""
+        self._votes: dict[bytes, Hashable] = {}
+
+    def add(self, ballot: Ballot | Flagged) -> None:
+        """Count the next one.
+
+        Raises:
+            RoleFailed: the reply's own ``vote()`` raised.
+        """
+        self.ballots.append(ballot)
+        if isinstance(ballot, Ballot):
+            self.tally.count(self.vote_of(ballot.value))
+
+    def vote_of(self, value: bytes) -> Hashable:
+        """The vote that a reply casts."""
+        if value in self._votes:  # most ballots are the same to the letter
+            return self._votes[value]
+        try:
+            vote: Hashable = self._decoder.decode(value).vote()
+            hash(vote)
+        except (Exception, asyncio.CancelledError) as error:  # a reply's own vote() may raise anything
+            raise RoleFailed("Voter", "Elect", f"vote() of {self._reply} raised {error!r}") from error
+        self._votes[value] = vote
+        self._first.setdefault(vote, value)
+        return vote
+
+    def verdict(self) -> Verdict:
+        """How the election ends with what is counted."""
+        return Verdict(
+            outcome=self.tally.outcome or "undecided",
+            leader=self.tally.leader,
+            tally=tuple((self._first[vote], votes) for vote, votes in self.tally.counts.items()),
+            ballots=tuple(self.ballots),
+            cost_usd=total_usd([ballot.cost_usd for ballot in self.ballots]),
+        )
+
+    def losers(self) -> list[int]:
+        """The seqs of valid ballots for another reply than the leading one."""
+        leader = self.tally.leader
+        if leader is None or len(self.tally.counts) == 1:
+            return []
+        leading = list(self.tally.counts)[leader]
+        return [each.seq for each in self.ballots if isinstance(each, Ballot) and self._votes[each.value] != leading]

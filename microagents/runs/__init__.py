@@ -1,0 +1,1 @@
+"""Runs: begin, resume, inspect, compare."""

@@ -1,0 +1,337 @@
+"""Strategies compared on one task: a row for each, all of them on the same inputs, each a run with a journal of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct, structs
+
+from microagents.actors import Strategy
+from microagents.errors import InvalidUsage, MicroagentsError, TaskFailed
+from microagents.journal.reading import journal_of, reader_of
+from microagents.journal.schema import holds_nothing
+from microagents.messages import address_of
+from microagents.problems.problem import Problem
+from microagents.registry import STRATEGIES, TASKS, find, name_of, unknown
+from microagents.runs.comparison import ENDED, Comparison, ComparisonOutcome, Row, row_of
+from microagents.runs.execute import OnProgress, Watched, carry_out
+from microagents.runs.inspection import looked_at
+from microagents.runs.plan import Plan, experiment_of
+from microagents.runs.result import Result
+from microagents.runs.settings import Models, Settings, check_address, model_pools, strategy_of, validated
+from microagents.runs.task_list import dumped
+from microagents.task import ChainTask, Task
+
+V = TypeVar("V")
+
+
+class _Contender(Struct, frozen=True, kw_only=True):
+    """What a row runs."""
+
+    name: str
+    k: int | None
+    plan: Plan
+
+    @property
+    def run_id(self) -> str:
+        return self.plan.settings.run_id
+
+    @property
+    def title(self) -> str:
+        return self.name if self.k is None else f"{self.name} k={self.k}"
+
+    def row(self, result: Result) -> Row:
+        return row_of(self.plan.strategy, result, is_chain=isinstance(self.plan.tasks[0], ChainTask))
+
+
+async def compare(
+    task: Task,
+    *,
+    models: Models,
+    strategies: Sequence[str | Strategy] = (),
+    k: Sequence[int] = (),
+    options: Mapping[str, Any] | None = None,
+    repeat: int = 20,
+    seed: int = 0,
+    runs_dir: str | Path = "runs",
+    run_id: str | None = None,
+    max_calls: int | None = None,
+    max_cost_usd: float | None = None,
+    max_time_s: float | None = None,
+    on_row: Callable[[str], None] | None = None,
+    on_progress: OnProgress | None = None,
+    interrupt: asyncio.Event | None = None,
+    terminate: asyncio.Event | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Let strategies do the same inputs, one after the other; called again with the same arguments, it goes on where it ended.
+
+    An input that is undecided or fails stops nothing: it is unsolved.
+
+    Args:
+        task: the first input; of a `Problem` the others are its variants, any other task is done ``repeat`` times.
+        models: as for `run`.
+        strategies: shipped names or instances, a row each; none for the task's own.
+        k: a row for each of these, of every strategy that has a ``k``; none for its default.
+        options: options of strategies; each goes to all strategies that have a field of its name.
+        repeat: how many inputs.
+        seed: seeds simulated models.
+        runs_dir: the folder of journals, one a row.
+        run_id: what their names begin with; made of all that is compared when not given.
+        max_calls: stop after so many calls, over all rows and sittings.
+        max_cost_usd: stop once these cost so much.
+        max_time_s: stop after so many seconds of this sitting.
+        on_row: called with the name of each row as it begins.
+        on_progress: called with the account of the row that goes on.
+        interrupt: ends it as ``interrupted`` once it is set, after the calls in flight.
+        terminate: the same at once.
+        settings: other `Settings`, the same for all rows.
+
+    Raises:
+        InvalidUsage: something is wrong with what was given; nothing was started.
+        MicroagentsError: what ends a run, see `run`; rows that have ended are kept.
+    """
+    check_address(settings.get("address"), settings.get("runtime", "local"))
+    chosen = _chosen(task, strategies or [task.default_strategy], k, options or {})
+    pools = model_pools(models, chosen)
+    limits = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "max_time_s": max_time_s}
+    shared = validated(Settings, "the comparison", {**settings, **limits, "models": pools, "seed": seed, "run_id": run_id or "compare"})
+    inputs = _inputs(task, repeat)
+    contenders = _contenders(chosen, inputs, shared, run_id or _stem(task, shared, repeat))
+    recorded = _recorded(contenders, Path(runs_dir))
+    outcome, reason, rows = await _do(
+        contenders,
+        recorded,
+        Path(runs_dir),
+        Watched(on_progress=on_progress, interrupt=interrupt, terminate=terminate),
+        on_row or (lambda _: None),
+    )
+    return Comparison(
+        outcome=outcome,
+        reason=reason,
+        task=name_of(address_of(type(task)), TASKS),
+        options=dumped(task),
+        models=pools,
+        seed=seed,
+        repeat=repeat,
+        rows=rows,
+    )
+
+
+async def _do(
+    contenders: Sequence[_Contender], recorded: dict[str, Recorded], runs_dir: Path, watched: Watched, on_row: Callable[[str], None]
+) -> tuple[ComparisonOutcome, str | None, tuple[Row, ...]]:
+    """Do the rows one after the other, as far as they go; those that are recorded to their end are not done again."""
+    rows: list[Row] = []
+    budget = _Budget(contenders[0].plan.settings, {name: each.result for name, each in recorded.items()})
+    for number, each in enumerate(contenders, 1):
+        place = f"{each.title} (row {number} of {len(contenders)})"
+        before = recorded.get(each.run_id)
+        if before is not None and before.result.outcome in ENDED and not before.left:
+            rows.append(each.row(before.result))
+            continue
+        if any(event is not None and event.is_set() for event in (watched.interrupt, watched.terminate)):
+            return "interrupted", f"interrupted before {place}", tuple(rows)
+        if (limit := budget.spent_before(each.run_id)) is not None:
+            return "stopped", f"{limit} is reached before {place}", tuple(rows)
+        on_row(place)
+        settings = each.plan.settings.model_copy(update=budget.left_for(each.run_id))
+        try:
+            result = await carry_out(
+                structs.replace(each.plan, settings=settings),
+                runs_dir=runs_dir,
+                only=None if before is None else before.left,
+                watched=watched,
+            )
+        except MicroagentsError as error:
+            if rows:
+                error.add_note(f"that was {place}; what the rows before it gave is kept")
+            raise
+        budget.take(result)
+        rows.append(each.row(result))
+        if result.outcome == "interrupted":
+            return "interrupted", f"interrupted in {place}", tuple(rows)
+        if result.outcome not in ENDED:
+            limit = budget.reached()
+            return "stopped", f"{limit} is reached in {place}" if limit else f"stopped in {place}: {result.reason}", tuple(rows)
+    return "completed", None, tuple(rows)
+
+
+# -- what is compared ------------------------------------------------------------------------------------------------------------------
+
+
+def _inputs(task: Task, repeat: int) -> list[Task]:
+    if repeat < 1:
+        raise InvalidUsage(f"repeat={repeat!r} will not do: a comparison needs at least one input")
+    if not isinstance(task, Problem):
+        return [task] * repeat
+    where = f"{type(task).__name__}.variant()"
+    try:
+        variants: list[Task] = [task.variant(number) for number in range(repeat)]
+    except Exception as error:  # whatever a user's code raises
+        raise TaskFailed(where, f"raised {type(error).__name__}: {error}") from error
+    for each in variants:
+        if type(each) is not type(task):
+            raise TaskFailed(where, f"must give a {type(task).__name__}, not {each!r:.100}")
+    return variants
+
+
+def _stem(task: Task, settings: Settings, repeat: int) -> str:
+    """What the names of all rows begin with: another one for whatever would change their results."""
+    address = address_of(type(task))
+    compared = (address, dumped(task), settings.models, settings.seed, settings.on_undecided, settings.known_inputs, repeat)
+    return f"compare-{name_of(address, TASKS).lower()}-{_digest(compared)}"
+
+
+def _chosen(task: Task, strategies: Sequence[str | Strategy], ks: Sequence[int], options: Mapping[str, Any]) -> list[Strategy]:
+    """Every strategy, with every k if it has one; the same one twice is taken once."""
+    kinds = [find("strategy", each, STRATEGIES, Strategy) if isinstance(each, str) else type(each) for each in strategies]
+    fields = list(dict.fromkeys(name for kind in kinds for name in kind.model_fields))
+    for name in (*options, *["k"] * bool(ks)):
+        if name not in fields:
+            raise InvalidUsage(unknown("option of the compared strategies named", name, fields))
+    found: list[Strategy] = []
+    for given, kind in zip(strategies, kinds, strict=True):
+        own = {name: value for name, value in options.items() if name in kind.model_fields}
+        for more in [{"k": k} for k in ks] if ks and "k" in kind.model_fields else [{}]:
+            strategy = strategy_of(given, task, {**own, **more})
+            if strategy not in found:
+                found.append(strategy)
+    return found
+
+
+def _contenders(chosen: Sequence[Strategy], inputs: Sequence[Task], shared: Settings, stem: str) -> list[_Contender]:
+    roles = [_roles(strategy) for strategy in chosen]
+    everywhere = [role for each in roles for role in each]
+    found = []
+    for strategy, own in zip(chosen, roles, strict=True):
+        k = getattr(strategy, "k", None)
+        name = name_of(address_of(type(strategy)), STRATEGIES)
+        settings = {
+            **shared.model_dump(),
+            "run_id": f"{stem}-{name.lower()}{'' if k is None else f'-k{k}'}{_suffix(strategy)}",
+            "models": _of_roles(shared.models, own, everywhere),
+            "deploy": _of_roles(shared.deploy, own, everywhere),
+        }
+        plan = Plan(tasks=inputs, listed=True, strategy=strategy, settings=validated(Settings, "the comparison", settings))
+        found.append(_Contender(name=name, k=k, plan=plan))
+    return found
+
+
+def _suffix(strategy: Strategy) -> str:
+    """What tells a strategy from another one of its name and k."""
+    address = address_of(type(strategy))
+    usual = {name: info.default for name, info in type(strategy).model_fields.items()}
+    unusual = {name: value for name, value in dumped(strategy).items() if name != "k" and value != usual[name]}
+    return f"-{_digest((address, unusual))}" if unusual or address not in STRATEGIES.values() else ""
+
+
+def _digest(value: object) -> str:
+    return blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=4).hexdigest()
+
+
+def _roles(strategy: Strategy) -> list[str]:
+    return [role.__name__.lower() for role in (strategy.conductor, *(each.role for each in strategy.deployments()))]
+
+
+def _of_roles(given: Mapping[str, V], own: Sequence[str], everywhere: Sequence[str]) -> dict[str, V]:
+    """What is said of roles, without those that only other rows have."""
+    return {role: value for role, value in given.items() if role.lower() in own or role.lower() not in everywhere}
+
+
+# -- what is recorded ------------------------------------------------------------------------------------------------------------------
+
+
+class Recorded(NamedTuple):
+    """What a row came to in earlier sittings."""
+
+    result: Result
+    left: list[int]
+    """Inputs that have not ended."""
+
+
+def _recorded(contenders: Sequence[_Contender], runs_dir: Path) -> dict[str, Recorded]:
+    """What there is of the rows, by their runs.
+
+    Raises:
+        JournalMismatch: a journal is that of another comparison; nothing was started.
+    """
+    found = {}
+    for each in contenders:
+        if holds_nothing(journal_of(runs_dir, each.run_id)):
+            continue
+        with reader_of(runs_dir, each.run_id) as reader:
+            try:
+                reader.changes_to(*experiment_of(each.plan), ())
+            except InvalidUsage as error:
+                error.add_note(f"run {each.run_id} is not what {each.title} would be, and a comparison changes none: give another --run-id")
+                raise
+            ended = {ending.input for ending in reader.input_endings()}
+            left = [number for number in range(len(each.plan.tasks)) if number not in ended]
+            found[each.run_id] = Recorded(looked_at(reader), left)
+    return found
+
+
+# -- what it may take ------------------------------------------------------------------------------------------------------------------
+
+
+class _Budget:
+    """Limits over all rows: each row may use what the others have left of them."""
+
+    def __init__(self, limits: Settings, results: Mapping[str, Result]) -> None:
+        self._limits = limits
+        self._began_s = time.monotonic()
+        self._results = dict(results)
+        """What every row has come to so far, by its run."""
+
+    def take(self, result: Result) -> None:
+        """Note what a row has come to."""
+        self._results[result.run_id] = result
+
+    def spent_before(self, run_id: str) -> str | None:
+        """The limit that the other rows have used up; None where this one may go on."""
+        return self._reached(self._others(run_id))
+
+    def reached(self) -> str | None:
+        """The limit that all rows together have reached."""
+        return self._reached(list(self._results.values()))
+
+    def left_for(self, run_id: str) -> dict[str, float | None]:
+        """The limits of one row's run."""
+        limits, others = self._limits, self._others(run_id)
+        return {
+            "max_calls": None if limits.max_calls is None else limits.max_calls - _calls(others),
+            "max_cost_usd": None if limits.max_cost_usd is None else limits.max_cost_usd - _cost_usd(others),
+            "max_time_s": None if limits.max_time_s is None else limits.max_time_s - self._gone_s(),
+        }
+
+    def _others(self, run_id: str) -> list[Result]:
+        return [result for name, result in self._results.items() if name != run_id]
+
+    def _reached(self, results: Sequence[Result]) -> str | None:
+        limits = self._limits
+        if limits.max_calls is not None and _calls(results) >= limits.max_calls:
+            return f"--max-calls {limits.max_calls}"
+        if limits.max_cost_usd is not None and _cost_usd(results) >= limits.max_cost_usd:
+            return f"--max-cost {limits.max_cost_usd:g}"
+        if limits.max_time_s is not None and self._gone_s() >= limits.max_time_s:
+            return f"--max-time {limits.max_time_s:g}"
+        return None
+
+    def _gone_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+
+def _calls(results: Sequence[Result]) -> int:
+    return sum(result.calls for result in results)
+
+
+def _cost_usd(results: Sequence[Result]) -> float:
+    """Of what has a price: a run stops by itself where a limit of cost meets a call that has none."""
+    return sum(result.cost_usd or 0.0 for result in results)

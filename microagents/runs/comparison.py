@@ -1,0 +1,126 @@
+"""What a comparison of strategies gives: a row for each, read from the result of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from microagents.actors import Strategy
+from microagents.elections.laws import wilson_interval
+from microagents.runs.result import Result
+from microagents.runs.task_list import dumped
+
+ComparisonOutcome = Literal["completed", "stopped", "interrupted"]
+RowOutcome = Literal["completed", "undecided", "failed", "stopped", "interrupted"]
+ENDED = ("completed", "undecided", "failed")
+"""Outcomes of a row all of whose inputs have ended."""
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """How one strategy did. What is said per input, and the rate, is None until all inputs have ended."""
+
+    strategy: str
+    k: int | None
+    """None for a strategy that has none."""
+    options: dict[str, Any]
+    """All options of the strategy."""
+    run_id: str
+    solved: int | None
+    """Inputs with a right result; those that are undecided or failed are unsolved. None where code cannot tell."""
+    completed: int
+    """Inputs with a result, right or wrong."""
+    repeat: int
+    """How many inputs there are."""
+    rate: float | None
+    """Share of inputs that are solved."""
+    low: float | None
+    """Lower end of its 95 % Wilson interval."""
+    high: float | None
+    """Upper end of it."""
+    undecided: int
+    failed: int
+    argmax: int | None
+    """Turns, over all inputs, at which no candidate had the votes it takes and the first was taken; None where no result tells."""
+    calls: int
+    calls_per_input: float | None
+    cost_usd: float | None
+    """None where a price is unknown."""
+    cost_per_input: float | None
+    """US dollars."""
+    wall_s: float
+    outcome: RowOutcome
+    reason: str | None
+    """Why the row is not completed, or not all of its inputs are."""
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """What strategies made of the same inputs."""
+
+    outcome: ComparisonOutcome
+    """`completed` once all inputs of all rows have ended, solved or not."""
+    reason: str | None
+    """Why it did not come to its end, in one sentence."""
+    task: str
+    options: dict[str, Any]
+    """Those of the task."""
+    models: dict[str, tuple[str, ...]]
+    """Pools by role; ``""`` for every other role."""
+    seed: int
+    repeat: int
+    rows: tuple[Row, ...]
+    """Those that were begun, in the order in which they were given."""
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``--json`` prints."""
+        written: dict[str, Any] = msgspec.to_builtins(self)
+        return {**written, "models": list(self.models[""]) if len(self.models) == 1 else written["models"]}
+
+
+def row_of(strategy: Strategy, result: Result, *, is_chain: bool) -> Row:
+    """What a row's run has come to."""
+    account, outcome = result.account, result.outcome
+    assert outcome in ("completed", "undecided", "failed", "stopped", "interrupted")
+    repeat, completed = len(result.value), account.inputs_done
+    failed = result.failed_inputs or ()
+    given = [each for each in result.value if isinstance(each, dict)]
+    solved = _solved(given, completed, all_right=is_chain and account.errors == 0)
+    has_ended = completed + len(failed) == repeat
+    rate = low = high = None
+    if solved is not None and has_ended:
+        rate, (low, high) = solved / repeat, wilson_interval(solved, repeat)
+    turns = [each["argmax"] for each in given if isinstance(each.get("argmax"), list)]
+    cost_usd = result.cost_usd
+    return Row(
+        strategy=result.strategy,
+        k=getattr(strategy, "k", None),
+        options=dumped(strategy),
+        run_id=result.run_id,
+        solved=solved,
+        completed=completed,
+        repeat=repeat,
+        rate=rate,
+        low=low,
+        high=high,
+        undecided=sum(each.outcome == "undecided" for each in failed),
+        failed=sum(each.outcome == "failed" for each in failed),
+        argmax=sum(map(len, turns)) if turns else None,
+        calls=result.calls,
+        calls_per_input=result.calls / repeat if has_ended else None,
+        cost_usd=cost_usd,
+        cost_per_input=cost_usd / repeat if has_ended and cost_usd is not None else None,
+        wall_s=round(result.wall_s, 3),
+        outcome=outcome,
+        reason=result.reason,
+    )
+
+
+def _solved(given: Sequence[Mapping[str, Any]], completed: int, *, all_right: bool) -> int | None:
+    """How many results are right by what they say of themselves; all, where code has found every decision right."""
+    said = [each.get("correct", each.get("solved")) for each in given]
+    judged = [each for each in said if isinstance(each, bool)]
+    if len(judged) == completed:
+        return sum(judged)
+    return completed if all_right else None

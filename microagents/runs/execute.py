@@ -1,0 +1,310 @@
+"""The driver: carries a plan out. The only place where roles, runtime and journal meet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+import microagents.roles  # noqa: F401 - names the roles of an election
+from microagents.actors import Context, Deployment
+from microagents.aio import TaskScope, take_note
+from microagents.durable import Conduct
+from microagents.errors import InvalidUsage, MicroagentsError, Stopped, Undecided
+from microagents.journal.experiment import Experiment
+from microagents.journal.messages import Account, Drain, InputEnded, Outcome, Report
+from microagents.journal.reading import Reader, journal_of
+from microagents.journal.schema import holds_nothing
+from microagents.messages import address_of
+from microagents.registry import STRATEGIES, TASKS, name_of, unknown
+from microagents.roles.limiter import Limiter
+from microagents.roles.recorder import Ended, Failure, Journaling, Recorder
+from microagents.runs.batch import Inputs, undecided_elections
+from microagents.runs.plan import Plan, experiment_of
+from microagents.runs.result import Result, results_of
+from microagents.runs.settings import RuntimeName, Settings, validated
+from microagents.runtimes.dispatcher import Desk
+from microagents.runtimes.local import LinkedRuntime, LocalRuntime
+from microagents.runtimes.runtime import Runtime
+from microagents.runtimes.testing.virtual import VirtualLoop
+
+
+def _on_ray(context: Context, deployments: Sequence[Deployment]) -> Runtime:
+    from microagents.runtimes.ray.cluster import Cluster  # noqa: PLC0415 - Ray takes a second, and only this runtime needs it
+    from microagents.runtimes.ray.runtime import RayRuntime  # noqa: PLC0415
+
+    cluster = Cluster(address=context.settings.get("address"), insecure=context.settings.get("insecure", False))
+    return RayRuntime(context, deployments, cluster=cluster)
+
+
+RUNTIMES: Mapping[RuntimeName, Callable[[Context, Sequence[Deployment]], Runtime]] = {
+    "local": LocalRuntime,
+    "linked": LinkedRuntime,
+    "ray": _on_ray,
+}
+PROGRESS_EVERY_S = 0.2
+VIRTUAL_COMMIT_S = 0.005
+"""How long a commit takes in virtual time."""
+OnProgress = Callable[[Account], None]
+End = tuple[Outcome, str | None, bytes | None]
+"""How a run ended, why, and what it gave, as JSON."""
+
+
+INTERRUPTED: End = ("interrupted", "interrupted before its end; what was decided until then holds", None)
+
+
+class Watched(Struct, frozen=True, kw_only=True):
+    """Who follows a run, and what ends it early."""
+
+    on_progress: OnProgress | None = None
+    """Called a few times a second with the account as far as it is durable."""
+    interrupt: asyncio.Event | None = None
+    """Ends it after the calls in flight."""
+    terminate: asyncio.Event | None = None
+    """Ends it at once."""
+
+
+async def carry_out(
+    plan: Plan,
+    *,
+    runs_dir: str | Path | None,
+    only: Sequence[int] | None = None,
+    accepted: Sequence[str] = (),
+    watched: Watched | None = None,
+) -> Result:
+    """Begin a run, or go on with it, to its end; one that is completed answers from its journal. ``only`` names inputs among many."""
+    settings = plan.settings
+    experiment, own = experiment_of(plan)
+    if runs_dir is not None:
+        _refuse_perishable(Path(runs_dir))
+    path = None if runs_dir is None else journal_of(Path(runs_dir), settings.run_id)
+    if path is not None and not holds_nothing(path) and (completed := _completed(path, plan, experiment, own, accepted)):
+        return completed
+    context = Context(
+        run_id=settings.run_id,
+        seed=settings.seed,
+        tasks=plan.tasks,
+        strategy=plan.strategy,
+        models=settings.pools,
+        settings=settings.model_dump(),
+    )
+    inputs = None
+    if plan.listed:
+        inputs = Inputs(path, len(plan.tasks), only=only, concurrency=settings.concurrency, known_inputs=settings.known_inputs)
+    started, watched = time.monotonic(), watched or Watched()
+    async with AsyncExitStack() as stack:
+        kept = path
+        if path is None and settings.runtime == "ray":  # a role that dies is taken up from the journal
+            kept = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
+        full = settings.durability == "full" and path is not None  # one that goes with this process need not outlive a power cut
+        deployments = _deployments(plan, _recorder(kept, experiment, own, accepted, settings, full=full))
+        roles = await _entered(stack, RUNTIMES[settings.runtime](context, deployments), watched)
+        if roles is None:
+            return _result(plan, path, INTERRUPTED, Account(), sitting_s=time.monotonic() - started, endings=())
+        try:
+            end, account = await _conducted(roles, inputs, settings, watched)
+        except MicroagentsError as error:
+            if path is not None:
+                error.add_note(f"what was decided until then is kept in {path}: mend it, then resume run {settings.run_id}")
+            raise
+    sitting_s = time.monotonic() - started
+    with suppress(InvalidUsage):  # where the run was stopped because of its journal, that may not tell how inputs ended
+        return _result(plan, path, end, account, sitting_s=sitting_s, endings=() if inputs is None else inputs.endings())
+    return _result(plan, path, end, account, sitting_s=sitting_s, endings=())
+
+
+async def _entered(stack: AsyncExitStack, runtime: Runtime, watched: Watched) -> Runtime | None:
+    """The runtime, once its roles are started; None where the run was ended before, which may take a while on a cluster."""
+    scope = TaskScope()
+    entering = scope.start(stack.enter_async_context(runtime))
+    ended = [scope.start(event.wait()) for event in (watched.interrupt, watched.terminate) if event is not None]
+    try:
+        await _first(entering, *ended)
+        return await entering if entering.done() else None
+    finally:
+        await scope.close()
+
+
+def _refuse_perishable(runs_dir: Path) -> None:
+    """Ray removes the folder that a job was submitted with."""
+    if "runtime_resources" in runs_dir.resolve().parts:
+        raise InvalidUsage(
+            f"{str(runs_dir)!r} is in the folder of this Ray job, which is removed with it, and the journal too; name a folder that stays: "
+            "--runs-dir /some/where/runs"
+        )
+
+
+def _completed(path: Path, plan: Plan, experiment: Experiment, own: Sequence[str], accepted: Sequence[str]) -> Result | None:
+    with Reader(path) as reader:
+        changes = reader.changes_to(experiment, own, accepted)
+        ending = reader.ending()
+        if ending is None or ending.outcome != "completed" or changes:
+            return None
+        value = None if ending.result is None else ending.result.encode()
+        return _result(plan, path, ("completed", None, value), reader.account(), sitting_s=0.0, endings=reader.input_endings())
+
+
+def _result(plan: Plan, path: Path | None, end: End, account: Account, *, sitting_s: float, endings: Iterable[InputEnded]) -> Result:
+    outcome, reason, given = end
+    value, failed = None if given is None else msgspec.json.decode(given), None
+    if plan.listed:
+        value, failed = results_of(endings, len(plan.tasks))
+    return Result(
+        outcome=outcome,
+        reason=reason,
+        value=value,
+        run_id=plan.settings.run_id,
+        task=name_of(address_of(type(plan.tasks[0])), TASKS),
+        strategy=name_of(address_of(type(plan.strategy)), STRATEGIES),
+        settings=plan.settings,
+        account=account,
+        wall_s=sitting_s if path is None else _wall_s(path, sitting_s),
+        journal=path,
+        failed_inputs=failed,
+    )
+
+
+def _wall_s(path: Path, sitting_s: float) -> float:
+    """The time of all sittings; of this one where the journal cannot tell."""
+    try:
+        with Reader(path) as reader:
+            return reader.wall_s()
+    except InvalidUsage:
+        return sitting_s
+
+
+def _recorder(
+    path: Path | None, experiment: Experiment, own: Sequence[str], accepted: Sequence[str], settings: Settings, *, full: bool
+) -> Deployment:
+    journaling, is_virtual = None, isinstance(asyncio.get_running_loop(), VirtualLoop)
+    if path is not None:
+        journaling = Journaling(
+            path=path,
+            experiment=experiment,
+            own=own,
+            accepted=tuple(accepted),
+            full=full and not is_virtual,
+            inline_s=VIRTUAL_COMMIT_S if is_virtual else None,
+        )
+    return Deployment(role=Recorder, options={"journaling": journaling, "max_cost_usd": settings.max_cost_usd}, in_driver=True)
+
+
+def _deployments(plan: Plan, recorder: Deployment) -> list[Deployment]:
+    """The recorder starts first, so that a journal which is refused is refused before anything else, and stops last."""
+    strategy, settings = plan.strategy, plan.settings
+    limiter = Deployment(role=Limiter, in_driver=True)
+    deployments = [recorder, limiter, *(_placed(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments()))]
+    if settings.known_inputs and not strategy.known_inputs:
+        raise InvalidUsage(f"strategy {type(strategy).__name__} cannot run with known inputs; maker can")
+    there = [*dict.fromkeys([*strategy.drawing(), *(deployment.role.__name__.lower() for deployment in deployments)])]
+    for name in settings.models:
+        if name and name not in there:
+            raise InvalidUsage(unknown("role with a model called", name, there))
+    movable = [deployment.role.__name__.lower() for deployment in deployments if not deployment.in_driver]
+    for name in settings.deploy:
+        if name.lower() not in movable:
+            raise InvalidUsage(unknown("role to deploy called", name, movable))
+    return deployments
+
+
+def _placed(deployment: Deployment, settings: Settings) -> Deployment:
+    """A deployment as the settings of the run want it."""
+    name = deployment.role.__name__
+    wanted = next((wanted for role, wanted in settings.deploy.items() if role.lower() == name.lower()), {})
+    if not wanted:
+        return deployment
+    given = {field: getattr(deployment, field) for field in deployment.model_fields_set}
+    return validated(Deployment, f"the deployment of {name}", {**given, **wanted})
+
+
+async def _conducted(roles: Runtime, inputs: Inputs | None, settings: Settings, watched: Watched) -> tuple[End, Account]:
+    """Do the work; what leaves the run has been written down before."""
+    desk = roles.desk
+    try:
+        outcome, reason, value = await _conduct(desk, _the_one(desk) if inputs is None else inputs.conduct(desk), settings, watched)
+        await roles.settled()
+        account = await desk.ask(Report(final=True))
+        if inputs is not None and outcome == "completed":
+            if settings.known_inputs:
+                account = await inputs.mark_undecided(desk, account)
+            outcome, reason = await inputs.outcome(desk, account)
+        outcome, reason = _qualified(outcome, reason, account, settings)
+        await desk.ask(Ended(outcome=outcome, reason=reason, result=value))
+    except Stopped as error:  # the journal cannot be written
+        return ("stopped", str(error), None), await desk.ask(Report())
+    except MicroagentsError as error:
+        with suppress(MicroagentsError):
+            await desk.ask(Ended(outcome="failed", reason=str(error), result=None))
+        raise
+    return (outcome, reason, value), account
+
+
+def _qualified(outcome: Outcome, reason: str | None, account: Account, settings: Settings) -> tuple[Outcome, str | None]:
+    undecided = account.undecided_at
+    if undecided and settings.known_inputs and outcome == "completed":
+        return "undecided", undecided_elections(undecided)
+    if outcome == "interrupted" and account.outage is not None:
+        return outcome, f"{reason}, while calls were tried again: {account.outage}"
+    return outcome, reason
+
+
+async def _the_one(desk: Desk) -> bytes:
+    return (await desk.ask(Conduct(input=0))).value
+
+
+async def _conduct(desk: Desk, conducting: Coroutine[Any, Any, bytes | None], settings: Settings, watched: Watched) -> End:
+    scope = TaskScope()
+
+    def awaited(event: asyncio.Event | None) -> asyncio.Task[Any]:
+        return scope.start((event or asyncio.Event()).wait())
+
+    try:
+        work = scope.start(conducting)
+        failure = scope.start(desk.ask(Failure()))
+        failure.add_done_callback(take_note)
+        interrupt, terminate = awaited(watched.interrupt), awaited(watched.terminate)
+        timer = scope.start(_never() if settings.max_time_s is None else asyncio.sleep(settings.max_time_s))
+        watch = scope.start(_never() if watched.on_progress is None else _watch(desk, watched.on_progress))
+        await _first(work, failure, interrupt, terminate, timer, watch)
+        if (interrupt.done() or timer.done()) and not work.done():
+            await _first(scope.start(desk.ask(Drain())), work, failure, terminate, watch)
+        if not work.done():
+            for each in (watch, failure):
+                if each.done():
+                    await each  # raises: what the caller's on_progress did, or what ends the run
+            if timer.done():
+                return (
+                    "stopped",
+                    f"--max-time {settings.max_time_s:g} is reached; what was decided until then holds; resume for as long again",
+                    None,
+                )
+            return INTERRUPTED
+        value = await work
+    except Undecided as error:
+        return "undecided", str(error), None
+    except Stopped as error:
+        return "stopped", str(error), None
+    finally:
+        await scope.close()
+    return "completed", None, value
+
+
+async def _first(*tasks: asyncio.Task[Any]) -> None:
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _never() -> None:
+    await asyncio.Event().wait()
+
+
+async def _watch(desk: Desk, on_progress: OnProgress) -> None:
+    while True:
+        await asyncio.sleep(PROGRESS_EVERY_S)
+        on_progress(await desk.ask(Report()))

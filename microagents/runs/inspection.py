@@ -1,0 +1,152 @@
+"""Looking on: what a run's journal tells, also while the run goes on; and a person's decision."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sqlite3
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from microagents.chat import Reply, json_form
+from microagents.elections.election import input_of
+from microagents.errors import InvalidUsage
+from microagents.journal.messages import Outcome
+from microagents.journal.reading import Ending, Reader, reader_of
+from microagents.journal.schema import connect
+from microagents.messages import resolve
+from microagents.problems.problem import Problem, answer_type, text_of
+from microagents.problems.tree import Node, solution_tree
+from microagents.registry import STRATEGIES, TASKS, name_of, unknown
+from microagents.runs.plan import plan_of, settings_of
+from microagents.runs.result import Result, results_of
+
+
+def look(runs_dir: Path, run_id: str) -> Result:
+    """A run as far as it is recorded: the same that it would give if it ended now.
+
+    Raises:
+        InvalidUsage: there is none, or its journal cannot be read.
+    """
+    with reader_of(runs_dir, run_id) as reader:
+        return looked_at(reader)
+
+
+def looked_at(reader: Reader) -> Result:
+    """A run as far as it is recorded, from its open journal."""
+    ending = reader.ending()
+    outcome, reason = _state(reader, ending)
+    recipe = reader.experiment.recipe
+    value, failed = None if ending is None or ending.result is None else msgspec.json.decode(ending.result), None
+    if reader.experiment.listed:
+        value, failed = results_of(reader.input_endings(), reader.experiment.inputs)
+    return Result(
+        outcome=outcome,
+        reason=reason,
+        value=value,
+        run_id=reader.experiment.run_id,
+        task=name_of(recipe.task, TASKS),
+        strategy=name_of(recipe.strategy, STRATEGIES),
+        settings=settings_of(reader.experiment),
+        account=reader.account(),
+        wall_s=reader.wall_s(),
+        journal=reader.path,
+        failed_inputs=failed,
+    )
+
+
+def _state(reader: Reader, ending: Ending | None) -> tuple[Outcome, str | None]:
+    lease = reader.lease()
+    if lease.holder is not None and not lease.may_be_taken:
+        return "running", f"process {lease.holder.pid} on {lease.holder.host} goes on with it"
+    if ending is None:
+        return "cut off", "its process ended without a word; what was decided until then holds"
+    return ending.outcome, ending.reason
+
+
+def solution_of(reader: Reader, of_input: int) -> Node:
+    """The tree by which an input was solved, as far as it is recorded. Imports the module of the task, which knows the problem's text.
+
+    Raises:
+        InvalidUsage: there is none, there is no such input, or it cannot be made from what is recorded.
+    """
+    experiment = reader.experiment
+    run = experiment.run_id
+    if not experiment.cuts_problems:
+        strategy = name_of(experiment.recipe.strategy, STRATEGIES)
+        raise InvalidUsage(
+            f"run {run} used the strategy {strategy}; only one that cuts problems in two, such as recursive, makes a tree of them"
+        )
+    experiment.check_there([of_input])
+    task = plan_of(reader).tasks[of_input]
+    assert isinstance(task, Problem)
+    rows, open_elections = reader.of_input(of_input)
+    try:
+        return solution_tree(of_input, text_of(task), answer_type(type(task)), rows, open_elections)
+    except Exception as error:  # noqa: BLE001 - whatever a user's code raises, and what a reader of damaged rows does
+        what = f"{type(error).__name__}: {error}"
+        raise InvalidUsage(f"the tree of run {run} cannot be made from its journal ({what}); all else that `show` tells holds") from None
+
+
+def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
+    """All runs of a folder, the one that was last written to at the end, each with what is known of it."""
+    found = sorted(runs_dir.glob("*.sqlite"), key=lambda path: path.stat().st_mtime)
+    for path in found:
+        try:
+            with Reader(path) as reader:
+                yield path.stem, looked_at(reader)
+        except InvalidUsage as error:
+            yield path.stem, error
+
+
+def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
+    """Write down a person's decision of what models left undecided; the next `resume` goes on from it. Gives the value as read.
+
+    Raises:
+        InvalidUsage: nothing is undecided there, the value is no reply, or the run goes on right now.
+    """
+    with reader_of(runs_dir, run_id) as reader:
+        lease = reader.lease()
+        if not lease.may_be_taken:
+            raise InvalidUsage(f"run {run_id} goes on right now; end it first (Ctrl-C), then decide, then resume")
+        undecided = reader.undecided()
+        if path not in undecided:
+            there = ", ".join(list(undecided)[:5]) or "nothing"
+            raise InvalidUsage(f"{path!r} is not undecided in run {run_id}; undecided is {there}")
+        task = plan_of(reader).tasks[input_of(path)]  # and imports the module that the reply is in
+        read = _read(value, resolve(undecided[path].reply, Reply))
+        choices = undecided[path].choices
+        if choices and read.vote() not in choices:
+            raise InvalidUsage(
+                f"{value!r:.100} names none of the candidates at {path!r}; they are {', '.join(choices)}, and `microagents show {run_id} "
+                "--json` says what each stands for; nothing was changed"
+            )
+        if (flag := task.flag(read)) is not None:
+            raise InvalidUsage(f"{value!r:.100} is what {type(task).__name__} red-flags as {flag!r}; nothing was changed")
+        journal = reader.path
+    db = connect(journal, write=True)
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        who, now = f"{getpass.getuser()}@{socket.gethostname()}", datetime.now(UTC).isoformat(timespec="seconds")
+        db.execute("INSERT OR REPLACE INTO person VALUES (?, ?, ?, ?)", (path, msgspec.json.encode(read).decode(), who, now))
+        db.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise InvalidUsage(f"the decision cannot be written: {error}; nothing was changed") from None
+    finally:
+        db.close()
+    return read
+
+
+def _read(value: str, reply: type[Reply]) -> Reply:
+    try:
+        read = msgspec.json.decode(value, type=reply)
+        given, known = msgspec.json.decode(value), msgspec.json.decode(msgspec.json.encode(read))
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        raise InvalidUsage(f"{value!r:.100} is no {reply.__name__}: {error}; write it as JSON, of the form {json_form(reply)}") from None
+    if beyond := sorted(set(given) - set(known)):
+        raise InvalidUsage(unknown(f"field of {reply.__name__} called", beyond[0], list(known)))
+    return read

@@ -1,0 +1,168 @@
+"""One step of a chain shown whole: what is asked, what comes back, what is flagged and how the vote goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from microagents.actors import Context, Deployment, Post, Strategy
+from microagents.chat import Format, Malformed, Prompt, Reply, Sample, parse
+from microagents.durable import Conduct, Conducted, Conductor, Held
+from microagents.elections.election import Ballot, Draw, Flagged, Verdict
+from microagents.elections.red_flags import MALFORMED
+from microagents.errors import InvalidUsage
+from microagents.journal.messages import Account, Report
+from microagents.messages import Request, resolve
+from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
+from microagents.runs.settings import Settings
+from microagents.runtimes.local import LocalRuntime
+from microagents.task import ChainTask, chain_types
+
+
+class ShownReply(Struct, frozen=True, kw_only=True):
+    """One sample of the step."""
+
+    seq: int
+    temperature: float | None
+    model: str
+    text: str
+    finish: str
+    output_tokens: int | None
+    cost_usd: float | None
+    flag: str | None
+    why: str | None
+    """What the parser says of a malformed reply."""
+    vote: Any
+    """The reply as read, as JSON-like values; None for a flagged one."""
+
+
+class ShownStep(Struct, frozen=True, kw_only=True):
+    """One step, whole."""
+
+    step: int
+    system: str
+    user: str
+    replies: list[ShownReply]
+    outcome: str
+    tally: list[tuple[Any, int]]
+    correct: bool | None
+    calls: int
+    cost_usd: float | None
+
+
+class Samples(Request[list[tuple[Draw, Sample]]], frozen=True, kw_only=True):
+    """What was drawn so far, in order of launch."""
+
+
+class OpenSolver(Solver):
+    """A solver that keeps what it drew, to be shown."""
+
+    def __init__(self, context: Context, post: Post) -> None:
+        super().__init__(context, post)
+        self._drawn: dict[int, tuple[Draw, Sample]] = {}
+
+    async def draw(self, request: Draw) -> Sample:
+        """One sample, kept."""
+        sample = await super().draw(request)
+        self._drawn[request.id.seq] = (request, sample)
+        return sample
+
+    async def samples(self, request: Samples) -> list[tuple[Draw, Sample]]:  # noqa: ARG002 - the message is the address
+        """What was drawn."""
+        return [kept for _, kept in sorted(self._drawn.items())]
+
+
+class StepConductor(Conductor[ChainTask[Any, Any], Strategy]):
+    """Holds the election of one step, whose state the oracle leads to."""
+
+    asks = (Samples,)
+
+    async def conduct(self) -> ShownStep:
+        """The step."""
+        task, wanted = self.task, self.context.settings["step"]
+        reply = chain_types(type(task))[1]
+        state = task.start()
+        for step in range(wanted):
+            known = None if task.done(state) else task.oracle(state)
+            if known is None:
+                why = "is over before it" if task.done(state) else "has no oracle to get there"
+                raise InvalidUsage(f"step {wanted} cannot be shown: {type(task).__name__} {why}; try --step {max(0, step - 1)}")
+            state = task.advance(state, known)
+        if task.done(state):
+            raise InvalidUsage(f"step {wanted} cannot be shown: {type(task).__name__} is over before it; try --step {wanted - 1}")
+        question = self.question(task.prompt(state), reply, max_draws=getattr(self.strategy, "max_draws", 100), state=state)
+        election = self.election_id(f"step/{wanted}", question)
+        verdict = await self.hold(election, question)
+        decision = self.commit(Held(id=election, verdict=verdict), reply, lambda right: task.correct(state, right))
+        drawn = await self.ask(Samples())
+        return _shown(
+            wanted,
+            question.prompts[0],
+            verdict,
+            drawn,
+            form=task.format,
+            correct=task.correct(state, decision.require()) if decision.decided else None,
+        )
+
+
+def _shown(
+    step: int, prompt: Prompt, verdict: Verdict, drawn: list[tuple[Draw, Sample]], *, form: Format, correct: bool | None
+) -> ShownStep:
+    replies = [
+        ShownReply(
+            seq=draw.id.seq,
+            temperature=draw.temperature,
+            model=draw.model,
+            text=sample.text,
+            finish=sample.finish,
+            output_tokens=sample.usage.output_tokens,
+            cost_usd=sample.usage.cost_usd,
+            flag=None if isinstance(ballot, Ballot) else ballot.flag,
+            why=_why(sample.text, draw.reply, form) if isinstance(ballot, Flagged) and ballot.flag == MALFORMED else None,
+            vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
+        )
+        for (draw, sample), ballot in zip(drawn, verdict.ballots, strict=True)
+    ]
+    return ShownStep(
+        step=step,
+        system=prompt.system,
+        user=prompt.user,
+        replies=replies,
+        outcome=verdict.outcome,
+        tally=[(msgspec.json.decode(value), votes) for value, votes in verdict.tally],
+        correct=correct,
+        calls=0,
+        cost_usd=None,
+    )
+
+
+def _why(text: str, reply: str, form: Format) -> str | None:
+    try:
+        parse(text, resolve(reply, Reply), form)
+    except Malformed as error:
+        return str(error)[:200]
+    return None
+
+
+async def show_step(task: ChainTask[Any, Any], strategy: Strategy, settings: Settings, step: int) -> ShownStep:
+    """Hold the election of one step, counted from 0, and keep everything that is said in it.
+
+    Raises:
+        InvalidUsage: when there is no such step, or no oracle to get to it.
+    """
+    context = Context(
+        run_id=settings.run_id,
+        seed=settings.seed,
+        tasks=[task],
+        strategy=strategy,
+        models=settings.models,
+        settings={**settings.model_dump(), "step": step},
+    )
+    roles = [Deployment(role=role) for role in (Recorder, Limiter, StepConductor, Voter, OpenSolver, RedFlagger)]
+    async with LocalRuntime(context, roles) as runtime:
+        conducted: Conducted = await runtime.desk.ask(Conduct(input=0))
+        account: Account = await runtime.desk.ask(Report())
+    shown = msgspec.json.decode(conducted.value, type=ShownStep)
+    return msgspec.structs.replace(shown, calls=account.calls, cost_usd=account.cost_usd)

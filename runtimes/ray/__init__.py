@@ -1,0 +1,1 @@
+"""Roles as Ray actors."""

@@ -1,0 +1,1 @@
+"""The engine under test: virtual time, and links that lose messages."""

@@ -1,0 +1,440 @@
+"""The scaling laws: their check values, their shape, and an independent computation in exact or long arithmetic."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from microagents.elections.laws import (
+    cost_full,
+    cost_per_subtask,
+    cost_per_vote,
+    estimate,
+    expected_calls,
+    expected_votes,
+    k_min,
+    p_alternative,
+    p_full,
+    p_vote,
+    race_won,
+    sample_price,
+    samples_per_vote,
+    wilson_interval,
+)
+from microagents.elections.rules import FirstToAheadBy, Tally
+from microagents.errors import InvalidUsage
+
+MAJORITIES = st.floats(0.5, 1.0, exclude_min=True)
+USUAL = st.floats(0.51, 0.999999)
+CHANCES = st.floats(0.0, 1.0)
+MARGINS = st.integers(1, 60)
+STEPS = st.one_of(st.integers(1, 10**4), st.integers(1, 10**18))
+TARGETS = st.floats(1e-6, 1 - 1e-9)
+ROUNDING = 1e-12
+"""What the laws may differ from long arithmetic, relative: thousands of times the rounding of one operation."""
+
+
+# -- long arithmetic, written from the formulas of the paper -----------------------------------------------------------
+
+
+def ln_p_full_exactly(p: float, k: int, steps: int, steps_per_call: int = 1) -> Decimal:
+    """Logarithm of equation 13 as printed, with 120 digits."""
+    with localcontext() as context:
+        context.prec = 120
+        exact = Decimal(p)
+        return -((1 + ((1 - exact) / exact) ** k).ln() * steps / steps_per_call)
+
+
+def k_min_exactly(p: float, steps: int, target: float, steps_per_call: int = 1) -> int:
+    """Equation 14 as printed, with 120 digits."""
+    with localcontext() as context:
+        context.prec = 120
+        exact = Decimal(p)
+        odds_of_losing = (-(Decimal(target).ln() * steps_per_call / steps)).exp() - 1
+        return max(1, math.ceil(odds_of_losing.ln() / ((1 - exact) / exact).ln()))
+
+
+def race_exactly(p: Fraction, k: int) -> tuple[Fraction, Fraction]:
+    """Chance of winning and expected votes of a race, from its chain over the leads -k ... k, by elimination."""
+    leads = range(-k + 1, k)
+    # Value at each lead = weight * value at the next lead + constant, for both quantities from the lowest lead upwards.
+    weight, wins, votes = Fraction(0), Fraction(0), Fraction(0)
+    rows: list[tuple[Fraction, Fraction, Fraction]] = []
+    for _ in leads:
+        share = 1 - (1 - p) * weight
+        weight, wins, votes = p / share, (1 - p) * wins / share, ((1 - p) * votes + 1) / share
+        rows.append((weight, wins, votes))
+    won, drawn = Fraction(1), Fraction(0)  # at lead k
+    for weight, wins, votes in reversed(rows[k - 1 :]):
+        won, drawn = weight * won + wins, weight * drawn + votes
+    return won, drawn
+
+
+# -- check values ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("p", "steps", "target", "margin"),
+    [
+        (0.99, 100, 0.95, 2),
+        (0.99, 10**6, 0.95, 4),
+        (0.9978, 2**20 - 1, 0.95, 3),
+        (0.85, 2**20 - 1, 0.95, 10),
+        (0.9, 10**6, 0.95, 8),
+        (1.0, 10**18, 0.999, 1),
+        (0.99, 1, 0.5, 1),
+    ],
+)
+def test_the_smallest_margin_has_the_values_of_the_paper(p: float, steps: int, target: float, margin: int) -> None:
+    assert k_min(p, steps, target) == margin
+
+
+def test_a_close_race_takes_the_exact_votes_and_not_those_of_the_short_form() -> None:
+    assert expected_votes(0.55, 3) == pytest.approx(8.77, abs=0.005)
+    assert expected_votes(0.7, 3) == pytest.approx(6.405, abs=0.001)
+    assert expected_votes(0.9978, 3) == pytest.approx(3.0133, abs=0.0001)
+    assert expected_votes(0.5, 4) == 16
+    assert expected_votes(1.0, 7) == 7
+
+
+def test_voting_amplifies_the_majority_right_or_wrong() -> None:
+    assert race_won(0.7, 3) == pytest.approx(0.927, abs=0.001)
+    assert race_won(0.3, 3) == pytest.approx(0.073, abs=0.001)
+    assert [race_won(p, 5) for p in (0, 0.5, 1)] == [0, 0.5, 1]
+
+
+def test_the_cost_of_the_million_step_run_is_that_of_the_short_form() -> None:
+    steps = 2**20 - 1
+    assert cost_full(1e-3, 0.9978, 3, steps) == pytest.approx(1e-3 * steps * 3 / (2 * 0.9978 - 1), rel=1e-6)
+    assert cost_full(1e-3, 0.9978, 3, steps, valid=0.9) == pytest.approx(1e-3 * steps * 3 / (0.9 * (2 * 0.9978 - 1)), rel=1e-6)
+
+
+# -- against exact arithmetic ------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 99), MARGINS.filter(lambda k: k <= 12))
+def test_races_agree_with_an_exact_absorbing_chain(percent: int, k: int) -> None:
+    won, votes = race_exactly(Fraction(percent, 100), k)
+    assert race_won(percent / 100, k) == pytest.approx(float(won), rel=ROUNDING)
+    assert expected_votes(percent / 100, k) == pytest.approx(float(votes), rel=ROUNDING)
+
+
+@given(st.floats(1e-9, 1 - 1e-9), st.integers(1, 40))
+@example(0.5 + 2**-53, 40)
+@example(0.5 - 2**-54, 40)
+@example(1 - 2**-53, 3)
+@example(1e-300, 1)
+def test_races_agree_with_fractions_at_every_chance(p: float, k: int) -> None:
+    r = 1 / Fraction(p) - 1
+    assert race_won(p, k) == pytest.approx(float(1 / (1 + r**k)), rel=1e-11, abs=0)
+    if r != 1:
+        exact = k / (2 * Fraction(p) - 1) * (1 - r**k) / (1 + r**k)
+        assert expected_votes(p, k) == pytest.approx(float(exact), rel=ROUNDING)
+
+
+@settings(max_examples=60)
+@given(st.floats(1e-15, 1e-3), st.floats(0.01, 30))
+def test_close_races_with_huge_margins_agree_with_long_arithmetic(edge: float, scale: float) -> None:
+    p, k = 0.5 + edge, math.ceil(scale / edge)
+    with localcontext() as context:
+        context.prec = 120
+        exact = Decimal(p)
+        r_k = ((1 - exact) / exact) ** k
+        won, votes = 1 / (1 + r_k), k / (2 * exact - 1) * (1 - r_k) / (1 + r_k)
+    assert race_won(p, k) == pytest.approx(float(won), rel=ROUNDING)
+    assert expected_votes(p, k) == pytest.approx(float(votes), rel=ROUNDING)
+
+
+@settings(max_examples=60)
+@given(USUAL, MARGINS, STEPS)
+@example(0.99, 10, 10**18)
+@example(0.9978, 7, 10**18)
+@example(0.51, 60, 1)
+def test_success_of_the_whole_agrees_with_long_arithmetic(p: float, k: int, steps: int) -> None:
+    exact = ln_p_full_exactly(p, k, steps)
+    if exact > -700:
+        assert p_full(p, k, steps) == pytest.approx(math.exp(exact), rel=1e-10)
+    else:
+        assert p_full(p, k, steps) < 1e-300
+
+
+@settings(max_examples=60)
+@given(USUAL, STEPS, TARGETS, st.integers(1, 50))
+@example(0.99, 10**14, 0.95, 1)
+@example(0.99, 10**16, 0.95, 1)
+@example(0.99, 10**18, 0.95, 1)
+@example(0.6, 10**18, 1 - 1e-9, 50)
+def test_the_smallest_margin_agrees_with_long_arithmetic(p: float, steps: int, target: float, at_once: int) -> None:
+    m = min(at_once, steps)
+    found, exact = k_min(p, steps, target, steps_per_call=m), k_min_exactly(p, steps, target, m)
+    if found != exact:  # allowed only where rounding decides: the two lie on either side of a target reached to 15 digits
+        assert abs(found - exact) == 1
+        at_border = ln_p_full_exactly(p, min(found, exact), steps, m)
+        assert float(at_border) == pytest.approx(math.log(target), rel=0, abs=1e-14)
+
+
+def test_the_smallest_margin_keeps_its_digits_where_the_plain_formula_has_none() -> None:
+    assert 0.95 ** (-1 / 10**18) - 1 == 0
+    assert [k_min(0.99, 10**n, 0.95) for n in (2, 6, 10, 14, 16, 18)] == [2, 4, 6, 8, 9, 10]
+
+
+# -- shape -------------------------------------------------------------------------------------------------------------
+
+
+@given(MAJORITIES, STEPS, st.floats(0, 1, exclude_min=True, exclude_max=True))
+@example(0.5 + 2**-53, 10**18, 1 - 2**-53)
+@example(1 - 2**-53, 10**18, 1 - 2**-53)
+@example(0.9, 1, 5e-324)
+def test_the_smallest_margin_reaches_the_target_and_the_one_below_does_not(p: float, steps: int, target: float) -> None:
+    k = k_min(p, steps, target)
+    assert p_full(p, k, steps) >= target
+    assert k == 1 or p_full(p, k - 1, steps) < target
+
+
+@given(USUAL, st.integers(2, 20), st.integers(1, 10**6))
+def test_a_target_that_a_margin_just_reaches_needs_no_larger_one(p: float, k: int, steps: int) -> None:
+    target = p_full(p, k, steps)
+    if 0 < target < 1 and p_full(p, k - 1, steps) < target:
+        assert k_min(p, steps, target) == k
+        assert k_min(p, steps, math.nextafter(target, 0)) == k
+
+
+@given(MAJORITIES, MARGINS, STEPS)
+def test_success_grows_with_the_margin(p: float, k: int, steps: int) -> None:
+    assert p_full(p, k + 1, steps) >= p_full(p, k, steps)
+
+
+@given(CHANCES, CHANCES, MARGINS, STEPS)
+def test_success_grows_with_the_chance_of_a_right_step(one: float, other: float, k: int, steps: int) -> None:
+    low, high = sorted((one, other))
+    assert p_full(high, k, steps) >= p_full(low, k, steps) * (1 - ROUNDING)
+    assert race_won(high, k) >= race_won(low, k) * (1 - ROUNDING)
+
+
+@given(CHANCES, MARGINS, STEPS, STEPS)
+def test_success_falls_with_the_number_of_steps(p: float, k: int, one: int, other: int) -> None:
+    fewer, more = sorted((one, other))
+    assert p_full(p, k, more) <= p_full(p, k, fewer)
+
+
+@given(USUAL, STEPS, STEPS, TARGETS)
+def test_longer_tasks_never_need_a_smaller_margin(p: float, one: int, other: int, target: float) -> None:
+    fewer, more = sorted((one, other))
+    assert k_min(p, fewer, target) <= k_min(p, more, target)
+
+
+@given(CHANCES, MARGINS)
+def test_a_race_takes_at_least_k_votes_and_fewest_when_it_is_unanimous(p: float, k: int) -> None:
+    assert k * (1 - ROUNDING) <= expected_votes(p, k) <= k * k * (1 + ROUNDING)
+    assert expected_votes(1.0, k) == expected_votes(0.0, k) == k
+    assert expected_votes(p, 1) == 1
+
+
+@given(CHANCES, MARGINS)
+def test_the_two_racers_share_one_race(p: float, k: int) -> None:
+    rival = 1 - p
+    assert race_won(1 - rival, k) + race_won(rival, k) == pytest.approx(1)
+    assert expected_votes(1 - rival, k) == pytest.approx(expected_votes(rival, k))
+
+
+def test_the_tally_of_elections_behaves_as_the_laws_say() -> None:
+    rng, p, k, races = Random("two-way races"), 0.7, 3, 10_000
+    won = votes = 0
+    for _ in range(races):
+        tally = Tally(FirstToAheadBy(k))
+        while tally.votes_needed:
+            tally.count(rng.random() < p)
+        won += max(tally.counts, key=tally.counts.__getitem__) is True
+        votes += tally.counted
+    # Standard errors 0.0026 and 0.037: five of them on either side raise less than 1 false alarm in 10^6 seeds.
+    assert won / races == pytest.approx(race_won(p, k), abs=0.013)
+    assert votes / races == pytest.approx(expected_votes(p, k), abs=0.19)
+
+
+# -- several steps per call, votes, calls and costs --------------------------------------------------------------------
+
+
+@given(USUAL, st.integers(1, 30), MARGINS.filter(lambda k: k <= 10))
+def test_several_steps_per_call_leave_the_race_as_it_is_but_fewer_samples_count(p: float, m: int, k: int) -> None:
+    right, rival = p_vote(p, steps_per_call=m), p_alternative(p, steps_per_call=m)
+    assert right**k / (right**k + rival**k) == pytest.approx(race_won(p, k))
+    assert samples_per_vote(p, steps_per_call=m) == pytest.approx(1 / (right + rival))
+    assert samples_per_vote(p, steps_per_call=m, valid=0.25) == pytest.approx(4 / (right + rival))
+
+
+@given(USUAL, st.integers(1, 30), st.integers(1, 10), st.floats(0.01, 1.0))
+def test_costs_build_on_one_another(p: float, m: int, k: int, valid: float) -> None:
+    c, steps = 2e-4, 10**6
+    vote = cost_per_vote(c, p, valid=valid, steps_per_call=m)
+    subtask = cost_per_subtask(c, p, k, valid=valid, steps_per_call=m)
+    full = cost_full(c, p, k, steps, valid=valid, steps_per_call=m)
+    p_sub = race_won(p, k)
+    assert vote == pytest.approx(c * m * p ** (1 - m) / valid)
+    assert subtask == pytest.approx(vote * k * (2 * p_sub - 1) / (2 * p - 1))
+    assert full == pytest.approx(steps / m * subtask)
+    assert full == pytest.approx(c * m * expected_calls(p, k, steps, valid=valid, steps_per_call=m))
+
+
+def test_a_sample_is_priced_by_its_tokens() -> None:
+    assert sample_price(1000, 200, input_usd=4e-7, output_usd=1.6e-6) == pytest.approx(7.2e-4)
+    assert sample_price(0, 0, input_usd=1.0, output_usd=1.0) == 0
+
+
+def test_an_estimate_takes_the_smallest_margin_or_the_one_given() -> None:
+    smallest = estimate(0.99, 10**6, 0.95)
+    assert (smallest.k_min, smallest.k) == (4, 4)
+    assert smallest.p_success == p_full(0.99, 4, 10**6)
+    smaller = estimate(0.99, 10**6, 0.95, k=2)
+    assert (smaller.k_min, smaller.k) == (4, 2)
+    assert smaller.p_success == p_full(0.99, 2, 10**6) < 0.95
+    assert smaller.expected_votes_per_step == expected_votes(0.99, 2)
+
+
+def test_an_estimate_counts_the_calls_that_red_flags_and_strangers_to_the_race_cost() -> None:
+    plain = estimate(0.9, 1000, 0.95, k=3)
+    assert plain.expected_calls == pytest.approx(1000 * plain.expected_votes_per_step)
+    flagged = estimate(0.9, 1000, 0.95, k=3, valid=0.5)
+    assert flagged.expected_calls == pytest.approx(2 * plain.expected_calls)
+    in_tens = estimate(0.9, 1000, 0.95, k=3, steps_per_call=10)
+    assert in_tens.expected_calls == pytest.approx(plain.expected_calls / 10 / 0.9**9)
+    assert in_tens.k_min < plain.k_min
+
+
+def test_an_estimate_as_json_has_the_keys_of_the_command() -> None:
+    written = msgspec.json.decode(msgspec.json.encode(estimate(0.99, 10**6, 0.95)))
+    assert {"k_min", "p_success", "expected_votes_per_step", "expected_calls"} <= set(written)
+
+
+# -- shares that were measured ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilson_intervals_are_those_of_newcombes_table(successes: int, trials: int, low: float, high: float) -> None:
+    """Newcombe, Statistics in Medicine 17 (1998), table I, method 3."""
+    found = wilson_interval(successes, trials)
+    assert found == pytest.approx((low, high), abs=5e-5)
+
+
+@given(st.data(), st.integers(1, 10**6), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_the_ends_of_a_wilson_interval_are_the_chances_that_lie_just_so_many_deviations_away(
+    data: st.DataObject, trials: int, confidence: float
+) -> None:
+    successes = data.draw(st.integers(0, trials))
+    z = {0.5: 0.6744897502, 0.9: 1.6448536270, 0.95: 1.9599639845, 0.99: 2.5758293035}[confidence]
+    low, high = wilson_interval(successes, trials, confidence)
+    assert 0 <= low <= successes / trials <= high <= 1
+    for end in {low, high} - {0.0, 1.0}:
+        assert abs(successes / trials - end) == pytest.approx(z * math.sqrt(end * (1 - end) / trials), rel=1e-6)
+
+
+@given(st.integers(1, 10**6), st.floats(0, 1, exclude_min=True, exclude_max=True))
+def test_where_no_trial_or_every_one_succeeded_the_interval_begins_or_ends_there(trials: int, confidence: float) -> None:
+    none, every = wilson_interval(0, trials, confidence), wilson_interval(trials, trials, confidence)
+    assert none[0] == 0.0
+    assert every[1] == 1.0
+    assert none[1] == pytest.approx(1 - every[0])
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "confidence", "said"),
+    [(0, 0, 0.95, "trials must be"), (-1, 5, 0.95, "successes must be from 0 to trials=5"), (6, 5, 0.95, "successes must be")]
+    + [(1, 5, confidence, "the confidence must be") for confidence in (0.0, 1.0, 95.0, math.nan)],
+)
+def test_an_interval_of_nothing_is_refused(successes: int, trials: int, confidence: float, said: str) -> None:
+    with pytest.raises(InvalidUsage, match=f"^{said}"):
+        wilson_interval(successes, trials, confidence)
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [0.5, 0.3, 0.0, -0.1, 1.0000001, math.nan, math.inf])
+def test_margins_and_costs_are_refused_for_a_model_that_is_not_right_more_often_than_wrong(p: float) -> None:
+    for law in (
+        lambda: k_min(p, 10, 0.9),
+        lambda: estimate(p, 10, 0.9),
+        lambda: expected_calls(p, 3, 10),
+        lambda: cost_per_vote(1.0, p),
+        lambda: cost_per_subtask(1.0, p, 3),
+        lambda: cost_full(1.0, p, 3, 10),
+    ):
+        with pytest.raises(InvalidUsage, match=r"^p must be "):
+            law()
+
+
+def test_the_refusal_says_what_voting_would_do() -> None:
+    with pytest.raises(InvalidUsage, match="voting makes a model that is wrong more often than right wrong almost always"):
+        estimate(0.4, 10, 0.9)
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.1, math.nan])
+def test_a_chance_outside_0_to_1_is_refused(p: float) -> None:
+    for law in (race_won, expected_votes):
+        with pytest.raises(InvalidUsage, match=r"^p must be from 0 to 1"):
+            law(p, 3)
+    for share in (p_vote, p_alternative):
+        with pytest.raises(InvalidUsage, match=r"^p must be from 0 to 1"):
+            share(p)
+
+
+@pytest.mark.parametrize("target", [0.0, 1.0, -1.0, 2.0, math.nan, math.inf])
+def test_a_target_that_is_no_chance_or_certainty_is_refused(target: float) -> None:
+    with pytest.raises(InvalidUsage, match=r"^the target must be above 0 and below 1"):
+        k_min(0.9, 10, target)
+
+
+@pytest.mark.parametrize("number", [0, -1, 10**31])
+def test_counts_out_of_range_are_refused_by_name(number: int) -> None:
+    with pytest.raises(InvalidUsage, match=r"^k must be a whole number"):
+        race_won(0.9, number)
+    with pytest.raises(InvalidUsage, match=r"^steps must be a whole number"):
+        p_full(0.9, 3, number)
+    with pytest.raises(InvalidUsage, match=r"^steps_per_call must be a whole number"):
+        p_vote(0.9, steps_per_call=number)
+    with pytest.raises(InvalidUsage, match=r"^k must be"):
+        estimate(0.9, 10, 0.9, k=number)
+    with pytest.raises(InvalidUsage, match=r"^steps must be"):
+        estimate(0.9, number, 0.9)
+    with pytest.raises(InvalidUsage, match=r"^steps_per_call must be"):
+        estimate(0.9, 10, 0.9, steps_per_call=number)
+
+
+def test_a_call_of_more_steps_than_the_task_has_is_refused() -> None:
+    with pytest.raises(InvalidUsage, match="at most steps=10, not 11"):
+        estimate(0.9, 10, 0.9, steps_per_call=11)
+
+
+@pytest.mark.parametrize("valid", [0.0, -0.5, 1.1, math.nan])
+def test_a_share_of_valid_replies_outside_0_to_1_is_refused(valid: float) -> None:
+    with pytest.raises(InvalidUsage, match=r"^valid must be above 0 and at most 1"):
+        estimate(0.9, 10, 0.9, valid=valid)
+
+
+def test_calls_so_long_that_none_will_count_are_refused_instead_of_overflowing() -> None:
+    with pytest.raises(InvalidUsage, match="put fewer steps into a call"):
+        estimate(0.6, 10**6, 0.9, steps_per_call=10**6)
+
+
+@pytest.mark.parametrize("amount", [-1.0, math.nan, math.inf])
+def test_costs_and_prices_below_nothing_or_without_end_are_refused(amount: float) -> None:
+    with pytest.raises(InvalidUsage, match=r"^cost_usd must be"):
+        cost_full(amount, 0.9, 3, 10)
+    with pytest.raises(InvalidUsage, match=r"^output_usd must be"):
+        sample_price(1, 1, input_usd=1.0, output_usd=amount)
+
+
+@given(MAJORITIES, st.integers(1, 10**30), st.floats(0, 1, exclude_min=True, exclude_max=True))
+@example(0.5 + 2**-53, 10**30, 1 - 2**-53)
+def test_no_task_is_too_long_for_a_finite_estimate(p: float, steps: int, target: float) -> None:
+    found = estimate(p, steps, target)
+    assert all(map(math.isfinite, (found.p_success, found.expected_votes_per_step, found.expected_calls)))

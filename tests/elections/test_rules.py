@@ -1,0 +1,256 @@
+"""Stop rules and tallies, against a reference that counts everything again from the start after every vote."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from decimal import Decimal
+from itertools import permutations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from microagents.chat import Reply
+from microagents.elections.rules import FirstTo, FirstToAheadBy, FirstValid, Tally
+from microagents.errors import InvalidUsage
+
+Voted = FirstToAheadBy | FirstTo
+
+Votes = Sequence[Hashable]
+
+CANDIDATES: Votes = (None, "left", ("right", 2), 0)
+"""Any hashable value may be a vote, None included."""
+
+margins = st.integers(1, 6)
+ahead_by = st.builds(FirstToAheadBy, k=margins)
+first_to = st.builds(FirstTo, k=margins, at_most=st.none() | st.integers(1, 12))
+rules: st.SearchStrategy[Voted] = st.one_of(ahead_by, first_to)
+ballots = st.lists(st.sampled_from(CANDIDATES), max_size=40)
+
+
+class Move(Reply, frozen=True):
+    """A reply with two parts."""
+
+    disk: int
+    state: list[list[int]]
+
+
+def counted(rule: Voted, votes: Votes) -> Tally:
+    """The tally of these votes, whether or not they decide before the last."""
+    tally = Tally(rule)
+    for vote in votes:
+        tally.count(vote)
+    return tally
+
+
+def leader_of(tally: Tally) -> Hashable:
+    """The candidate at the leader's place; None before the first vote."""
+    return None if tally.leader is None else list(tally.counts)[tally.leader]
+
+
+def outcome_by_recount(rule: Voted, votes: Votes) -> str | None:
+    """What the rule says of these votes, from its definition alone."""
+    leader, second = [*(n for _, n in Counter(votes).most_common(2)), 0, 0][:2]
+    if isinstance(rule, FirstToAheadBy):
+        return "decided" if leader - second >= rule.k else None
+    if leader >= rule.k:
+        return "decided"
+    return "argmax" if rule.at_most is not None and len(votes) >= rule.at_most else None
+
+
+def votes_to_the_end(rule: Voted, votes: Votes) -> Votes:
+    """The prefix at which an election ends that counts one vote after the other."""
+    for n in range(len(votes) + 1):
+        if outcome_by_recount(rule, votes[:n]) is not None:
+            return votes[:n]
+    return votes
+
+
+# -- against the reference ---------------------------------------------------------------------------------------------
+
+
+@given(rules, ballots)
+@example(FirstToAheadBy(k=1), [None, "left", "left", None, None])
+def test_a_tally_agrees_with_a_recount_from_scratch_after_every_vote(rule: Voted, votes: Votes) -> None:
+    tally = Tally(rule)
+    for n, vote in enumerate(votes, start=1):
+        tally.count(vote)
+        so_far = votes[:n]
+        assert tally.counts == Counter(so_far)
+        assert tally.counted == n
+        assert list(tally.counts) == list(dict.fromkeys(so_far))
+        assert tally.outcome == outcome_by_recount(rule, so_far)
+        assert (tally.votes_needed == 0) == (tally.outcome is not None)
+        assert leader_of(tally) == next(c for c in so_far if so_far.count(c) == max(Counter(so_far).values()))
+
+
+@given(rules, ballots, st.data())
+def test_launching_the_votes_needed_never_decides_before_all_of_them_are_counted(rule: Voted, votes: Votes, data: st.DataObject) -> None:
+    tally = counted(rule, votes_to_the_end(rule, votes))
+    for _ in range(8):  # rounds, each of exactly the votes that the one before asked for
+        batch = tally.votes_needed
+        for vote in data.draw(st.lists(st.sampled_from(CANDIDATES), min_size=batch, max_size=batch)):
+            assert tally.outcome is None
+            tally.count(vote)
+
+
+@given(rules, ballots)
+def test_the_votes_needed_decide_when_all_of_them_are_for_the_leader(rule: Voted, votes: Votes) -> None:
+    tally = counted(rule, votes_to_the_end(rule, votes))
+    favourite = leader_of(tally)
+    for _ in range(tally.votes_needed):
+        tally.count(favourite)
+    assert tally.outcome is not None
+    assert leader_of(tally) == favourite
+
+
+@given(ahead_by, ballots)
+def test_a_decided_lead_is_k_over_every_other(rule: FirstToAheadBy, votes: Votes) -> None:
+    tally = counted(rule, votes_to_the_end(rule, votes))
+    others = [0, *(n for candidate, n in tally.counts.items() if candidate != leader_of(tally))]
+    if tally.outcome == "decided":
+        assert tally.counts[leader_of(tally)] - max(others) == rule.k
+
+
+# -- how elections end -------------------------------------------------------------------------------------------------
+
+
+@given(st.one_of(ahead_by, st.builds(FirstTo, k=margins)))
+def test_a_unanimous_race_ends_after_k_votes(rule: Voted) -> None:
+    tally = Tally(rule)
+    for n in range(rule.k):
+        assert tally.votes_needed == rule.k - n
+        assert tally.outcome is None
+        tally.count("the one")
+    assert (tally.outcome, leader_of(tally), tally.votes_needed) == ("decided", "the one", 0)
+
+
+@given(st.integers(4, 50))
+def test_three_equal_votes_never_decide_a_margin_of_four_or_more(k: int) -> None:
+    for rule in (FirstToAheadBy(k), FirstTo(k)):
+        tally = counted(rule, ["same"] * 3)
+        assert tally.outcome is None
+        assert tally.votes_needed == k - 3
+
+
+@given(margins, st.integers(1, 30))
+def test_a_plurality_is_no_consensus(k: int, rounds: int) -> None:
+    tally = counted(FirstToAheadBy(k + 1), [*["a"] * k, *["a", "b"] * rounds])
+    assert (leader_of(tally), tally.outcome, tally.votes_needed) == ("a", None, 1)
+
+
+def test_a_vote_for_another_is_one_more_that_the_leader_needs() -> None:
+    tally = counted(FirstToAheadBy(3), ["a", "a"])
+    assert tally.votes_needed == 1
+    tally.count("b")
+    assert (tally.votes_needed, tally.outcome) == (2, None)
+
+
+def test_candidates_take_turns_in_the_lead() -> None:
+    tally = counted(FirstToAheadBy(2), ["a", "b", "b", "a", "c", "c"])
+    assert (tally.votes_needed, leader_of(tally)) == (2, "a")
+    tally.count("c")
+    assert (tally.votes_needed, leader_of(tally)) == (1, "c")
+    tally.count("c")
+    assert (tally.outcome, leader_of(tally)) == ("decided", "c")
+
+
+# -- at_most -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 12), st.lists(st.sampled_from(CANDIDATES), min_size=12, max_size=12))
+def test_at_most_takes_the_first_launched_of_those_with_most_votes(at_most: int, votes: Votes) -> None:
+    tally = Tally(FirstTo(k=13, at_most=at_most))
+    for vote in votes[:at_most]:
+        assert tally.outcome is None
+        tally.count(vote)
+    most = max(votes[:at_most].count(candidate) for candidate in CANDIDATES)
+    first = next(vote for vote in votes if votes[:at_most].count(vote) == most)
+    assert (tally.outcome, leader_of(tally)) == ("argmax", first)
+
+
+def test_reaching_k_with_the_last_vote_allowed_is_a_decision() -> None:
+    tally = counted(FirstTo(k=3, at_most=5), ["a", "b", "a", "b", "a"])
+    assert (tally.outcome, leader_of(tally)) == ("decided", "a")
+
+
+def test_at_most_below_k_never_calls_its_leader_decided() -> None:
+    assert counted(FirstTo(k=4, at_most=3), ["a"] * 3).outcome == "argmax"
+
+
+def test_first_to_k_asks_for_no_lead() -> None:
+    tally = counted(FirstTo(k=3), ["a", "b", "a", "b", "a"])
+    assert (tally.outcome, leader_of(tally)) == ("decided", "a")
+    assert counted(FirstToAheadBy(k=3), ["a", "b", "a", "b", "a"]).outcome is None
+
+
+# -- order, ties and what is compared ----------------------------------------------------------------------------------
+
+
+def test_among_equals_the_first_launched_leads() -> None:
+    for order in permutations("abc"):
+        assert leader_of(counted(FirstTo(k=9, at_most=6), [*order, *reversed(order)])) == order[0]
+
+
+@given(rules, ballots)
+def test_the_same_votes_in_the_same_order_give_the_same_tally(rule: Voted, votes: Votes) -> None:
+    one, other = counted(rule, votes), counted(rule, votes)
+    assert list(one.counts.items()) == list(other.counts.items())
+    assert (leader_of(one), one.outcome, one.votes_needed) == (leader_of(other), other.outcome, other.votes_needed)
+
+
+def test_order_of_launch_decides_which_candidate_wins() -> None:
+    votes = ["a", "a", "b", "b"]
+    by_launch = votes_to_the_end(FirstToAheadBy(2), votes)
+    by_arrival = votes_to_the_end(FirstToAheadBy(2), votes[::-1])
+    assert leader_of(counted(FirstToAheadBy(2), by_launch)) == "a"
+    assert leader_of(counted(FirstToAheadBy(2), by_arrival)) == "b"
+
+
+def test_a_right_move_with_another_state_is_another_candidate() -> None:
+    replies = [
+        Move(disk=1, state=[[2], [1], []]),
+        Move(disk=1, state=[[2], [], [1]]),
+        Move(disk=1, state=[[2], [1], []]),
+    ]
+    tally = counted(FirstToAheadBy(2), [reply.vote() for reply in replies])
+    assert list(tally.counts.values()) == [2, 1]
+    assert tally.outcome is None
+
+
+def test_numbers_far_beyond_the_digits_of_a_float_are_different_candidates() -> None:
+    product = 9_876_543_210 * 9_876_543_211
+    votes = [product, product + 7, Decimal("1.1"), Decimal("1.10")]
+    assert list(counted(FirstTo(9), votes).counts.values()) == [1, 1, 2]
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_a_rule_without_a_margin_is_refused(k: int) -> None:
+    for rule in (FirstToAheadBy, FirstTo):
+        with pytest.raises(InvalidUsage, match=rf"k must be at least 1, not {k}"):
+            rule(k)
+
+
+@pytest.mark.parametrize("at_most", [0, -1])
+def test_a_cap_below_one_vote_is_refused(at_most: int) -> None:
+    with pytest.raises(InvalidUsage, match="at_most must be at least 1"):
+        FirstTo(3, at_most)
+
+
+def test_nothing_is_decided_before_the_first_vote() -> None:
+    tally = Tally(FirstToAheadBy(3))
+    assert (tally.votes_needed, tally.outcome, tally.leader, tally.counted) == (3, None, None, 0)
+
+
+def test_first_valid_is_over_with_so_many_replies_whatever_they_say() -> None:
+    tally = Tally(FirstValid(n=3))
+    for needed, vote in ((2, "a"), (1, "b"), (0, "a")):
+        tally.count(vote)
+        assert tally.votes_needed == needed
+    assert tally.outcome == "decided"
+    with pytest.raises(InvalidUsage):
+        FirstValid(n=0)

@@ -1,0 +1,237 @@
+"""Digests of decisions: equal for equal decisions, and different once a voter counts ballots as they arrive.
+
+Towers of Hanoi decide the same whatever an engine does. On `drift` every reply is legal and the walk goes on from wherever it leads, so
+that one ballot counted wrongly changes what follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from hashlib import blake2b, sha256
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from microagents import Deployment, Draw, Result, Sample, run
+from microagents.elections.election import Ballot
+from microagents.journal.digests import ChainDigest, TreeDigest
+from microagents.roles import Solver
+from microagents.roles.voter import Election
+from microagents.runs.execute import RUNTIMES
+from microagents.runs.settings import RuntimeName
+from microagents.strategies import Maker
+from microagents.tasks.drift import Drift
+
+ERRING = "sim:perfect@error=0.4,flag=0.1"
+"""Right in six of ten, one reply in ten flagged."""
+STEPS = 80
+
+both_ks = pytest.mark.parametrize("k", [1, 2])
+every_runtime = pytest.mark.parametrize("runtime", RUNTIMES)
+in_one_process = pytest.mark.parametrize("runtime", ["local", "linked"])
+"""For mutants: other processes do not hear of them."""
+
+
+class SlowSolver(Solver):
+    """Draws with the simulated model's latency. Named in the question's own spec, it would make another question of it."""
+
+    async def draw(self, request: Draw) -> Sample:
+        return await super().draw(msgspec.structs.replace(request, model=f"{request.model},latency=0.001,sigma=1"))
+
+
+class ShufflingSolver(Solver):
+    """Lets replies arrive in another order than they were launched in, the same one every time."""
+
+    async def draw(self, request: Draw) -> Sample:
+        sample = await super().draw(request)
+        for _ in range(blake2b(f"{request.id.election.path} {request.id.seq}".encode()).digest()[0] % 16):
+            await asyncio.sleep(0)
+        return sample
+
+
+class Slow(Maker):
+    """MAKER with such a solver."""
+
+    def deployments(self) -> list[Deployment]:
+        return [Deployment(role=SlowSolver) if each.role is Solver else each for each in super().deployments()]
+
+
+class Shuffled(Maker):
+    """MAKER with the other."""
+
+    def deployments(self) -> list[Deployment]:
+        return [Deployment(role=ShufflingSolver) if each.role is Solver else each for each in super().deployments()]
+
+
+async def drift(strategy: Maker, *, runtime: RuntimeName = "local", seed: int = 0, known_inputs: bool = False) -> Result:
+    result = await run(
+        Drift(length=STEPS), models=ERRING, strategy=strategy, runtime=runtime, seed=seed, known_inputs=known_inputs, speculate=False
+    )
+    assert result.account.decided == STEPS
+    return result
+
+
+def digests(result: Result) -> tuple[str, str]:
+    return result.account.decisions_sha256, result.account.ballots_sha256
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+@both_ks
+@every_runtime
+@pytest.mark.parametrize("strategy", [Maker, Slow, Shuffled])
+@pytest.mark.parametrize("known_inputs", [False, True])
+async def test_digests_do_not_depend_on_runtime_or_latency(
+    k: int, runtime: RuntimeName, strategy: type[Maker], *, known_inputs: bool
+) -> None:
+    first = await drift(Maker(k=k), known_inputs=known_inputs)
+    again = await drift(strategy(k=k), runtime=runtime, known_inputs=known_inputs)
+    assert digests(again) == digests(first)
+    assert again.account == first.account
+    assert len(set(digests(first))) == 2
+
+
+@both_ks
+async def test_digests_differ_between_seeds(k: int) -> None:
+    results = [await drift(Maker(k=k), seed=seed) for seed in range(5)]
+    assert len({digest for result in results for digest in digests(result)}) == 10
+
+
+async def test_what_a_run_decides_is_told_from_how() -> None:
+    """A right model decides the same with any k, by other ballots."""
+    one, two = [await run(Drift(length=9), models="sim:perfect", k=k) for k in (1, 2)]
+    assert one.account.decisions_sha256 == two.account.decisions_sha256
+    assert one.account.ballots_sha256 != two.account.ballots_sha256
+
+
+# -- mutants -----------------------------------------------------------------------------------------------------------
+
+
+def count_as_they_arrive(election: Election) -> None:
+    """What `Election._count_arrived` must not do."""
+    while election._count.tally.votes_needed and election._arrived:
+        ballot = election._arrived.pop(next(iter(election._arrived)))
+        election._count.add(ballot)
+        if not isinstance(ballot, Ballot):
+            election._flagged_ahead -= 1
+
+
+_launch = Election.launch
+
+
+def launch_too_many(election: Election) -> None:
+    """Four draws more than `Election.launch` would make."""
+    election._flagged_ahead += 4
+    _launch(election)
+    election._flagged_ahead -= 4
+
+
+@in_one_process
+async def test_a_voter_that_counts_arrivals_is_seen_by_its_ballots(runtime: RuntimeName, monkeypatch: pytest.MonkeyPatch) -> None:
+    true = await drift(Maker(k=2))
+    monkeypatch.setattr(Election, "_count_arrived", count_as_they_arrive)
+    mutant = await drift(Shuffled(k=2), runtime=runtime)
+    assert mutant.account.ballots_sha256 != true.account.ballots_sha256
+    # It decides the same: as no draw is launched that could turn out unneeded, whatever is launched is counted before the decision.
+    assert mutant.account.decisions_sha256 == true.account.decisions_sha256
+
+
+@both_ks
+@in_one_process
+async def test_a_voter_that_counts_arrivals_among_more_draws_than_needed_is_seen_by_its_decisions(
+    k: int, runtime: RuntimeName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true = await drift(Maker(k=k))
+    monkeypatch.setattr(Election, "_count_arrived", count_as_they_arrive)
+    monkeypatch.setattr(Election, "launch", launch_too_many)
+    mutant = await drift(Shuffled(k=k), runtime=runtime)
+    assert mutant.account.ballots_sha256 != true.account.ballots_sha256
+    assert mutant.account.decisions_sha256 != true.account.decisions_sha256
+
+
+@both_ks
+async def test_draws_beyond_those_needed_change_no_digest_while_ballots_are_counted_in_order(
+    k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true = await drift(Maker(k=k))
+    monkeypatch.setattr(Election, "launch", launch_too_many)
+    wasteful = await drift(Shuffled(k=k))
+    assert wasteful.calls > true.calls
+    assert digests(wasteful) == digests(true)
+
+
+# -- the digests themselves --------------------------------------------------------------------------------------------
+
+Decided = list[tuple[str, str]]
+"""Paths, and what was decided there."""
+
+
+def tree(decided: Iterable[tuple[str, str]]) -> bytes:
+    digest = TreeDigest()
+    for path, value in decided:
+        digest.add(path, "decided", value)
+    return digest.digest()
+
+
+def chain(decided: Iterable[tuple[str, str]]) -> bytes:
+    digest = ChainDigest()
+    for path, value in decided:
+        digest.add(path, "decided", value)
+    return digest.digest()
+
+
+def by_hand(content: object, *children: bytes) -> bytes:
+    """A node of the tree, from its definition: what was decided there, then its children's digests in order."""
+    return sha256(msgspec.msgpack.encode((content, children))).digest()
+
+
+components = st.sampled_from(["0", "2", "10", "007", "7", "a", "step", "b"])
+paths = st.lists(components, min_size=1, max_size=4).map("/".join)
+decisions = st.dictionaries(paths, st.sampled_from(["x", "y"]), max_size=8).map(lambda each: list(each.items()))
+
+
+@given(decisions, st.data())
+def test_a_tree_does_not_depend_on_the_order_in_which_decisions_are_added(decided: Decided, data: st.DataObject) -> None:
+    assert tree(data.draw(st.permutations(decided))) == tree(decided)
+
+
+@given(decisions, decisions)
+def test_trees_are_equal_only_where_the_decisions_are(one: Decided, other: Decided) -> None:
+    assert (tree(one) == tree(other)) == (dict(one) == dict(other))
+
+
+@given(decisions, decisions)
+def test_chains_are_equal_only_where_the_decisions_and_their_order_are(one: Decided, other: Decided) -> None:
+    assert (chain(one) == chain(other)) == (one == other)
+
+
+def test_in_a_tree_numbers_come_before_names_and_are_compared_as_numbers() -> None:
+    decided = [("s/10", "x"), ("s/9", "y"), ("s/b", "x"), ("s/a", "y"), ("s", "x")]
+    leaf = {path: by_hand((path, ("decided", value))) for path, value in decided}
+    s = by_hand(("s", ("decided", "x")), leaf["s/9"], leaf["s/10"], leaf["s/a"], leaf["s/b"])
+    assert tree(decided) == by_hand(None, s)
+
+
+def test_in_a_tree_a_path_that_is_added_again_is_replaced() -> None:
+    assert tree([("0/a", "x"), ("0/a", "y")]) == tree([("0/a", "y")])
+
+
+def test_a_chain_is_the_hash_of_all_before_and_the_next() -> None:
+    first = sha256(msgspec.msgpack.encode((b"", "0/step/0", ("decided", "x")))).digest()
+    second = sha256(msgspec.msgpack.encode((first, "0/step/1", ("decided", "y")))).digest()
+    assert chain([("0/step/0", "x"), ("0/step/1", "y")]) == second
+
+
+@pytest.mark.parametrize("kind", [ChainDigest, TreeDigest])
+@pytest.mark.parametrize(
+    "other", [("0/b", "decided", b"1"), ("0/a", "undecided", b"1"), ("0/a", "decided", b"2"), ("0/a", "decided", None)]
+)
+def test_path_outcome_and_winner_each_count(kind: type[ChainDigest | TreeDigest], other: tuple[str, str, bytes | None]) -> None:
+    one, another = kind(), kind()
+    one.add("0/a", "decided", b"1")
+    another.add(*other)
+    assert one.digest() != another.digest()

@@ -1,0 +1,188 @@
+"""Many inputs from Python: what a run takes, how many are open at a time, and which failures end more than one of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from microagents import (
+    Conductor,
+    InvalidUsage,
+    MicroagentsError,
+    ModelUnavailable,
+    RoleFailed,
+    Stopped,
+    Strategy,
+    Task,
+    TaskFailed,
+    Undecided,
+    resume,
+    run,
+    run_sync,
+)
+from microagents.errors import JournalMismatch
+from microagents.journal.messages import Account
+from microagents.runs import batch as inputs_of_runs
+from microagents.tasks.drift import Drift
+from microagents.tasks.hanoi import Hanoi
+
+MODEL = "sim:perfect"
+
+
+class Item(Task):
+    number: int
+
+    def expert(self, prompt: Any, reply: Any) -> Any:
+        raise NotImplementedError
+
+
+class Crowd:
+    """How many are inside at a time, each for some turns of the loop."""
+
+    def __init__(self) -> None:
+        self.order: list[int] = []
+        self.now = self.most = 0
+
+    async def visit(self, number: int) -> None:
+        self.order.append(number)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self.now -= 1
+
+
+crowd = Crowd()
+raised: dict[int, MicroagentsError] = {}
+"""What inputs fail with."""
+
+
+class VisitConductor(Conductor[Item, "Visit"]):
+    async def conduct(self) -> int:
+        if self.task.number in raised:
+            raise raised[self.task.number]
+        await crowd.visit(self.task.number)
+        return self.task.number * 10
+
+
+class Visit(Strategy):
+    solves = (Item,)
+    conductor = VisitConductor
+
+
+@pytest.fixture(autouse=True)
+def empty() -> None:
+    crowd.__init__()  # type: ignore[misc]
+    raised.clear()
+
+
+def visits(numbers: Sequence[int], **options: Any) -> Any:
+    return run_sync([Item(number=number) for number in numbers], **{"models": MODEL, "strategy": Visit(), "run_id": "r", **options})
+
+
+@pytest.mark.parametrize("runtime", ["local", "linked"])
+@pytest.mark.parametrize("runs_dir", [None, "runs"])
+def test_a_list_of_tasks_gives_a_list_of_results(runtime: str, runs_dir: str | None) -> None:
+    result = visits(range(7), runtime=runtime, runs_dir=runs_dir)
+    assert (result.outcome, result.value, result.failed_inputs) == ("completed", [number * 10 for number in range(7)], ())
+    assert (result.account.inputs, result.account.inputs_done, result.account.inputs_failed) == (7, 7, 0)
+
+
+def test_one_task_gives_one_result() -> None:
+    result = run_sync(Drift(length=2), models=MODEL)
+    assert (result.value["steps_done"], result.failed_inputs, result.account.inputs) == (2, None, 1)
+
+
+@pytest.mark.parametrize(("concurrency", "most"), [(1, 1), (3, 3), (None, 4)])
+def test_so_many_inputs_are_open_at_a_time_and_the_first_come_first(
+    concurrency: int | None, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs_of_runs, "AT_A_TIME", 4)
+    visits(range(9), concurrency=concurrency, runs_dir=None)
+    assert (crowd.most, crowd.order) == (most, list(range(9)))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "there are no inputs"),
+        ([Drift(length=1), Hanoi(disks=3)], "input 1 is a Hanoi, input 0 a Drift; the inputs of a run are of one class"),
+        ([Drift(length=1), "drift"], "input 1 is no task: 'drift'"),
+        ("drift", "input 0 is no task: 'd'"),
+    ],
+    ids=["none", "two classes", "a word", "only a word"],
+)
+def test_what_is_no_list_of_tasks_is_refused(given: Any, said: str) -> None:
+    with pytest.raises(InvalidUsage, match=said):
+        run_sync(given, models=MODEL)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (Undecided("1/step/0", 9, "1 x a"), "undecided"),
+        (TaskFailed("prompt()", "must give a Prompt"), "failed"),
+        (RoleFailed("Solver/0", "Draw", "ValueError: a stone"), "failed"),
+        (InvalidUsage("it has no oracle"), "failed"),
+        (ModelUnavailable("refused", "the prompt is too long", 400), "failed"),
+    ],
+    ids=lambda each: type(each).__name__ if isinstance(each, MicroagentsError) else each,
+)
+def test_what_one_input_fails_with_ends_that_input_alone(error: MicroagentsError, outcome: str) -> None:
+    raised[1] = error
+    result = visits([0, 1, 2])
+    assert (result.outcome, result.value) == (outcome, [0, None, 20])
+    assert [(each.input, each.outcome, each.reason) for each in result.failed_inputs] == [(1, outcome, str(error))]
+    raised.clear()
+    again = asyncio.run(resume("r"))
+    assert (again.outcome, again.value, again.account.inputs_failed) == ("completed", [0, 10, 20], 0)
+    assert crowd.order == [0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ModelUnavailable("refused", "no such key", 401), JournalMismatch("question", "one", "another")],
+    ids=lambda each: type(each).__name__,
+)
+def test_what_every_input_would_fail_with_ends_the_run(error: MicroagentsError) -> None:
+    raised[1] = error
+    with pytest.raises(type(error)):
+        visits(range(5), concurrency=1)
+    assert crowd.order == [0]
+    raised.clear()
+    assert asyncio.run(resume("r")).value == [0, 10, 20, 30, 40]
+    assert crowd.order == [0, 1, 2, 3, 4]
+
+
+def test_a_stop_stops_all_inputs() -> None:
+    raised[2] = Stopped("no answer for two hours")
+    result = visits(range(5), concurrency=1)
+    assert (result.outcome, result.reason, result.value) == ("stopped", "no answer for two hours", [0, 10, None, None, None])
+
+
+async def test_an_interrupted_run_goes_on_with_what_is_left() -> None:
+    interrupt = asyncio.Event()
+    seen: list[Account] = []
+
+    def on_progress(account: Account) -> None:
+        seen.append(account)
+        if account.steps > 20:
+            interrupt.set()
+
+    walks = [Drift(length=length) for length in (2, 500, 3, 500)]
+    model = "sim:perfect@error=0.3,latency=0.001"
+    first = await run(walks, models=model, run_id="r", on_progress=on_progress, interrupt=interrupt)
+    assert (first.outcome, first.value[1], first.failed_inputs) == ("interrupted", None, ())
+    assert seen[-1].inputs == 4
+    whole = await run(walks, models="sim:perfect@error=0.3,latency=0.001", runs_dir=None)
+    again = await resume("r")
+    assert (again.value, again.account.decisions_sha256) == (whole.value, whole.account.decisions_sha256)
+
+
+async def test_only_inputs_that_are_there_can_be_named() -> None:
+    await run([Item(number=1), Item(number=2)], models=MODEL, strategy=Visit(), run_id="r")
+    with pytest.raises(InvalidUsage, match="there is no input 2 in run r: it has inputs 0 to 1"):
+        await resume("r", inputs=[0, 2])

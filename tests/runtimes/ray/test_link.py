@@ -1,0 +1,74 @@
+"""The link to a Ray actor, on a stand-in for the actor that says when a delivery ends: which moment that is, is what matters here."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from typing import Self
+
+import msgspec
+import pytest
+
+from microagents.runtimes.ray.host import ENOUGH_BYTES, Delivery, RayLink
+
+
+class Actor:
+    """Keeps what is delivered, and ends deliveries when it is told to, in a thread as Ray does."""
+
+    def __init__(self) -> None:
+        self.frames: list[list[bytes]] = []
+        self._calls: list[Future[None]] = []
+
+    @property
+    def deliver(self) -> Self:
+        return self
+
+    def remote(self, data: bytes) -> Self:
+        self.frames.append(msgspec.msgpack.decode(data, type=Delivery).frames)
+        self._calls.append(Future())
+        return self
+
+    def future(self) -> Future[None]:
+        return self._calls[-1]
+
+    def end(self, number: int, error: Exception | None = None) -> None:
+        end = self._calls[number].set_result if error is None else self._calls[number].set_exception
+        thread = threading.Thread(target=end, args=(error,))
+        thread.start()
+        thread.join()
+
+
+async def test_what_finds_no_place_leaves_together_once_a_delivery_ends_though_nothing_is_sent_any_more() -> None:
+    actor = Actor()
+    link = RayLink("asker", 0, actor)
+    for batch in (b"1", b"2", b"3", b"4"):
+        link.send("peer", batch)
+    assert actor.frames == [[b"1"], [b"2"]]
+    actor.end(1)
+    await asyncio.sleep(0)
+    assert actor.frames[2:] == [[b"3", b"4"]]
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("the peer died")], ids=["well", "dead"])
+async def test_a_delivery_that_ends_however_makes_place_for_what_is_sent_next_without_a_turn_of_the_loop(error: Exception | None) -> None:
+    actor = Actor()
+    link = RayLink("asker", 0, actor)
+    for number in range(5):
+        link.send("peer", b"%d" % number)
+        actor.end(number, error)
+    assert len(actor.frames) == 5
+
+
+async def test_a_delivery_takes_no_more_frames_once_it_is_large() -> None:
+    actor = Actor()
+    link = RayLink("asker", 0, actor)
+    large = b"x" * ENOUGH_BYTES
+    for batch in (b"1", b"2", large, b"3", b"4"):
+        link.send("peer", batch)
+    actor.end(0)
+    await asyncio.sleep(0)
+    assert actor.frames[2:] == [[large]]
+    actor.end(2)
+    await asyncio.sleep(0)
+    assert actor.frames[3:] == [[b"3", b"4"]]

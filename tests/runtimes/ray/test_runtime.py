@@ -1,0 +1,394 @@
+"""Runs on Ray: they decide what any other runtime decides, whatever dies meanwhile, and leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import ray
+from structlog.testing import capture_logs
+
+from microagents import ChainTask, Context, Deployment, InvalidUsage, Result, Role, Task, run
+from microagents.errors import InvalidDefinition, PeerLost
+from microagents.runs.execute import RUNTIMES
+from microagents.runtimes.dispatcher import Desk
+from microagents.runtimes.ray import runtime as ray_module
+from microagents.runtimes.ray.cluster import Cluster, connect, disconnect
+from microagents.strategies import Maker
+from microagents.tasks.drift import Drift
+from microagents.tasks.hanoi import Hanoi
+from microagents.tasks.multiplication import Multiplication
+from tests.runtimes.crowd import Block, Blocker, Built, Die, Hasty, Messenger, Mortal, PassOn, Say, Speaker, Stumbler, Sum, Summer
+from tests.runtimes.ray.ray_processes import Program, actors_of, kill, until
+
+pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.timeout(300)]
+
+MODEL = "sim:perfect@error=0.4,flag=0.1"
+"""It errs so often that one wrong count would lead a walk elsewhere."""
+SLOW = f"{MODEL},latency=0.03"
+TASKS: dict[str, ChainTask[Any, Any]] = {"hanoi": Hanoi(disks=5), "drift": Drift(length=40)}
+CORE = {role: {"colocate": "core"} for role in ("makerconductor", "solver", "redflagger", "voter")}
+TWICE = {role: {"num_replicas": 2} for role in ("solver", "voter", "redflagger")}
+WAIT_S = 100.0
+
+
+def digests(result: Result) -> tuple[str, str, str]:
+    return result.outcome, result.account.decisions_sha256, result.account.ballots_sha256
+
+
+async def done(task: Task, **options: Any) -> Result:
+    async with asyncio.timeout(WAIT_S):
+        return await run(task, **{"models": MODEL, "k": 2, "runs_dir": None, **options})
+
+
+@cache
+def undisturbed(task: str, model: str = MODEL) -> tuple[str, str, str]:
+    return digests(asyncio.run(run(TASKS[task], models=model, k=2, runs_dir=None)))
+
+
+@asynccontextmanager
+async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[Desk]:
+    given = [each if isinstance(each, Deployment) else Deployment(role=each) for each in deployments]
+    async with asyncio.timeout(WAIT_S), RUNTIMES["ray"](Context(run_id="crowd", seed=0, tasks=[], strategy=Maker()), given) as roles:
+        yield roles.desk
+
+
+# -- the same decisions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("deploy", [{}, TWICE, CORE], ids=["an actor a role", "two replicas", "one actor"])
+def test_decisions_and_ballots_are_those_of_every_other_runtime(task: str, deploy: dict[str, Any]) -> None:
+    assert digests(asyncio.run(done(TASKS[task], runtime="linked"))) == undisturbed(task)
+    for speculate in (True, False):
+        assert digests(asyncio.run(done(TASKS[task], runtime="ray", deploy=deploy, speculate=speculate))) == undisturbed(task)
+
+
+def test_many_inputs_spread_over_conductors_and_are_decided_the_same() -> None:
+    inputs = [Drift(length=length) for length in (7, 1, 12, 5)]
+    alone = asyncio.run(run(inputs, models=MODEL, k=2, runs_dir=None))
+    deploy = {"makerconductor": {"num_replicas": 2}, "solver": {"num_replicas": 2}}
+    together = asyncio.run(run(inputs, models=MODEL, k=2, runs_dir=None, runtime="ray", deploy=deploy))
+    assert digests(together) == digests(alone)
+    assert together.value == alone.value
+
+
+# -- what dies --------------------------------------------------------------------------------------------------------------------
+
+
+async def with_kills(task: Task, seed: int, **options: Any) -> Result:
+    """A run of which actors are killed at random moments, six at most."""
+    random, ended = Random(seed), asyncio.Event()
+    killed: list[int] = []
+
+    async def now_and_then() -> None:
+        while not ended.is_set():
+            await asyncio.wait([asyncio.ensure_future(ended.wait())], timeout=random.uniform(0.2, 1.2))
+            if (there := actors_of(os.getpid())) and len(killed) < 6 and not ended.is_set():
+                killed.append(random.choice(there))
+                kill(killed[-1])
+
+    killing = asyncio.create_task(now_and_then())
+    try:
+        return await done(task, models=SLOW, runtime="ray", **options)
+    finally:
+        ended.set()
+        await killing
+        assert killed
+
+
+@pytest.mark.parametrize(("task", "seed"), [("hanoi", 0), ("drift", 1), ("drift", 2)])
+def test_actors_that_are_killed_at_random_change_no_decision(task: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_module, "MOST_DEATHS", 100)
+    result = asyncio.run(with_kills(TASKS[task], seed, deploy=TWICE, speculate=bool(seed % 2)))
+    assert digests(result) == undisturbed(task, SLOW)
+    account = result.account
+    assert account.in_flight == 0
+    assert account.wasted_calls >= 0
+    assert account.steps == account.decided == TASKS[task].steps()
+
+
+def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_problem_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_module, "MOST_DEATHS", 100)
+    problem = Multiplication(digits=5)
+    right = asyncio.run(run(problem, models=SLOW, k=2, runs_dir=None))
+    result = asyncio.run(with_kills(problem, 0, deploy={**TWICE, "recursiveconductor": {"num_replicas": 3}}))
+    assert digests(result) == digests(right)
+    assert (result.value, result.account.steps, result.account.in_flight) == (right.value, right.account.steps, 0)
+
+
+async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_module, "MOST_DEATHS", 2)
+    async with opened(Mortal, Summer) as desk:
+        with capture_logs() as logs, pytest.raises(PeerLost, match=r"^Mortal/0 cannot be had: it died 3 times within 10 minutes"):
+            await desk.ask(Die())
+        with pytest.raises(PeerLost, match="Mortal/0"):
+            await desk.ask(Die())
+        assert await desk.ask(Sum(key=1, depth=3)) == 8, "others go on"
+    assert [log["replica"] for log in logs] == ["Mortal/0"] * 3
+
+
+async def test_whoever_comes_after_a_role_was_given_up_hears_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_module, "MOST_DEATHS", 0)
+    async with opened(Mortal, Messenger) as desk:
+        with pytest.raises(PeerLost, match="Mortal/0"):
+            await desk.ask(PassOn())
+        monkeypatch.setattr(ray_module, "MOST_DEATHS", 5)
+        (messenger,) = actors_of(os.getpid())
+        kill(messenger)
+        with pytest.raises(PeerLost, match="Mortal/0"):
+            await desk.ask(PassOn())
+        assert actors_of(os.getpid()) != [messenger]
+
+
+async def test_one_that_dies_while_it_takes_the_place_of_another_is_followed_as_well(tmp_path: Path) -> None:
+    async with opened(Deployment(role=Stumbler, options={"counts": str(tmp_path / "counts")})) as desk:
+        assert await desk.ask(Built()) == 1
+        kill(*actors_of(os.getpid()))
+        assert await desk.ask(Built()) == 4
+
+
+async def test_a_role_that_asks_a_mortal_while_it_starts_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_module, "MOST_DEATHS", 1)
+    with pytest.raises(PeerLost, match=r"Mortal/0 .* it died while it was started, 2 times"):
+        async with opened(Hasty, Mortal):
+            pytest.fail("it must not open")
+
+
+async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"MOST_DEATHS": 1, "PING_EVERY_S": 0.1, "SILENT_S": 1.0}.items():
+        monkeypatch.setattr(ray_module, name, value)
+    async with opened(Blocker) as desk:
+        with pytest.raises(PeerLost, match=r"Blocker/0 .* it was not heard of for 1 s: something in it keeps its event loop"):
+            await desk.ask(Block())
+
+
+@pytest.mark.parametrize(("depth", "width"), [(64, 1), (11, 2)], ids=["deep", "wide"])
+async def test_questions_that_lead_to_questions_of_the_same_role_do_not_wait_for_each_other(depth: int, width: int) -> None:
+    async with opened(Deployment(role=Summer, num_replicas=4)) as desk:
+        leaves = await asyncio.gather(*(desk.ask(Sum(key=each, depth=depth, width=width)) for each in range(3)))
+    assert leaves == [width**depth] * 3
+
+
+# -- one program, from its start to its end ----------------------------------------------------------------------------------------
+
+
+def command(*words: str) -> tuple[str, ...]:
+    return ("-m", "microagents", *words)
+
+
+WALK = command(
+    *("run", "drift", "-o", "length=40", "--model", SLOW, "-k", "2", "--runtime", "ray", "--run-id", "r", "--json", "--no-speculate")
+)
+
+
+def test_nothing_is_left_of_a_run_that_completed_and_its_json_stands_alone() -> None:
+    with Program(*WALK) as program:
+        code, out, err = program.end()
+        assert (code, err) == (0, "")
+        shown = json.loads(out)
+        assert (shown["outcome"], shown["decisions_sha256"], shown["ballots_sha256"]) == undisturbed("drift", SLOW)
+        until(lambda: not program.left())
+
+
+def test_nothing_is_left_of_a_run_that_failed() -> None:
+    Path("broken.py").write_text(
+        "from microagents.tasks.drift import Drift\n\n\nclass Broken(Drift):\n"
+        "    def advance(self, state, reply):\n        raise KeyError('colour')\n"
+    )
+    with Program(*command("run", "broken.py:Broken", "-o", "length=9", "--runtime", "ray", "--model", MODEL)) as program:
+        code, _, err = program.end()
+        assert code == 1
+        assert "MakerConductor/0 failed on Conduct" in err
+        assert "KeyError: 'colour'" in err
+        assert "Traceback" not in err
+        until(lambda: not program.left())
+
+
+def test_ctrl_c_saves_and_leaves_nothing_and_the_run_is_resumed_to_the_same_end() -> None:
+    with Program(*WALK) as program:
+        until(lambda: decided_steps() > 3)
+        program.press_ctrl_c()
+        code, out, _ = program.end()
+        assert code == 130
+        assert json.loads(out)["outcome"] == "interrupted"
+        until(lambda: not program.left())
+    assert_resumed()
+
+
+def test_a_run_that_is_terminated_saves_at_once_without_a_stack_of_ray() -> None:
+    with Program(*WALK) as program:
+        until(lambda: decided_steps() > 3)
+        program.process.send_signal(signal.SIGTERM)
+        code, out, err = program.end()
+        assert (code, err) == (130, "")
+        assert json.loads(out)["outcome"] == "interrupted"
+        until(lambda: not program.left())
+
+
+def test_a_run_that_is_terminated_while_it_starts_ends_without_waiting_for_its_place() -> None:
+    with Program(*WALK, "--deploy", "solver.resources.unobtainium=1") as program:
+        until(lambda: bool(program.actors()))
+        program.process.send_signal(signal.SIGTERM)
+        code, out, _ = program.end()
+        assert code == 130
+        assert json.loads(out)["outcome"] == "interrupted"
+        until(lambda: not program.left())
+
+
+@pytest.mark.parametrize("runtime", ["ray", "local"])
+def test_a_driver_that_is_killed_leaves_nothing_and_the_run_is_resumed_to_the_same_end(runtime: str) -> None:
+    with Program(*WALK) as program:
+        until(lambda: decided_steps() > 3)
+        program.process.send_signal(signal.SIGKILL)
+        until(lambda: not program.left(agents=False))
+    assert_resumed("--runtime", runtime)
+
+
+def test_a_run_whose_ray_ends_on_the_drivers_machine_ends_with_a_sentence_and_is_resumed_to_the_same_end() -> None:
+    with Program(*WALK, "-o", "length=200") as program:
+        until(lambda: decided_steps() > 3)
+        kill(program.raylet())
+        code, out, err = program.end()
+        assert (code, out) == (1, "")
+        assert "Ray has ended on the machine of the driver; what was decided until then is kept" in err.splitlines()[-1]
+        until(lambda: not program.left(agents=False))
+    with Program(*command("resume", "r", "--json", "--runtime", "local")) as program:
+        code, out, _ = program.end()
+    assert (code, json.loads(out)["steps"]) == (0, 200)
+
+
+def decided_steps() -> int:
+    with Program(*command("show", "r", "--json")) as program:
+        code, out, _ = program.end()
+    return 0 if code else int(json.loads(out)["decided"])
+
+
+def assert_resumed(*words: str) -> None:
+    with Program(*command("resume", "r", "--json", *words)) as program:
+        code, out, err = program.end()
+        assert (code, err) == (0, "")
+    shown = json.loads(out)
+    assert (shown["outcome"], shown["decisions_sha256"], shown["ballots_sha256"]) == undisturbed("drift", SLOW)
+
+
+def test_three_nodes_decide_the_same_also_when_one_is_lost() -> None:
+    with Program("-m", "tests.runtimes.ray.three_nodes", PYTHONPATH=str(Path(__file__).parents[3])) as program:
+        code, out, err = program.end()
+        assert code == 0, err
+    assert [tuple(each) for each in json.loads(out.splitlines()[-1])] == [undisturbed("drift"), undisturbed("drift", SLOW)]
+
+
+# -- logs -------------------------------------------------------------------------------------------------------------------------
+
+
+async def test_what_a_role_logs_comes_back_once_and_names_its_run_and_replica(capfd: pytest.CaptureFixture[str]) -> None:
+    with capture_logs() as logs:
+        async with opened(Speaker) as desk:
+            await desk.ask(Say(text="hello"))
+            await desk.ask(Say(text="again"))
+    line = {"event": "hello", "level": "high", "number": 7, "run_id": "crowd", "replica": "Speaker/0", "log_level": "warning"}
+    assert [log for log in logs if log["event"] == "hello"] == [line]
+    assert "hello" not in "".join(capfd.readouterr())
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_roles_that_share_actors_need_as_many_replicas_each() -> None:
+    deploy = {"voter": {"colocate": "core", "num_replicas": 2}, "solver": {"colocate": "core"}}
+    with pytest.raises(InvalidDefinition, match=r"colocate='core'.*Voter 2, Solver 1"):
+        asyncio.run(done(TASKS["drift"], runtime="ray", deploy=deploy))
+
+
+@pytest.mark.parametrize("deploy", [{"resources": {"CPU": 1}}, {"num_cpus": 1e-7}])
+async def test_what_ray_does_not_take_is_one_sentence(deploy: dict[str, Any]) -> None:
+    with pytest.raises(InvalidDefinition, match="Solver/0 cannot be deployed like this"):
+        await done(TASKS["drift"], runtime="ray", deploy={"solver": deploy})
+
+
+async def test_what_no_node_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_module, "PLACE_S", 1.0)
+    with pytest.raises(PeerLost, match=r"Solver/0 .* no room for it within 1 s: it needs 3 unobtainium on one node, and the largest has 0"):
+        await done(TASKS["drift"], runtime="ray", deploy={"solver": {"resources": {"unobtainium": 3}}})
+
+
+@pytest.mark.parametrize(
+    ("deploy", "said"),
+    [
+        ({"solvr": {}}, "did you mean 'solver'"),
+        ({"recorder": {"num_replicas": 2}}, "there is no role to deploy called 'recorder'"),
+        ({"solver": {"replicas": 2}}, "did you mean 'num_replicas'"),
+        ({"solver": {"num_replicas": 0}}, "num_replicas=0 will not do"),
+    ],
+)
+def test_a_deployment_that_cannot_be_is_refused_in_a_sentence(deploy: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidUsage, match=said) as raised:
+        asyncio.run(done(TASKS["drift"], runtime="ray", deploy=deploy))
+    assert "\n" not in str(raised.value)
+
+
+def refused(*words: str, **environment: str) -> str:
+    with Program(*command("run", "drift", "--runtime", "ray", *words), **environment) as program:
+        code, _, err = program.end()
+    assert code == 2
+    assert err.count("\n") == 1
+    return err
+
+
+def test_no_cluster_at_the_address_is_one_sentence() -> None:
+    assert "no Ray cluster answers at 127.0.0.1:1" in refused("--address", "127.0.0.1:1")
+    assert "'somewhere' is no address of a Ray cluster" in refused("--address", "somewhere")
+
+
+def test_another_version_of_ray_is_one_sentence() -> None:
+    address = ray.get_runtime_context().gcs_address
+    with Program("-c", OTHER_VERSION, "run", "drift", "--runtime", "ray", "--address", address) as program:
+        code, _, err = program.end()
+    assert code == 2
+    assert "Version mismatch" in err
+    assert "Traceback" not in err
+
+
+OTHER_VERSION = "import ray; ray.__version__ = '2.0.0'; from microagents.cli import main; main()"
+
+
+def test_an_address_without_the_runtime_that_would_use_it_is_one_sentence() -> None:
+    with pytest.raises(InvalidUsage, match="add --runtime ray"):
+        asyncio.run(done(TASKS["drift"], address="auto"))
+
+
+def test_the_address_of_a_dashboard_is_told_apart() -> None:
+    assert "ray job submit" in refused(RAY_ADDRESS="http://127.0.0.1:8265")
+
+
+def test_a_task_of_the_main_program_is_told_where_to_go() -> None:
+    Path("main.py").write_text(
+        "from microagents import run_sync\nfrom microagents.tasks.drift import Drift\n\n\nclass Mine(Drift):\n    pass\n\n\n"
+        "run_sync(Mine(length=3), models='sim:perfect', runtime='ray')\n"
+    )
+    with Program("main.py") as program:
+        _, _, err = program.end()
+    assert "Mine is defined in the program that was started" in err
+    assert "put it into a module of its own" in err
+
+
+def test_a_process_that_is_connected_to_a_ray_keeps_it() -> None:
+    connect(Cluster(address="127.0.0.1:1"))
+    disconnect()
+    assert ray.is_initialized()
+
+
+async def test_two_runs_of_one_program_share_a_ray() -> None:
+    first, second = await asyncio.gather(*(done(TASKS["hanoi"], runtime="ray", deploy=CORE) for _ in range(2)))
+    assert digests(first) == digests(second)
+    assert first.outcome == "completed"

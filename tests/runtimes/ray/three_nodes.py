@@ -1,0 +1,53 @@
+"""Runs on a Ray cluster of three nodes, of which the second run loses one: prints how they ended. Run as a program."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+from microagents import run
+from microagents.runtimes.ray import runtime as ray_module
+from microagents.tasks.drift import Drift
+
+MODEL = "sim:perfect@error=0.4,flag=0.1"
+DEPLOY = {role: {"num_replicas": 3} for role in ("solver", "voter", "redflagger")}
+
+
+async def both(cluster: Cluster, doomed: Any) -> list[list[str]]:
+    """An undisturbed run, and one that loses a node."""
+    ends = []
+    for model in (MODEL, f"{MODEL},latency=0.03"):
+        lost = asyncio.Event()
+
+        async def lose(lost: asyncio.Event = lost) -> None:
+            await lost.wait()
+            await asyncio.to_thread(cluster.remove_node, doomed, allow_graceful=False)
+
+        losing = asyncio.create_task(lose())
+        watch = (lambda account, lost=lost: lost.set() if account.decided > 5 else None) if model != MODEL else None
+        result = await run(Drift(length=40), models=model, k=2, runs_dir=None, runtime="ray", deploy=DEPLOY, on_progress=watch)
+        ends.append([result.outcome, result.account.decisions_sha256, result.account.ballots_sha256])
+        if watch is not None:
+            await losing
+        losing.cancel()
+    return ends
+
+
+def main() -> None:
+    """Print outcomes and digests as JSON."""
+    ray_module.READY_S = 300.0
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+    print(json.dumps(asyncio.run(both(cluster, nodes[0]))))  # noqa: T201 - for the test
+    ray.shutdown()
+    cluster.shutdown()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""The promises under faults, on a few seeds; ``python -m tests.benchmarks.faults`` takes two thousand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.timeout(110)
+def test_whatever_a_link_loses_and_whenever_the_process_is_killed_the_promises_hold() -> None:
+    words = [sys.executable, "-m", "tests.benchmarks.faults", "--seeds", "60"]
+    ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ", 0 failed" in ran.stdout
+
+
+def test_a_seed_is_replayed_alone() -> None:
+    words = [sys.executable, "-m", "tests.benchmarks.faults", "--seed", "3"]
+    outs = [subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)]
+    assert outs[0].rpartition(",")[0] == outs[1].rpartition(",")[0]
