@@ -45,7 +45,7 @@ class Context(Struct, frozen=True, kw_only=True):
         return self.models.get(role.lower()) or self.models[""]
 
 
-class Post(Protocol):
+class Messenger(Protocol):
     """What a role needs of the runtime that carries it."""
 
     def ask(self, request: Request[R], timeout_s: float | None) -> Coroutine[Any, Any, R]:
@@ -75,9 +75,9 @@ class Role:
         super().__init_subclass__(**options)
         cls.handlers = dict(_handlers(cls))
 
-    def __init__(self, context: Context, post: Post) -> None:
+    def __init__(self, context: Context, messenger: Messenger) -> None:
         self.context = context
-        self._post = post
+        self._messenger = messenger
 
     async def start(self) -> None:
         """Called before the first message."""
@@ -92,15 +92,15 @@ class Role:
             DeadlinePassed: no reply within ``timeout_s`` seconds; the callee was cancelled.
             RoleFailed: the handler raised.
         """
-        return self._post.ask(request, timeout_s)
+        return self._messenger.ask(request, timeout_s)
 
     def stream(self, request: Stream[R], *, timeout_s: float | None = None) -> AsyncGenerator[R]:
         """Send a request and iterate its items; ``timeout_s`` bounds the wait for each. Close it (``aclosing``) to cancel the callee."""
-        return self._post.stream(request, timeout_s)
+        return self._messenger.stream(request, timeout_s)
 
     def tell(self, request: Request[None]) -> None:
         """Send a request whose reply nobody awaits; one sender's messages to one replica keep their order."""
-        self._post.tell(request)
+        self._messenger.tell(request)
 
 
 def asked_by(role: type[Role]) -> tuple[type[Message], ...]:

@@ -1,4 +1,4 @@
-"""An ordered owner of tasks: children are cancelled in the order of their launch, in every process the same."""
+"""Structured concurrency: `TaskScope` owns tasks and cancels them in launch order, `Notifier` wakes waiters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def take_note(future: asyncio.Future[Any]) -> None:
+def retrieve_exception(future: asyncio.Future[Any]) -> None:
     """Take note of a failure that nobody may ask for any more, so that it is not reported as lost."""
     if not future.cancelled():
         future.exception()
@@ -39,26 +39,26 @@ class TaskScope:
         if running := [task for task in self._tasks if not task.done()]:
             await asyncio.wait(running)
             for task in running:
-                take_note(task)  # whoever cancels does not care how it ended
+                retrieve_exception(task)  # whoever cancels does not care how it ended
 
 
 class Notifier:
-    """What several wait for, each until it happens next. Each gets a future of its own, since one that leaves cancels what it awaits."""
+    """Wakes all current waiters at once, any number of times. Each has its own future: a cancelled waiter cancels what it awaits."""
 
     def __init__(self) -> None:
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiters: list[asyncio.Future[None]] = []
 
-    def next(self) -> asyncio.Future[None]:
-        """Done when it happens next."""
-        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiting)
-        return waiting
+    def wait(self) -> asyncio.Future[None]:
+        """A future that is done at the next notification."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return waiter
 
-    def tell(self) -> None:
-        """It has happened."""
-        if not self._waiting:
+    def notify(self) -> None:
+        """Wake every current waiter."""
+        if not self._waiters:
             return
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            if not each.done():
-                each.set_result(None)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

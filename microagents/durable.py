@@ -15,18 +15,18 @@ from typing import Any, ClassVar, Generic, Self, TypedDict, Unpack, cast
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.actors import Context, G, Post, Role, T
+from microagents.actors import Context, G, Messenger, Role, T
 from microagents.chat import A, Prompt, Reply, Sampling, decoder_of, fingerprint, system_with_instructions
 from microagents.elections.count import Count
-from microagents.elections.election import UNDECIDED, Ballot, Decision, Elect, ElectionId, Follow, Question, Verdict
+from microagents.elections.election import ESCALATED, Ballot, Decision, Elect, ElectionId, Follow, Question, Verdict
 from microagents.elections.rules import FirstValid, Rule
 from microagents.errors import InvalidDefinition, InvalidUsage, JournalMismatch, TaskFailed
 from microagents.journal.messages import (
-    Reached,
+    Checkpoint,
+    HasRecords,
     Recall,
+    RecallCheckpoint,
     Recalled,
-    RecallReached,
-    RecallsAnything,
     RecordAnswer,
     RecordDecision,
     RecordProgress,
@@ -52,7 +52,7 @@ class How(TypedDict, total=False):
     """The only votes that count, such as the labels of candidates; a reply that casts another is flagged."""
 
 
-class Held(Struct, frozen=True, kw_only=True):
+class Resolution(Struct, frozen=True, kw_only=True):
     """An election that has ended, and who decided it if the vote did not."""
 
     id: ElectionId
@@ -65,14 +65,14 @@ class Held(Struct, frozen=True, kw_only=True):
 class DurableRole(Role):
     """A role that holds elections, draws samples and asks once. Paths are unique within an input."""
 
-    asks: ClassVar[tuple[type[Message], ...]] = (Elect, Follow, Recall, RecallsAnything, RecordAnswer, RecordDecision)
+    asks: ClassVar[tuple[type[Message], ...]] = (Elect, Follow, Recall, HasRecords, RecordAnswer, RecordDecision)
     draws_as: ClassVar[str] = "solver"
     """The role by whose name ``--model ROLE=SPEC`` gives its questions a pool of their own."""
     input: int = 0
     """Which of the run's inputs it works on."""
 
-    def __init__(self, context: Context, post: Post) -> None:
-        super().__init__(context, post)
+    def __init__(self, context: Context, messenger: Messenger) -> None:
+        super().__init__(context, messenger)
         self._recalls: dict[int, bool] = {}
         """Whether the journal held anything of an input when this process first asked; shared with the objects that work on one."""
         self._asker_recalls: bool | None = None
@@ -92,7 +92,7 @@ class DurableRole(Role):
         if self._asker_recalls or self._recalls.get(self.input):
             return True
         if self.input not in self._recalls or self._asker_recalls is None:
-            self._recalls[self.input] = await self.ask(RecallsAnything(input=self.input))
+            self._recalls[self.input] = await self.ask(HasRecords(input=self.input))
         return self._recalls[self.input]
 
     async def once(self, at: str, request: Request[R]) -> R:
@@ -102,8 +102,8 @@ class DurableRole(Role):
             JournalMismatch: another request was answered there.
         """
         asked = address_of(type(request)).encode() + b"\0" + encode_state(request)
-        place = ElectionId(path=self._path(at), fork=blake2b(asked, digest_size=16).digest())
-        recalled = await self.recalled(place.path, place.fork)
+        place = ElectionId(path=self._path(at), question_digest=blake2b(asked, digest_size=16).digest())
+        recalled = await self.recalled(place.path, place.question_digest)
         if recalled is not None and recalled.value is not None:
             answer: R = msgspec.json.decode(recalled.value, type=reply_type(type(request)))
             return answer
@@ -225,7 +225,7 @@ class DurableRole(Role):
         Raises:
             JournalMismatch: another question was decided there.
         """
-        recalled = await self.recalled(election.path, election.fork)
+        recalled = await self.recalled(election.path, election.question_digest)
         if recalled is None:
             return None
         count = Count(question)
@@ -241,28 +241,28 @@ class DurableRole(Role):
         """Hold an election to its end without going on from its verdict."""
         return self.ask(Elect(id=election, question=question))
 
-    async def settle(self, election: ElectionId, question: Question, verdict: Verdict) -> Held:
+    async def settle(self, election: ElectionId, question: Question, verdict: Verdict) -> Resolution:
         """What is done where an election ended undecided: ``--on-undecided``."""
         on_undecided: str = self.context.settings.get("on_undecided", "stop")
         if verdict.outcome in ("leader", "person"):  # recalled
-            return Held(id=election, verdict=verdict, settled=verdict.outcome)
-        held = Held(id=election, verdict=verdict, choices=question.choices)
+            return Resolution(id=election, verdict=verdict, settled=verdict.outcome)
+        held = Resolution(id=election, verdict=verdict, choices=question.choices)
         if verdict.outcome != "undecided" or on_undecided == "stop":
             return held
         if on_undecided == "leader":
             if verdict.leader is None:
                 return held
-            return Held(id=election, verdict=structs.replace(verdict, outcome="leader"), settled="leader")
+            return Resolution(id=election, verdict=structs.replace(verdict, outcome="leader"), settled="leader")
         self.tell(RecordDecision(id=election, verdict=verdict, correct=None, reply=question.reply, choices=question.choices))
         again = structs.replace(question, models=(on_undecided,))
-        second = again.id_at(election.path + UNDECIDED)
+        second = again.id_at(election.path + ESCALATED)
         verdict = await self.recall(second, again) or await self.hold(second, again)
         who = "person" if verdict.outcome == "person" else on_undecided
-        return Held(id=second, verdict=verdict, settled=who, choices=question.choices)
+        return Resolution(id=second, verdict=verdict, settled=who, choices=question.choices)
 
     def commit(
         self,
-        held: Held,
+        held: Resolution,
         reply: type[A],
         correct: Callable[[A], bool | None] | None = None,
         *,
@@ -289,14 +289,14 @@ class DurableRole(Role):
         )
         return decision
 
-    async def recalled(self, path: str, fork: bytes) -> Recalled | None:
+    async def recalled(self, path: str, question_digest: bytes) -> Recalled | None:
         """What the journal holds at a place.
 
         Raises:
             JournalMismatch: another question was decided there.
         """
         recalled = await self.ask(Recall(path=path)) if await self.recalls() else None
-        if recalled is None or recalled.fork == fork or (recalled.changed and recalled.value is not None):
+        if recalled is None or recalled.question_digest == question_digest or (recalled.changed and recalled.value is not None):
             return recalled
         if recalled.value is None:  # it ended undecided when the question was another one
             return None
@@ -324,10 +324,10 @@ class Conduct(Request[Conducted], frozen=True, kw_only=True):
 class Conductor(DurableRole, Generic[T, G]):
     """Does the work on one input."""
 
-    asks: ClassVar[tuple[type[Message], ...]] = (RecallReached, RecordProgress)
+    asks: ClassVar[tuple[type[Message], ...]] = (RecallCheckpoint, RecordProgress)
     task: T
     strategy: G
-    reached: Reached | None = None
+    reached: Checkpoint | None = None
     """How far the input is: after which step it can be taken up."""
     _progress: tuple[int, int | None] = (0, None)
     _progress_told_s = 0.0
@@ -339,7 +339,7 @@ class Conductor(DurableRole, Generic[T, G]):
     async def conduct_input(self, request: Conduct) -> Conducted:
         """Do the work on one input with an object of its own."""
         one = self.for_input(request.input, recalls=False)
-        one.reached = await self.ask(RecallReached(input=request.input))
+        one.reached = await self.ask(RecallCheckpoint(input=request.input))
         try:
             return Conducted(value=msgspec.json.encode(await one.conduct()))
         finally:

@@ -60,7 +60,7 @@ class Channel:
         while self._unacknowledged and (first := next(iter(self._unacknowledged))) <= frame.received:
             del self._unacknowledged[first]
         if not self._unacknowledged:
-            self._drained.tell()
+            self._drained.notify()
         if frame.wants_answer:
             self._send(_encode(Frame(0, self._received, b"")))
         if not frame.number:
@@ -80,7 +80,7 @@ class Channel:
         if self._unacknowledged:
             self._send(_encode(Frame(0, self._received, b"", wants_answer=True)))
         while self._unacknowledged:
-            await self._drained.next()
+            await self._drained.wait()
 
     def close(self) -> None:
         """Send nothing again."""
@@ -88,7 +88,7 @@ class Channel:
             if timer is not None:
                 timer.cancel()
         self._unacknowledged.clear()
-        self._drained.tell()
+        self._drained.notify()
 
     def _send_frame(self, number: int, batch: bytes) -> None:
         self._acknowledged = self._received

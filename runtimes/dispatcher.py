@@ -20,8 +20,8 @@ from microagents.errors import DeadlinePassed, MicroagentsError, NoHandler, Role
 from microagents.messages import Message, R, Request, Stream, resolve
 from microagents.runtimes import wire
 from microagents.runtimes.link import Link
-from microagents.runtimes.remote import CANCEL_S, Calls, Peer, RemoteSeat, Serving
-from microagents.runtimes.seats import Seat, said
+from microagents.runtimes.local_ref import LocalRef, said
+from microagents.runtimes.remote_ref import CANCEL_S, IncomingCall, OutgoingCalls, Peer, RemoteRef
 
 ITEMS_A_TURN = 64
 
@@ -29,13 +29,13 @@ ITEMS_A_TURN = 64
 class Route:
     """Which replica of a role a message goes to."""
 
-    def __init__(self, seats: Sequence[Seat | RemoteSeat], key: str | None) -> None:
+    def __init__(self, seats: Sequence[LocalRef | RemoteRef], key: str | None) -> None:
         self.only = seats[0] if len(seats) == 1 else None
         self._seats = seats
         self._key = key
         self._next = 0
 
-    def seat(self, message: Message) -> Seat | RemoteSeat:
+    def seat(self, message: Message) -> LocalRef | RemoteRef:
         """Equal keys reach the same replica, whoever asks and however many there are (rendezvous hashing); without a key, in turn."""
         if self.only is not None:
             return self.only
@@ -46,13 +46,13 @@ class Route:
         return max(self._seats, key=lambda seat: blake2b(key + seat.name.encode(), digest_size=8).digest())
 
 
-class Desk:
+class RoleMessenger:
     """The post of one role: what it may ask, and where that goes."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
         self._routes: dict[type[Message], Route] = {}
-        self._single: dict[type[Message], Seat | RemoteSeat] = {}
+        self._single: dict[type[Message], LocalRef | RemoteRef] = {}
 
     def connect(self, routes: dict[type[Message], Route]) -> None:
         """Say where messages go; before the role starts."""
@@ -64,7 +64,7 @@ class Desk:
         seat = self._single.get(type(request)) or self._seat(request)
         if timeout_s is None:
             return seat.ask(request)
-        return seat.ask(request, timeout_s) if isinstance(seat, RemoteSeat) else self._within(timeout_s, seat.ask, request)
+        return seat.ask(request, timeout_s) if isinstance(seat, RemoteRef) else self._within(timeout_s, seat.ask, request)
 
     def stream(self, request: Stream[R], timeout_s: float | None = None) -> AsyncGenerator[R]:
         """Send a request and iterate its items."""
@@ -75,7 +75,7 @@ class Desk:
         """Send a request whose reply nobody awaits."""
         (self._single.get(type(request)) or self._seat(request)).tell(request)
 
-    def _seat(self, message: Message) -> Seat | RemoteSeat:
+    def _seat(self, message: Message) -> LocalRef | RemoteRef:
         route = self._routes.get(type(message))
         if route is None:
             raise NoHandler(f"{self._owner} sends {type(message).__name__} without listing it: add it to {self._owner}.asks")
@@ -105,9 +105,9 @@ class Dispatcher:
 
     def __init__(self, name: str, *, incarnation: int = 0) -> None:
         self.name = name
-        self.seats: dict[str, Seat] = {}
+        self.seats: dict[str, LocalRef] = {}
         self.scope = TaskScope()
-        self.calls = Calls()
+        self.calls = OutgoingCalls()
         self._peers: dict[str, Peer] = {}
         self._held: list[tuple[Peer, wire.Envelope]] | None = [] if incarnation else None
         """What others ask a process that follows one that died, until its roles are started."""
@@ -130,13 +130,13 @@ class Dispatcher:
         for call in list(lost.asked):
             self._deliver(wire.failed(call, error))
 
-    def seat(self, name: str, home: str) -> Seat | RemoteSeat:
+    def seat(self, name: str, home: str) -> LocalRef | RemoteRef:
         """A replica that the dispatcher called ``home`` hosts, as reached from here."""
-        return self.seats[name] if home == self.name else RemoteSeat(name, self._peers[home], self.calls)
+        return self.seats[name] if home == self.name else RemoteRef(name, self._peers[home], self.calls)
 
-    def host(self, name: str, role: Role) -> Seat:
+    def host(self, name: str, role: Role) -> LocalRef:
         """Take in a replica of a role."""
-        seat = self.seats[name] = Seat(name, role, self.scope)
+        seat = self.seats[name] = LocalRef(name, role, self.scope)
         return seat
 
     def open(self) -> None:
@@ -184,14 +184,14 @@ class Dispatcher:
                 if (serving := sender.serving.get(call)) is not None:
                     serving.cancel()
                 else:  # it had ended by itself
-                    sender.post(wire.Ended(call))
+                    sender.post(wire.Finished(call))
             case wire.More(call, items):
                 if (serving := sender.serving.get(call)) is not None:
                     serving.let_send(items)
             case _:
                 self._deliver(envelope)
 
-    def _deliver(self, envelope: wire.Replied | wire.Item | wire.Ended | wire.Failed) -> None:
+    def _deliver(self, envelope: wire.Replied | wire.Item | wire.Finished | wire.Failed) -> None:
         match self.calls.open.get(envelope.call), envelope:
             case asyncio.Queue() as items, _:
                 items.put_nowait(envelope)
@@ -202,7 +202,7 @@ class Dispatcher:
                     future.set_result(body)
             case asyncio.Future() as future, wire.Failed() as failed if not future.done():
                 future.set_exception(wire.error_of(failed))
-            case asyncio.Future() as future, wire.Ended() if not future.done():
+            case asyncio.Future() as future, wire.Finished() if not future.done():
                 future.set_result(None)
             # Anything else answers a call that was cancelled on this side while the answer was on its way.
 
@@ -222,16 +222,16 @@ class Dispatcher:
             if orphan.task is not None and orphan.task.done():
                 self._served(peer, orphan)
             return
-        serving = peer.serving[call] = Serving(peer, call, envelope)
+        serving = peer.serving[call] = IncomingCall(peer, call, envelope)
         serving.task = self.scope.start(self._answer(serving))
         serving.task.add_done_callback(lambda _: self._served(peer, serving))
 
-    def _served(self, peer: Peer, serving: Serving) -> None:
+    def _served(self, peer: Peer, serving: IncomingCall) -> None:
         if peer.serving.get(serving.call) is not serving:  # its asker has died
             return
         del peer.serving[serving.call]
         if serving.task is not None and serving.task.cancelled():  # also where it was cancelled before its first step
-            serving.post(wire.Ended(serving.call))
+            serving.post(wire.Finished(serving.call))
 
     def _orphan(self, peer: Peer) -> None:
         """Let go on for a while what a process asked that has died: the one after it may ask it again."""
@@ -247,14 +247,14 @@ class Dispatcher:
         if orphans:
             asyncio.get_running_loop().call_later(CANCEL_S, self._abandon, peer, orphans)
 
-    def _abandon(self, peer: Peer, orphans: list[Serving]) -> None:
+    def _abandon(self, peer: Peer, orphans: list[IncomingCall]) -> None:
         for serving in orphans:
             if peer.serving.get(serving.call) is not serving:
                 serving.cancel()
         for question in [question for question, serving in peer.orphans.items() if serving in orphans]:
             del peer.orphans[question]
 
-    async def _answer(self, serving: Serving) -> None:
+    async def _answer(self, serving: IncomingCall) -> None:
         sent = serving.sent
         seat = self.seats[sent.seat]
         try:
@@ -272,7 +272,7 @@ class Dispatcher:
                     count += 1
                     if not count % ITEMS_A_TURN:  # a stream that never waits must not keep everybody else from their turn
                         await asyncio.sleep(0)
-            serving.post(wire.Ended(serving.call))
+            serving.post(wire.Finished(serving.call))
         except MicroagentsError as error:
             serving.post(wire.failed(serving.call, error))
         except asyncio.CancelledError:

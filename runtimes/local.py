@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Self
 
 from microagents.actors import Context, Deployment, Role, asked_by, check_graph
-from microagents.runtimes.crew import DRIVER, Crew, seat_names
-from microagents.runtimes.dispatcher import Desk, Dispatcher
+from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger
 from microagents.runtimes.link import Link
+from microagents.runtimes.role_group import DRIVER, RoleGroup, replica_names
 
 
 class LocalRuntime:
@@ -24,19 +24,19 @@ class LocalRuntime:
         self._deployments = deployments
         self._dispatchers = self._connected()
         self._homes = self._placed()
-        self._crews = {name: Crew(dispatcher, deployments, self._homes) for name, dispatcher in self._dispatchers.items()}
-        self.desk: Desk = self._crews[DRIVER].desk(DRIVER)
+        self._groups = {name: RoleGroup(dispatcher, deployments, self._homes) for name, dispatcher in self._dispatchers.items()}
+        self.messenger: RoleMessenger = self._groups[DRIVER].messenger(DRIVER)
         """The driver's own post: it may ask everybody."""
 
     async def __aenter__(self) -> Self:
-        seats = [(name, deployment) for deployment in self._deployments for name in seat_names(deployment)]
+        seats = [(name, deployment) for deployment in self._deployments for name in replica_names(deployment)]
         for name, deployment in seats:
-            self._crews[self._homes[name]].build(name, deployment, self._context)
-        for crew in self._crews.values():
-            crew.connect()
+            self._groups[self._homes[name]].build(name, deployment, self._context)
+        for group in self._groups.values():
+            group.connect()
         try:
             for name, _ in seats:
-                await self._crews[self._homes[name]].start(name)
+                await self._groups[self._homes[name]].start(name)
         except BaseException:
             await self._stop()
             raise
@@ -55,7 +55,7 @@ class LocalRuntime:
 
     def _placed(self) -> dict[str, str]:
         """Which dispatcher each replica lives in."""
-        return {name: DRIVER for deployment in self._deployments for name in seat_names(deployment)}
+        return {name: DRIVER for deployment in self._deployments for name in replica_names(deployment)}
 
     async def _stop(self) -> None:
         for dispatcher in self._dispatchers.values():
@@ -63,7 +63,7 @@ class LocalRuntime:
         interrupted: asyncio.CancelledError | None = None
         for name, home in reversed(self._homes.items()):
             try:
-                await self._crews[home].stop(name)
+                await self._groups[home].stop(name)
             except asyncio.CancelledError as error:  # one that is interrupted must not keep the others from stopping
                 interrupted = error
         for dispatcher in self._dispatchers.values():
@@ -94,7 +94,7 @@ class LinkedRuntime(LocalRuntime):
             askers = (there for asker, there in places.items() for message in asked_by(asker) if handled[message].role is deployment.role)
             opposite = self.OTHER if next(askers, DRIVER) == DRIVER else DRIVER
             places[deployment.role] = DRIVER if deployment.in_driver else opposite
-        return {name: places[deployment.role] for deployment in self._deployments for name in seat_names(deployment)}
+        return {name: places[deployment.role] for deployment in self._deployments for name in replica_names(deployment)}
 
 
 class LoopLink:

@@ -35,7 +35,7 @@ class Item(Struct, frozen=True, tag="i"):
     body: Raw
 
 
-class Ended(Struct, frozen=True, tag="e"):
+class Finished(Struct, frozen=True, tag="e"):
     """The end of a stream."""
 
     call: int
@@ -62,8 +62,8 @@ class More(Struct, frozen=True, tag="m"):
     items: int
 
 
-Envelope = Sent | Replied | Item | Ended | Failed | Cancelled | More
-Question = tuple[str, str, bytes]
+Envelope = Sent | Replied | Item | Finished | Failed | Cancelled | More
+CallKey = tuple[str, str, bytes]
 """What was asked, whoever asks: seat, message, body."""
 
 _encoder = msgspec.msgpack.Encoder(decimal_format="string")

@@ -486,7 +486,7 @@ def a_context(strategy: Strategy | None = None) -> Context:
 @pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=RUNTIMES)
 async def test_roles_are_built_from_the_context_and_their_deployments_own_options(runtime: type) -> None:
     async with runtime(a_context(), [Deployment(role=Telling, options={"colour": "red"})]) as roles:
-        given = await roles.desk.ask(Tell())
+        given = await roles.messenger.ask(Tell())
         assert given == {
             "run_id": "a-run",
             "seed": 17,
@@ -512,7 +512,7 @@ class Naming(Role):
 @pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=RUNTIMES)
 async def test_every_replica_of_a_role_has_a_name_of_its_own(runtime: type) -> None:
     async with runtime(a_context(), [Deployment(role=Naming, num_replicas=3)]) as roles:
-        assert sorted([await roles.desk.ask(Named()) for _ in range(3)]) == ["Naming/0", "Naming/1", "Naming/2"]
+        assert sorted([await roles.messenger.ask(Named()) for _ in range(3)]) == ["Naming/0", "Naming/1", "Naming/2"]
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

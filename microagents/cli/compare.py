@@ -26,7 +26,7 @@ from microagents.cli.options import (
     with_changeable_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, log_to_stderr, one_sentence, printable
-from microagents.cli.watching import Onlooker, described, watch
+from microagents.cli.watching import TerminalControl, described, watch
 from microagents.registry import STRATEGIES
 from microagents.runs.compare import compare
 from microagents.runs.comparison import Comparison, Row
@@ -88,7 +88,7 @@ def command(
     with one_sentence():
         work, options = task_of(task, option), pairs("-s", set_)
 
-        async def start(onlooker: Onlooker) -> Comparison:
+        async def start(onlooker: TerminalControl) -> Comparison:
             return await compare(
                 work,
                 models=models_of(model),

@@ -11,7 +11,7 @@ from microagents.cli.reporting import log_to_stderr, one_sentence
 from microagents.cli.watching import leave, watch
 from microagents.journal.reading import reader_of
 from microagents.runs.api import resume
-from microagents.runs.execute import Watched
+from microagents.runs.execute import RunControl
 from microagents.runs.result import Result
 
 
@@ -39,7 +39,7 @@ def command(
         with reader_of(runs_dir, run) as reader:
             options = {} if reader.experiment.listed else reader.experiment.recipe.options
 
-        async def start(watched: Watched) -> Result:
+        async def start(watched: RunControl) -> Result:
             return await resume(
                 run,
                 runs_dir=runs_dir,

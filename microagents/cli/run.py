@@ -30,7 +30,7 @@ from microagents.cli.options import (
 from microagents.cli.reporting import log_to_stderr, one_sentence
 from microagents.cli.watching import leave, watch
 from microagents.runs.api import run
-from microagents.runs.execute import Watched
+from microagents.runs.execute import RunControl
 from microagents.runs.result import Result
 from microagents.task import Task
 
@@ -85,7 +85,7 @@ def command(
         first = work if isinstance(work, Task) else work[0]
         chosen = strategy_named(strategy, set_, k, first)
 
-        async def start(watched: Watched) -> Result:
+        async def start(watched: RunControl) -> Result:
             return await run(
                 work,
                 models=models_of(model),

@@ -15,8 +15,8 @@ from microagents.cli.reporting import FAILURE, log_to_stderr, one_sentence, prin
 from microagents.cli.watching import as_shown, described, how_to_go_on
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
-from microagents.problems.tree import Node, folded
-from microagents.runs.inspection import looked_at, solution_of
+from microagents.problems.tree import ProblemNode, folded
+from microagents.runs.inspection import recorded_result, tree_of
 
 SHOWN_DEPTH = 2
 
@@ -44,7 +44,7 @@ def command(
     with one_sentence(), reader_of(runs_dir, run) as reader:
         with redirect_stdout(sys.stderr) if as_json else nullcontext():  # the task's code is imported, and may print
             tree, note = _tree(reader, of_input, is_wanted=depth is not None or of_input is not None)
-        result = looked_at(reader)
+        result = recorded_result(reader)
         changes, options = reader.changes(), {} if result.failed_inputs is not None else reader.experiment.recipe.options
         problems = reader.verify() if verify else []
     if as_json:
@@ -70,7 +70,7 @@ def command(
     raise typer.Exit(FAILURE if problems else 0)
 
 
-def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Node | None, str | None]:
+def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[ProblemNode | None, str | None]:
     """The tree of sub-problems that is to be shown, and what is said where there would be one."""
     experiment = reader.experiment
     if experiment.cuts_problems and experiment.listed and of_input is None:
@@ -79,12 +79,12 @@ def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Nod
             raise InvalidUsage(f"run {experiment.run_id} has {how}")
         return None, f"it has {how}"
     if is_wanted:
-        return solution_of(reader, of_input or 0), None
+        return tree_of(reader, of_input or 0), None
     try:
-        return (solution_of(reader, 0), None) if experiment.cuts_problems else (None, None)
+        return (tree_of(reader, 0), None) if experiment.cuts_problems else (None, None)
     except InvalidUsage as error:  # it was not asked for, and all else can be shown
         return None, str(error)
 
 
-def _as_json(tree: Node) -> object:
+def _as_json(tree: ProblemNode) -> object:
     return msgspec.json.decode(msgspec.json.encode(tree))

@@ -12,7 +12,7 @@ from rich.cells import cell_len, set_cell_size
 
 from microagents.cli.display import money
 from microagents.cli.reporting import printable
-from microagents.problems.tree import Node, TakenTurn
+from microagents.problems.tree import ProblemNode, TurnResult
 
 COLUMNS = 100
 """Where the output is no terminal."""
@@ -24,7 +24,7 @@ BRANCHES = ("\N{BOX DRAWINGS LIGHT VERTICAL AND RIGHT}\N{BOX DRAWINGS LIGHT HORI
 LAST_BRANCHES = ("\N{BOX DRAWINGS LIGHT UP AND RIGHT}\N{BOX DRAWINGS LIGHT HORIZONTAL} ", "   ")
 
 
-def drawn(tree: Node) -> str:
+def drawn(tree: ProblemNode) -> str:
     """The tree as text. What models and tasks wrote in it cannot move the cursor, nor end a line."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     text = "\n".join(_lines(tree, "", "", shutil.get_terminal_size().columns if is_terminal else COLUMNS))
@@ -32,7 +32,7 @@ def drawn(tree: Node) -> str:
     return text.encode(encoding, "replace").decode(encoding)
 
 
-def _lines(node: Node, head: str, below: str, columns: int) -> Iterator[str]:
+def _lines(node: ProblemNode, head: str, below: str, columns: int) -> Iterator[str]:
     """Lines of a problem and of those under it; ``head`` leads its first line, ``below`` all that follow."""
     is_parent = bool(node.children or node.folded)
     went = f"{', '.join(map(_went, node.turns)) or 'nothing recorded'}  {money(node.cost_usd)}"
@@ -52,7 +52,7 @@ def _lines(node: Node, head: str, below: str, columns: int) -> Iterator[str]:
         yield f"{below}{LAST_BRANCHES[0]}+{less.problems:,} problems{undecided}, {less.calls:,} calls, {money(less.cost_usd)}"
 
 
-def _asked_and_answered(node: Node, columns: int) -> str:
+def _asked_and_answered(node: ProblemNode, columns: int) -> str:
     problem = _one_line(node.problem)
     if node.answer is None:
         return _cut(problem, columns)
@@ -67,7 +67,7 @@ def _shown(answer: Raw) -> str:
     return bytes(only).decode()
 
 
-def _went(taken: TakenTurn) -> str:
+def _went(taken: TurnResult) -> str:
     """How a turn went, in a few words."""
     votes = [each.votes for each in taken.candidates]
     if taken.winner is not None:

@@ -17,7 +17,7 @@ import typer
 
 from microagents.cli.options import RUNS
 from microagents.cli.reporting import EXIT_CODES
-from microagents.runs.execute import Watched
+from microagents.runs.execute import RunControl
 from microagents.runs.result import Result
 
 SHOWN_CHARS = 60
@@ -28,14 +28,14 @@ STDERR = 2
 T = TypeVar("T")
 
 
-class Onlooker(Watched, frozen=True, kw_only=True):
+class TerminalControl(RunControl, frozen=True, kw_only=True):
     """Somebody at a terminal, who follows one run or several."""
 
     name: Callable[[str], None]
     """Called with what goes on next, where that is not what the command was given."""
 
 
-def watch(title: str, start: Callable[[Onlooker], Coroutine[None, None, T]], *, as_json: bool) -> T:
+def watch(title: str, start: Callable[[TerminalControl], Coroutine[None, None, T]], *, as_json: bool) -> T:
     """Carry a run out, or several, before somebody's eyes."""
     # What a user's code prints must not get between the JSON and whoever reads it.
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
@@ -84,7 +84,7 @@ def _short(value: object) -> str:
     return text if len(text) <= SHOWN_CHARS and text.isprintable() else f"<{len(text):,} characters>"
 
 
-async def _watched(title: str, start: Callable[[Onlooker], Coroutine[None, None, T]]) -> T:
+async def _watched(title: str, start: Callable[[TerminalControl], Coroutine[None, None, T]]) -> T:
     """The first Ctrl-C ends the run after the calls in flight, SIGTERM at once; both save. A second Ctrl-C leaves at once."""
     from microagents.cli.display import live  # noqa: PLC0415 - rich, which --help does not need
 
@@ -103,7 +103,7 @@ async def _watched(title: str, start: Callable[[Onlooker], Coroutine[None, None,
         loop.add_signal_handler(signal.SIGTERM, terminate.set)
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup does
             loop.add_signal_handler(signal.SIGHUP, terminate.set)
-        return await start(Onlooker(on_progress=display.show, interrupt=interrupt, terminate=terminate, name=display.name))
+        return await start(TerminalControl(on_progress=display.show, interrupt=interrupt, terminate=terminate, name=display.name))
 
 
 def _leave(*_: object) -> None:

@@ -19,10 +19,10 @@ from microagents.elections.rules import Rule
 from microagents.errors import Undecided
 from microagents.messages import Request, Stream
 
-Outcome = Literal["decided", "agreed", "argmax", "leader", "person", "sampled", "undecided"]
+ElectionOutcome = Literal["decided", "agreed", "argmax", "leader", "person", "sampled", "undecided"]
 """`leader`: that of an undecided election, taken by ``--on-undecided leader``; `person`: decided by one; `sampled`: replies, no vote."""
 
-UNDECIDED = "/undecided"
+ESCALATED = "/undecided"
 """End of the path of an election that another model holds because the one before it ended undecided."""
 
 
@@ -33,10 +33,10 @@ def input_of(path: str) -> int:
 
 
 class ElectionId(Struct, frozen=True, kw_only=True):
-    """``path`` is the place in the work: ``input/at``; ``fork`` the 128-bit digest of the question asked there."""
+    """``path`` is the place in the work: ``input/at``; ``question_digest`` the 128-bit digest of the question asked there."""
 
     path: str
-    fork: bytes
+    question_digest: bytes
 
     @property
     def input(self) -> int:
@@ -74,7 +74,7 @@ class Question(Struct, frozen=True, kw_only=True):
         """The name of this question's election at a place."""
         asked = [(_digest(prompt.system), prompt.user) for prompt in self.prompts]
         terms = (self.reply, self.form, self.rule, self.sampling, self.models, self.max_draws)
-        return ElectionId(path=path, fork=hashlib.blake2b(_canonical((asked, terms, self.state)), digest_size=16).digest())
+        return ElectionId(path=path, question_digest=hashlib.blake2b(_canonical((asked, terms, self.state)), digest_size=16).digest())
 
 
 _canonical = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -117,7 +117,7 @@ def total_usd(costs: Iterable[float | None]) -> float | None:
 class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     """How an election ended."""
 
-    outcome: Outcome
+    outcome: ElectionOutcome
     leader: int | None
     """Whose reply it is: a place in the tally; None where no valid reply came."""
     tally: tuple[tuple[bytes, int], ...]
@@ -139,7 +139,7 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
     path: str
     value: A | None
     """The first-launched reply of the winning vote; None where the election is undecided: the leader, if there is one, is in the tally."""
-    outcome: Outcome
+    outcome: ElectionOutcome
     tally: tuple[tuple[A, int], ...]
     """Per distinct vote its first-launched reply and its count, in order of launch."""
     flagged: int

@@ -10,13 +10,13 @@ from typing import Any
 
 from msgspec import Struct, field, structs
 
-from microagents.elections.election import UNDECIDED, Ballot, Flagged, input_of
+from microagents.elections.election import ESCALATED, Ballot, Flagged, input_of
 from microagents.journal.digests import ChainDigest, TreeDigest
 from microagents.journal.messages import (
     Account,
-    InputEnded,
+    Checkpoint,
+    InputEnding,
     InputOutcome,
-    Reached,
     Record,
     RecordAnswer,
     RecordCalls,
@@ -35,10 +35,10 @@ class Progress(Struct, kw_only=True):
 
     done: int = 0
     total: int | None = None
-    reached: Reached | None = None
+    reached: Checkpoint | None = None
 
 
-class Undecided(Struct, frozen=True, kw_only=True):
+class UndecidedElection(Struct, frozen=True, kw_only=True):
     """What was counted in vain at a place; it leaves the books again where a later decision takes over."""
 
     valid: int
@@ -57,7 +57,7 @@ class Totals(Struct, kw_only=True):
     account: Account = field(default_factory=Account)
     in_flight: dict[str, int] = {}
     """Calls in flight, by the name of who sent them."""
-    undecided: dict[str, Undecided] = {}
+    undecided: dict[str, UndecidedElection] = {}
     """By path."""
     out_of_order: bool = False
     """Whether something was decided at a place that the work had gone on from: then only all decisions, in order, give the digests."""
@@ -86,7 +86,7 @@ class Books:
             RecordAnswer: lambda record: self.take_in_answer(record.id.path, record.value),
             RecordSample: lambda _: None,
             RecordReply: lambda _: None,
-            InputEnded: lambda record: self.end_input(record.input, record.outcome),
+            InputEnding: lambda record: self.end_input(record.input, record.outcome),
         }
 
     def add(self, record: Record) -> None:
@@ -125,9 +125,9 @@ class Books:
     def _decide(self, record: RecordDecision) -> None:
         account, verdict, path = self.totals.account, record.verdict, record.id.path
         valid, flagged = _counted(verdict.ballots)
-        before = self.totals.undecided.pop(path, None) or self.totals.undecided.get(path.removesuffix(UNDECIDED))
+        before = self.totals.undecided.pop(path, None) or self.totals.undecided.get(path.removesuffix(ESCALATED))
         if verdict.outcome == "undecided":
-            self.totals.undecided[path] = Undecided(
+            self.totals.undecided[path] = UndecidedElection(
                 valid=valid, flagged=flagged, reply=record.reply, choices=record.choices, after=self._so_far(record.id.input)
             )
             return
@@ -147,7 +147,7 @@ class Books:
         if record.done is not None and verdict.winner is not None:
             progress = self.progress[record.id.input]
             self.move(record.id.input, max(progress.done, record.done), progress.total)
-            progress.reached = Reached(done=record.done, state=record.state, value=verdict.winner)
+            progress.reached = Checkpoint(done=record.done, state=record.state, value=verdict.winner)
 
     def _so_far(self, of_input: int) -> str:
         return self.decisions[of_input].digest().hex() if self._in_order else ""
@@ -176,7 +176,7 @@ class Books:
         # A solver that died alone may not have told of its last calls; those whose ballots count were made.
         account.calls = max(account.calls, account.valid + flagged.total())
         later = {**undecided, **account.settled_at}
-        account.undecided_at = tuple(path for path in undecided if f"{path}{UNDECIDED}" not in later)
+        account.undecided_at = tuple(path for path in undecided if f"{path}{ESCALATED}" not in later)
         account.steps = self._steps
         account.total_steps = self._total_steps if self._with_total == len(self.progress) else None
         account.inputs = len(self.progress)

@@ -103,7 +103,7 @@ InputOutcome = Literal["completed", "undecided", "failed"]
 """How an input among many ended."""
 
 
-class InputEnded(Request[None], frozen=True, kw_only=True):
+class InputEnding(Request[None], frozen=True, kw_only=True):
     """An input among many has ended; an earlier ending of it is replaced."""
 
     input: int
@@ -114,7 +114,7 @@ class InputEnded(Request[None], frozen=True, kw_only=True):
     """What it gave, as JSON."""
 
 
-Record = RecordSample | RecordReply | RecordCalls | RecordLost | RecordDecision | RecordAnswer | RecordProgress | InputEnded
+Record = RecordSample | RecordReply | RecordCalls | RecordLost | RecordDecision | RecordAnswer | RecordProgress | InputEnding
 """What the recorder keeps, in the order in which it gets it."""
 
 
@@ -177,7 +177,7 @@ class Report(Request[Account], frozen=True, kw_only=True):
 class Recalled(Struct, frozen=True, kw_only=True):
     """What the journal holds of a decision."""
 
-    fork: bytes
+    question_digest: bytes
     outcome: str
     value: bytes | None
     """What was decided or answered, as JSON; None while undecided."""
@@ -194,7 +194,7 @@ class Recall(Request[Recalled | None], frozen=True, kw_only=True):
     path: str
 
 
-class Reached(Struct, frozen=True, kw_only=True):
+class Checkpoint(Struct, frozen=True, kw_only=True):
     """How far an input is, in work that can be taken up after a step."""
 
     done: int
@@ -204,23 +204,23 @@ class Reached(Struct, frozen=True, kw_only=True):
     """What was decided then, as JSON."""
 
 
-class RecallReached(Request[Reached | None], frozen=True, kw_only=True):
+class RecallCheckpoint(Request[Checkpoint | None], frozen=True, kw_only=True):
     """Ask how far an input is; None where it has to begin at the beginning."""
 
     input: int
 
 
-class RecallsAnything(Request[bool], frozen=True, kw_only=True):
+class HasRecords(Request[bool], frozen=True, kw_only=True):
     """Ask whether there is anything to recall of an input: a new one has nothing."""
 
     input: int
 
 
-class RecallFailed(Request[list[InputEnded]], frozen=True, kw_only=True):
+class RecallFailedInputs(Request[list[InputEnding]], frozen=True, kw_only=True):
     """Ask which inputs among many ended otherwise than completed, and how."""
 
 
-class RecallCompleted(Request[list[int]], frozen=True, kw_only=True):
+class RecallCompletedInputs(Request[list[int]], frozen=True, kw_only=True):
     """Ask which inputs among many are completed, and need not be done again."""
 
 
@@ -240,14 +240,14 @@ class Drain(Request[None], frozen=True, kw_only=True):
     """Launch no more draws, and answer once none is in flight."""
 
 
-Outcome = Literal["completed", "stopped", "undecided", "interrupted", "failed", "running", "cut off"]
+RunOutcome = Literal["completed", "stopped", "undecided", "interrupted", "failed", "running", "cut off"]
 """How a run ended. Only those who look on say `running`, `cut off` (by a crash) and `failed` (it raised)."""
 
-Room = Literal["elections", "draws", "nothing"]
+Admission = Literal["elections", "draws", "nothing"]
 """What may be launched: anything, only draws of elections that are open already, or nothing any more."""
 
 
-class FollowRoom(Stream[Room], frozen=True, kw_only=True):
+class FollowAdmission(Stream[Admission], frozen=True, kw_only=True):
     """Follow what may be launched, as it changes; until then anything may.
 
     Whoever follows leaves once nothing may be launched any more and nothing is under way: the end of the run waits for that.

@@ -17,17 +17,17 @@ from msgspec import Struct, structs
 
 from microagents.elections.election import Ballot, ElectionId, Flagged, input_of
 from microagents.errors import InputMismatch, InvalidUsage, JournalMismatch
-from microagents.journal.books import Books, Totals, Undecided
+from microagents.journal.books import Books, Totals, UndecidedElection
 from microagents.journal.digests import ChainDigest, in_order
 from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
 from microagents.journal.lease import Holder, Lease
-from microagents.journal.messages import Account, InputEnded, InputOutcome, OpenElection, Outcome, Reached, Recalled
+from microagents.journal.messages import Account, Checkpoint, InputEnding, InputOutcome, OpenElection, Recalled, RunOutcome
 from microagents.journal.schema import (
     DECISION,
-    ONCE,
+    ONCE_CODE,
     OUTCOMES,
     PLACE_OF_KEY,
-    UNDECIDED,
+    UNDECIDED_CODE,
     UNREADABLE,
     connect,
     cost_read,
@@ -49,7 +49,7 @@ Row = tuple[str, Recalled]
 class Ending(Struct, frozen=True, kw_only=True):
     """How a run, or its last sitting, ended."""
 
-    outcome: Outcome
+    outcome: RunOutcome
     reason: str | None
     result: str | None
     """As JSON."""
@@ -126,7 +126,7 @@ class Reader:
                 raise ValueError(f"it has the options of {len(options)} inputs, not of {self.experiment.inputs}")
             return options
 
-    def input_endings(self) -> Iterator[InputEnded]:
+    def input_endings(self) -> Iterator[InputEnding]:
         """How inputs among many ended, in their order."""
         with self._reading():
             yield from read_endings(self._db, self.experiment.inputs)
@@ -163,7 +163,7 @@ class Reader:
             open_elections = [each for each in read_open_elections(self._db) if each.id.input == number]
             return dict(read_decisions(self._db, number)), open_elections
 
-    def undecided(self) -> dict[str, Undecided]:
+    def undecided(self) -> dict[str, UndecidedElection]:
         """What is undecided, by path."""
         with self._reading():
             books = self._books(of_decisions=False)
@@ -187,7 +187,7 @@ class Reader:
                 flags.update(ballot.flag for ballot in row.ballots if isinstance(ballot, Flagged))
                 valid = sum(not isinstance(ballot, Flagged) for ballot in row.ballots)
                 totals.valid += valid
-                if row.outcome not in (OUTCOMES[ONCE], OUTCOMES[UNDECIDED], "sampled"):
+                if row.outcome not in (OUTCOMES[ONCE_CODE], OUTCOMES[UNDECIDED_CODE], "sampled"):
                     totals.decided += 1
                     totals.votes += valid
         found = structs.replace(
@@ -268,7 +268,7 @@ def read_open_elections(db: sqlite3.Connection) -> list[OpenElection]:
         cost = cost_read(cost_usd)
         ballot = Ballot(seq=seq, value=value.encode(), cost_usd=cost) if flag is None else Flagged(seq=seq, flag=flag, cost_usd=cost)
         found.setdefault((joined(place, key), fork), []).append(ballot)
-    return [OpenElection(id=ElectionId(path=path, fork=fork), ballots=tuple(ballots)) for (path, fork), ballots in found.items()]
+    return [OpenElection(id=ElectionId(path=path, question_digest=fork), ballots=tuple(ballots)) for (path, fork), ballots in found.items()]
 
 
 def read_lease(db: sqlite3.Connection) -> Lease:
@@ -287,7 +287,7 @@ def read_books(db: sqlite3.Connection, inputs: int, *, in_order: bool, of_decisi
         _check_input(of_input, inputs)
         books.move(of_input, done, total)
         if reached is not None:
-            books.progress[of_input].reached = Reached(done=reached, state=state.encode(), value=value.encode())
+            books.progress[of_input].reached = Checkpoint(done=reached, state=state.encode(), value=value.encode())
         if in_order:
             books.decisions[of_input], books.ballots[of_input] = ChainDigest(decisions), ChainDigest(ballots)
     for of_input, outcome in db.execute("SELECT input, outcome FROM input_ending"):
@@ -300,14 +300,14 @@ def read_books(db: sqlite3.Connection, inputs: int, *, in_order: bool, of_decisi
     return books
 
 
-def read_endings(db: sqlite3.Connection, inputs: int) -> Iterator[InputEnded]:
+def read_endings(db: sqlite3.Connection, inputs: int) -> Iterator[InputEnding]:
     """How inputs among many ended, in their order."""
     for number, outcome, reason, result in db.execute("SELECT input, outcome, reason, result FROM input_ending ORDER BY input"):
         _check_input(number, inputs)
         encoded = None if result is None else result.encode()
         if encoded is not None:
             msgspec.json.decode(encoded)
-        yield InputEnded(input=number, outcome=msgspec.convert(outcome, InputOutcome), reason=reason, result=encoded)
+        yield InputEnding(input=number, outcome=msgspec.convert(outcome, InputOutcome), reason=reason, result=encoded)
 
 
 def _check_input(number: int, inputs: int) -> None:
@@ -355,9 +355,9 @@ def with_digests(db: sqlite3.Connection, books: Books) -> Account:
 
 def take_in(books: Books, path: str, row: Recalled) -> None:
     """Take a row into the digests of the books."""
-    if row.outcome == OUTCOMES[ONCE] and row.value is not None:
+    if row.outcome == OUTCOMES[ONCE_CODE] and row.value is not None:
         books.take_in_answer(path, row.value)
-    elif row.outcome != OUTCOMES[UNDECIDED]:
+    elif row.outcome != OUTCOMES[UNDECIDED_CODE]:
         books.take_in(path, row.outcome, row.value, row.ballots)
 
 

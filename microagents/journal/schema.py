@@ -27,7 +27,7 @@ UNREADABLE = (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, Lookup
 
 OUTCOMES = ("decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "once")
 """By their number in the file: the commonest takes no byte."""
-DECIDED, UNDECIDED, ONCE = OUTCOMES.index("decided"), OUTCOMES.index("undecided"), OUTCOMES.index("once")
+DECIDED_CODE, UNDECIDED_CODE, ONCE_CODE = OUTCOMES.index("decided"), OUTCOMES.index("undecided"), OUTCOMES.index("once")
 
 DECISION = "fork, outcome, counted, value, ballots, cost_usd"
 """The columns that `recalled` reads."""
@@ -243,7 +243,7 @@ _entries = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def recalled(  # noqa: PLR0917 - the columns of a row
-    fork: bytes, outcome: int, counted: int, value: str | None, ballots: str | None, cost_usd: float | None
+    question_digest: bytes, outcome: int, counted: int, value: str | None, ballots: str | None, cost_usd: float | None
 ) -> Recalled:
     """A row of the decisions: its columns as `DECISION` names them."""
     if not 0 <= counted <= MOST_COUNTED:
@@ -251,7 +251,7 @@ def recalled(  # noqa: PLR0917 - the columns of a row
     winner = None if value is None else value.encode()
     entries = [b"true"] * counted if ballots is None else [bytes(each) for each in _entries.decode(ballots)]
     return Recalled(
-        fork=fork,
+        question_digest=question_digest,
         outcome=OUTCOMES[outcome],
         value=winner,
         ballots=tuple(_read(seq, entry, winner) for seq, entry in enumerate(entries)),

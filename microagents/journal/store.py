@@ -25,7 +25,7 @@ from microagents.journal.experiment import INPUTS, Change, Experiment
 from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease
 from microagents.journal.messages import (
     Account,
-    InputEnded,
+    InputEnding,
     OpenElection,
     Recalled,
     Record,
@@ -37,12 +37,12 @@ from microagents.journal.messages import (
 )
 from microagents.journal.reading import other_inputs, read_books, read_endings, read_lease, read_open_elections, with_digests
 from microagents.journal.schema import (
-    DECIDED,
+    DECIDED_CODE,
     DECISION,
-    ONCE,
+    ONCE_CODE,
     OUTCOMES,
     TABLES,
-    UNDECIDED,
+    UNDECIDED_CODE,
     UNREADABLE,
     Places,
     connect,
@@ -270,12 +270,12 @@ class Store:
                     if record.id.path not in keys:
                         keys[record.id.path] = self._places.key(record.id.path)
                 case RecordReply(id=id_, text=text):
-                    replies.append((self._places.key(id_.election.path), id_.election.fork, id_.seq, *packed_text(text)))
+                    replies.append((self._places.key(id_.election.path), id_.election.question_digest, id_.seq, *packed_text(text)))
                 case _:
                     self.books.add(record)
                     if isinstance(record, RecordProgress):
                         touched[record.input] = None
-                    if isinstance(record, InputEnded):
+                    if isinstance(record, InputEnding):
                         ended[record.input] = _ending_row(record)
         known = self._known(keys)
         decisions = self._decide(decided, keys, known)
@@ -295,7 +295,7 @@ class Store:
         decisions: dict[str, tuple[Any, ...]] = {}
         for record in decided:
             path = record.id.path
-            if known.get(keys[path], UNDECIDED) == UNDECIDED:
+            if known.get(keys[path], UNDECIDED_CODE) == UNDECIDED_CODE:
                 row = decisions[path] = _decision_row(keys[path], record)
                 known[row[0]] = row[2]
                 self.books.add(record)
@@ -315,8 +315,8 @@ class Store:
         rows = []
         for sample in samples:
             path = sample.id.election.path
-            if path not in decisions and known.get(keys[path], UNDECIDED) == UNDECIDED:
-                rows.append(_sample_row(keys[path], sample.id.election.fork, sample.ballot))
+            if path not in decisions and known.get(keys[path], UNDECIDED_CODE) == UNDECIDED_CODE:
+                rows.append(_sample_row(keys[path], sample.id.election.question_digest, sample.ballot))
         for key in [row[0] for row in decisions.values() if row[0] in self._sampled]:
             self._db.execute("DELETE FROM sample WHERE key = ?", (key,))
             self._sampled.discard(key)
@@ -381,17 +381,17 @@ class Store:
             if row is None:
                 return None
             found = msgspec.structs.replace(recalled(*row), changed=self._changed)
-            if found.outcome != OUTCOMES[UNDECIDED]:
+            if found.outcome != OUTCOMES[UNDECIDED_CODE]:
                 return found
             person = self._db.execute("SELECT value FROM person WHERE path = ?", (path,)).fetchone()
         return found if person is None else msgspec.structs.replace(found, outcome="person", value=person[0].encode())
 
-    def recalls_anything(self, of_input: int) -> bool:
+    def has_records(self, of_input: int) -> bool:
         """Whether anything was recorded of an input."""
         with self._failing():
             return self._places.any_of(of_input)
 
-    def failed_inputs(self) -> list[InputEnded]:
+    def failed_inputs(self) -> list[InputEnding]:
         """Inputs that ended otherwise than completed."""
         with self._failing():
             return [ended for ended in read_endings(self._db, len(self.books.progress)) if ended.outcome != "completed"]
@@ -444,15 +444,23 @@ def _cannot_be_made(path: Path, error: Exception) -> Stopped:
 
 def _decision_row(key: int, record: RecordDecision | RecordAnswer) -> tuple[Any, ...]:
     if isinstance(record, RecordAnswer):
-        return key, record.id.fork, ONCE, 0, record.value.decode(), None, None
+        return key, record.id.question_digest, ONCE_CODE, 0, record.value.decode(), None, None
     verdict = record.verdict
-    outcome = DECIDED if verdict.outcome == "decided" else OUTCOMES.index(verdict.outcome)
-    value = None if outcome == UNDECIDED else verdict.winner
+    outcome = DECIDED_CODE if verdict.outcome == "decided" else OUTCOMES.index(verdict.outcome)
+    value = None if outcome == UNDECIDED_CODE else verdict.winner
     ballots = written_ballots(verdict.ballots, value)
-    return key, record.id.fork, outcome, len(verdict.ballots), None if value is None else value.decode(), ballots, verdict.cost_usd
+    return (
+        key,
+        record.id.question_digest,
+        outcome,
+        len(verdict.ballots),
+        None if value is None else value.decode(),
+        ballots,
+        verdict.cost_usd,
+    )
 
 
-def _ending_row(record: InputEnded) -> tuple[object, ...]:
+def _ending_row(record: InputEnding) -> tuple[object, ...]:
     return record.input, record.outcome, record.reason, None if record.result is None else record.result.decode(), _now()
 
 

@@ -11,15 +11,15 @@ from typing import Any, Protocol, TypeVar
 from microagents.errors import MicroagentsError
 from microagents.journal.books import Books
 from microagents.journal.lease import RENEW_EVERY_S
-from microagents.journal.messages import Account, InputEnded, OpenElection, Recalled, Record
+from microagents.journal.messages import Account, InputEnding, OpenElection, Recalled, Record
 from microagents.journal.store import Store
 
 T = TypeVar("T")
 Job = tuple[Callable[[Any], Any], asyncio.Future[Any]]
 
 
-class Keeper(Protocol):
-    """What keeps records: a store, or `Unkept`."""
+class RecordStore(Protocol):
+    """What keeps records: a store, or `NullStore`."""
 
     books: Books
 
@@ -35,7 +35,7 @@ class Keeper(Protocol):
         """What was decided at a path."""
         ...
 
-    def recalls_anything(self, of_input: int) -> bool:
+    def has_records(self, of_input: int) -> bool:
         """Whether anything was recorded of an input."""
         ...
 
@@ -43,7 +43,7 @@ class Keeper(Protocol):
         """Elections that are not decided, with what was paid for them."""
         ...
 
-    def failed_inputs(self) -> list[InputEnded]:
+    def failed_inputs(self) -> list[InputEnding]:
         """Inputs that ended otherwise than completed."""
         ...
 
@@ -60,7 +60,7 @@ class Keeper(Protocol):
         ...
 
 
-class Unkept:
+class NullStore:
     """Adds records up and keeps none of them: a run without a journal."""
 
     def __init__(self, books: Books) -> None:
@@ -80,7 +80,7 @@ class Unkept:
         """Nothing."""
         return None
 
-    def recalls_anything(self, of_input: int) -> bool:  # noqa: ARG002 - it keeps nothing
+    def has_records(self, of_input: int) -> bool:  # noqa: ARG002 - it keeps nothing
         """Never."""
         return False
 
@@ -88,7 +88,7 @@ class Unkept:
         """None."""
         return []
 
-    def failed_inputs(self) -> list[InputEnded]:
+    def failed_inputs(self) -> list[InputEnding]:
         """None."""
         return []
 
@@ -105,12 +105,12 @@ class Unkept:
 class Inline:
     """Does a job where it is asked for: for runs without a journal, and in virtual time, where each job can be given a duration."""
 
-    def __init__(self, open_keeper: Callable[[], Keeper], takes_s: float = 0.0) -> None:
+    def __init__(self, open_keeper: Callable[[], RecordStore], takes_s: float = 0.0) -> None:
         self.keeper = open_keeper()
         self._takes_s = takes_s
         self._in_order = asyncio.Lock()
 
-    async def do(self, job: Callable[[Keeper], T]) -> T:
+    async def do(self, job: Callable[[RecordStore], T]) -> T:
         """Do a job with the keeper, after those before it."""
         if not self._takes_s:
             return job(self.keeper)

@@ -101,7 +101,7 @@ class Purchases:
 
     def note(self, what: str, sample: SampleId) -> None:
         """Note that a call was ``sent`` or ``billed``: in one write, so that a kill leaves whole lines."""
-        os.write(self._file, f"{what} {sample.election.path} {sample.election.fork.hex()} {sample.seq}\n".encode())
+        os.write(self._file, f"{what} {sample.election.path} {sample.election.question_digest.hex()} {sample.seq}\n".encode())
 
     def close(self) -> None:
         """Close the file."""
@@ -250,7 +250,7 @@ class _Chance:
 
     def __init__(self, key: bytes, call: Call) -> None:
         election = call.id.election
-        digest = blake2b(f"{election.path}\0{call.id.seq}\0".encode() + election.fork, digest_size=20, key=key).digest()
+        digest = blake2b(f"{election.path}\0{call.id.seq}\0".encode() + election.question_digest, digest_size=20, key=key).digest()
         number = int.from_bytes(digest)
         self.flag = _uniform(number)
         self.error = _uniform(number >> 32)

@@ -104,7 +104,7 @@ def asked_in(prompt: Prompt) -> Asked:
         raise InvalidDefinition(f"{prompt.user!r:.80} is no question about a problem: {error}") from None
 
 
-def leading_on(proposed: Iterable[Decomposition], problem: str, above: Iterable[bytes]) -> tuple[Decomposition, ...]:
+def without_cycles(proposed: Iterable[Decomposition], problem: str, above: Iterable[bytes]) -> tuple[Decomposition, ...]:
     """All but those that lead back to a problem or to one that it came from: they would never end.
 
     ``above`` are the ids of the problems that it came from.

@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from microagents.chat import A, Reply, decoder_of
-from microagents.elections.election import UNDECIDED, Ballot, Flagged, total_usd
+from microagents.elections.election import ESCALATED, Ballot, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.candidates import Candidate, labels_of, merged
-from microagents.problems.questions import Choice, Decomposition, leading_on, problem_id
+from microagents.problems.questions import Choice, Decomposition, problem_id, without_cycles
 
 ROOT = "solve"
 """Where the whole problem stands; the halves of a problem are 1 and 2 behind its place."""
@@ -45,7 +45,7 @@ TurnOutcome = Literal["agreed", "decided", "argmax", "leader", "person", "undeci
 """`agreed`: all samples gave the same, so nothing was voted on; `none`: no sample gave a valid way to cut; `open`: not over yet."""
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class CandidateResult(Struct, frozen=True, kw_only=True):
     """A candidate of a turn, and how it fared."""
 
     label: str
@@ -57,12 +57,12 @@ class Standing(Struct, frozen=True, kw_only=True):
     votes: int = 0
 
 
-class TakenTurn(Struct, frozen=True, kw_only=True):
+class TurnResult(Struct, frozen=True, kw_only=True):
     """How a turn at a problem went."""
 
     turn: Turn
     outcome: TurnOutcome
-    candidates: tuple[Standing, ...] = ()
+    candidates: tuple[CandidateResult, ...] = ()
     """In the order in which they were first launched; while it is open, those that are known so far."""
     winner: int | None = None
     """A place among the candidates."""
@@ -75,7 +75,7 @@ class TakenTurn(Struct, frozen=True, kw_only=True):
     cost_usd: float | None = 0.0
 
 
-class Below(Struct, frozen=True, kw_only=True):
+class SubtreeTotals(Struct, frozen=True, kw_only=True):
     """What the sub-problems of a problem come to, down to the last."""
 
     problems: int
@@ -85,14 +85,14 @@ class Below(Struct, frozen=True, kw_only=True):
     """Problems that have an undecided turn."""
 
 
-class Node(Struct, frozen=True, kw_only=True):
+class ProblemNode(Struct, frozen=True, kw_only=True):
     """A problem, how it was solved, and the two that it was cut into."""
 
     at: str
     problem: str
     depth: int
     """How many cuts led to it."""
-    turns: tuple[TakenTurn, ...]
+    turns: tuple[TurnResult, ...]
     """Those that have begun."""
     answer: Raw | None
     """The reply, as JSON; None while it has none."""
@@ -100,8 +100,8 @@ class Node(Struct, frozen=True, kw_only=True):
     """At its own turns."""
     cost_usd: float | None
     """Of these calls; None where it is unknown."""
-    children: tuple[Node, ...] = ()
-    folded: Below | None = None
+    children: tuple[ProblemNode, ...] = ()
+    folded: SubtreeTotals | None = None
     """What is left out in the place of its children."""
 
     @property
@@ -110,12 +110,12 @@ class Node(Struct, frozen=True, kw_only=True):
         return any(taken.outcome == "undecided" for taken in self.turns)
 
     @property
-    def below(self) -> Below:
+    def below(self) -> SubtreeTotals:
         """What its children come to, and theirs."""
         if self.folded is not None:
             return self.folded
         parts = [child.below for child in self.children]
-        return Below(
+        return SubtreeTotals(
             problems=len(parts) + sum(part.problems for part in parts),
             calls=sum(child.calls for child in self.children) + sum(part.calls for part in parts),
             cost_usd=total_usd([*(child.cost_usd for child in self.children), *(part.cost_usd for part in parts)]),
@@ -123,7 +123,7 @@ class Node(Struct, frozen=True, kw_only=True):
         )
 
 
-def folded(node: Node, depth: int) -> Node:
+def folded(node: ProblemNode, depth: int) -> ProblemNode:
     """The tree down to a depth: what is deeper is added up."""
     if node.depth < depth or not node.children:
         return structs.replace(node, children=tuple(folded(child, depth) for child in node.children))
@@ -132,7 +132,7 @@ def folded(node: Node, depth: int) -> Node:
 
 def solution_tree(
     of_input: int, problem: str, answer: type[Reply], rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]
-) -> Node:
+) -> ProblemNode:
     """The tree of one input, as far as it is recorded.
 
     Args:
@@ -170,12 +170,12 @@ class _Records:
         self._rows = rows
         self._bought = bought
 
-    def node(self, at: str, problem: str, depth: int, above: tuple[bytes, ...]) -> Node:
+    def node(self, at: str, problem: str, depth: int, above: tuple[bytes, ...]) -> ProblemNode:
         """A problem and all that it was cut into."""
-        turns: list[TakenTurn] = []
-        children: tuple[Node, ...] = ()
+        turns: list[TurnResult] = []
+        children: tuple[ProblemNode, ...] = ()
         answer: Reply | None = None
-        cut = self._turn(at, Turn.DECOMPOSE, Decomposition, turns, lambda proposed: leading_on(proposed, problem, above))
+        cut = self._turn(at, Turn.DECOMPOSE, Decomposition, turns, lambda proposed: without_cycles(proposed, problem, above))
         if cut is not None and not cut.is_atomic:
             if depth < MOST_DEPTH:  # a journal that was tampered with could go on for ever
                 below = (*above, problem_id(problem))
@@ -186,7 +186,7 @@ class _Records:
             answer = self._turn(at, Turn.ANSWER, self._answer, turns)
         if answer is None and (concluded := self._recorded(f"{self._input}/{at}")) is not None and concluded.value is not None:
             answer = decoder_of(self._answer).decode(concluded.value)  # the whole one's, where a role of the user's own made it
-        return Node(
+        return ProblemNode(
             at=at,
             problem=problem,
             depth=depth,
@@ -198,7 +198,12 @@ class _Records:
         )
 
     def _turn(
-        self, at: str, turn: Turn, reply: type[A], turns: list[TakenTurn], valid: Callable[[Sequence[A]], Sequence[A]] = lambda drawn: drawn
+        self,
+        at: str,
+        turn: Turn,
+        reply: type[A],
+        turns: list[TurnResult],
+        valid: Callable[[Sequence[A]], Sequence[A]] = lambda drawn: drawn,
     ) -> A | None:
         """Add how a turn went, if it has begun; gives the reply that the work went on with."""
         drawn = self._held(f"{at}/{turn}")
@@ -214,7 +219,7 @@ class _Records:
     def _held(self, at: str) -> _Held | None:
         """What is recorded at a place, and of the other model that was asked where it is undecided."""
         path = f"{self._input}/{at}"
-        first, second = self._recorded(path), self._recorded(path + UNDECIDED)
+        first, second = self._recorded(path), self._recorded(path + ESCALATED)
         if first is None or second is None:
             return first
         is_left = first.outcome == "undecided"  # its leader may be taken later, or a person's word, where the other model did not decide
@@ -242,18 +247,18 @@ class _Records:
         )
 
 
-def _taken(turn: Turn, drawn: _Held, vote: _Held | None, candidates: Sequence[Candidate[A]]) -> TakenTurn:
+def _taken(turn: Turn, drawn: _Held, vote: _Held | None, candidates: Sequence[Candidate[A]]) -> TurnResult:
     replies = [msgspec.json.encode(each.reply) for each in candidates]
     labels = labels_of(replies)
     votes = [] if vote is None else [_label(ballot.value) for ballot in vote.ballots if isinstance(ballot, Ballot)]
     held = [drawn] if vote is None else [drawn, vote]
     outcome, winner = _how(drawn, vote, labels)
-    return TakenTurn(
+    return TurnResult(
         turn=turn,
         outcome=outcome,
         candidates=tuple(
             [
-                Standing(label=label, reply=Raw(reply), copies=each.copies, votes=votes.count(label))
+                CandidateResult(label=label, reply=Raw(reply), copies=each.copies, votes=votes.count(label))
                 for reply, each, label in zip(replies, candidates, labels, strict=True)
             ]
         ),

@@ -7,7 +7,7 @@ from msgspec import Raw, Struct, structs
 
 from microagents.chat import Sampling
 from microagents.durable import DurableRole
-from microagents.elections.election import Outcome, Verdict
+from microagents.elections.election import ElectionOutcome, Verdict
 from microagents.elections.rules import FirstTo
 from microagents.errors import InvalidUsage
 from microagents.messages import Request
@@ -30,7 +30,7 @@ class Chosen(Struct, frozen=True, kw_only=True):
     """Which candidate it is."""
 
     place: int
-    outcome: Outcome
+    outcome: ElectionOutcome
 
 
 class Discriminate(Request[Chosen], frozen=True, kw_only=True):

@@ -8,11 +8,11 @@ from contextlib import aclosing
 from heapq import heappop, heappush
 from typing import Any
 
-from microagents.actors import Context, Post, Role
+from microagents.actors import Context, Messenger, Role
 from microagents.aio import TaskScope
 from microagents.elections.election import SampleId
 from microagents.journal.digests import in_order
-from microagents.journal.messages import FollowRoom, RecordLimit, Report
+from microagents.journal.messages import FollowAdmission, RecordLimit, Report
 from microagents.messages import Request, Stream
 
 
@@ -46,10 +46,10 @@ def is_limited(settings: Mapping[str, Any]) -> bool:
 class Limiter(Role):
     """Bounds the calls that are open at a time (``--concurrency``), lowest step first, and all that may be billed (``--max-calls``)."""
 
-    asks = (FollowRoom, RecordLimit, Report)
+    asks = (FollowAdmission, RecordLimit, Report)
 
-    def __init__(self, context: Context, post: Post) -> None:
-        super().__init__(context, post)
+    def __init__(self, context: Context, messenger: Messenger) -> None:
+        super().__init__(context, messenger)
         self._concurrency: int | None = context.settings.get("concurrency")
         self._max_calls: int | None = context.settings.get("max_calls")
         self._left: int | None = None
@@ -71,7 +71,7 @@ class Limiter(Role):
         if self._max_calls is not None:
             self._left = max(0, self._max_calls - (await self.ask(Report())).calls)
         if is_limited(self.context.settings):
-            self._scope.start(self._follow_room())
+            self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
         """Follow no more."""
@@ -106,8 +106,8 @@ class Limiter(Role):
             self._left += 1
         self._grant()
 
-    async def _follow_room(self) -> None:
-        async with aclosing(self.stream(FollowRoom())) as rooms:
+    async def _follow_admission(self) -> None:
+        async with aclosing(self.stream(FollowAdmission())) as rooms:
             async for room in rooms:
                 if room == "nothing":
                     break

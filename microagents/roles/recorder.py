@@ -10,26 +10,26 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from microagents.actors import Context, Post, Role
+from microagents.actors import Context, Messenger, Role
 from microagents.aio import Notifier, TaskScope
 from microagents.errors import MicroagentsError, RoleFailed, Stopped
 from microagents.journal.books import Books
 from microagents.journal.experiment import Experiment
 from microagents.journal.messages import (
     Account,
+    Admission,
+    Checkpoint,
     Drain,
-    FollowRoom,
-    InputEnded,
+    FollowAdmission,
+    HasRecords,
+    InputEnding,
     OpenElection,
-    Outcome,
-    Reached,
     Recall,
-    RecallCompleted,
+    RecallCheckpoint,
+    RecallCompletedInputs,
     Recalled,
-    RecallFailed,
+    RecallFailedInputs,
     RecallOpen,
-    RecallReached,
-    RecallsAnything,
     Record,
     RecordAnswer,
     RecordCalls,
@@ -40,10 +40,10 @@ from microagents.journal.messages import (
     RecordOutage,
     RecordProgress,
     Report,
-    Room,
+    RunOutcome,
 )
 from microagents.journal.store import Store
-from microagents.journal.writer import Inline, Unkept, Writer
+from microagents.journal.writer import Inline, NullStore, Writer
 from microagents.messages import Request
 
 MOST_QUEUED = 1024
@@ -55,7 +55,7 @@ DRAIN_S = 60.0
 """How long calls in flight are waited for when a run is ended early."""
 
 
-class Journaling(msgspec.Struct, frozen=True, kw_only=True):
+class JournalConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run is recorded, and how."""
 
     path: Path
@@ -68,15 +68,15 @@ class Journaling(msgspec.Struct, frozen=True, kw_only=True):
     """Commit on the event loop, in so many seconds of its time: in virtual time there are no threads."""
 
 
-class Ended(Request[None], frozen=True, kw_only=True):
+class RecordEnding(Request[None], frozen=True, kw_only=True):
     """Write down how the run, or this sitting of it, ended; answered once that is durable."""
 
-    outcome: Outcome
+    outcome: RunOutcome
     reason: str | None
     result: bytes | None
 
 
-class Failure(Request[None], frozen=True, kw_only=True):
+class AwaitFailure(Request[None], frozen=True, kw_only=True):
     """Wait for what must end the run: a journal that cannot be written, or a limit. Never answered otherwise.
 
     Raises:
@@ -88,8 +88,8 @@ class Failure(Request[None], frozen=True, kw_only=True):
 class Recorder(Role):
     """Keeps all that is bought and decided. It lives in the driver's process."""
 
-    def __init__(self, context: Context, post: Post) -> None:
-        super().__init__(context, post)
+    def __init__(self, context: Context, messenger: Messenger) -> None:
+        super().__init__(context, messenger)
         self._durable = Account()
         """As of the last commit."""
         self._unkept: Books | None = None
@@ -101,7 +101,7 @@ class Recorder(Role):
         self._woken: asyncio.Future[None] | None = None
         self._changed = Notifier()
         """Something was recorded."""
-        self._room_changed = Notifier()
+        self._admission_changed = Notifier()
         self._following = 0
         """How many follow what may be launched, and so may have draws under way."""
         self._must_end = Notifier()
@@ -109,7 +109,7 @@ class Recorder(Role):
         """Why nothing can be written any more."""
         self._limit: Stopped | None = None
         """Which limit is reached."""
-        self._room: Room = "elections"
+        self._room: Admission = "elections"
         self._told = self._kept = 0
         """Records that were queued, and those of them that are durable."""
         self._is_draining = self._is_writing = self._has_begun = False
@@ -122,10 +122,10 @@ class Recorder(Role):
             InvalidUsage: it belongs to another experiment or process, or it cannot be read.
             Stopped: it cannot be written.
         """
-        journaling: Journaling | None = self.context.options.get("journaling")
+        journaling: JournalConfig | None = self.context.options.get("journaling")
         if journaling is None:
             books = self._unkept = Books(len(self.context.tasks), in_order=self.context.strategy.in_order)
-            self._writer = Inline(lambda: Unkept(books))
+            self._writer = Inline(lambda: NullStore(books))
         else:
             opened = partial(
                 Store,
@@ -180,14 +180,14 @@ class Recorder(Role):
         """Keep how far an input is."""
         self._add(request)
 
-    async def input_ended(self, request: InputEnded) -> None:
+    async def input_ended(self, request: InputEnding) -> None:
         """Keep how an input ended."""
         self._add(request)
 
     async def outage(self, request: RecordOutage) -> None:
         """Note that a provider does not deliver, or does again."""
         self._outage = request.error
-        self._changed.tell()
+        self._changed.notify()
 
     async def limit(self, request: RecordLimit) -> None:
         """End the run after what is under way."""
@@ -198,14 +198,14 @@ class Recorder(Role):
             for record in records:
                 self._unkept.add(record)
             self._look_at_cost()
-            self._changed.tell()
+            self._changed.notify()
             return
         self._queue += records
         self._told += len(records)
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
         if len(self._queue) >= MOST_QUEUED and self._room == "elections":
-            self._set_room()
+            self._set_admission()
 
     async def _write(self) -> None:
         """All that is queued goes into one commit; what comes meanwhile goes into the next."""
@@ -220,7 +220,7 @@ class Recorder(Role):
             next_s = loop.time() + COMMIT_EVERY_S
             batch, self._queue = self._queue, []
             self._is_writing = True
-            late = loop.call_later(MOST_BEHIND_S, partial(self._set_room, is_late=True))
+            late = loop.call_later(MOST_BEHIND_S, partial(self._set_admission, is_late=True))
             try:
                 self._durable = await self._writer.do(lambda keeper, batch=batch: keeper.commit(batch))  # type: ignore[misc]
                 self._kept += len(batch)
@@ -233,12 +233,12 @@ class Recorder(Role):
             finally:
                 late.cancel()
                 self._is_writing = False
-                self._set_room()
-                self._changed.tell()
+                self._set_admission()
+                self._changed.notify()
 
     def _fail(self, error: MicroagentsError) -> None:
         self._failure = error
-        self._must_end.tell()
+        self._must_end.notify()
 
     @property
     def _account(self) -> Account:
@@ -261,20 +261,20 @@ class Recorder(Role):
     async def _stop_at(self, what: str) -> None:
         await self._drained()
         self._limit = Stopped(f"{what}; what was decided until then holds; resume with a higher one")
-        self._must_end.tell()
+        self._must_end.notify()
 
     # -- what may be launched ---------------------------------------------------------------------------------------------------------
 
-    def _set_room(self, *, is_late: bool = False) -> None:
+    def _set_admission(self, *, is_late: bool = False) -> None:
         is_behind = is_late or len(self._queue) >= MOST_QUEUED or self._failure is not None
-        room: Room = "nothing" if self._is_draining else "draws" if is_behind else "elections"
+        room: Admission = "nothing" if self._is_draining else "draws" if is_behind else "elections"
         if room != self._room:
             self._room = room
-            self._room_changed.tell()
+            self._admission_changed.notify()
 
-    async def room(self, request: FollowRoom) -> AsyncIterator[Room]:  # noqa: ARG002 - the message is the address
+    async def room(self, request: FollowAdmission) -> AsyncIterator[Admission]:  # noqa: ARG002 - the message is the address
         """What may be launched, as it changes."""
-        told: Room = "elections"
+        told: Admission = "elections"
         self._following += 1
         try:
             while True:
@@ -282,10 +282,10 @@ class Recorder(Role):
                     told = self._room
                     yield told
                 else:
-                    await self._room_changed.next()
+                    await self._admission_changed.wait()
         finally:
             self._following -= 1
-            self._changed.tell()
+            self._changed.notify()
 
     async def drain(self, request: Drain) -> None:  # noqa: ARG002 - the message is the address
         """No draw is launched from now on; waits for those in flight, for a while."""
@@ -293,12 +293,12 @@ class Recorder(Role):
         await self._drained()
 
     async def _drained(self) -> None:
-        self._set_room()
+        self._set_admission()
         try:
             async with asyncio.timeout(DRAIN_S):
                 await asyncio.sleep(0)  # draws that were launched before are told by now
                 while self._failure is None and self._outage is None and self._has_something_under_way():
-                    await self._changed.next()
+                    await self._changed.wait()
         except TimeoutError:
             return
 
@@ -316,13 +316,13 @@ class Recorder(Role):
                 return structs.replace(account, outage=self._outage)
         return structs.replace(self._account, outage=self._outage)
 
-    async def failure(self, request: Failure) -> None:  # noqa: ARG002 - the message is the address
+    async def failure(self, request: AwaitFailure) -> None:  # noqa: ARG002 - the message is the address
         """Wait for what must end the run."""
         while (why := self._failure or self._limit) is None:
-            await self._must_end.next()
+            await self._must_end.wait()
         raise why
 
-    async def ended(self, request: Ended) -> None:
+    async def ended(self, request: RecordEnding) -> None:
         """Write down how the run ended.
 
         Raises:
@@ -338,22 +338,22 @@ class Recorder(Role):
         await self._flushed()
         return await self._writer.do(lambda keeper: keeper.recall(request.path))
 
-    async def recalls_anything(self, request: RecallsAnything) -> bool:
+    async def has_records(self, request: HasRecords) -> bool:
         """Whether there is anything to recall of an input."""
         await self._flushed()
-        return await self._writer.do(lambda keeper: keeper.recalls_anything(request.input))
+        return await self._writer.do(lambda keeper: keeper.has_records(request.input))
 
-    async def recall_completed(self, request: RecallCompleted) -> list[int]:  # noqa: ARG002 - the message is the address
+    async def recall_completed_inputs(self, request: RecallCompletedInputs) -> list[int]:  # noqa: ARG002 - the message is the address
         """Which inputs are completed."""
         await self._flushed()
         return await self._writer.do(lambda keeper: [number for number, outcome in enumerate(keeper.books.ended) if outcome == "completed"])
 
-    async def recall_failed(self, request: RecallFailed) -> list[InputEnded]:  # noqa: ARG002 - the message is the address
+    async def recall_failed_inputs(self, request: RecallFailedInputs) -> list[InputEnding]:  # noqa: ARG002 - the message is the address
         """Which inputs failed or are undecided."""
         await self._flushed()
         return await self._writer.do(lambda keeper: keeper.failed_inputs())
 
-    async def recall_reached(self, request: RecallReached) -> Reached | None:
+    async def recall_checkpoint(self, request: RecallCheckpoint) -> Checkpoint | None:
         """How far an input is."""
         self._has_begun = True
         await self._flushed()
@@ -368,4 +368,4 @@ class Recorder(Role):
         """Wait until all that was told before is durable, or cannot be any more; what others tell meanwhile is not waited for."""
         told = self._told
         while self._failure is None and self._kept < told:
-            await self._changed.next()
+            await self._changed.wait()

@@ -9,12 +9,12 @@ from hashlib import blake2b
 
 import structlog
 
-from microagents.actors import Context, Post, Role
+from microagents.actors import Context, Messenger, Role
 from microagents.aio import TaskScope
 from microagents.chat import Reply, Sample, Usage
 from microagents.elections.election import Draw, SampleId
 from microagents.errors import MicroagentsError, ModelUnavailable, NotSent, Stopped
-from microagents.journal.messages import FollowRoom, RecordCalls, RecordOutage
+from microagents.journal.messages import FollowAdmission, RecordCalls, RecordOutage
 from microagents.messages import resolve
 from microagents.models.model import Call, Model
 from microagents.models.registry import open_model
@@ -35,10 +35,10 @@ class Solver(Role):
     It alone accounts for calls, so that what is in flight from a replica that has died is known.
     """
 
-    asks = (RecordCalls, RecordOutage, FollowRoom, Permit, Unbilled)
+    asks = (RecordCalls, RecordOutage, FollowAdmission, Permit, Unbilled)
 
-    def __init__(self, context: Context, post: Post) -> None:
-        super().__init__(context, post)
+    def __init__(self, context: Context, messenger: Messenger) -> None:
+        super().__init__(context, messenger)
         self._models: dict[str, Model] = {}
         self._is_limited = is_limited(context.settings)
         self._permits = 0
@@ -59,7 +59,7 @@ class Solver(Role):
         for pool in self.context.models.values():
             for spec in pool:
                 self._model(spec)
-        self._scope.start(self._follow_room())
+        self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
         """Close the models."""
@@ -158,8 +158,8 @@ class Solver(Role):
             self._tell_soon()
             self._ended.append(usage)
 
-    async def _follow_room(self) -> None:
-        async with aclosing(self.stream(FollowRoom())) as rooms:
+    async def _follow_admission(self) -> None:
+        async with aclosing(self.stream(FollowAdmission())) as rooms:
             async for room in rooms:
                 if room == "nothing":
                     self._may_send = False
@@ -243,5 +243,5 @@ class _Outage:
     def _backoff_s(self) -> float:
         """Doubling waits, spread by the sample's id so that calls that failed together do not come back together."""
         first_s, longest_s = BACKOFF_S
-        spread = blake2b(self._sample.election.fork + f"{self._sample.seq}/{self._tries}".encode(), digest_size=2).digest()
+        spread = blake2b(self._sample.election.question_digest + f"{self._sample.seq}/{self._tries}".encode(), digest_size=2).digest()
         return min(longest_s, first_s * (1 << min(self._tries - 1, 20))) * (0.5 + int.from_bytes(spread) / 65536)

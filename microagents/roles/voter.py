@@ -9,12 +9,12 @@ from hashlib import blake2b
 
 from msgspec import structs
 
-from microagents.actors import Context, Post, Role
+from microagents.actors import Context, Messenger, Role
 from microagents.aio import Notifier, TaskScope
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, SampleId, Screen, Verdict
 from microagents.errors import MicroagentsError, NotSent, RoleFailed
-from microagents.journal.messages import FollowRoom, RecallOpen, RecordDraws, RecordReply, RecordSample, Room
+from microagents.journal.messages import Admission, FollowAdmission, RecallOpen, RecordDraws, RecordReply, RecordSample
 
 REMEMBERED = 1024
 """Elections whose ballots are kept after everybody has left them."""
@@ -23,23 +23,23 @@ REMEMBERED = 1024
 class Voter(Role):
     """Holds one election per id; whoever asks for one that is open joins it."""
 
-    asks = (Draw, Screen, RecordDraws, RecallOpen, FollowRoom)
+    asks = (Draw, Screen, RecordDraws, RecallOpen, FollowAdmission)
 
-    def __init__(self, context: Context, post: Post) -> None:
-        super().__init__(context, post)
-        self.room: Room = "elections"
-        self._open: dict[ElectionId, Election] = {}
+    def __init__(self, context: Context, messenger: Messenger) -> None:
+        super().__init__(context, messenger)
+        self.room: Admission = "elections"
+        self._open: dict[ElectionId, RunningElection] = {}
         self._paid: dict[ElectionId, Sequence[Ballot | Flagged]] = {}
         """Ballots that are paid for: by an earlier sitting of the run, or for a guess that was dropped and may come back."""
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
-        self._room_made = Notifier()
+        self._admission_changed = Notifier()
         self._records: list[RecordSample | RecordReply] = []
 
     async def start(self) -> None:
         """Take over what was paid for, and follow what may be launched."""
         self._paid.update({each.id: each.ballots for each in await self.ask(RecallOpen())})
-        self._scope.start(self._follow_room())
+        self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
         """Follow no more."""
@@ -63,7 +63,7 @@ class Voter(Role):
         election = await self._join(request)
         try:
             while not election.over:
-                await election.news.next()
+                await election.news.wait()
             return election.verdict()
         finally:
             if self._is_left(election):
@@ -80,29 +80,29 @@ class Voter(Role):
                     shown += 1
                 if election.over:
                     break
-                await election.news.next()
+                await election.news.wait()
             yield election.verdict()
         finally:
             if self._is_left(election):
                 await election.close()
 
-    async def _join(self, request: Elect | Follow) -> Election:
+    async def _join(self, request: Elect | Follow) -> RunningElection:
         while self.room != "elections" and request.id not in self._open:
-            await self._room_made.next()
+            await self._admission_changed.wait()
         election = self._open.get(request.id)
         if election is None:
-            election = self._open[request.id] = Election(self, request.id, request.question)
+            election = self._open[request.id] = RunningElection(self, request.id, request.question)
             election.begin(self._paid.pop(request.id, ()))
         election.followers += 1
         return election
 
-    async def _follow_room(self) -> None:
-        async with aclosing(self.stream(FollowRoom())) as rooms:
+    async def _follow_admission(self) -> None:
+        async with aclosing(self.stream(FollowAdmission())) as rooms:
             async for room in rooms:
                 self.room = room
                 for election in self._open.values():
                     election.launch()
-                self._room_made.tell()
+                self._admission_changed.notify()
                 if room == "nothing":
                     break
             # Whoever ends the run waits until we have left: by then all that was bought is recorded.
@@ -110,7 +110,7 @@ class Voter(Role):
                 await asyncio.wait(draws)
             self.tell_records()
 
-    def _is_left(self, election: Election) -> bool:
+    def _is_left(self, election: RunningElection) -> bool:
         """Take a follower's leave; whether it was the last, and draws are still under way."""
         election.followers -= 1
         if election.followers:
@@ -123,7 +123,7 @@ class Voter(Role):
         return bool(election.draws)
 
 
-class Election:
+class RunningElection:
     """One open election: what was launched, what arrived, what is counted."""
 
     def __init__(self, voter: Voter, election_id: ElectionId, question: Question) -> None:
@@ -246,7 +246,7 @@ class Election:
         self._arrived[seq] = ballot
         if isinstance(ballot, Ballot):
             self.arrivals.append(ballot)
-            self.news.tell()
+            self.news.notify()
         else:
             self._flagged_ahead += 1
         try:
@@ -278,16 +278,16 @@ class Election:
             self._failure = failure
             # The solver, and we ourselves, tell on the next turn: a follower whom an earlier ballot has woken must not be faster.
             self._loop.call_soon(self._let_hear)
-            self.news.tell()
+            self.news.notify()
 
     def _let_hear(self) -> None:
         self.over = True
-        self.news.tell()
+        self.news.notify()
 
 
 def _model_of(sample: SampleId, models: tuple[str, ...]) -> str:
     """Each sample takes its model of a pool by its id, never by load."""
     if len(models) == 1:
         return models[0]
-    digest = blake2b(sample.election.fork + f"{sample.election.path}\0{sample.seq}".encode(), digest_size=8).digest()
+    digest = blake2b(sample.election.question_digest + f"{sample.election.path}\0{sample.seq}".encode(), digest_size=8).digest()
     return models[int.from_bytes(digest) % len(models)]

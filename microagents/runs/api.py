@@ -15,8 +15,8 @@ from microagents.actors import Strategy
 from microagents.journal.reading import reader_of
 from microagents.messages import address_of
 from microagents.registry import TASKS, name_of
-from microagents.runs.execute import OnProgress, Watched, carry_out
-from microagents.runs.inspection import looked_at
+from microagents.runs.execute import OnProgress, RunControl, execute_plan
+from microagents.runs.inspection import recorded_result
 from microagents.runs.plan import Plan, plan_of
 from microagents.runs.result import Result
 from microagents.runs.settings import Durability, Models, RuntimeName, Settings, check_address, model_pools, strategy_of, validated
@@ -110,8 +110,8 @@ async def run(
     }
     settings = validated(Settings, "the run", given)
     plan = Plan(tasks=tasks, listed=not isinstance(task, Task), strategy=chosen, settings=settings)
-    watched = Watched(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
-    return await carry_out(plan, runs_dir=runs_dir, accepted=accept_changes, watched=watched)
+    watched = RunControl(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
+    return await execute_plan(plan, runs_dir=runs_dir, accepted=accept_changes, watched=watched)
 
 
 async def resume(
@@ -136,13 +136,13 @@ async def resume(
         reader.experiment.check_there(inputs or ())
         ending = reader.ending()
         if ending is not None and ending.outcome == "completed" and not accept_changes:
-            return looked_at(reader)
+            return recorded_result(reader)
         plan = plan_of(reader)
     settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
     check_address(changed.get("address"), settings.runtime)
-    watched = Watched(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
+    watched = RunControl(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
     plan = structs.replace(plan, settings=settings)
-    return await carry_out(plan, runs_dir=runs_dir, only=inputs, accepted=accept_changes, watched=watched)
+    return await execute_plan(plan, runs_dir=runs_dir, only=inputs, accepted=accept_changes, watched=watched)
 
 
 def run_sync(task: Task | Sequence[Task], **options: Any) -> Result:

@@ -12,17 +12,17 @@ from microagents.aio import TaskScope
 from microagents.durable import Conduct
 from microagents.elections.election import input_of
 from microagents.errors import JournalMismatch, MicroagentsError, ModelUnavailable, NoHandler, PeerLost, Stopped, TakenOver, Undecided
-from microagents.journal.messages import Account, InputEnded, Outcome, RecallCompleted, RecallFailed, Report
+from microagents.journal.messages import Account, InputEnding, RecallCompletedInputs, RecallFailedInputs, Report, RunOutcome
 from microagents.journal.reading import Reader
-from microagents.runtimes.dispatcher import Desk
+from microagents.runtimes.dispatcher import RoleMessenger
 
 AT_A_TIME = 1024
-"""Inputs that are open at a time, where no bound of calls is given."""
+"""Batch that are open at a time, where no bound of calls is given."""
 REFUSES_ALL = (401, 402, 403, 404)
 """HTTP statuses by which a provider refuses the key or the model, and so every call."""
 
 
-class Inputs:
+class Batch:
     """The inputs of a run.
 
     Args:
@@ -41,34 +41,34 @@ class Inputs:
         self._only = only
         self._at_a_time = concurrency or AT_A_TIME
         self._known_inputs = known_inputs
-        self._kept: dict[int, InputEnded] = {}
+        self._kept: dict[int, InputEnding] = {}
 
-    async def conduct(self, desk: Desk) -> None:
+    async def conduct(self, messenger: RoleMessenger) -> None:
         """Conduct inputs, each to its end: what one of them fails with ends no other.
 
         Raises:
             MicroagentsError: what ends the run, whichever input met it.
         """
-        done = await desk.ask(RecallCompleted())
+        done = await messenger.ask(RecallCompletedInputs())
         completed = frozenset(done)
         todo = [number for number in range(self._total) if number not in completed] if self._only is None else sorted({*self._only})
         waiting = iter(todo)
         scope = TaskScope()
         try:
-            await asyncio.gather(*[scope.start(self._conduct_next(desk, waiting)) for _ in todo[: self._at_a_time]])
+            await asyncio.gather(*[scope.start(self._conduct_next(messenger, waiting)) for _ in todo[: self._at_a_time]])
         finally:
             await scope.close()
 
-    async def _conduct_next(self, desk: Desk, waiting: Iterator[int]) -> None:
+    async def _conduct_next(self, messenger: RoleMessenger, waiting: Iterator[int]) -> None:
         for number in waiting:  # shared with all that do the same
-            self._note(desk, await _conducted(desk, number))
+            self._note(messenger, await _conducted(messenger, number))
 
-    def _note(self, desk: Desk, ended: InputEnded) -> None:
-        desk.tell(ended)
+    def _note(self, messenger: RoleMessenger, ended: InputEnding) -> None:
+        messenger.tell(ended)
         if self._journal is None or self._known_inputs:
             self._kept[ended.input] = ended
 
-    async def mark_undecided(self, desk: Desk, account: Account) -> Account:
+    async def mark_undecided(self, messenger: RoleMessenger, account: Account) -> Account:
         """With known inputs an input goes on where an election is undecided: such an input is undecided, though it came to its end."""
         undecided: dict[int, list[str]] = {}
         for path in account.undecided_at:
@@ -76,10 +76,10 @@ class Inputs:
         for number, paths in undecided.items():
             ended = self._kept.get(number)
             if ended is not None and ended.outcome == "completed":
-                self._note(desk, structs.replace(ended, outcome="undecided", reason=undecided_elections(paths)))
-        return await desk.ask(Report(final=True)) if undecided else account
+                self._note(messenger, structs.replace(ended, outcome="undecided", reason=undecided_elections(paths)))
+        return await messenger.ask(Report(final=True)) if undecided else account
 
-    def endings(self) -> Iterator[InputEnded]:
+    def endings(self) -> Iterator[InputEnding]:
         """How inputs ended so far, in their order; to be asked once the journal is closed."""
         if self._journal is None:
             yield from (self._kept[number] for number in sorted(self._kept))
@@ -87,10 +87,10 @@ class Inputs:
         with Reader(self._journal) as reader:
             yield from reader.input_endings()
 
-    async def outcome(self, desk: Desk, account: Account) -> tuple[Outcome, str | None]:
+    async def outcome(self, messenger: RoleMessenger, account: Account) -> tuple[RunOutcome, str | None]:
         """How the run has ended, once all that were to be conducted have, and why in one sentence."""
         # Not from the file: whoever opens and closes it in the process that writes it takes SQLite's locks away.
-        endings = await desk.ask(RecallFailed()) if self._journal is not None else list(self.endings())
+        endings = await messenger.ask(RecallFailedInputs()) if self._journal is not None else list(self.endings())
         bad = [ended for ended in endings if ended.outcome != "completed"]
         undecided = sum(ended.outcome == "undecided" for ended in bad)
         failed, left = len(bad) - undecided, self._total - account.inputs_done - len(bad)
@@ -102,18 +102,18 @@ class Inputs:
         return "undecided" if undecided else "failed" if bad else "stopped", f"{said}{first}; resume does those that are not completed"
 
 
-async def _conducted(desk: Desk, number: int) -> InputEnded:
+async def _conducted(messenger: RoleMessenger, number: int) -> InputEnding:
     try:
-        conducted = await desk.ask(Conduct(input=number))
+        conducted = await messenger.ask(Conduct(input=number))
     except (Stopped, TakenOver, JournalMismatch, NoHandler, PeerLost):
         raise
     except Undecided as error:
-        return InputEnded(input=number, outcome="undecided", reason=str(error))
+        return InputEnding(input=number, outcome="undecided", reason=str(error))
     except MicroagentsError as error:
         if isinstance(error, ModelUnavailable) and error.status in REFUSES_ALL:
             raise
-        return InputEnded(input=number, outcome="failed", reason=str(error))
-    return InputEnded(input=number, outcome="completed", result=conducted.value)
+        return InputEnding(input=number, outcome="failed", reason=str(error))
+    return InputEnding(input=number, outcome="completed", result=conducted.value)
 
 
 def undecided_elections(paths: Sequence[str]) -> str:

@@ -20,8 +20,8 @@ from microagents.messages import address_of
 from microagents.problems.problem import Problem
 from microagents.registry import STRATEGIES, TASKS, find, name_of, unknown
 from microagents.runs.comparison import ENDED, Comparison, ComparisonOutcome, Row, row_of
-from microagents.runs.execute import OnProgress, Watched, carry_out
-from microagents.runs.inspection import looked_at
+from microagents.runs.execute import OnProgress, RunControl, execute_plan
+from microagents.runs.inspection import recorded_result
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result
 from microagents.runs.settings import Models, Settings, check_address, model_pools, strategy_of, validated
@@ -109,7 +109,7 @@ async def compare(
         contenders,
         recorded,
         Path(runs_dir),
-        Watched(on_progress=on_progress, interrupt=interrupt, terminate=terminate),
+        RunControl(on_progress=on_progress, interrupt=interrupt, terminate=terminate),
         on_row or (lambda _: None),
     )
     return Comparison(
@@ -125,7 +125,7 @@ async def compare(
 
 
 async def _do(
-    contenders: Sequence[_Contender], recorded: dict[str, Recorded], runs_dir: Path, watched: Watched, on_row: Callable[[str], None]
+    contenders: Sequence[_Contender], recorded: dict[str, Recorded], runs_dir: Path, watched: RunControl, on_row: Callable[[str], None]
 ) -> tuple[ComparisonOutcome, str | None, tuple[Row, ...]]:
     """Do the rows one after the other, as far as they go; those that are recorded to their end are not done again."""
     rows: list[Row] = []
@@ -143,7 +143,7 @@ async def _do(
         on_row(place)
         settings = each.plan.settings.model_copy(update=budget.left_for(each.run_id))
         try:
-            result = await carry_out(
+            result = await execute_plan(
                 structs.replace(each.plan, settings=settings),
                 runs_dir=runs_dir,
                 only=None if before is None else before.left,
@@ -274,7 +274,7 @@ def _recorded(contenders: Sequence[_Contender], runs_dir: Path) -> dict[str, Rec
                 raise
             ended = {ending.input for ending in reader.input_endings()}
             left = [number for number in range(len(each.plan.tasks)) if number not in ended]
-            found[each.run_id] = Recorded(looked_at(reader), left)
+            found[each.run_id] = Recorded(recorded_result(reader), left)
     return found
 
 

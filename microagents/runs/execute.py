@@ -15,22 +15,22 @@ from msgspec import Struct
 
 import microagents.roles  # noqa: F401 - names the roles of an election
 from microagents.actors import Context, Deployment
-from microagents.aio import TaskScope, take_note
+from microagents.aio import TaskScope, retrieve_exception
 from microagents.durable import Conduct
 from microagents.errors import InvalidUsage, MicroagentsError, Stopped, Undecided
 from microagents.journal.experiment import Experiment
-from microagents.journal.messages import Account, Drain, InputEnded, Outcome, Report
+from microagents.journal.messages import Account, Drain, InputEnding, Report, RunOutcome
 from microagents.journal.reading import Reader, journal_of
 from microagents.journal.schema import holds_nothing
 from microagents.messages import address_of
 from microagents.registry import STRATEGIES, TASKS, name_of, unknown
 from microagents.roles.limiter import Limiter
-from microagents.roles.recorder import Ended, Failure, Journaling, Recorder
-from microagents.runs.batch import Inputs, undecided_elections
+from microagents.roles.recorder import AwaitFailure, JournalConfig, RecordEnding, Recorder
+from microagents.runs.batch import Batch, undecided_elections
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result, results_of
 from microagents.runs.settings import RuntimeName, Settings, validated
-from microagents.runtimes.dispatcher import Desk
+from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LinkedRuntime, LocalRuntime
 from microagents.runtimes.runtime import Runtime
 from microagents.runtimes.testing.virtual import VirtualLoop
@@ -53,14 +53,14 @@ PROGRESS_EVERY_S = 0.2
 VIRTUAL_COMMIT_S = 0.005
 """How long a commit takes in virtual time."""
 OnProgress = Callable[[Account], None]
-End = tuple[Outcome, str | None, bytes | None]
+End = tuple[RunOutcome, str | None, bytes | None]
 """How a run ended, why, and what it gave, as JSON."""
 
 
 INTERRUPTED: End = ("interrupted", "interrupted before its end; what was decided until then holds", None)
 
 
-class Watched(Struct, frozen=True, kw_only=True):
+class RunControl(Struct, frozen=True, kw_only=True):
     """Who follows a run, and what ends it early."""
 
     on_progress: OnProgress | None = None
@@ -71,13 +71,13 @@ class Watched(Struct, frozen=True, kw_only=True):
     """Ends it at once."""
 
 
-async def carry_out(
+async def execute_plan(
     plan: Plan,
     *,
     runs_dir: str | Path | None,
     only: Sequence[int] | None = None,
     accepted: Sequence[str] = (),
-    watched: Watched | None = None,
+    watched: RunControl | None = None,
 ) -> Result:
     """Begin a run, or go on with it, to its end; one that is completed answers from its journal. ``only`` names inputs among many."""
     settings = plan.settings
@@ -97,8 +97,8 @@ async def carry_out(
     )
     inputs = None
     if plan.listed:
-        inputs = Inputs(path, len(plan.tasks), only=only, concurrency=settings.concurrency, known_inputs=settings.known_inputs)
-    started, watched = time.monotonic(), watched or Watched()
+        inputs = Batch(path, len(plan.tasks), only=only, concurrency=settings.concurrency, known_inputs=settings.known_inputs)
+    started, watched = time.monotonic(), watched or RunControl()
     async with AsyncExitStack() as stack:
         kept = path
         if path is None and settings.runtime == "ray":  # a role that dies is taken up from the journal
@@ -120,7 +120,7 @@ async def carry_out(
     return _result(plan, path, end, account, sitting_s=sitting_s, endings=())
 
 
-async def _entered(stack: AsyncExitStack, runtime: Runtime, watched: Watched) -> Runtime | None:
+async def _entered(stack: AsyncExitStack, runtime: Runtime, watched: RunControl) -> Runtime | None:
     """The runtime, once its roles are started; None where the run was ended before, which may take a while on a cluster."""
     scope = TaskScope()
     entering = scope.start(stack.enter_async_context(runtime))
@@ -151,7 +151,7 @@ def _completed(path: Path, plan: Plan, experiment: Experiment, own: Sequence[str
         return _result(plan, path, ("completed", None, value), reader.account(), sitting_s=0.0, endings=reader.input_endings())
 
 
-def _result(plan: Plan, path: Path | None, end: End, account: Account, *, sitting_s: float, endings: Iterable[InputEnded]) -> Result:
+def _result(plan: Plan, path: Path | None, end: End, account: Account, *, sitting_s: float, endings: Iterable[InputEnding]) -> Result:
     outcome, reason, given = end
     value, failed = None if given is None else msgspec.json.decode(given), None
     if plan.listed:
@@ -185,7 +185,7 @@ def _recorder(
 ) -> Deployment:
     journaling, is_virtual = None, isinstance(asyncio.get_running_loop(), VirtualLoop)
     if path is not None:
-        journaling = Journaling(
+        journaling = JournalConfig(
             path=path,
             experiment=experiment,
             own=own,
@@ -224,29 +224,31 @@ def _placed(deployment: Deployment, settings: Settings) -> Deployment:
     return validated(Deployment, f"the deployment of {name}", {**given, **wanted})
 
 
-async def _conducted(roles: Runtime, inputs: Inputs | None, settings: Settings, watched: Watched) -> tuple[End, Account]:
+async def _conducted(roles: Runtime, inputs: Batch | None, settings: Settings, watched: RunControl) -> tuple[End, Account]:
     """Do the work; what leaves the run has been written down before."""
-    desk = roles.desk
+    messenger = roles.messenger
     try:
-        outcome, reason, value = await _conduct(desk, _the_one(desk) if inputs is None else inputs.conduct(desk), settings, watched)
+        outcome, reason, value = await _conduct(
+            messenger, _the_one(messenger) if inputs is None else inputs.conduct(messenger), settings, watched
+        )
         await roles.settled()
-        account = await desk.ask(Report(final=True))
+        account = await messenger.ask(Report(final=True))
         if inputs is not None and outcome == "completed":
             if settings.known_inputs:
-                account = await inputs.mark_undecided(desk, account)
-            outcome, reason = await inputs.outcome(desk, account)
+                account = await inputs.mark_undecided(messenger, account)
+            outcome, reason = await inputs.outcome(messenger, account)
         outcome, reason = _qualified(outcome, reason, account, settings)
-        await desk.ask(Ended(outcome=outcome, reason=reason, result=value))
+        await messenger.ask(RecordEnding(outcome=outcome, reason=reason, result=value))
     except Stopped as error:  # the journal cannot be written
-        return ("stopped", str(error), None), await desk.ask(Report())
+        return ("stopped", str(error), None), await messenger.ask(Report())
     except MicroagentsError as error:
         with suppress(MicroagentsError):
-            await desk.ask(Ended(outcome="failed", reason=str(error), result=None))
+            await messenger.ask(RecordEnding(outcome="failed", reason=str(error), result=None))
         raise
     return (outcome, reason, value), account
 
 
-def _qualified(outcome: Outcome, reason: str | None, account: Account, settings: Settings) -> tuple[Outcome, str | None]:
+def _qualified(outcome: RunOutcome, reason: str | None, account: Account, settings: Settings) -> tuple[RunOutcome, str | None]:
     undecided = account.undecided_at
     if undecided and settings.known_inputs and outcome == "completed":
         return "undecided", undecided_elections(undecided)
@@ -255,11 +257,11 @@ def _qualified(outcome: Outcome, reason: str | None, account: Account, settings:
     return outcome, reason
 
 
-async def _the_one(desk: Desk) -> bytes:
-    return (await desk.ask(Conduct(input=0))).value
+async def _the_one(messenger: RoleMessenger) -> bytes:
+    return (await messenger.ask(Conduct(input=0))).value
 
 
-async def _conduct(desk: Desk, conducting: Coroutine[Any, Any, bytes | None], settings: Settings, watched: Watched) -> End:
+async def _conduct(messenger: RoleMessenger, conducting: Coroutine[Any, Any, bytes | None], settings: Settings, watched: RunControl) -> End:
     scope = TaskScope()
 
     def awaited(event: asyncio.Event | None) -> asyncio.Task[Any]:
@@ -267,14 +269,14 @@ async def _conduct(desk: Desk, conducting: Coroutine[Any, Any, bytes | None], se
 
     try:
         work = scope.start(conducting)
-        failure = scope.start(desk.ask(Failure()))
-        failure.add_done_callback(take_note)
+        failure = scope.start(messenger.ask(AwaitFailure()))
+        failure.add_done_callback(retrieve_exception)
         interrupt, terminate = awaited(watched.interrupt), awaited(watched.terminate)
         timer = scope.start(_never() if settings.max_time_s is None else asyncio.sleep(settings.max_time_s))
-        watch = scope.start(_never() if watched.on_progress is None else _watch(desk, watched.on_progress))
+        watch = scope.start(_never() if watched.on_progress is None else _watch(messenger, watched.on_progress))
         await _first(work, failure, interrupt, terminate, timer, watch)
         if (interrupt.done() or timer.done()) and not work.done():
-            await _first(scope.start(desk.ask(Drain())), work, failure, terminate, watch)
+            await _first(scope.start(messenger.ask(Drain())), work, failure, terminate, watch)
         if not work.done():
             for each in (watch, failure):
                 if each.done():
@@ -304,7 +306,7 @@ async def _never() -> None:
     await asyncio.Event().wait()
 
 
-async def _watch(desk: Desk, on_progress: OnProgress) -> None:
+async def _watch(messenger: RoleMessenger, on_progress: OnProgress) -> None:
     while True:
         await asyncio.sleep(PROGRESS_EVERY_S)
-        on_progress(await desk.ask(Report()))
+        on_progress(await messenger.ask(Report()))

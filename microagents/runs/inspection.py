@@ -15,12 +15,12 @@ import msgspec
 from microagents.chat import Reply, json_form
 from microagents.elections.election import input_of
 from microagents.errors import InvalidUsage
-from microagents.journal.messages import Outcome
+from microagents.journal.messages import RunOutcome
 from microagents.journal.reading import Ending, Reader, reader_of
 from microagents.journal.schema import connect
 from microagents.messages import resolve
 from microagents.problems.problem import Problem, answer_type, text_of
-from microagents.problems.tree import Node, solution_tree
+from microagents.problems.tree import ProblemNode, solution_tree
 from microagents.registry import STRATEGIES, TASKS, name_of, unknown
 from microagents.runs.plan import plan_of, settings_of
 from microagents.runs.result import Result, results_of
@@ -33,10 +33,10 @@ def look(runs_dir: Path, run_id: str) -> Result:
         InvalidUsage: there is none, or its journal cannot be read.
     """
     with reader_of(runs_dir, run_id) as reader:
-        return looked_at(reader)
+        return recorded_result(reader)
 
 
-def looked_at(reader: Reader) -> Result:
+def recorded_result(reader: Reader) -> Result:
     """A run as far as it is recorded, from its open journal."""
     ending = reader.ending()
     outcome, reason = _state(reader, ending)
@@ -59,7 +59,7 @@ def looked_at(reader: Reader) -> Result:
     )
 
 
-def _state(reader: Reader, ending: Ending | None) -> tuple[Outcome, str | None]:
+def _state(reader: Reader, ending: Ending | None) -> tuple[RunOutcome, str | None]:
     lease = reader.lease()
     if lease.holder is not None and not lease.may_be_taken:
         return "running", f"process {lease.holder.pid} on {lease.holder.host} goes on with it"
@@ -68,7 +68,7 @@ def _state(reader: Reader, ending: Ending | None) -> tuple[Outcome, str | None]:
     return ending.outcome, ending.reason
 
 
-def solution_of(reader: Reader, of_input: int) -> Node:
+def tree_of(reader: Reader, of_input: int) -> ProblemNode:
     """The tree by which an input was solved, as far as it is recorded. Imports the module of the task, which knows the problem's text.
 
     Raises:
@@ -98,7 +98,7 @@ def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
     for path in found:
         try:
             with Reader(path) as reader:
-                yield path.stem, looked_at(reader)
+                yield path.stem, recorded_result(reader)
         except InvalidUsage as error:
             yield path.stem, error
 

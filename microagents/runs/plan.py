@@ -22,7 +22,7 @@ from microagents.problems.problem import Problem, answer_type, direct_prompt, te
 from microagents.problems.questions import ToSolve
 from microagents.registry import STRATEGIES, TASKS, find
 from microagents.runs.settings import Settings, strategy_of, validated
-from microagents.runs.task_list import ListedTasks, dumped, written_down
+from microagents.runs.task_list import TaskList, dumped, written_down
 from microagents.task import ChainTask, Task, chain_types
 
 SHOWN_CHARS = 200
@@ -43,7 +43,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
     """What a journal keeps of a run; and where it has a list of inputs, which options of each differ from the first's, as JSON."""
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
-    first, own = (plan.tasks.first, plan.tasks.own) if isinstance(plan.tasks, ListedTasks) else written_down(plan.tasks)
+    first, own = (plan.tasks.first, plan.tasks.own) if isinstance(plan.tasks, TaskList) else written_down(plan.tasks)
     own = own if plan.listed else []
     experiment = Experiment(
         run_id=settings.run_id,
@@ -79,7 +79,7 @@ def plan_of(reader: Reader) -> Plan:
             )
     kind_of_task = find("task", recipe.task, TASKS, Task)
     each = (validated(kind_of_task, f"task {recipe.task!r}", options) for options in reader.options())
-    tasks = ListedTasks(kind_of_task, *written_down(each)) if experiment.listed else list(each)
+    tasks = TaskList(kind_of_task, *written_down(each)) if experiment.listed else list(each)
     chosen = validated(find("strategy", recipe.strategy, STRATEGIES, Strategy), recipe.strategy, recipe.strategy_options)
     return Plan(tasks=tasks, listed=experiment.listed, strategy=strategy_of(chosen, tasks[0], {}), settings=settings_of(experiment))
 

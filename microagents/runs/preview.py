@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from microagents.actors import Context, Deployment, Post, Strategy
+from microagents.actors import Context, Deployment, Messenger, Strategy
 from microagents.chat import Format, Malformed, Prompt, Reply, Sample, parse
-from microagents.durable import Conduct, Conducted, Conductor, Held
+from microagents.durable import Conduct, Conducted, Conductor, Resolution
 from microagents.elections.election import Ballot, Draw, Flagged, Verdict
 from microagents.elections.red_flags import MALFORMED
 from microagents.errors import InvalidUsage
@@ -59,8 +59,8 @@ class Samples(Request[list[tuple[Draw, Sample]]], frozen=True, kw_only=True):
 class OpenSolver(Solver):
     """A solver that keeps what it drew, to be shown."""
 
-    def __init__(self, context: Context, post: Post) -> None:
-        super().__init__(context, post)
+    def __init__(self, context: Context, messenger: Messenger) -> None:
+        super().__init__(context, messenger)
         self._drawn: dict[int, tuple[Draw, Sample]] = {}
 
     async def draw(self, request: Draw) -> Sample:
@@ -95,7 +95,7 @@ class StepConductor(Conductor[ChainTask[Any, Any], Strategy]):
         question = self.question(task.prompt(state), reply, max_draws=getattr(self.strategy, "max_draws", 100), state=state)
         election = self.election_id(f"step/{wanted}", question)
         verdict = await self.hold(election, question)
-        decision = self.commit(Held(id=election, verdict=verdict), reply, lambda right: task.correct(state, right))
+        decision = self.commit(Resolution(id=election, verdict=verdict), reply, lambda right: task.correct(state, right))
         drawn = await self.ask(Samples())
         return _shown(
             wanted,
@@ -162,7 +162,7 @@ async def show_step(task: ChainTask[Any, Any], strategy: Strategy, settings: Set
     )
     roles = [Deployment(role=role) for role in (Recorder, Limiter, StepConductor, Voter, OpenSolver, RedFlagger)]
     async with LocalRuntime(context, roles) as runtime:
-        conducted: Conducted = await runtime.desk.ask(Conduct(input=0))
-        account: Account = await runtime.desk.ask(Report())
+        conducted: Conducted = await runtime.messenger.ask(Conduct(input=0))
+        account: Account = await runtime.messenger.ask(Report())
     shown = msgspec.json.decode(conducted.value, type=ShownStep)
     return msgspec.structs.replace(shown, calls=account.calls, cost_usd=account.cost_usd)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.errors import InvalidUsage
-from microagents.journal.messages import Account, InputEnded, InputOutcome, Outcome
+from microagents.journal.messages import Account, InputEnding, InputOutcome, RunOutcome
 from microagents.journal.reading import Reader
 from microagents.journal.schema import unreadable
 from microagents.runs.settings import Settings
@@ -28,7 +28,7 @@ class FailedInput(Struct, frozen=True, kw_only=True):
 class Result(Struct, frozen=True, kw_only=True):
     """How a run ended, and what it took, over all its sittings."""
 
-    outcome: Outcome
+    outcome: RunOutcome
     reason: str | None
     """Why it did not complete, in one sentence; None when it did."""
     value: Any
@@ -111,7 +111,7 @@ class Result(Struct, frozen=True, kw_only=True):
         }
 
 
-def results_of(endings: Iterable[InputEnded], inputs: int) -> tuple[list[Any], tuple[FailedInput, ...]]:
+def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[list[Any], tuple[FailedInput, ...]]:
     """The results of many inputs in their order, None for one that gave none; and the inputs that failed."""
     results: list[Any] = [None] * inputs
     failed = []

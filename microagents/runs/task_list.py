@@ -19,7 +19,7 @@ REMEMBERED = 4096
 """Tasks that are kept once they are built; more than a run has open at a time."""
 
 
-class ListedTasks(Sequence[Task]):
+class TaskList(Sequence[Task]):
     """Tasks that are built as they are asked for: a hundred thousand that are there take fifty megabytes.
 
     Args:
@@ -63,7 +63,7 @@ def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
     """
     if isinstance(given, Task):
         return [given]
-    if isinstance(given, ListedTasks):
+    if isinstance(given, TaskList):
         return given
     tasks = list(given)
     if not tasks:

@@ -14,10 +14,10 @@ from msgspec import Struct
 from pydantic import Field, model_validator
 
 from microagents.actors import Strategy
-from microagents.aio import TaskScope, take_note
+from microagents.aio import TaskScope, retrieve_exception
 from microagents.chat import decoder_of
-from microagents.durable import Conductor, Held, encode_state, no_verdict
-from microagents.elections.election import UNDECIDED, Ballot, Decision, ElectionId, Follow, Question, Verdict
+from microagents.durable import Conductor, Resolution, encode_state, no_verdict
+from microagents.elections.election import ESCALATED, Ballot, Decision, ElectionId, Follow, Question, Verdict
 from microagents.elections.rules import FirstTo, FirstToAheadBy, Rule
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.journal.messages import Recall
@@ -66,9 +66,9 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
     async def _decided_at(self, step: int, state: Any) -> bytes | None:
         """What the journal says of a step that was asked in this state."""
         election, _ = self._question(step, state)
-        recalled = await self.recalled(election.path, election.fork)
+        recalled = await self.recalled(election.path, election.question_digest)
         if recalled is None or recalled.value is None:  # another model decided
-            recalled = await self.ask(Recall(path=election.path + UNDECIDED))
+            recalled = await self.ask(Recall(path=election.path + ESCALATED))
         return None if recalled is None else recalled.value
 
     def _read_state(self, state: bytes) -> Any:
@@ -132,7 +132,7 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
     def _open(self, number: int, state: Struct) -> None:
         step = OpenStep(number, state, *self._question(number, state), self._reply)
         step.held = self._scope.start(self._follow(step))
-        step.held.add_done_callback(take_note)
+        step.held.add_done_callback(retrieve_exception)
         self._steps.append(step)
 
     async def _follow(self, step: OpenStep) -> Verdict:
@@ -207,7 +207,7 @@ class MakerConductor(Conductor[ChainTask[Any, Any], "Maker"]):
 
     async def _commit(self, election: ElectionId, question: Question, verdict: Verdict, done: int | None, state: Any) -> Decision[Any]:
         decided = verdict.outcome == "decided"
-        held = Held(id=election, verdict=verdict) if decided else await self.settle(election, question, verdict)
+        held = Resolution(id=election, verdict=verdict) if decided else await self.settle(election, question, verdict)
         return self.commit(held, self._reply, lambda reply: self.task.correct(state, reply), done=done, state=question.state)
 
 

@@ -27,6 +27,6 @@ class ProblemConductor(Conductor[Problem[Any], G]):
         value, correct = msgspec.json.encode(answer), self.task.correct(answer)
         if correct is not None and not isinstance(correct, bool):
             raise TaskFailed(f"{type(self.task).__name__}.correct()", f"must give True, False or None, not {correct!r:.100}")
-        place = ElectionId(path=f"{self.input}/{ROOT}", fork=problem_id(text_of(self.task)))
+        place = ElectionId(path=f"{self.input}/{ROOT}", question_digest=problem_id(text_of(self.task)))
         self.tell(RecordDecision(id=place, verdict=Verdict(outcome="sampled", leader=0, tally=((value, 1),), ballots=()), correct=correct))
         return Solution(answer=Raw(value), correct=correct, argmax=argmax)

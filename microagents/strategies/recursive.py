@@ -11,7 +11,7 @@ from msgspec import Struct
 from pydantic import Field, model_validator
 
 from microagents.actors import Deployment, Strategy
-from microagents.aio import TaskScope, take_note
+from microagents.aio import TaskScope, retrieve_exception
 from microagents.chat import A, Sampling
 from microagents.errors import RoleFailed, Undecided
 from microagents.messages import Request
@@ -151,7 +151,7 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
                 for number, (problem, width) in enumerate(halves, 1)
             ]
             for half in open_halves:
-                half.add_done_callback(take_note)
+                half.add_done_callback(retrieve_exception)
             ended = await asyncio.gather(*open_halves)  # whatever else one fails with ends the other at once
         finally:
             await scope.close()

@@ -20,10 +20,10 @@ from msgspec import Struct
 
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.runtimes import wire
-from microagents.runtimes.crew import DRIVER, Crew
 from microagents.runtimes.dispatcher import Dispatcher
-from microagents.runtimes.ray.placement import homes_of, places_of
-from microagents.runtimes.seats import said
+from microagents.runtimes.local_ref import said
+from microagents.runtimes.ray.placement import homes_of, slots_of
+from microagents.runtimes.role_group import DRIVER, RoleGroup
 
 MOST_OPEN = 2
 """So many deliveries to one peer are under way at a time; what is sent meanwhile goes with the next."""
@@ -59,7 +59,7 @@ class Host:
         self._name = name
         self._incarnation = incarnation
         self._up = UpLink()
-        self._crew: Crew
+        self._group: RoleGroup
         _log_through(self._up.log, log_level, run_id=run_id, replica=name)
 
     @ray.method(enable_task_events=False)
@@ -81,16 +81,16 @@ class Host:
     async def _build(self, folders: Sequence[str], recipe: bytes, peers: Mapping[str, tuple[Any, int]]) -> None:
         _put_on_path(folders)
         context, deployments = ray.cloudpickle.loads(recipe)
-        places = places_of(deployments)
+        places = slots_of(deployments)
         homes = homes_of(deployments, places)
         self._dispatcher.connect(DRIVER, self._up)
         for name, (actor, incarnation) in peers.items():
             self.meet(name, actor, incarnation)
-        self._crew = Crew(self._dispatcher, deployments, homes)
+        self._group = RoleGroup(self._dispatcher, deployments, homes)
         seats = next(place.seats for place in places if place.name == self._name)
         for name, deployment in seats.items():
-            self._crew.build(name, deployment, context)
-        self._crew.connect()
+            self._group.build(name, deployment, context)
+        self._group.connect()
         # Calls under way are many objects that all live for a while: looking through them again and again took a third of the time.
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS)
@@ -109,7 +109,7 @@ class Host:
 
     async def start(self, seat: str) -> bytes | None:
         """Start a role; gives what went wrong."""
-        return await _outcome(seat, "start", self._crew.start(seat))
+        return await _outcome(seat, "start", self._group.start(seat))
 
     async def open(self) -> None:
         """Handle what was asked meanwhile."""
@@ -128,7 +128,7 @@ class Host:
 
     async def stop(self, seat: str) -> None:
         """Stop a role."""
-        await self._crew.stop(seat)
+        await self._group.stop(seat)
 
 
 class UpLink:

@@ -10,10 +10,10 @@ from msgspec import Struct, field
 
 from microagents.actors import Deployment
 from microagents.errors import InvalidDefinition
-from microagents.runtimes.crew import DRIVER, seat_names
+from microagents.runtimes.role_group import DRIVER, replica_names
 
 
-class Place(Struct, kw_only=True):
+class ActorSlot(Struct, kw_only=True):
     """One Ray actor: what lives in it, and what it needs."""
 
     name: str
@@ -30,19 +30,19 @@ class Place(Struct, kw_only=True):
     """Why we ended its process ourselves."""
 
 
-def places_of(deployments: Sequence[Deployment]) -> list[Place]:
+def slots_of(deployments: Sequence[Deployment]) -> list[ActorSlot]:
     """One actor a replica; roles with one ``colocate`` share an actor, replica by replica.
 
     Raises:
         InvalidDefinition: roles that are to share actors have different numbers of replicas.
     """
-    found: dict[str, Place] = {}
+    found: dict[str, ActorSlot] = {}
     for deployment in deployments:
         if deployment.in_driver:
             continue
-        for replica, seat in enumerate(seat_names(deployment)):
+        for replica, seat in enumerate(replica_names(deployment)):
             name = f"{deployment.colocate}/{replica}" if deployment.colocate else seat
-            place = found.setdefault(name, Place(name=name, seats={}, num_cpus=0, resources={}))
+            place = found.setdefault(name, ActorSlot(name=name, seats={}, num_cpus=0, resources={}))
             place.seats[seat] = deployment
             place.num_cpus += deployment.num_cpus
             for resource, amount in deployment.resources.items():
@@ -58,7 +58,7 @@ def places_of(deployments: Sequence[Deployment]) -> list[Place]:
     return list(found.values())
 
 
-def homes_of(deployments: Sequence[Deployment], places: Sequence[Place]) -> dict[str, str]:
+def homes_of(deployments: Sequence[Deployment], places: Sequence[ActorSlot]) -> dict[str, str]:
     """Which dispatcher each replica lives in."""
-    of_driver = {name: DRIVER for each in deployments if each.in_driver for name in seat_names(each)}
+    of_driver = {name: DRIVER for each in deployments if each.in_driver for name in replica_names(each)}
     return {**of_driver, **{seat: place.name for place in places for seat in place.seats}}

@@ -24,15 +24,15 @@ import structlog
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from microagents.actors import Context, Deployment
-from microagents.aio import TaskScope, take_note
+from microagents.aio import TaskScope, retrieve_exception
 from microagents.errors import InvalidDefinition, MicroagentsError, NoHandler, PeerLost
 from microagents.journal.messages import RecordLost
-from microagents.runtimes import crew, wire
-from microagents.runtimes.crew import DRIVER, Crew, seat_names
-from microagents.runtimes.dispatcher import Desk, Dispatcher
+from microagents.runtimes import role_group, wire
+from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect, missing
 from microagents.runtimes.ray.host import Host, RayLink, error_in
-from microagents.runtimes.ray.placement import Place, homes_of, places_of
+from microagents.runtimes.ray.placement import ActorSlot, homes_of, slots_of
+from microagents.runtimes.role_group import DRIVER, RoleGroup, replica_names
 
 T = TypeVar("T")
 
@@ -61,10 +61,10 @@ class RayRuntime:
         self._lay_out()
 
     def _lay_out(self) -> None:
-        self._places = {place.name: place for place in places_of(self._deployments)}
+        self._places = {place.name: place for place in slots_of(self._deployments)}
         self._home_of = {seat: place for place in self._places.values() for seat in place.seats}
         self._dispatcher = Dispatcher(DRIVER)
-        self._crew = Crew(self._dispatcher, self._deployments, homes_of(self._deployments, list(self._places.values())))
+        self._group = RoleGroup(self._dispatcher, self._deployments, homes_of(self._deployments, list(self._places.values())))
         self._scope = TaskScope()
         self._introducing = asyncio.Lock()
         self._lost: dict[str, bytes] = {}
@@ -72,8 +72,8 @@ class RayRuntime:
         self._is_up = asyncio.Event()
         self._fallen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails when an actor dies while roles are started."""
-        self._fallen.add_done_callback(take_note)
-        self.desk: Desk = self._crew.desk(DRIVER)
+        self._fallen.add_done_callback(retrieve_exception)
+        self.messenger: RoleMessenger = self._group.messenger(DRIVER)
         """The driver's own post: it may ask everybody."""
 
     async def __aenter__(self) -> Self:
@@ -124,28 +124,28 @@ class RayRuntime:
             self._dispatcher.connect(place.name, RayLink(DRIVER, 0, place.actor))
         await _together([_alive(place, self._build(place)) for place in places])
         for deployment in self._deployments:
-            for seat in seat_names(deployment) if deployment.in_driver else ():
-                self._crew.build(seat, deployment, self._context)
-        self._crew.connect()
+            for seat in replica_names(deployment) if deployment.in_driver else ():
+                self._group.build(seat, deployment, self._context)
+        self._group.connect()
         for place in places:
             self._start(place, self._collect(place, place.actor, place.incarnation))
             self._start(place, self._listen(place, place.actor))
         for deployment in self._deployments:
-            for seat in seat_names(deployment):
+            for seat in replica_names(deployment):
                 if deployment.in_driver:
-                    await self._crew.start(seat)
+                    await self._group.start(seat)
                 else:
                     home = self._home_of[seat]
                     await _alive(home, _done(home.actor.start.remote(seat)))
 
     async def settled(self) -> None:
         """Wait until what roles have told has arrived, as far as they live."""
-        await _together([_gone_or_done(place.actor.settle.remote(), crew.STOP_S) for place in self._places.values()])
+        await _together([_gone_or_done(place.actor.settle.remote(), role_group.STOP_S) for place in self._places.values()])
         await self._dispatcher.settled()
 
     # -- one actor --------------------------------------------------------------------------------------------------------------------
 
-    def _make(self, place: Place) -> None:
+    def _make(self, place: ActorSlot) -> None:
         level = logging.getLevelNamesMapping().get(os.environ.get("MICROAGENTS_LOG", "info").upper(), logging.INFO)
         named = {"num_gpus": place.resources.get("GPU", 0), "memory": place.resources.get("memory", 0)}  # Ray's own have names of their own
         place.is_ready = False
@@ -166,7 +166,7 @@ class RayRuntime:
         except ValueError as error:
             raise InvalidDefinition(f"{place.name} cannot be deployed like this: {' '.join(str(error).split())}") from None
 
-    async def _ready(self, place: Place) -> None:
+    async def _ready(self, place: ActorSlot) -> None:
         """Wait until it runs.
 
         Raises:
@@ -186,11 +186,11 @@ class RayRuntime:
         finally:
             ready.cancel()
 
-    async def _build(self, place: Place) -> None:
+    async def _build(self, place: ActorSlot) -> None:
         peers = {each.name: (each.actor, each.incarnation) for each in self._places.values() if each is not place}
         await _done(place.actor.build.remote(_folders(), self._recipe, peers))
 
-    async def _collect(self, place: Place, actor: Any, incarnation: int) -> None:
+    async def _collect(self, place: ActorSlot, actor: Any, incarnation: int) -> None:
         """Take what an actor has for the driver, until it dies."""
         while True:
             try:
@@ -209,10 +209,10 @@ class RayRuntime:
             for line in lines:
                 _log(line["level"], line["event"], line["said"])
 
-    def _start(self, place: Place, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, place: ActorSlot, work: Coroutine[Any, Any, None]) -> None:
         self._scope.start(self._heard(place, work))
 
-    async def _heard(self, place: Place, work: Coroutine[Any, Any, None]) -> None:
+    async def _heard(self, place: ActorSlot, work: Coroutine[Any, Any, None]) -> None:
         """A defect of ours must not leave anybody waiting."""
         try:
             await work
@@ -235,7 +235,7 @@ class RayRuntime:
                 self._dispatcher.lose(place.name, PeerLost(place.name, "Ray has ended on the machine of the driver"))
             return
 
-    async def _listen(self, place: Place, actor: Any) -> None:
+    async def _listen(self, place: ActorSlot, actor: Any) -> None:
         """End an actor whose event loop does not turn any more."""
         while True:
             await asyncio.sleep(PING_EVERY_S)
@@ -251,7 +251,7 @@ class RayRuntime:
             except RayActorError:
                 return
 
-    async def _revive(self, place: Place, cause: str) -> None:
+    async def _revive(self, place: ActorSlot, cause: str) -> None:
         """Put another process in the place of one that died, and let everybody know."""
         await self._is_up.wait()
         if place.name in self._lost:
@@ -259,7 +259,7 @@ class RayRuntime:
         _warn("an actor died; another takes its place", replica=place.name, cause=cause)
         with suppress(NoHandler):  # roles that keep no record
             for seat in place.seats:
-                self.desk.tell(RecordLost(source=seat))
+                self.messenger.tell(RecordLost(source=seat))
         now_s = asyncio.get_running_loop().time()
         place.deaths.append(now_s)
         while place.deaths[0] < now_s - WITHIN_S:
@@ -274,7 +274,7 @@ class RayRuntime:
         except MicroagentsError as error:
             await self._lose(place, error)
 
-    async def _follow(self, place: Place) -> None:
+    async def _follow(self, place: ActorSlot) -> None:
         place.incarnation += 1
         place.cause = None
         self._make(place)
@@ -299,7 +299,7 @@ class RayRuntime:
         except TimeoutError:
             raise PeerLost(place.name, f"it took the place of one that died, but did not start within {READY_S:g} s") from None
 
-    async def _lose(self, place: Place, error: MicroagentsError) -> None:
+    async def _lose(self, place: ActorSlot, error: MicroagentsError) -> None:
         failed = self._lost[place.name] = wire.encode([wire.failed(0, error)])
         ray.kill(place.actor)  # it may still wait for its place
         place.is_ready = False
@@ -316,13 +316,13 @@ class RayRuntime:
     async def _end_actors(self) -> None:
         self._is_up.clear()
         actors = [place.actor for place in self._places.values() if place.is_ready]
-        await _together([_gone_or_done(actor.close.remote(), crew.STOP_S) for actor in actors])
+        await _together([_gone_or_done(actor.close.remote(), role_group.STOP_S) for actor in actors])
         await self._dispatcher.close()
         for deployment in reversed(self._deployments):
-            for seat in reversed(seat_names(deployment)):
+            for seat in reversed(replica_names(deployment)):
                 if deployment.in_driver:
                     await _together([_gone_or_done(actor.settle.remote(), 1.0) for actor in actors])
-                    await self._crew.stop(seat)
+                    await self._group.stop(seat)
                 elif self._home_of[seat].is_ready:
                     await self._stop_seat(seat)
         await self._scope.close()
@@ -333,7 +333,7 @@ class RayRuntime:
 
     async def _stop_seat(self, seat: str) -> None:
         try:
-            async with asyncio.timeout(crew.STOP_S):
+            async with asyncio.timeout(role_group.STOP_S):
                 await _result(self._home_of[seat].actor.stop.remote(seat))
         except TimeoutError as error:
             structlog.get_logger().warning("a role did not stop cleanly", role=seat.partition("/")[0], error=repr(error))
@@ -354,7 +354,7 @@ async def _cancelled(task: asyncio.Future[None]) -> None:
     """Cancel it and wait until it has ended."""
     task.cancel()
     await asyncio.wait([task])
-    take_note(task)
+    retrieve_exception(task)
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None], undo: Callable[[], None] | None = None) -> None:
@@ -400,7 +400,7 @@ def _keep_our_signals() -> None:
                 signal.signal(number, handler)
 
 
-async def _alive(place: Place, work: Awaitable[None]) -> None:
+async def _alive(place: ActorSlot, work: Awaitable[None]) -> None:
     try:
         await work
     except RayActorError as error:

@@ -47,7 +47,7 @@ async def asks_per_second(runtime: type[LocalRuntime], asks: int, in_flight: int
 
         async def some(count: int) -> None:
             for number in range(count):
-                await roles.desk.ask(Double(number=number))
+                await roles.messenger.ask(Double(number=number))
 
         started = time.perf_counter()
         await asyncio.gather(*(some(asks // in_flight) for _ in range(in_flight)))

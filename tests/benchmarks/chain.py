@@ -32,7 +32,7 @@ async def bare_loop(task: FirstSteps, model: Model) -> Towers:
     while not task.done(state):
         asked = task.prompt(state)
         prompt = Prompt(system=system_with_instructions(asked.system, Step, task.format), user=asked.user)
-        election = ElectionId(path=f"0/step/{step}", fork=b"")
+        election = ElectionId(path=f"0/step/{step}", question_digest=b"")
         votes: dict[Hashable, int] = {}
         first: dict[Hashable, Step] = {}
         seq, needed = 0, K

@@ -44,7 +44,7 @@ async def asks(turns: int) -> float:
             ours, theirs = [], []
             for turn in range(turns + 1):
                 theirs.append(await plain.hurry.remote(fewer, in_flight))
-                ours.append(await roles.desk.ask(Hurry(asks=number, in_flight=in_flight)))
+                ours.append(await roles.messenger.ask(Hurry(asks=number, in_flight=in_flight)))
                 if not turn:  # both warm up
                     ours.clear()
                     theirs.clear()

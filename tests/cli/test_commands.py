@@ -55,7 +55,7 @@ def watched_task() -> str:
         from pathlib import Path
         from microagents.tasks.drift import Drift, Place
 
-        class Watched(Drift):
+        class RunControl(Drift):
             length: int = 2
 
             def done(self, state: Place) -> bool:
@@ -63,7 +63,7 @@ def watched_task() -> str:
                 return super().done(state)
         """,
     )
-    return "watched.py:Watched"
+    return "watched.py:RunControl"
 
 
 def assert_one_sentence(ran: Ran, *said: str) -> None:
@@ -574,7 +574,7 @@ def test_a_task_that_cannot_be_had_is_refused(words: str, said: list[str]) -> No
         (["--strategy", "mine.py:Blind"], ["'Blind' is not there in mine", "Lonely"]),
         (["--strategy", "wrong_argument.py:Lonely"], ["Asker.ping", "annotate `request` with a Request or a Stream"]),
         (["--strategy", "wrong_reply.py:Lonely"], ["Asker.ping returns str, but Ping is answered with int"]),
-        (["--strategy", "wrong_task.py:Picky"], ["Picky solves Hanoi", "Watched is none of these"]),
+        (["--strategy", "wrong_task.py:Picky"], ["Picky solves Hanoi", "RunControl is none of these"]),
     ],
     ids=" ".join,
 )

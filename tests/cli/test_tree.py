@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from microagents.cli.tree import drawn
-from microagents.problems.tree import Node, TakenTurn, Turn, folded
+from microagents.problems.tree import ProblemNode, Turn, TurnResult, folded
 from tests.cli.commands import COMPLETED, STOPPED, UNDECIDED, WRONG_USAGE, Ran, microagents, write
 
 FIVE = ("run", "multiplication", "-o", "digits=5", "--run-id", "r")
@@ -164,7 +164,7 @@ def test_what_problems_and_answers_hold_does_not_reach_the_terminal_raw() -> Non
 
 
 def test_a_very_long_problem_is_cut() -> None:
-    leaf = Node(at="", problem="x" * 1_000_000, depth=0, turns=(), answer=None, calls=0, cost_usd=None)
+    leaf = ProblemNode(at="", problem="x" * 1_000_000, depth=0, turns=(), answer=None, calls=0, cost_usd=None)
     assert drawn(leaf) == f"{'x' * (100 - 3 - len('  nothing recorded  cost unknown'))}...  nothing recorded  cost unknown"
 
 
@@ -239,9 +239,9 @@ def test_a_task_that_cannot_be_imported_any_more_costs_only_the_tree() -> None:
 
 
 def test_what_is_undecided_is_counted_where_it_is_folded() -> None:
-    undecided = TakenTurn(turn=Turn.ANSWER, outcome="undecided")
-    leaf = Node(at="", problem="p", depth=2, turns=(undecided,), answer=None, calls=3, cost_usd=0.0)
-    half = Node(at="", problem="p", depth=1, turns=(), answer=None, calls=3, cost_usd=0.0, children=(leaf, leaf))
-    whole = Node(at="", problem="p", depth=0, turns=(), answer=None, calls=3, cost_usd=0.0, children=(half, leaf))
+    undecided = TurnResult(turn=Turn.ANSWER, outcome="undecided")
+    leaf = ProblemNode(at="", problem="p", depth=2, turns=(undecided,), answer=None, calls=3, cost_usd=0.0)
+    half = ProblemNode(at="", problem="p", depth=1, turns=(), answer=None, calls=3, cost_usd=0.0, children=(leaf, leaf))
+    whole = ProblemNode(at="", problem="p", depth=0, turns=(), answer=None, calls=3, cost_usd=0.0, children=(half, leaf))
     assert "+4 problems, 3 of them undecided" in drawn(folded(whole, 0))
     assert "+2 problems, 2 of them undecided" in drawn(folded(whole, 1))

@@ -19,7 +19,7 @@ from microagents import Deployment, Draw, Result, Sample, run
 from microagents.elections.election import Ballot
 from microagents.journal.digests import ChainDigest, TreeDigest
 from microagents.roles import Solver
-from microagents.roles.voter import Election
+from microagents.roles.voter import RunningElection
 from microagents.runs.execute import RUNTIMES
 from microagents.runs.settings import RuntimeName
 from microagents.strategies import Maker
@@ -111,8 +111,8 @@ async def test_what_a_run_decides_is_told_from_how() -> None:
 # -- mutants -----------------------------------------------------------------------------------------------------------
 
 
-def count_as_they_arrive(election: Election) -> None:
-    """What `Election._count_arrived` must not do."""
+def count_as_they_arrive(election: RunningElection) -> None:
+    """What `RunningElection._count_arrived` must not do."""
     while election._count.tally.votes_needed and election._arrived:
         ballot = election._arrived.pop(next(iter(election._arrived)))
         election._count.add(ballot)
@@ -120,11 +120,11 @@ def count_as_they_arrive(election: Election) -> None:
             election._flagged_ahead -= 1
 
 
-_launch = Election.launch
+_launch = RunningElection.launch
 
 
-def launch_too_many(election: Election) -> None:
-    """Four draws more than `Election.launch` would make."""
+def launch_too_many(election: RunningElection) -> None:
+    """Four draws more than `RunningElection.launch` would make."""
     election._flagged_ahead += 4
     _launch(election)
     election._flagged_ahead -= 4
@@ -133,7 +133,7 @@ def launch_too_many(election: Election) -> None:
 @in_one_process
 async def test_a_voter_that_counts_arrivals_is_seen_by_its_ballots(runtime: RuntimeName, monkeypatch: pytest.MonkeyPatch) -> None:
     true = await drift(Maker(k=2))
-    monkeypatch.setattr(Election, "_count_arrived", count_as_they_arrive)
+    monkeypatch.setattr(RunningElection, "_count_arrived", count_as_they_arrive)
     mutant = await drift(Shuffled(k=2), runtime=runtime)
     assert mutant.account.ballots_sha256 != true.account.ballots_sha256
     # It decides the same: as no draw is launched that could turn out unneeded, whatever is launched is counted before the decision.
@@ -146,8 +146,8 @@ async def test_a_voter_that_counts_arrivals_among_more_draws_than_needed_is_seen
     k: int, runtime: RuntimeName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     true = await drift(Maker(k=k))
-    monkeypatch.setattr(Election, "_count_arrived", count_as_they_arrive)
-    monkeypatch.setattr(Election, "launch", launch_too_many)
+    monkeypatch.setattr(RunningElection, "_count_arrived", count_as_they_arrive)
+    monkeypatch.setattr(RunningElection, "launch", launch_too_many)
     mutant = await drift(Shuffled(k=k), runtime=runtime)
     assert mutant.account.ballots_sha256 != true.account.ballots_sha256
     assert mutant.account.decisions_sha256 != true.account.decisions_sha256
@@ -158,7 +158,7 @@ async def test_draws_beyond_those_needed_change_no_digest_while_ballots_are_coun
     k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     true = await drift(Maker(k=k))
-    monkeypatch.setattr(Election, "launch", launch_too_many)
+    monkeypatch.setattr(RunningElection, "launch", launch_too_many)
     wasteful = await drift(Shuffled(k=k))
     assert wasteful.calls > true.calls
     assert digests(wasteful) == digests(true)

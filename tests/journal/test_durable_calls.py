@@ -125,7 +125,7 @@ class Seller:
 
 @pytest.fixture(autouse=True)
 def seller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seller:
-    """The seller of all that this test's runs buy; a conductor and a desk without a past."""
+    """The seller of all that this test's runs buy; a conductor and a messenger without a past."""
     monkeypatch.setenv(Purchases.VARIABLE, str(tmp_path / "purchases"))
     monkeypatch.setattr(TravelConductor, "breaks_at", "")
     monkeypatch.setattr(TravelConductor, "remark", {})

@@ -27,7 +27,7 @@ from microagents.journal.books import Books
 from microagents.journal.digests import in_order as in_order_of
 from microagents.journal.messages import (
     Account,
-    InputEnded,
+    InputEnding,
     OpenElection,
     Recalled,
     Record,
@@ -90,7 +90,7 @@ def cut_off(there: Store) -> None:
 
 
 def election(at: str = "step/0", asked: bytes = b"a") -> ElectionId:
-    return ElectionId(path=f"0/{at}", fork=asked.ljust(16, b"\0"))
+    return ElectionId(path=f"0/{at}", question_digest=asked.ljust(16, b"\0"))
 
 
 def ballot(seq: int, number: int) -> Ballot:
@@ -146,7 +146,11 @@ def test_a_decision_carries_its_ballots_and_drops_its_sample_rows(in_order: bool
         there.commit([decided(election(), numbers)])
         assert (rows("sample"), rows("decision")) == (0, 1)
         recalled = recall(there, "0/step/0")
-        assert (recalled.value, recalled.ballots, recalled.fork) == (b'{"number":7}', counted(numbers), election().fork)
+        assert (recalled.value, recalled.ballots, recalled.question_digest) == (
+            b'{"number":7}',
+            counted(numbers),
+            election().question_digest,
+        )
     assert problems() == []
 
 
@@ -185,7 +189,10 @@ def test_samples_of_an_open_election_come_back_with_what_they_cost() -> None:
 
 
 def test_the_decisions_and_open_elections_of_one_input_are_its_own() -> None:
-    mine = [(ElectionId(path=f"{number}/rate", fork=b"a"), ElectionId(path=f"{number}/next", fork=b"b")) for number in range(12)]
+    mine = [
+        (ElectionId(path=f"{number}/rate", question_digest=b"a"), ElectionId(path=f"{number}/next", question_digest=b"b"))
+        for number in range(12)
+    ]
     with store(in_order=False, inputs=12) as there:
         for done, still in mine:
             there.commit([decided(done, [7]), sampled(still, ballot(0, 8))])
@@ -353,7 +360,7 @@ PATHS = ["0/step/0", "0/step/1", "0/step/10", "0/b/7", "0/b", "1/step/0"]
 
 
 def a_record(path: str, kind: str, number: int) -> Record:
-    of, source = ElectionId(path=path, fork=bytes([number]) * 16), f"Solver/{number % 2}"
+    of, source = ElectionId(path=path, question_digest=bytes([number]) * 16), f"Solver/{number % 2}"
     match kind:
         case "sample":
             return sampled(of, ballot(number, 7))
@@ -364,11 +371,11 @@ def a_record(path: str, kind: str, number: int) -> Record:
         case "decided" | "leader" | "undecided" | "sampled":
             return decided(of, [number, None, number, 9], kind, done=number, state=b'{"of":%d}' % of.input)
         case "once":
-            return RecordAnswer(id=ElectionId(path=f"{path}/once", fork=of.fork), value=b'"a"')
+            return RecordAnswer(id=ElectionId(path=f"{path}/once", question_digest=of.question_digest), value=b'"a"')
         case "progress":
             return RecordProgress(input=of.input, done=0, total=number)
         case "completed" | "failed":
-            return InputEnded(input=of.input, outcome=kind, reason=None, result=b"%d" % number)
+            return InputEnding(input=of.input, outcome=kind, reason=None, result=b"%d" % number)
         case "calls":
             return RecordCalls(source=source, sent=2, ended=2, billed=number, usage=Usage(input_tokens=number, cost_usd=0.25))
         case "in flight":
@@ -469,27 +476,27 @@ def test_however_records_are_cut_into_commits_and_sittings_they_add_up_to_the_sa
 
 def test_the_last_ending_of_an_input_is_the_one_that_is_kept() -> None:
     with store(inputs=3) as there:
-        there.commit([InputEnded(input=1, outcome="failed", reason="a stone"), InputEnded(input=2, outcome="undecided", reason="a tie")])
-        account = there.commit([InputEnded(input=1, outcome="completed", result=b'{"number":7}')])
+        there.commit([InputEnding(input=1, outcome="failed", reason="a stone"), InputEnding(input=2, outcome="undecided", reason="a tie")])
+        account = there.commit([InputEnding(input=1, outcome="completed", result=b'{"number":7}')])
         assert (account.inputs, account.inputs_done, account.inputs_failed) == (3, 1, 1)
     with Reader(JOURNAL) as reader:
         assert list(reader.input_endings()) == [
-            InputEnded(input=1, outcome="completed", result=b'{"number":7}'),
-            InputEnded(input=2, outcome="undecided", reason="a tie"),
+            InputEnding(input=1, outcome="completed", result=b'{"number":7}'),
+            InputEnding(input=2, outcome="undecided", reason="a tie"),
         ]
         assert (reader.account().inputs_done, reader.account().inputs_failed) == (1, 1)
 
 
 def test_what_is_recorded_of_one_input_says_nothing_of_another() -> None:
     with store(inputs=12) as there:
-        there.commit([decided(ElectionId(path="10/step/0", fork=b"a" * 16), [7, 7])])
-        assert [number for number in range(12) if there.recalls_anything(number)] == [10]
+        there.commit([decided(ElectionId(path="10/step/0", question_digest=b"a" * 16), [7, 7])])
+        assert [number for number in range(12) if there.has_records(number)] == [10]
 
 
 def test_a_late_decision_of_one_input_leaves_the_order_of_the_others_as_it_is() -> None:
     with store(inputs=2) as there:
         there.commit([decided(election("step/0"), [7, 8], "undecided")])
-        there.commit([decided(ElectionId(path="1/step/0", fork=b"b" * 16), [7, 7])])
+        there.commit([decided(ElectionId(path="1/step/0", question_digest=b"b" * 16), [7, 7])])
         there.commit([decided(election("step/0"), [7, 8], "leader")])
         assert not there.books.totals.out_of_order
     assert problems() == []

@@ -99,7 +99,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_call(user: str = "What is x?", system: str = "Be brief.", temperature: float | None = 0.1) -> Call:
-    sample = SampleId(election=ElectionId(path="0/step", fork=b"f"), seq=0)
+    sample = SampleId(election=ElectionId(path="0/step", question_digest=b"f"), seq=0)
     return Call(
         id=sample,
         prompt=Prompt(user=user, system=system),

@@ -55,11 +55,11 @@ def call(
     prompt: Prompt = NUMBER,
     reply: type[Reply] = Onward,
     path: str = "0/step/0",
-    fork: bytes = b"fork",
+    question_digest: bytes = b"fork",
     temperature: float | None = None,
     cap: int = UNCUT,
 ) -> Call:
-    sample = SampleId(election=ElectionId(path=path, fork=fork), seq=seq)
+    sample = SampleId(election=ElectionId(path=path, question_digest=question_digest), seq=seq)
     return Call(id=sample, prompt=prompt, reply=reply, temperature=temperature, max_output_tokens=cap)
 
 
@@ -245,7 +245,7 @@ def test_asking_again_gives_the_same_reply_even_to_a_question_long_forgotten(mon
     "changed",
     [
         [call(seq, path="0/step/1") for seq in range(50)],
-        [call(seq, fork=b"fall") for seq in range(50)],
+        [call(seq, question_digest=b"fall") for seq in range(50)],
         [call(seq + 50) for seq in range(50)],
     ],
     ids=["path", "fork", "seq"],

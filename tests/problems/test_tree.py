@@ -20,8 +20,8 @@ from microagents.journal.messages import OpenElection, Recalled
 from microagents.journal.reading import reader_of
 from microagents.problems.problem import WorkedProblem
 from microagents.problems.questions import Choice, Decomposition
-from microagents.problems.tree import ROOT, Below, Node, TakenTurn, Turn, folded, solution_tree
-from microagents.runs.inspection import decide, solution_of
+from microagents.problems.tree import ROOT, ProblemNode, SubtreeTotals, Turn, TurnResult, folded, solution_tree
+from microagents.runs.inspection import decide, tree_of
 from microagents.strategies.recursive import Recursive
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication, Product
@@ -89,31 +89,31 @@ async def solve(task: Any = None, **how: Any) -> Result:
     return await run(Multiplication(digits=5) if task is None else task, **options)
 
 
-def tree(of_input: int = 0, run_id: str = "r") -> Node:
+def tree(of_input: int = 0, run_id: str = "r") -> ProblemNode:
     with reader_of(RUNS, run_id) as reader:
-        return solution_of(reader, of_input)
+        return tree_of(reader, of_input)
 
 
-def nodes(of: Node) -> Iterator[Node]:
+def nodes(of: ProblemNode) -> Iterator[ProblemNode]:
     yield of
     for child in of.children:
         yield from nodes(child)
 
 
-def taken(of: Node) -> dict[str, TakenTurn]:
+def taken(of: ProblemNode) -> dict[str, TurnResult]:
     """Turns by their path."""
     return {f"{node.at}/{each.turn}": each for node in nodes(of) for each in node.turns}
 
 
-def outcomes(of: Node) -> set[str]:
+def outcomes(of: ProblemNode) -> set[str]:
     return {each.outcome for each in taken(of).values()}
 
 
-def calls(of: Node) -> int:
+def calls(of: ProblemNode) -> int:
     return of.calls + of.below.calls
 
 
-def cost_usd(of: Node) -> float:
+def cost_usd(of: ProblemNode) -> float:
     found = total_usd([of.cost_usd, of.below.cost_usd])
     assert found is not None
     return found
@@ -212,7 +212,7 @@ async def test_the_most_shallow_tree_is_one_direct_answer() -> None:
     result = await solve(strategy=Recursive(k=2, depth=0))
     found = tree()
     assert [each.turn for each in found.turns] == [Turn.ANSWER]
-    assert found.below == Below(problems=0, calls=0, cost_usd=0.0)
+    assert found.below == SubtreeTotals(problems=0, calls=0, cost_usd=0.0)
     assert found.calls == result.calls
 
 
@@ -248,8 +248,10 @@ async def test_a_run_that_has_not_begun_has_a_problem_without_turns() -> None:
 def test_what_is_undecided_and_asked_again_is_open_and_all_that_was_bought_for_it_counts() -> None:
     path = f"0/{ROOT}/{Turn.ANSWER}"
     flagged = tuple(Flagged(seq=seq, flag="empty") for seq in range(3))
-    row = Recalled(fork=b"a", outcome="undecided", value=None, ballots=flagged, cost_usd=0.5)
-    again = OpenElection(id=ElectionId(path=path, fork=b"b"), ballots=(Ballot(seq=0, value=b'{"product":6}', cost_usd=0.25), *flagged[1:2]))
+    row = Recalled(question_digest=b"a", outcome="undecided", value=None, ballots=flagged, cost_usd=0.5)
+    again = OpenElection(
+        id=ElectionId(path=path, question_digest=b"b"), ballots=(Ballot(seq=0, value=b'{"product":6}', cost_usd=0.25), *flagged[1:2])
+    )
     (turn,) = solution_tree(0, "What is 2 * 3?", Product, {path: row}, [again]).turns
     assert (turn.outcome, turn.calls, turn.flagged, turn.cost_usd) == ("open", 5, 4, None)
     assert [each.reply for each in turn.candidates] == [msgspec.Raw(b'{"product":6}')]
@@ -373,9 +375,9 @@ async def test_a_folded_tree_adds_up_what_it_leaves_out(depth: int) -> None:
 
 
 def test_what_a_sub_problem_cost_is_unknown_once_one_price_is() -> None:
-    leaf = Node(at="", problem="", depth=1, turns=(), answer=None, calls=1, cost_usd=0.5)
+    leaf = ProblemNode(at="", problem="", depth=1, turns=(), answer=None, calls=1, cost_usd=0.5)
     root = structs.replace(leaf, depth=0, children=(leaf, structs.replace(leaf, cost_usd=None)))
-    assert root.below == Below(problems=2, calls=2, cost_usd=None)
+    assert root.below == SubtreeTotals(problems=2, calls=2, cost_usd=None)
     assert structs.replace(root, children=(leaf, leaf)).below.cost_usd == 1.0
 
 
@@ -401,5 +403,5 @@ def test_a_journal_that_goes_ever_deeper_is_left_at_the_deepest_that_a_run_can_c
     for depth in range(200):
         way = msgspec.json.encode(Decomposition(first=f"{depth}", second="b", compose="c"))
         at = f"0/{ROOT}{'/1' * depth}/{Turn.DECOMPOSE}"
-        rows[at] = Recalled(fork=b"", outcome="sampled", value=way, ballots=(Ballot(seq=0, value=way),))
+        rows[at] = Recalled(question_digest=b"", outcome="sampled", value=way, ballots=(Ballot(seq=0, value=way),))
     assert max(node.depth for node in nodes(solution_tree(0, "a", Product, rows, []))) == 64

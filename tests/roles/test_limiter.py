@@ -19,7 +19,7 @@ from microagents.roles import Limiter, Recorder, Solver
 from microagents.roles.limiter import Permit, Unbilled
 from microagents.runs.execute import RUNTIMES
 from microagents.runs.settings import RuntimeName
-from microagents.runtimes.dispatcher import Desk
+from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Onward
@@ -164,24 +164,24 @@ def test_without_a_limit_nobody_asks_for_a_permit(monkeypatch: pytest.MonkeyPatc
 
 
 @asynccontextmanager
-async def limiting(runtime: RuntimeName = "local", **settings: int) -> AsyncIterator[Desk]:
+async def limiting(runtime: RuntimeName = "local", **settings: int) -> AsyncIterator[RoleMessenger]:
     """A limiter alone."""
     context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings=settings)
     async with asyncio.timeout(20), RUNTIMES[runtime](context, [Deployment(role=Recorder), Deployment(role=Limiter)]) as opened:
-        yield opened.desk
+        yield opened.messenger
 
 
 def a_permit(path: str, seq: int = 0, number: int = 0) -> Permit:
-    return Permit(id=SampleId(election=ElectionId(path=path, fork=b""), seq=seq), asker="Solver/0", number=number)
+    return Permit(id=SampleId(election=ElectionId(path=path, question_digest=b""), seq=seq), asker="Solver/0", number=number)
 
 
 class Askers:
     """Who asks for permits, and who has got one, in order."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, messenger: RoleMessenger) -> None:
         self.got: list[tuple[str, int]] = []
         self.refused = 0
-        self._desk = desk
+        self._desk = messenger
 
     def ask(self, path: str, seq: int = 0, *, leave: asyncio.Event | None = None) -> asyncio.Task[None]:
         """Ask for one, and hold it until something happens, or not at all."""
@@ -211,8 +211,8 @@ ASKED: Sequence[tuple[str, int]] = [
 @both_runtimes
 async def test_the_lowest_step_goes_first_then_who_was_launched_first(runtime: RuntimeName) -> None:
     leave = asyncio.Event()
-    async with limiting(runtime, concurrency=1) as desk:
-        askers = Askers(desk)
+    async with limiting(runtime, concurrency=1) as messenger:
+        askers = Askers(messenger)
         tasks = [askers.ask("0/step/99", leave=leave)]
         await turns()
         tasks += [askers.ask(path, seq) for path, seq in ASKED]
@@ -233,8 +233,8 @@ async def test_the_lowest_step_goes_first_then_who_was_launched_first(runtime: R
 
 @both_runtimes
 async def test_who_is_cancelled_frees_the_permit_held_and_takes_none_if_it_waited(runtime: RuntimeName) -> None:
-    async with limiting(runtime, concurrency=1) as desk:
-        askers = Askers(desk)
+    async with limiting(runtime, concurrency=1) as messenger:
+        askers = Askers(messenger)
         holds, waits, last = askers.ask("0/step/0", leave=asyncio.Event()), askers.ask("0/step/1"), askers.ask("0/step/2")
         await turns()
         waits.cancel()
@@ -247,14 +247,14 @@ async def test_who_is_cancelled_frees_the_permit_held_and_takes_none_if_it_waite
 
 async def test_a_call_that_is_not_billed_lets_another_one_be_sent() -> None:
     leave = asyncio.Event()
-    async with limiting(max_calls=1) as desk:
-        askers = Askers(desk)
+    async with limiting(max_calls=1) as messenger:
+        askers = Askers(messenger)
         first, second = askers.ask("0/step/0", leave=leave), askers.ask("0/step/1")
         await turns()
         assert askers.got == [("0/step/0", 0)]
-        await desk.ask(Unbilled(permit=a_permit("0/step/0")))
+        await messenger.ask(Unbilled(permit=a_permit("0/step/0")))
         await asyncio.gather(second)
-        await desk.ask(Unbilled(permit=a_permit("0/step/0")))  # said again, it changes nothing
+        await messenger.ask(Unbilled(permit=a_permit("0/step/0")))  # said again, it changes nothing
         third = askers.ask("0/step/2")
         await turns()
         assert askers.got == [("0/step/0", 0), ("0/step/1", 0)]
@@ -265,11 +265,11 @@ async def test_a_call_that_is_not_billed_lets_another_one_be_sent() -> None:
 
 async def test_a_permit_that_is_waited_for_can_be_withdrawn() -> None:
     leave = asyncio.Event()
-    async with limiting(concurrency=1) as desk:
-        askers = Askers(desk)
+    async with limiting(concurrency=1) as messenger:
+        askers = Askers(messenger)
         first, second = askers.ask("0/step/0", leave=leave), askers.ask("0/step/1")
         await turns()
-        await desk.ask(Unbilled(permit=a_permit("0/step/1")))
+        await messenger.ask(Unbilled(permit=a_permit("0/step/1")))
         await second
         assert askers.refused == 1
         leave.set()
@@ -294,12 +294,12 @@ def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(runtime: Run
         settings = {"max_calls": 1, "max_outage_s": 0.0}
         context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings=settings)
         async with RUNTIMES[runtime](context, [Deployment(role=role) for role in (Recorder, Limiter, GaugedSolver)]) as opened:
-            first = asyncio.create_task(opened.desk.ask(draw))
+            first = asyncio.create_task(opened.messenger.ask(draw))
             for _ in range(turns_later):
                 await asyncio.sleep(0)
             first.cancel()
             await asyncio.wait([first])
-            return "sent" if GaugedSolver.sent else (await opened.desk.ask(draw)).text
+            return "sent" if GaugedSolver.sent else (await opened.messenger.ask(draw)).text
 
     outcomes = []
     for seed in range(20):

@@ -60,14 +60,14 @@ async def test_the_end_waits_for_calls_in_flight_but_not_for_those_of_a_replica_
     context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings={})
     async with LocalRuntime(context, [Deployment(role=Recorder)]) as runtime:
         for source in ("Solver/0", "Solver/1"):
-            runtime.desk.tell(RecordCalls(source=source, sent=3, usage=Usage(cost_usd=0.0)))
-        draining = asyncio.create_task(runtime.desk.ask(Drain()))
-        runtime.desk.tell(RecordCalls(source="Solver/1", ended=3, billed=3, usage=Usage(cost_usd=0.0)))
-        assert (await runtime.desk.ask(Report())).in_flight == 3
+            runtime.messenger.tell(RecordCalls(source=source, sent=3, usage=Usage(cost_usd=0.0)))
+        draining = asyncio.create_task(runtime.messenger.ask(Drain()))
+        runtime.messenger.tell(RecordCalls(source="Solver/1", ended=3, billed=3, usage=Usage(cost_usd=0.0)))
+        assert (await runtime.messenger.ask(Report())).in_flight == 3
         assert not draining.done()
-        runtime.desk.tell(RecordLost(source="Solver/0"))
+        runtime.messenger.tell(RecordLost(source="Solver/0"))
         await draining
-        account = await runtime.desk.ask(Report(final=True))
+        account = await runtime.messenger.ask(Report(final=True))
     assert (account.calls, account.in_flight, account.lost_in_flight) == (3, 0, 3)
 
 

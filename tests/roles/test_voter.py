@@ -57,7 +57,7 @@ from microagents.models.scripted import Line
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter, solver
 from microagents.runs.execute import RUNTIMES
 from microagents.runs.settings import RuntimeName
-from microagents.runtimes.dispatcher import Desk
+from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.testing.virtual import run_virtual
 
 both_runtimes = pytest.mark.parametrize("runtime", ["local", "linked"])
@@ -109,7 +109,7 @@ class Quiz(Task):
         return "rude" if word == "damn" else None
 
 
-class Held:
+class Resolution:
     """Replies that arrive when the test says so, and what was asked for."""
 
     def __init__(self, costs_usd: Sequence[float | None] = ()) -> None:
@@ -155,10 +155,10 @@ class Held:
 
 
 class HeldSolver(Role):
-    """Draws what `Held` holds. An object in the options is shared by memory, which local runtimes allow."""
+    """Draws what `Resolution` holds. An object in the options is shared by memory, which local runtimes allow."""
 
     async def draw(self, request: Draw) -> Sample:
-        held: Held = self.context.options["held"]
+        held: Resolution = self.context.options["held"]
         return await held.reply(request)
 
 
@@ -195,17 +195,17 @@ async def voting(
     model: str = "",
     max_outage_s: float = 0.0,
     concurrency: int | None = 100,
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[RoleMessenger]:
     """The roles of an election around a solver."""
     chosen = strategy or AskOnce()
     run_settings = {"concurrency": concurrency, "max_outage_s": max_outage_s}
     context = Context(run_id="a", seed=0, tasks=[Quiz()], strategy=chosen, models={"": (model,)} if model else {}, settings=run_settings)
     roles = [Deployment(role=role) for role in (Recorder, Limiter, chosen.conductor, Voter, RedFlagger)]
     async with asyncio.timeout(ROBUST_S), RUNTIMES[runtime](context, [*roles, solver_]) as opened:
-        yield opened.desk
+        yield opened.messenger
 
 
-def holding(held: Held) -> Deployment:
+def holding(held: Resolution) -> Deployment:
     return Deployment(role=HeldSolver, options={"held": held})
 
 
@@ -259,9 +259,9 @@ def tally_of(verdict: Verdict) -> dict[str, int]:
 
 async def verdict_of(question: Question, replies: Sequence[Reply | None], order: Sequence[int], runtime: RuntimeName = "local") -> Verdict:
     """The verdict where replies arrive in this order of preference."""
-    held = Held()
-    async with voting(holding(held), runtime=runtime) as desk:
-        asking = asyncio.create_task(desk.ask(elect(question)))
+    held = Resolution()
+    async with voting(holding(held), runtime=runtime) as messenger:
+        asking = asyncio.create_task(messenger.ask(elect(question)))
         await turns()
         await held.arrive_in(order, replies)
         verdict = await asking
@@ -289,9 +289,9 @@ async def test_a_verdict_has_what_the_counted_samples_cost_flagged_ones_too(
     runtime: RuntimeName, costs_usd: Sequence[float | None], together: float | None
 ) -> None:
     replies = [Say(word="a"), None, Say(word="a"), Say(word="b")]
-    held = Held(costs_usd)
-    async with voting(holding(held), runtime=runtime) as desk:
-        asking = asyncio.create_task(desk.ask(elect(a_question(FirstToAheadBy(k=2)))))
+    held = Resolution(costs_usd)
+    async with voting(holding(held), runtime=runtime) as messenger:
+        asking = asyncio.create_task(messenger.ask(elect(a_question(FirstToAheadBy(k=2)))))
         await turns()
         await held.arrive_in(range(4), replies)
         verdict = await asking
@@ -318,10 +318,10 @@ rules = st.builds(FirstToAheadBy, k=st.integers(1, 4)) | st.builds(FirstTo, k=st
 async def test_exactly_the_decisive_prefix_is_drawn_and_at_every_moment_no_more_than_can_be_needed(
     replies: list[Reply | None], rule: Rule, cap: int, order: list[int]
 ) -> None:
-    held, arrived = Held(), set[int]()
+    held, arrived = Resolution(), set[int]()
     prefix, left_open = counted_prefix(replies, set(range(30)), rule, cap)
-    async with voting(holding(held)) as desk:
-        asking = asyncio.create_task(desk.ask(elect(a_question(rule, max_draws=cap))))
+    async with voting(holding(held)) as messenger:
+        asking = asyncio.create_task(messenger.ask(elect(a_question(rule, max_draws=cap))))
         await turns()
         while held.open:
             assert not asking.done()
@@ -341,18 +341,18 @@ async def test_exactly_the_decisive_prefix_is_drawn_and_at_every_moment_no_more_
 async def test_a_flagged_reply_uses_its_seq_but_casts_no_vote(tmp_path: Path) -> None:
     words: list[Reply | None] = [Say(word="a"), None, Say(word="damn"), Say(word="a"), Say(word="a")]
     model = scripted(tmp_path / "script", [a_line(seq, word) for seq, word in enumerate(words)])
-    async with voting(Deployment(role=Solver), model=model) as desk:
-        verdict = await desk.ask(elect(a_question(models=[model])))
-        account = await desk.ask(Report(final=True))
+    async with voting(Deployment(role=Solver), model=model) as messenger:
+        verdict = await messenger.ask(elect(a_question(models=[model])))
+        account = await messenger.ask(Report(final=True))
     flags = [ballot.flag if isinstance(ballot, Flagged) else None for ballot in verdict.ballots]
     assert flags == [None, "empty", "rude", None, None]
     assert (verdict.outcome, tally_of(verdict), account.calls) == ("decided", {"a": 3}, 5)
 
 
 async def test_three_equal_votes_do_not_decide_at_k_of_four() -> None:
-    held = Held()
-    async with voting(holding(held)) as desk:
-        asking = asyncio.create_task(desk.ask(elect(a_question(FirstToAheadBy(k=4)))))
+    held = Resolution()
+    async with voting(holding(held)) as messenger:
+        asking = asyncio.create_task(messenger.ask(elect(a_question(FirstToAheadBy(k=4)))))
         await turns()
         for seq in range(3):
             await held.arrive(seq, Say(word="a"))
@@ -374,9 +374,9 @@ async def test_votes_are_compared_as_values_and_the_first_launched_reply_stands_
 
 async def all_drawn(question: Question, words: str, path: str = "0/q") -> list[Draw]:
     """What an election draws, in which these letters come back."""
-    held = Held()
-    async with voting(holding(held)) as desk:
-        asking = asyncio.create_task(desk.ask(elect(question, path)))
+    held = Resolution()
+    async with voting(holding(held)) as messenger:
+        asking = asyncio.create_task(messenger.ask(elect(question, path)))
         await turns()
         await held.arrive_in(range(len(words)), says(words))
         await asking
@@ -413,9 +413,9 @@ async def test_each_sample_takes_its_model_of_a_pool_by_its_id() -> None:
 
 async def test_at_its_cap_an_election_is_undecided_and_its_leader_no_decision(tmp_path: Path) -> None:
     model = scripted(tmp_path / "script", [a_line(seq, word, path="0/line/7") for seq, word in enumerate(says("ab.aa"))])
-    async with voting(Deployment(role=Solver), model=model, strategy=AskOnce(max_draws=5, goes_on=True)) as desk:
-        conducted = await desk.ask(Conduct(input=0))
-        account = await desk.ask(Report(final=True))
+    async with voting(Deployment(role=Solver), model=model, strategy=AskOnce(max_draws=5, goes_on=True)) as messenger:
+        conducted = await messenger.ask(Conduct(input=0))
+        account = await messenger.ask(Report(final=True))
     given = msgspec.json.decode(conducted.value)
     assert given == {"value": None, "outcome": "undecided", "decided": False, "flagged": 1}
     assert (account.decided, account.undecided_at, account.calls) == (0, ("0/line/7",), 5)
@@ -423,18 +423,18 @@ async def test_at_its_cap_an_election_is_undecided_and_its_leader_no_decision(tm
 
 async def test_to_require_a_decision_of_an_undecided_election_names_its_path_and_tally(tmp_path: Path) -> None:
     model = scripted(tmp_path / "script", [a_line(seq, word, path="0/line/7") for seq, word in enumerate(says("ab.aa"))])
-    async with voting(Deployment(role=Solver), model=model, strategy=AskOnce(max_draws=5)) as desk:
+    async with voting(Deployment(role=Solver), model=model, strategy=AskOnce(max_draws=5)) as messenger:
         with pytest.raises(
             Undecided, match=r"^the election at 0/line/7 is undecided after 5 draws \(3 x Say.*1 x Say.*; 1 flagged\)"
         ) as raised:
-            await desk.ask(Conduct(input=0))
+            await messenger.ask(Conduct(input=0))
     assert (raised.value.path, raised.value.args[1]) == ("0/line/7", 5)
 
 
 async def test_an_election_without_a_valid_reply_has_no_leader(tmp_path: Path) -> None:
     model = scripted(tmp_path / "script", [a_line(seq, None) for seq in range(4)])
-    async with voting(Deployment(role=Solver), model=model) as desk:
-        verdict = await desk.ask(elect(a_question(models=[model], max_draws=4)))
+    async with voting(Deployment(role=Solver), model=model) as messenger:
+        verdict = await messenger.ask(elect(a_question(models=[model], max_draws=4)))
     assert (verdict.outcome, verdict.leader, verdict.winner, verdict.tally, len(verdict.ballots)) == ("undecided", None, None, (), 4)
 
 
@@ -461,9 +461,9 @@ async def test_a_transport_error_is_tried_again_under_its_seq_and_is_neither_fla
     lines = [a_line(0, Say(word="a")), a_line(1, Say(word="a"), fails=3), a_line(2, Say(word="a"), fails=1)]
     model = scripted(tmp_path / "script", lines)
     with capture_logs() as logs:
-        async with voting(Deployment(role=Solver), model=model, max_outage_s=60.0) as desk:
-            verdict = await desk.ask(elect(a_question(models=[model])))
-            account = await desk.ask(Report(final=True))
+        async with voting(Deployment(role=Solver), model=model, max_outage_s=60.0) as messenger:
+            verdict = await messenger.ask(elect(a_question(models=[model])))
+            account = await messenger.ask(Report(final=True))
     assert (verdict.outcome, tally_of(verdict), account.flagged) == ("decided", {"a": 3}, {})
     assert [ballot.seq for ballot in verdict.ballots] == [0, 1, 2]
     assert [log["tries"] for log in logs if log["log_level"] == "info"] == [1, 1, 2, 3]
@@ -473,16 +473,16 @@ async def test_a_transport_error_is_tried_again_under_its_seq_and_is_neither_fla
 
 async def test_an_outage_longer_than_allowed_stops_the_run(tmp_path: Path) -> None:
     model = scripted(tmp_path / "script", [a_line(seq, Say(word="a"), fails=1000) for seq in range(3)])
-    async with voting(Deployment(role=Solver), model=model, max_outage_s=0.0) as desk:
+    async with voting(Deployment(role=Solver), model=model, max_outage_s=0.0) as messenger:
         with pytest.raises(Stopped, match=r"scripted failure.*gave up after 1 tr.*--max-outage"):
-            await desk.ask(elect(a_question(models=[model])))
+            await messenger.ask(elect(a_question(models=[model])))
 
 
 @both_runtimes
 async def test_a_refusal_ends_the_election_once_and_for_all_who_follow_it(runtime: RuntimeName) -> None:
-    held, question = Held(), a_question()
-    async with voting(holding(held), runtime=runtime) as desk:
-        asking = [asyncio.create_task(desk.ask(elect(question))) for _ in range(3)]
+    held, question = Resolution(), a_question()
+    async with voting(holding(held), runtime=runtime) as messenger:
+        asking = [asyncio.create_task(messenger.ask(elect(question))) for _ in range(3)]
         await turns()
         await held.fail(1, ModelUnavailable("refused", "no such model", 404))
         ended = await asyncio.gather(*asking, return_exceptions=True)
@@ -496,9 +496,9 @@ async def test_a_refusal_ends_the_election_once_and_for_all_who_follow_it(runtim
 async def test_a_refusal_of_the_model_is_not_tried_again(tmp_path: Path) -> None:
     model = scripted(tmp_path / "script", [a_line(0, Say(word="a"))])
     with capture_logs() as logs:
-        async with voting(Deployment(role=Solver), model=model, max_outage_s=60.0) as desk:
+        async with voting(Deployment(role=Solver), model=model, max_outage_s=60.0) as messenger:
             with pytest.raises(ModelUnavailable, match=r"refused.*no reply for sample [12] of 0/q"):
-                await desk.ask(elect(a_question(models=[model])))
+                await messenger.ask(elect(a_question(models=[model])))
     assert logs == []
 
 
@@ -507,9 +507,9 @@ async def test_a_refusal_of_the_model_is_not_tried_again(tmp_path: Path) -> None
 async def test_a_vote_that_raises_gives_one_typed_error_and_no_other_noise(runtime: RuntimeName, reply: type[Touchy | Unhashed]) -> None:
     noise: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
-    held, question = Held(), a_question(reply=reply)
-    async with voting(holding(held), runtime=runtime) as desk:
-        asking = [asyncio.create_task(desk.ask(elect(question))) for _ in range(2)]
+    held, question = Resolution(), a_question(reply=reply)
+    async with voting(holding(held), runtime=runtime) as messenger:
+        asking = [asyncio.create_task(messenger.ask(elect(question))) for _ in range(2)]
         await turns()
         await held.arrive(1, reply(word="x"))
         await held.arrive(0, reply(word="x"))
@@ -521,9 +521,9 @@ async def test_a_vote_that_raises_gives_one_typed_error_and_no_other_noise(runti
 
 
 async def test_what_a_tasks_own_flag_raises_ends_the_election() -> None:
-    held, question = Held(), a_question()
-    async with voting(holding(held)) as desk:
-        asking = asyncio.create_task(desk.ask(elect(question)))
+    held, question = Resolution(), a_question()
+    async with voting(holding(held)) as messenger:
+        asking = asyncio.create_task(messenger.ask(elect(question)))
         await turns()
         await held.arrive(0, Say(word="explosive"))
         with pytest.raises(RoleFailed, match=r"RedFlagger\S* failed on Screen: ValueError: boom"):
@@ -535,12 +535,12 @@ async def test_what_a_tasks_own_flag_raises_ends_the_election() -> None:
 
 @both_runtimes
 async def test_two_who_ask_for_one_election_share_its_draws(runtime: RuntimeName) -> None:
-    held, question = Held(), a_question()
-    async with voting(holding(held), runtime=runtime) as desk:
-        first = asyncio.create_task(desk.ask(elect(question)))
+    held, question = Resolution(), a_question()
+    async with voting(holding(held), runtime=runtime) as messenger:
+        first = asyncio.create_task(messenger.ask(elect(question)))
         await turns()
         await held.arrive(1, Say(word="a"))
-        second = asyncio.create_task(desk.ask(elect(question)))
+        second = asyncio.create_task(messenger.ask(elect(question)))
         await turns()
         await held.arrive_in([0, 2], says("aaa"))
         assert await first == await second
@@ -549,10 +549,10 @@ async def test_two_who_ask_for_one_election_share_its_draws(runtime: RuntimeName
 
 @both_runtimes
 async def test_elections_of_other_questions_or_places_share_nothing(runtime: RuntimeName) -> None:
-    held = Held()
-    async with voting(holding(held), runtime=runtime) as desk:
+    held = Resolution()
+    async with voting(holding(held), runtime=runtime) as messenger:
         asked = [elect(a_question()), elect(a_question(), "0/r"), elect(a_question(state=b"x"))]
-        asking = [asyncio.create_task(desk.ask(each)) for each in asked]
+        asking = [asyncio.create_task(messenger.ask(each)) for each in asked]
         await turns()
         assert len(held.drawn) == 9
         assert len({draw.id for draw in held.drawn}) == 9
@@ -562,13 +562,13 @@ async def test_elections_of_other_questions_or_places_share_nothing(runtime: Run
 
 @both_runtimes
 async def test_who_joins_late_is_first_shown_what_has_arrived(runtime: RuntimeName) -> None:
-    held, question = Held(), a_question()
-    async with voting(holding(held), runtime=runtime) as desk:
-        asking = asyncio.create_task(desk.ask(elect(question)))
+    held, question = Resolution(), a_question()
+    async with voting(holding(held), runtime=runtime) as messenger:
+        asking = asyncio.create_task(messenger.ask(elect(question)))
         await turns()
         await held.arrive(2, Say(word="c"))
         await held.arrive(0, Say(word="a"))
-        async with aclosing(desk.stream(follow(question))) as items:
+        async with aclosing(messenger.stream(follow(question))) as items:
             early = [await anext(items), await anext(items)]
             assert [item.seq for item in early if isinstance(item, Ballot)] == [2, 0]
             await held.arrive_in(range(6), says("aacaaa"))
@@ -579,21 +579,21 @@ async def test_who_joins_late_is_first_shown_what_has_arrived(runtime: RuntimeNa
 
 
 async def test_who_joins_an_election_that_has_ended_and_is_still_read_gets_its_verdict() -> None:
-    held, question = Held(), a_question()
-    async with voting(holding(held)) as desk, aclosing(desk.stream(follow(question))) as items:
+    held, question = Resolution(), a_question()
+    async with voting(holding(held)) as messenger, aclosing(messenger.stream(follow(question))) as items:
         reading = asyncio.ensure_future(anext(items))
         await turns()
         await held.arrive_in(range(3), says("aaa"))
         assert isinstance(await reading, Ballot)
-        assert tally_of(await desk.ask(elect(question))) == {"a": 3}
+        assert tally_of(await messenger.ask(elect(question))) == {"a": 3}
     assert held.seqs == [0, 1, 2]
 
 
 @both_runtimes
 async def test_one_who_leaves_does_not_end_it_for_the_other(runtime: RuntimeName) -> None:
-    held, question = Held(), a_question()
-    async with voting(holding(held), runtime=runtime) as desk:
-        leaving, staying = [asyncio.create_task(desk.ask(elect(question))) for _ in range(2)]
+    held, question = Resolution(), a_question()
+    async with voting(holding(held), runtime=runtime) as messenger:
+        leaving, staying = [asyncio.create_task(messenger.ask(elect(question))) for _ in range(2)]
         await turns()
         leaving.cancel()
         await turns()
@@ -606,12 +606,12 @@ async def test_one_who_leaves_does_not_end_it_for_the_other(runtime: RuntimeName
 
 @both_runtimes
 async def test_a_reader_who_leaves_does_not_end_it_for_the_other(runtime: RuntimeName) -> None:
-    held, question = Held(), a_question()
-    async with voting(holding(held), runtime=runtime) as desk:
-        staying = asyncio.create_task(desk.ask(elect(question)))
+    held, question = Resolution(), a_question()
+    async with voting(holding(held), runtime=runtime) as messenger:
+        staying = asyncio.create_task(messenger.ask(elect(question)))
         await turns()
         await held.arrive(1, Say(word="a"))
-        async with aclosing(desk.stream(follow(question))) as items:
+        async with aclosing(messenger.stream(follow(question))) as items:
             assert isinstance(await anext(items), Ballot)
         await turns()
         assert held.cancelled == []
@@ -621,9 +621,9 @@ async def test_a_reader_who_leaves_does_not_end_it_for_the_other(runtime: Runtim
 
 @both_runtimes
 async def test_when_the_last_one_leaves_the_draws_are_cancelled_in_order_of_launch(runtime: RuntimeName) -> None:
-    held, question = Held(), a_question(FirstToAheadBy(k=6))
-    async with voting(holding(held), runtime=runtime) as desk:
-        asking = asyncio.create_task(desk.ask(elect(question)))
+    held, question = Resolution(), a_question(FirstToAheadBy(k=6))
+    async with voting(holding(held), runtime=runtime) as messenger:
+        asking = asyncio.create_task(messenger.ask(elect(question)))
         await turns()
         await held.arrive(2, Say(word="a"))
         asking.cancel()
@@ -635,13 +635,13 @@ async def test_when_the_last_one_leaves_the_draws_are_cancelled_in_order_of_laun
 @both_runtimes
 async def test_calls_that_are_cancelled_are_accounted_for(runtime: RuntimeName, tmp_path: Path) -> None:
     model = scripted(tmp_path / "script", [a_line(seq, Say(word="a"), after_s=3600.0) for seq in range(3)])
-    async with voting(Deployment(role=Solver), model=model, runtime=runtime) as desk:
-        asking = asyncio.create_task(desk.ask(elect(a_question(models=[model]))))
+    async with voting(Deployment(role=Solver), model=model, runtime=runtime) as messenger:
+        asking = asyncio.create_task(messenger.ask(elect(a_question(models=[model]))))
         await turns()
-        assert (await desk.ask(Report(final=True))).calls == 0
+        assert (await messenger.ask(Report(final=True))).calls == 0
         asking.cancel()
         await turns()
-        account = await desk.ask(Report(final=True))
+        account = await messenger.ask(Report(final=True))
     assert (account.calls, account.wasted_calls, account.valid) == (3, 3, 0)
 
 
@@ -725,9 +725,9 @@ def test_nobody_hears_of_a_verdict_before_what_it_cost_is_told(runtime: RuntimeN
 
     async def held() -> tuple[int, int]:
         model = scripted(tmp_path / "script", [a_line(seq, word) for seq, word in enumerate(words)])
-        async with voting(Deployment(role=Solver), model=model, runtime=runtime, concurrency=None) as desk:
-            verdict = await desk.ask(elect(a_question(models=[model])))
-            return len(verdict.ballots), (await desk.ask(Report(final=True))).calls
+        async with voting(Deployment(role=Solver), model=model, runtime=runtime, concurrency=None) as messenger:
+            verdict = await messenger.ask(elect(a_question(models=[model])))
+            return len(verdict.ballots), (await messenger.ask(Report(final=True))).calls
 
     counted, calls = run_virtual(held(), seed=seed)
     assert counted == calls
@@ -778,7 +778,7 @@ VARIANTS = {
 
 
 def test_the_fork_differs_with_all_that_makes_the_question() -> None:
-    forks = [question.id_at("0/q").fork for question in (a_question(), *VARIANTS.values())]
+    forks = [question.id_at("0/q").question_digest for question in (a_question(), *VARIANTS.values())]
     assert len(set(forks)) == 1 + len(VARIANTS)
     assert all(len(fork) == 16 for fork in forks)
 
@@ -788,13 +788,13 @@ def test_the_fork_of_an_equal_question_is_the_same_wherever_it_is_asked(variant:
     question = VARIANTS[variant]
     again = msgspec.msgpack.decode(msgspec.msgpack.encode(question), type=Question)
     assert again.id_at("0/q") == question.id_at("0/q")
-    assert again.id_at("1/step/3").fork == question.id_at("0/q").fork
+    assert again.id_at("1/step/3").question_digest == question.id_at("0/q").question_digest
 
 
 def test_the_fork_is_the_same_in_every_process() -> None:
-    fork = a_question(FirstTo(k=3), prompts=[Prompt(user="?", system="s")]).id_at("0/q").fork.hex()
+    fork = a_question(FirstTo(k=3), prompts=[Prompt(user="?", system="s")]).id_at("0/q").question_digest.hex()
     assert fork == "e6b7607fcb0d6efe21131540d4f890f2"  # a change of it would orphan every journal
 
 
 def test_an_election_is_named_by_its_input() -> None:
-    assert [ElectionId(path=path, fork=b"").input for path in ("0/q", "12/step/3")] == [0, 12]
+    assert [ElectionId(path=path, question_digest=b"").input for path in ("0/q", "12/step/3")] == [0, 12]

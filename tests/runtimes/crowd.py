@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from microagents import Context, Request, Role
-from microagents.actors import Post
+from microagents.actors import Messenger
 
 
 class Die(Request[None], frozen=True):
@@ -30,7 +30,7 @@ class PassOn(Request[None], frozen=True):
     """Ask the mortal."""
 
 
-class Messenger(Role):
+class Relay(Role):
     """Asks what kills."""
 
     asks = (Die,)
@@ -56,8 +56,8 @@ class Built(Request[int], frozen=True):
 class Stumbler(Role):
     """The second and the third time that it is built, its process dies of it; a file counts."""
 
-    def __init__(self, context: Context, post: Post) -> None:
-        super().__init__(context, post)
+    def __init__(self, context: Context, messenger: Messenger) -> None:
+        super().__init__(context, messenger)
         self._counts = Path(context.options["counts"])
         with self._counts.open("a", encoding="utf-8") as counts:
             counts.write("x")

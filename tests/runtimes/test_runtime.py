@@ -23,8 +23,8 @@ from microagents import Context, Deployment, MicroagentsError, Request, Role, Ro
 from microagents.errors import DeadlinePassed, InvalidUsage, ModelUnavailable, NoHandler
 from microagents.runs.execute import RUNTIMES
 from microagents.runs.settings import RuntimeName
-from microagents.runtimes import crew
-from microagents.runtimes.dispatcher import Desk
+from microagents.runtimes import role_group
+from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.strategies import Maker
 
 ROBUST_S = 20.0
@@ -35,7 +35,7 @@ SOON_S = 1.0
 """A time within which an answer comes, where the other outcome is that none ever comes."""
 
 T = TypeVar("T")
-Opened = Callable[..., AbstractAsyncContextManager[Desk]]
+Opened = Callable[..., AbstractAsyncContextManager[RoleMessenger]]
 
 
 @pytest.fixture(params=RUNTIMES)
@@ -49,11 +49,11 @@ def opened(runtime: RuntimeName) -> Opened:
     """Opens the runtime with some roles and gives the driver's post."""
 
     @asynccontextmanager
-    async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[Desk]:
+    async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[RoleMessenger]:
         given = [each if isinstance(each, Deployment) else Deployment(role=each) for each in deployments]
         context = Context(run_id="suite", seed=0, tasks=[], strategy=Maker())
         async with asyncio.timeout(ROBUST_S), RUNTIMES[runtime](context, given) as roles:
-            yield roles.desk
+            yield roles.messenger
 
     return opened
 
@@ -108,10 +108,10 @@ class Stage(Role):
         await asyncio.sleep(0)
 
 
-async def settled(desk: Desk) -> None:
+async def settled(messenger: RoleMessenger) -> None:
     """Some round trips: whatever can happen meanwhile, without anything else being said, has happened."""
     for _ in range(10):
-        await desk.ask(Turn())
+        await messenger.ask(Turn())
 
 
 async def read(items: AsyncIterator[T], into: list[T] | None = None) -> list[T]:
@@ -215,46 +215,46 @@ class Sneaky(Role):
 
 
 async def test_a_typed_ask_is_answered(opened: Opened) -> None:
-    async with opened(Doubler) as desk:
-        assert await desk.ask(Double(number=21)) == 42
-        assert await desk.ask(Everything()) == Everything()
+    async with opened(Doubler) as messenger:
+        assert await messenger.ask(Double(number=21)) == 42
+        assert await messenger.ask(Everything()) == Everything()
 
 
 async def test_a_role_asks_another(opened: Opened) -> None:
-    async with opened(Relay, Doubler) as desk:
-        assert await desk.ask(Relayed(number=4)) == 8
+    async with opened(Relay, Doubler) as messenger:
+        assert await messenger.ask(Relayed(number=4)) == 8
 
 
 async def test_a_message_that_nobody_handles_is_refused_by_name(opened: Opened) -> None:
-    async with opened(Doubler) as desk:
+    async with opened(Doubler) as messenger:
         with pytest.raises(NoHandler, match="Unheard"):
-            await desk.ask(Unheard())
+            await messenger.ask(Unheard())
         with pytest.raises(NoHandler, match="UnheardNote"):
-            desk.tell(UnheardNote())
+            messenger.tell(UnheardNote())
         with pytest.raises(NoHandler, match="UnheardStream"):
-            await anext(desk.stream(UnheardStream()))
-        assert await desk.ask(Double(number=1)) == 2
+            await anext(messenger.stream(UnheardStream()))
+        assert await messenger.ask(Double(number=1)) == 2
 
 
 @pytest.mark.parametrize(("how", "message"), [("ask", "Double"), ("stream", "Counting"), ("tell", "Mark")])
 async def test_what_a_role_does_not_list_it_may_not_send(opened: Opened, how: Literal["ask", "stream", "tell"], message: str) -> None:
-    async with opened(Sneaky, Doubler, Counter_, Stage) as desk:
+    async with opened(Sneaky, Doubler, Counter_, Stage) as messenger:
         with pytest.raises(NoHandler, match=rf"Sneaky sends {message} without listing it: add it to Sneaky\.asks"):
-            await desk.ask(Sneak(how=how))
+            await messenger.ask(Sneak(how=how))
 
 
 async def test_a_thousand_asks_at_once_each_get_their_own_reply(opened: Opened) -> None:
-    async with opened(Relay, Doubler) as desk:
-        replies = await asyncio.gather(*(desk.ask(Relayed(number=number)) for number in range(1000)))
+    async with opened(Relay, Doubler) as messenger:
+        replies = await asyncio.gather(*(messenger.ask(Relayed(number=number)) for number in range(1000)))
         assert replies == [2 * number for number in range(1000)]
 
 
 async def test_a_thousand_asks_may_all_be_open(opened: Opened) -> None:
-    async with opened(Stage) as desk:
-        waiting = [asyncio.create_task(desk.ask(Marked(name="go"))) for _ in range(1000)]
-        await settled(desk)
+    async with opened(Stage) as messenger:
+        waiting = [asyncio.create_task(messenger.ask(Marked(name="go"))) for _ in range(1000)]
+        await settled(messenger)
         assert not any(task.done() for task in waiting)
-        await desk.ask(Mark(name="go"))
+        await messenger.ask(Mark(name="go"))
         await asyncio.gather(*waiting)
 
 
@@ -295,39 +295,39 @@ class Impatient(Role):
 
 @pytest.mark.parametrize("request_", [Wait(), WaitThere()], ids=["asked", "asked_through_another"])
 async def test_a_deadline_that_passes_cancels_the_callee(opened: Opened, request_: Request[int]) -> None:
-    async with opened(Impatient, Patient, Stage) as desk:
+    async with opened(Impatient, Patient, Stage) as messenger:
         with pytest.raises(DeadlinePassed) as raised:
-            await desk.ask(request_, timeout_s=TINY_S)
+            await messenger.ask(request_, timeout_s=TINY_S)
         assert raised.value.args == (type(request_).__name__, TINY_S)
-        if "started" in await desk.ask(Marks()):
-            await desk.ask(Marked(name="cancelled"))
+        if "started" in await messenger.ask(Marks()):
+            await messenger.ask(Marked(name="cancelled"))
 
 
 async def test_a_deadline_in_which_the_reply_comes_changes_nothing(opened: Opened) -> None:
-    async with opened(Doubler) as desk:
-        assert await desk.ask(Double(number=2), timeout_s=ROBUST_S) == 4
+    async with opened(Doubler) as messenger:
+        assert await messenger.ask(Double(number=2), timeout_s=ROBUST_S) == 4
 
 
 @pytest.mark.parametrize("request_", [Wait(), WaitThere()], ids=["asked", "asked_through_another"])
 async def test_cancelling_the_asker_cancels_the_callee(opened: Opened, request_: Request[int]) -> None:
-    async with opened(Impatient, Patient, Stage) as desk:
-        asking = asyncio.create_task(desk.ask(request_))
-        await desk.ask(Marked(name="started"))
-        assert "cancelled" not in await desk.ask(Marks())
+    async with opened(Impatient, Patient, Stage) as messenger:
+        asking = asyncio.create_task(messenger.ask(request_))
+        await messenger.ask(Marked(name="started"))
+        assert "cancelled" not in await messenger.ask(Marks())
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        await desk.ask(Marked(name="cancelled"))
+        await messenger.ask(Marked(name="cancelled"))
 
 
 async def test_an_ask_that_is_cancelled_before_it_is_sent_leaves_nothing_behind(opened: Opened) -> None:
-    async with opened(Patient, Stage) as desk:
-        asking = asyncio.create_task(desk.ask(Wait()))
+    async with opened(Patient, Stage) as messenger:
+        asking = asyncio.create_task(messenger.ask(Wait()))
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        await settled(desk)
-        assert await desk.ask(Marks()) == []
+        await settled(messenger)
+        assert await messenger.ask(Marks()) == []
 
 
 class Turns(Request[None], frozen=True):
@@ -357,13 +357,13 @@ class Tardy(Role):
 
 @pytest.mark.parametrize("turns", range(10))
 async def test_a_cancel_that_meets_the_reply_on_its_way_waits_for_no_other(opened: Opened, turns: int) -> None:
-    async def first(desk: Desk) -> None:
-        await desk.ask(Turns(turns=0))
+    async def first(messenger: RoleMessenger) -> None:
+        await messenger.ask(Turns(turns=0))
         second.cancel()
 
-    async with opened(Tardy) as desk:
-        cancelling = asyncio.create_task(first(desk))
-        second = asyncio.create_task(desk.ask(Turns(turns=turns)))
+    async with opened(Tardy) as messenger:
+        cancelling = asyncio.create_task(first(messenger))
+        second = asyncio.create_task(messenger.ask(Turns(turns=turns)))
         await asyncio.wait([cancelling, second], timeout=SOON_S)
         assert cancelling.done()
         assert second.done()
@@ -371,12 +371,12 @@ async def test_a_cancel_that_meets_the_reply_on_its_way_waits_for_no_other(opene
 
 @pytest.mark.parametrize("turns", range(10))
 async def test_closing_a_stream_whose_end_is_on_its_way_waits_for_no_other(opened: Opened, turns: int) -> None:
-    async def read_one(desk: Desk) -> None:
-        async with aclosing(desk.stream(TurnsItems(turns=turns))) as items:
+    async def read_one(messenger: RoleMessenger) -> None:
+        async with aclosing(messenger.stream(TurnsItems(turns=turns))) as items:
             assert await anext(items) == 0
 
-    async with opened(Tardy) as desk:
-        reading = asyncio.create_task(read_one(desk))
+    async with opened(Tardy) as messenger:
+        reading = asyncio.create_task(read_one(messenger))
         await asyncio.wait([reading], timeout=SOON_S)
         assert reading.done()
 
@@ -410,16 +410,16 @@ class Unlucky(Role):
 
 
 async def test_a_timeout_of_the_handlers_own_is_no_deadline(opened: Opened) -> None:
-    async with opened(Unlucky) as desk:
+    async with opened(Unlucky) as messenger:
         with pytest.raises(RoleFailed, match="TimeoutError: the disk"):
-            await desk.ask(Slow(), timeout_s=ROBUST_S)
+            await messenger.ask(Slow(), timeout_s=ROBUST_S)
         with pytest.raises(RoleFailed, match="TimeoutError: the disk"):
-            await read(desk.stream(SlowItems(), timeout_s=ROBUST_S))
+            await read(messenger.stream(SlowItems(), timeout_s=ROBUST_S))
 
 
 async def test_a_handler_that_awaits_what_another_cancelled_fails_and_its_asker_is_not_cancelled(opened: Opened) -> None:
-    async with opened(Unlucky) as desk:
-        asking = asyncio.create_task(desk.ask(HalfCancelled()))
+    async with opened(Unlucky) as messenger:
+        asking = asyncio.create_task(messenger.ask(HalfCancelled()))
         await asyncio.wait([asking], timeout=SOON_S)
         assert asking.done()
         assert not asking.cancelled()
@@ -461,8 +461,8 @@ class Counter_(Role):  # noqa: N801 - collections has the other
 
     asks = (Mark,)
 
-    def __init__(self, context: Context, post: Any) -> None:
-        super().__init__(context, post)
+    def __init__(self, context: Context, messenger: Any) -> None:
+        super().__init__(context, messenger)
         self._made = 0
         self._ended = asyncio.Event()
 
@@ -498,76 +498,76 @@ class Counter_(Role):  # noqa: N801 - collections has the other
 @pytest.mark.parametrize("timeout_s", [None, ROBUST_S])
 @pytest.mark.parametrize("upto", [0, 1, 1000])
 async def test_the_items_of_a_stream_arrive_in_order_and_end(opened: Opened, upto: int, timeout_s: float | None) -> None:
-    async with opened(Counter_, Stage) as desk:
-        assert await read(desk.stream(Counting(upto=upto), timeout_s=timeout_s)) == list(range(upto))
+    async with opened(Counter_, Stage) as messenger:
+        assert await read(messenger.stream(Counting(upto=upto), timeout_s=timeout_s)) == list(range(upto))
 
 
 async def test_streams_side_by_side_do_not_mix(opened: Opened) -> None:
-    async with opened(Counter_, Stage) as desk:
-        read_all = await asyncio.gather(*(read(desk.stream(Counting(upto=upto))) for upto in range(50)))
+    async with opened(Counter_, Stage) as messenger:
+        read_all = await asyncio.gather(*(read(messenger.stream(Counting(upto=upto))) for upto in range(50)))
         assert read_all == [list(range(upto)) for upto in range(50)]
 
 
 async def test_closing_a_stream_early_ends_the_callee(opened: Opened) -> None:
-    async with opened(Counter_, Stage) as desk:
-        async with aclosing(desk.stream(Lasting())) as items:
+    async with opened(Counter_, Stage) as messenger:
+        async with aclosing(messenger.stream(Lasting())) as items:
             assert await anext(items) == 0
-            assert await desk.ask(Marks()) == []
-        await desk.ask(Marked(name="closed"))
+            assert await messenger.ask(Marks()) == []
+        await messenger.ask(Marked(name="closed"))
 
 
 async def test_closing_a_stream_whose_items_have_all_arrived_takes_no_time(opened: Opened) -> None:
-    async def read_one(desk: Desk) -> None:
-        async with aclosing(desk.stream(Counting(upto=3))) as items:
+    async def read_one(messenger: RoleMessenger) -> None:
+        async with aclosing(messenger.stream(Counting(upto=3))) as items:
             assert await anext(items) == 0
-            await settled(desk)
+            await settled(messenger)
 
-    async with opened(Counter_, Stage) as desk:
-        reading = asyncio.create_task(read_one(desk))
+    async with opened(Counter_, Stage) as messenger:
+        reading = asyncio.create_task(read_one(messenger))
         await asyncio.wait([reading], timeout=SOON_S)
         assert reading.done()
 
 
 async def test_cancelling_whoever_reads_a_stream_ends_the_callee(opened: Opened) -> None:
-    async def read_on(desk: Desk) -> None:
-        async with aclosing(desk.stream(Lasting())) as items:
+    async def read_on(messenger: RoleMessenger) -> None:
+        async with aclosing(messenger.stream(Lasting())) as items:
             async for _ in items:
-                await desk.ask(Mark(name="read"))
+                await messenger.ask(Mark(name="read"))
 
-    async with opened(Counter_, Stage) as desk:
-        reading = asyncio.create_task(read_on(desk))
-        await desk.ask(Marked(name="read"))
+    async with opened(Counter_, Stage) as messenger:
+        reading = asyncio.create_task(read_on(messenger))
+        await messenger.ask(Marked(name="read"))
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
-        await desk.ask(Marked(name="closed"))
+        await messenger.ask(Marked(name="closed"))
 
 
 async def test_a_deadline_bounds_the_wait_for_each_item_and_ends_the_callee(opened: Opened) -> None:
-    async with opened(Counter_, Stage) as desk:
-        items = desk.stream(Lasting(), timeout_s=SOON_S)
+    async with opened(Counter_, Stage) as messenger:
+        items = messenger.stream(Lasting(), timeout_s=SOON_S)
         assert await anext(items) == 0
         with pytest.raises(DeadlinePassed) as raised:
             await anext(items)
         assert raised.value.args == ("Lasting", SOON_S)
-        await desk.ask(Marked(name="closed"))
+        await messenger.ask(Marked(name="closed"))
 
 
 @pytest.mark.parametrize("ours", [True, False])
 async def test_an_error_in_the_middle_of_a_stream_comes_after_the_items_before_it(opened: Opened, *, ours: bool) -> None:
     items: list[int] = []
-    async with opened(Counter_, Stage) as desk:
+    async with opened(Counter_, Stage) as messenger:
         with pytest.raises(Stopped if ours else RoleFailed) as raised:
-            await read(desk.stream(Torn(ours=ours)), items)
+            await read(messenger.stream(Torn(ours=ours)), items)
     assert items == [1, 2]
     assert ("enough" if ours else "Torn: ValueError: no third") in str(raised.value)
 
 
 async def test_a_stream_that_never_pauses_is_stopped_by_closing_it(opened: Opened) -> None:
-    async with opened(Counter_, Stage) as desk:
-        async with aclosing(desk.stream(Torrent())) as items:
+    async with opened(Counter_, Stage) as messenger:
+        async with aclosing(messenger.stream(Torrent())) as items:
             assert await anext(items) == 1
-        assert await desk.ask(Made()) < TORRENT
+        assert await messenger.ask(Made()) < TORRENT
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
@@ -671,28 +671,28 @@ class FailRelay(Role):
 
 
 async def test_what_a_handler_raises_names_the_role_the_message_and_the_cause(opened: Opened) -> None:
-    async with opened(Failing) as desk:
+    async with opened(Failing) as messenger:
         with pytest.raises(RoleFailed) as raised:
-            await desk.ask(Fail())
+            await messenger.ask(Fail())
         role, message, cause = raised.value.args
         assert role.startswith("Failing")
         assert (message, cause) == ("Fail", "ValueError: seven is no colour")
         with pytest.raises(RoleFailed):
-            await desk.ask(Fail())
+            await messenger.ask(Fail())
 
 
 async def test_the_role_that_failed_is_named_through_those_that_asked_it(opened: Opened) -> None:
-    async with opened(FailRelay, Failing) as desk:
+    async with opened(FailRelay, Failing) as messenger:
         with pytest.raises(RoleFailed, match=r"^role Failing\S* failed on Fail: ValueError: seven is no colour$"):
-            await desk.ask(RelayedFail())
+            await messenger.ask(RelayedFail())
 
 
 @pytest.mark.parametrize("which", range(len(OURS)), ids=[type(error).__name__ for error in OURS])
 async def test_our_own_errors_arrive_as_themselves_with_what_they_hold(opened: Opened, which: int) -> None:
     sent = OURS[which]
-    async with opened(Failing) as desk:
+    async with opened(Failing) as messenger:
         with pytest.raises(MicroagentsError) as raised:
-            await desk.ask(Raise(which=which))
+            await messenger.ask(Raise(which=which))
     assert type(raised.value) is type(sent)
     assert raised.value.args == sent.args
     assert str(raised.value) == str(sent)
@@ -700,25 +700,25 @@ async def test_our_own_errors_arrive_as_themselves_with_what_they_hold(opened: O
 
 @pytest.mark.parametrize("which", range(len(AWKWARD)), ids=["object", "nested", "large", "surrogate"])
 async def test_an_error_whose_arguments_cannot_travel_arrives_all_the_same(opened: Opened, which: int) -> None:
-    async with opened(Failing, Doubler) as desk:
+    async with opened(Failing, Doubler) as messenger:
         with pytest.raises(AwkwardError):
-            await desk.ask(RaiseAwkward(which=which), timeout_s=SOON_S)
-        assert await desk.ask(Double(number=1), timeout_s=SOON_S) == 2
+            await messenger.ask(RaiseAwkward(which=which), timeout_s=SOON_S)
+        assert await messenger.ask(Double(number=1), timeout_s=SOON_S) == 2
 
 
 @pytest.mark.parametrize("request_", [Misfit(), MisfitNothing(), MisfitStruct()])
 async def test_a_reply_of_the_wrong_type_is_a_failure_of_the_role(opened: Opened, request_: Request[Any]) -> None:
-    async with opened(Failing) as desk:
+    async with opened(Failing) as messenger:
         with pytest.raises(RoleFailed) as raised:
-            await desk.ask(request_)
+            await messenger.ask(request_)
     assert raised.value.args[0].startswith("Failing")
     assert raised.value.args[1] == type(request_).__name__
 
 
 async def test_an_item_of_the_wrong_type_is_a_failure_of_the_role(opened: Opened) -> None:
-    async with opened(Failing) as desk:
+    async with opened(Failing) as messenger:
         with pytest.raises(RoleFailed, match="Failing"):
-            await read(desk.stream(MisfitItems()))
+            await read(messenger.stream(MisfitItems()))
 
 
 # -- telling -----------------------------------------------------------------------------------------------------------
@@ -744,8 +744,8 @@ class Diary(Role):
 
     asks = (Mark, Marked)
 
-    def __init__(self, context: Context, post: Any) -> None:
-        super().__init__(context, post)
+    def __init__(self, context: Context, messenger: Any) -> None:
+        super().__init__(context, messenger)
         self._written: list[str] = []
 
     async def jot(self, request: Jot) -> None:
@@ -779,91 +779,91 @@ class Gossiper(Role):
 
 
 async def test_what_one_sender_tells_keeps_its_order_and_is_handled_before_what_it_then_asks(opened: Opened) -> None:
-    async with opened(Diary, Stage) as desk:
+    async with opened(Diary, Stage) as messenger:
         for number in range(100):
-            desk.tell(Jot(text=f"{number}"))
-        assert await desk.ask(Written()) == [f"{number}" for number in range(100)]
+            messenger.tell(Jot(text=f"{number}"))
+        assert await messenger.ask(Written()) == [f"{number}" for number in range(100)]
 
 
 async def test_what_is_told_is_handled_without_anybody_asking(opened: Opened) -> None:
-    async with opened(Gossiper, Diary, Stage) as desk:
-        await desk.ask(Gossip(count=50))
-        desk.tell(Jot(text="last", after="go"))
-        await desk.ask(Mark(name="go"))
-        await desk.ask(Marked(name="last begun"))
-        await settled(desk)
-        assert [text for text in await desk.ask(Written()) if text != "last"] == [f"{number}" for number in range(50)]
+    async with opened(Gossiper, Diary, Stage) as messenger:
+        await messenger.ask(Gossip(count=50))
+        messenger.tell(Jot(text="last", after="go"))
+        await messenger.ask(Mark(name="go"))
+        await messenger.ask(Marked(name="last begun"))
+        await settled(messenger)
+        assert [text for text in await messenger.ask(Written()) if text != "last"] == [f"{number}" for number in range(50)]
 
 
 async def test_a_told_message_that_is_being_handled_is_done_before_the_ask_after_it(opened: Opened) -> None:
-    async with opened(Diary, Stage) as desk:
-        desk.tell(Jot(text="a", after="go"))
-        await desk.ask(Marked(name="a begun"))
-        asking = asyncio.create_task(desk.ask(Written()))
-        await settled(desk)
+    async with opened(Diary, Stage) as messenger:
+        messenger.tell(Jot(text="a", after="go"))
+        await messenger.ask(Marked(name="a begun"))
+        asking = asyncio.create_task(messenger.ask(Written()))
+        await settled(messenger)
         assert not asking.done()
-        await desk.ask(Mark(name="go"))
+        await messenger.ask(Mark(name="go"))
         assert await asking == ["a"]
 
 
 async def test_told_messages_are_handled_one_after_the_other_whoever_asks_meanwhile(opened: Opened) -> None:
-    async with opened(Diary, Stage) as desk:
-        desk.tell(Jot(text="a", after="go"))
-        await desk.ask(Marked(name="a begun"))
-        desk.tell(Jot(text="b"))
-        asking = asyncio.create_task(desk.ask(Written()))
-        await settled(desk)
-        await desk.ask(Mark(name="go"))
+    async with opened(Diary, Stage) as messenger:
+        messenger.tell(Jot(text="a", after="go"))
+        await messenger.ask(Marked(name="a begun"))
+        messenger.tell(Jot(text="b"))
+        asking = asyncio.create_task(messenger.ask(Written()))
+        await settled(messenger)
+        await messenger.ask(Mark(name="go"))
         assert await asking == ["a", "b"]
 
 
 async def test_cancelling_an_asker_loses_nothing_of_what_was_told(opened: Opened) -> None:
-    async with opened(Diary, Stage) as desk:
-        desk.tell(Jot(text="a", after="go"))
-        asking = asyncio.create_task(desk.ask(Written()))
-        await desk.ask(Marked(name="a begun"))
+    async with opened(Diary, Stage) as messenger:
+        messenger.tell(Jot(text="a", after="go"))
+        asking = asyncio.create_task(messenger.ask(Written()))
+        await messenger.ask(Marked(name="a begun"))
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        await desk.ask(Mark(name="go"))
-        await settled(desk)
-        assert await desk.ask(Written()) == ["a"]
+        await messenger.ask(Mark(name="go"))
+        await settled(messenger)
+        assert await messenger.ask(Written()) == ["a"]
 
 
 async def test_a_told_message_that_fails_shows_to_whoever_asks_next(opened: Opened) -> None:
-    async with opened(Diary, Stage) as desk:
-        desk.tell(Spill())
+    async with opened(Diary, Stage) as messenger:
+        messenger.tell(Spill())
         with pytest.raises(RoleFailed, match=r"^role Diary\S* failed on Spill: ValueError: no ink$"):
-            await desk.ask(Written())
+            await messenger.ask(Written())
 
 
 async def test_a_told_message_that_failed_a_while_ago_shows_to_whoever_asks_next(opened: Opened) -> None:
-    async with opened(Diary, Stage) as desk:
-        desk.tell(Spill())
-        await desk.ask(Marked(name="spilt"))
-        await settled(desk)
+    async with opened(Diary, Stage) as messenger:
+        messenger.tell(Spill())
+        await messenger.ask(Marked(name="spilt"))
+        await settled(messenger)
         with pytest.raises(RoleFailed, match="no ink"):
-            await desk.ask(Written())
+            await messenger.ask(Written())
 
 
 async def test_a_told_message_that_failed_a_while_ago_shows_to_whoever_tells_next_or_to_their_next_ask(opened: Opened) -> None:
-    async with opened(Diary, Stage) as desk:
-        desk.tell(Spill())
-        await desk.ask(Marked(name="spilt"))
-        await settled(desk)
+    async with opened(Diary, Stage) as messenger:
+        messenger.tell(Spill())
+        await messenger.ask(Marked(name="spilt"))
+        await settled(messenger)
         with pytest.raises(RoleFailed, match="no ink"):  # noqa: PT012 - the first where nothing lies between
-            desk.tell(Jot(text="a"))
-            await desk.ask(Written(), timeout_s=SOON_S)
+            messenger.tell(Jot(text="a"))
+            await messenger.ask(Written(), timeout_s=SOON_S)
 
 
 async def test_what_is_sent_behind_a_message_to_a_role_that_failed_arrives(opened: Opened) -> None:
-    async with opened(Diary, Doubler, Stage) as desk:
-        desk.tell(Spill())
-        await desk.ask(Marked(name="spilt"))
-        await settled(desk)
+    async with opened(Diary, Doubler, Stage) as messenger:
+        messenger.tell(Spill())
+        await messenger.ask(Marked(name="spilt"))
+        await settled(messenger)
         with suppress(RoleFailed):  # where nothing lies between, the teller is told
-            desk.tell(Jot(text="a"))
-        assert await desk.ask(Double(number=3), timeout_s=SOON_S) == 6
+            messenger.tell(Jot(text="a"))
+        assert await messenger.ask(Double(number=3), timeout_s=SOON_S) == 6
 
 
 # -- concurrency -------------------------------------------------------------------------------------------------------
@@ -887,8 +887,8 @@ class Room(Role):
     asks = (Turn,)
     concurrency: ClassVar[int | None] = 1
 
-    def __init__(self, context: Context, post: Any) -> None:
-        super().__init__(context, post)
+    def __init__(self, context: Context, messenger: Any) -> None:
+        super().__init__(context, messenger)
         self._inside = self._most = 0
 
     async def enter(self, _: Enter) -> None:
@@ -922,37 +922,37 @@ class OpenRoom(Room):
 
 @pytest.mark.parametrize(("room", "most"), [(Room, 1), (WiderRoom, 3), (OpenRoom, 20)])
 async def test_a_role_handles_as_many_messages_at_a_time_as_it_says(opened: Opened, room: type[Role], most: int) -> None:
-    async with opened(room, Stage) as desk:
-        await asyncio.gather(*(desk.ask(Enter()) for _ in range(20)))
-        assert await desk.ask(MostInside()) == most
+    async with opened(room, Stage) as messenger:
+        await asyncio.gather(*(messenger.ask(Enter()) for _ in range(20)))
+        assert await messenger.ask(MostInside()) == most
 
 
 async def test_who_is_cancelled_while_waiting_for_a_turn_leaves_it_to_others(opened: Opened) -> None:
-    async with opened(Room, Stage) as desk:
-        waiting = [asyncio.create_task(desk.ask(Enter())) for _ in range(10)]
-        await desk.ask(Turn())
+    async with opened(Room, Stage) as messenger:
+        waiting = [asyncio.create_task(messenger.ask(Enter())) for _ in range(10)]
+        await messenger.ask(Turn())
         for task in waiting[::2]:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         assert [task.cancelled() for task in waiting] == [True, False] * 5
-        assert await desk.ask(MostInside()) == 1
+        assert await messenger.ask(MostInside()) == 1
 
 
 async def test_streams_count_for_the_bound(opened: Opened) -> None:
-    async with opened(Room, Stage) as desk:
-        await asyncio.gather(*(read(desk.stream(EnterItems())) for _ in range(5)), *(desk.ask(Enter()) for _ in range(5)))
-        assert await desk.ask(MostInside()) == 1
+    async with opened(Room, Stage) as messenger:
+        await asyncio.gather(*(read(messenger.stream(EnterItems())) for _ in range(5)), *(messenger.ask(Enter()) for _ in range(5)))
+        assert await messenger.ask(MostInside()) == 1
 
 
 async def test_told_messages_count_for_the_bound(opened: Opened) -> None:
-    async with opened(Room, Stage) as desk:
-        desk.tell(Enter())
-        await settled(desk)
-        await asyncio.gather(*(desk.ask(Enter()) for _ in range(3)))
-        desk.tell(Enter())
-        await desk.ask(Turn())
-        await asyncio.gather(*(desk.ask(Enter()) for _ in range(3)))
-        assert await desk.ask(MostInside()) == 1
+    async with opened(Room, Stage) as messenger:
+        messenger.tell(Enter())
+        await settled(messenger)
+        await asyncio.gather(*(messenger.ask(Enter()) for _ in range(3)))
+        messenger.tell(Enter())
+        await messenger.ask(Turn())
+        await asyncio.gather(*(messenger.ask(Enter()) for _ in range(3)))
+        assert await messenger.ask(MostInside()) == 1
 
 
 # -- replicas ----------------------------------------------------------------------------------------------------------
@@ -992,8 +992,8 @@ class WhereThere(Request[str], frozen=True):
 class Replica(Role):
     """Knows itself from the others."""
 
-    def __init__(self, context: Context, post: Any) -> None:
-        super().__init__(context, post)
+    def __init__(self, context: Context, messenger: Any) -> None:
+        super().__init__(context, messenger)
         self._name = uuid4().hex
         self._told: list[tuple[str, int]] = []
 
@@ -1027,20 +1027,20 @@ KEYS = [(f"0/step/{number}", number % 3) for number in range(200)]
 
 
 async def test_equal_keys_reach_one_replica_whoever_asks_and_however(opened: Opened) -> None:
-    async with opened(AskingWhere, Deployment(role=Replica, num_replicas=4)) as desk:
+    async with opened(AskingWhere, Deployment(role=Replica, num_replicas=4)) as messenger:
         for key in KEYS[:20]:
-            home = await desk.ask(Where(key=key))
-            assert await desk.ask(Where(key=key)) == home
-            assert await desk.ask(WhereThere(key=key)) == home
-            assert await read(desk.stream(WhereItems(key=key))) == [home]
-            desk.tell(WhereTold(key=key))
-            assert await desk.ask(Where(key=key)) == f"{home} told"
+            home = await messenger.ask(Where(key=key))
+            assert await messenger.ask(Where(key=key)) == home
+            assert await messenger.ask(WhereThere(key=key)) == home
+            assert await read(messenger.stream(WhereItems(key=key))) == [home]
+            messenger.tell(WhereTold(key=key))
+            assert await messenger.ask(Where(key=key)) == f"{home} told"
 
 
 @pytest.mark.parametrize("role", [Replica, ARoleWhoseNameIsSoLongThatNothingOfTheReplicasNumberIsLeftInAKeyOfSixtyFourBytes])
 async def test_different_keys_spread_over_the_replicas(opened: Opened, role: type[Role]) -> None:
-    async with opened(Deployment(role=role, num_replicas=4)) as desk:
-        homes = Counter([await desk.ask(Where(key=key)) for key in KEYS])
+    async with opened(Deployment(role=role, num_replicas=4)) as messenger:
+        homes = Counter([await messenger.ask(Where(key=key)) for key in KEYS])
     assert len(homes) == 4
     assert min(homes.values()) >= 25  # of 200; a fair draw has fewer for one of the four once in 10,000
 
@@ -1048,18 +1048,18 @@ async def test_different_keys_spread_over_the_replicas(opened: Opened, role: typ
 async def test_fewer_replicas_move_only_the_keys_of_those_that_are_gone(opened: Opened) -> None:
     groups: list[set[frozenset[tuple[str, int]]]] = []
     for replicas in (4, 3):
-        async with opened(Deployment(role=Replica, num_replicas=replicas)) as desk:
+        async with opened(Deployment(role=Replica, num_replicas=replicas)) as messenger:
             by_home: dict[str, set[tuple[str, int]]] = {}
             for key in KEYS:
-                by_home.setdefault(await desk.ask(Where(key=key)), set()).add(key)
+                by_home.setdefault(await messenger.ask(Where(key=key)), set()).add(key)
         groups.append({frozenset(keys) for keys in by_home.values()})
     four, three = groups
     assert sum(any(before <= after for after in three) for before in four) >= 3
 
 
 async def test_without_a_key_every_replica_gets_its_share(opened: Opened) -> None:
-    async with opened(Deployment(role=Replica, num_replicas=3)) as desk:
-        assert set(Counter([await desk.ask(Anywhere()) for _ in range(30)]).values()) == {10}
+    async with opened(Deployment(role=Replica, num_replicas=3)) as messenger:
+        assert set(Counter([await messenger.ask(Anywhere()) for _ in range(30)]).values()) == {10}
 
 
 # -- starting and stopping ---------------------------------------------------------------------------------------------
@@ -1110,8 +1110,8 @@ class NotMeantToStart(Chronicled):
 class NeverBuilt(Chronicled):
     """Cannot even be built."""
 
-    def __init__(self, context: Context, post: Any) -> None:
-        super().__init__(context, post)
+    def __init__(self, context: Context, messenger: Any) -> None:
+        super().__init__(context, messenger)
         raise KeyError("colour")
 
 
@@ -1209,7 +1209,7 @@ async def test_a_role_that_cannot_be_built_is_named(opened: Opened, chronicle: P
 async def test_a_role_that_does_not_stop_keeps_no_other_from_stopping(
     opened: Opened, chronicle: Path, role: type[Role], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "STOP_S", TINY_S)  # inside: nobody should wait 30 s for a test
+    monkeypatch.setattr(role_group, "STOP_S", TINY_S)  # inside: nobody should wait 30 s for a test
     with capture_logs() as logs:
         async with opened(*chronicled(chronicle, First, role, Third)):
             pass
@@ -1222,10 +1222,10 @@ async def test_a_role_may_tell_others_something_while_it_stops(opened: Opened, c
     noise: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
     with capture_logs() as logs:
-        async with opened(*chronicled(chronicle, TellsInTheEnd), Diary, Stage) as desk:
+        async with opened(*chronicled(chronicle, TellsInTheEnd), Diary, Stage) as messenger:
             for _ in range(told_before):
-                desk.tell(Jot(text="hello"))
-            await settled(desk)
+                messenger.tell(Jot(text="hello"))
+            await settled(messenger)
         for _ in range(10):  # what was told may still be on its way
             await asyncio.sleep(0)
     assert lines(chronicle) == ["TellsInTheEnd starts", "TellsInTheEnd stops"]
@@ -1278,8 +1278,8 @@ unsendable = pytest.mark.parametrize("which", range(len(UNSENDABLE)), ids=["obje
 class Open(Role):
     """Takes and gives anything."""
 
-    def __init__(self, context: Context, post: Any) -> None:
-        super().__init__(context, post)
+    def __init__(self, context: Context, messenger: Any) -> None:
+        super().__init__(context, messenger)
         self._numbers: list[int] = []
 
     async def opaque(self, _: Opaque) -> int:
@@ -1307,32 +1307,32 @@ class Open(Role):
 @needs_encoding
 async def test_a_message_that_cannot_travel_fails_where_it_is_sent(opened: Opened, which: int) -> None:
     content = UNSENDABLE[which]
-    async with opened(Open) as desk:
+    async with opened(Open) as messenger:
         with pytest.raises(MicroagentsError, match="Opaque cannot travel"):
-            await desk.ask(Opaque(content=content))
+            await messenger.ask(Opaque(content=content))
         with pytest.raises(MicroagentsError, match="OpaqueNote cannot travel"):
-            desk.tell(OpaqueNote(content=content))
+            messenger.tell(OpaqueNote(content=content))
         with pytest.raises(MicroagentsError, match="OpaqueItems cannot travel"):
-            await anext(desk.stream(OpaqueItems(content=content)))
-        assert await desk.ask(Opaque(content=1), timeout_s=SOON_S) == 1
+            await anext(messenger.stream(OpaqueItems(content=content)))
+        assert await messenger.ask(Opaque(content=1), timeout_s=SOON_S) == 1
 
 
 @unsendable
 @needs_encoding
 async def test_a_reply_that_cannot_travel_is_one_failure_of_the_role(opened: Opened, which: int) -> None:
-    async with opened(Open) as desk:
+    async with opened(Open) as messenger:
         with pytest.raises(RoleFailed, match=r"^role Open\S* failed on \S*GiveBack: "):
-            await desk.ask(GiveBack(which=which), timeout_s=SOON_S)
+            await messenger.ask(GiveBack(which=which), timeout_s=SOON_S)
         with pytest.raises(RoleFailed, match=r"^role Open\S* failed on \S*GiveItems: "):
-            await read(desk.stream(GiveItems(which=which), timeout_s=SOON_S))
-        assert await desk.ask(Opaque(content=1), timeout_s=SOON_S) == 1
+            await read(messenger.stream(GiveItems(which=which), timeout_s=SOON_S))
+        assert await messenger.ask(Opaque(content=1), timeout_s=SOON_S) == 1
 
 
 @needs_encoding
 async def test_nothing_is_shared_by_memory(opened: Opened) -> None:
     numbers = [7]
-    async with opened(Open) as desk:
-        given = await desk.ask(Grow(numbers=numbers))
+    async with opened(Open) as messenger:
+        given = await messenger.ask(Grow(numbers=numbers))
         assert (numbers, given) == ([7], [0])
         given.append(1)
-        assert await desk.ask(Grow(numbers=numbers)) == [0, 0]
+        assert await messenger.ask(Grow(numbers=numbers)) == [0, 0]

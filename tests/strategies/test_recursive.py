@@ -29,7 +29,7 @@ from microagents.problems.questions import ATOMIC, Choice, Decomposition, ToChoo
 from microagents.roles import Decomposer, Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.roles import voter as voter_module
 from microagents.roles.decomposer import Decompose
-from microagents.roles.recorder import Journaling
+from microagents.roles.recorder import JournalConfig
 from microagents.runs.inspection import decide
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.settings import RuntimeName, Settings
@@ -464,7 +464,7 @@ async def test_what_is_asked_again_after_a_death_answers_from_the_journal_though
         strategy = Recursive()
         plan = Plan(tasks=[PROBLEM], listed=False, strategy=strategy, settings=Settings(models={"": ("sim:perfect",)}, run_id="again"))
         experiment, own = experiment_of(plan)
-        journaling = Journaling(path=tmp_path / "again.sqlite", experiment=experiment, own=own, accepted=(), full=False, inline_s=None)
+        journaling = JournalConfig(path=tmp_path / "again.sqlite", experiment=experiment, own=own, accepted=(), full=False, inline_s=None)
         context = Context(
             run_id="again",
             seed=0,
@@ -482,9 +482,9 @@ async def test_what_is_asked_again_after_a_death_answers_from_the_journal_though
             input=0, at="solve/decompose", recalls=False, problem=PROBLEM.statement(), above=(), candidates=3, sampling=PROBLEM.sampling
         )
         async with LocalRuntime(context, roles) as runtime:
-            first = await runtime.desk.ask(ask)
-            await runtime.desk.ask(Report(final=True))
-            again = await runtime.desk.ask(msgspec.structs.replace(ask, recalls=True))
+            first = await runtime.messenger.ask(ask)
+            await runtime.messenger.ask(Report(final=True))
+            again = await runtime.messenger.ask(msgspec.structs.replace(ask, recalls=True))
     assert again == first
     assert purchases.read_text().count("billed") == 3
 

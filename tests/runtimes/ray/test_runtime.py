@@ -20,14 +20,14 @@ from structlog.testing import capture_logs
 from microagents import ChainTask, Context, Deployment, InvalidUsage, Result, Role, Task, run
 from microagents.errors import InvalidDefinition, PeerLost
 from microagents.runs.execute import RUNTIMES
-from microagents.runtimes.dispatcher import Desk
+from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.ray import runtime as ray_module
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
-from tests.runtimes.crowd import Block, Blocker, Built, Die, Hasty, Messenger, Mortal, PassOn, Say, Speaker, Stumbler, Sum, Summer
+from tests.runtimes.crowd import Block, Blocker, Built, Die, Hasty, Mortal, PassOn, Relay, Say, Speaker, Stumbler, Sum, Summer
 from tests.runtimes.ray.ray_processes import Program, actors_of, kill, until
 
 pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.timeout(300)]
@@ -56,10 +56,10 @@ def undisturbed(task: str, model: str = MODEL) -> tuple[str, str, str]:
 
 
 @asynccontextmanager
-async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[Desk]:
+async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[RoleMessenger]:
     given = [each if isinstance(each, Deployment) else Deployment(role=each) for each in deployments]
     async with asyncio.timeout(WAIT_S), RUNTIMES["ray"](Context(run_id="crowd", seed=0, tasks=[], strategy=Maker()), given) as roles:
-        yield roles.desk
+        yield roles.messenger
 
 
 # -- the same decisions ------------------------------------------------------------------------------------------------------
@@ -128,33 +128,33 @@ def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_prob
 
 async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_module, "MOST_DEATHS", 2)
-    async with opened(Mortal, Summer) as desk:
+    async with opened(Mortal, Summer) as messenger:
         with capture_logs() as logs, pytest.raises(PeerLost, match=r"^Mortal/0 cannot be had: it died 3 times within 10 minutes"):
-            await desk.ask(Die())
+            await messenger.ask(Die())
         with pytest.raises(PeerLost, match="Mortal/0"):
-            await desk.ask(Die())
-        assert await desk.ask(Sum(key=1, depth=3)) == 8, "others go on"
+            await messenger.ask(Die())
+        assert await messenger.ask(Sum(key=1, depth=3)) == 8, "others go on"
     assert [log["replica"] for log in logs] == ["Mortal/0"] * 3
 
 
 async def test_whoever_comes_after_a_role_was_given_up_hears_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_module, "MOST_DEATHS", 0)
-    async with opened(Mortal, Messenger) as desk:
+    async with opened(Mortal, Relay) as messenger:
         with pytest.raises(PeerLost, match="Mortal/0"):
-            await desk.ask(PassOn())
+            await messenger.ask(PassOn())
         monkeypatch.setattr(ray_module, "MOST_DEATHS", 5)
-        (messenger,) = actors_of(os.getpid())
-        kill(messenger)
+        (victim,) = actors_of(os.getpid())
+        kill(victim)
         with pytest.raises(PeerLost, match="Mortal/0"):
-            await desk.ask(PassOn())
-        assert actors_of(os.getpid()) != [messenger]
+            await messenger.ask(PassOn())
+        assert actors_of(os.getpid()) != [victim]
 
 
 async def test_one_that_dies_while_it_takes_the_place_of_another_is_followed_as_well(tmp_path: Path) -> None:
-    async with opened(Deployment(role=Stumbler, options={"counts": str(tmp_path / "counts")})) as desk:
-        assert await desk.ask(Built()) == 1
+    async with opened(Deployment(role=Stumbler, options={"counts": str(tmp_path / "counts")})) as messenger:
+        assert await messenger.ask(Built()) == 1
         kill(*actors_of(os.getpid()))
-        assert await desk.ask(Built()) == 4
+        assert await messenger.ask(Built()) == 4
 
 
 async def test_a_role_that_asks_a_mortal_while_it_starts_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,15 +167,15 @@ async def test_a_role_that_asks_a_mortal_while_it_starts_ends_the_start(monkeypa
 async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"MOST_DEATHS": 1, "PING_EVERY_S": 0.1, "SILENT_S": 1.0}.items():
         monkeypatch.setattr(ray_module, name, value)
-    async with opened(Blocker) as desk:
+    async with opened(Blocker) as messenger:
         with pytest.raises(PeerLost, match=r"Blocker/0 .* it was not heard of for 1 s: something in it keeps its event loop"):
-            await desk.ask(Block())
+            await messenger.ask(Block())
 
 
 @pytest.mark.parametrize(("depth", "width"), [(64, 1), (11, 2)], ids=["deep", "wide"])
 async def test_questions_that_lead_to_questions_of_the_same_role_do_not_wait_for_each_other(depth: int, width: int) -> None:
-    async with opened(Deployment(role=Summer, num_replicas=4)) as desk:
-        leaves = await asyncio.gather(*(desk.ask(Sum(key=each, depth=depth, width=width)) for each in range(3)))
+    async with opened(Deployment(role=Summer, num_replicas=4)) as messenger:
+        leaves = await asyncio.gather(*(messenger.ask(Sum(key=each, depth=depth, width=width)) for each in range(3)))
     assert leaves == [width**depth] * 3
 
 
@@ -293,9 +293,9 @@ def test_three_nodes_decide_the_same_also_when_one_is_lost() -> None:
 
 async def test_what_a_role_logs_comes_back_once_and_names_its_run_and_replica(capfd: pytest.CaptureFixture[str]) -> None:
     with capture_logs() as logs:
-        async with opened(Speaker) as desk:
-            await desk.ask(Say(text="hello"))
-            await desk.ask(Say(text="again"))
+        async with opened(Speaker) as messenger:
+            await messenger.ask(Say(text="hello"))
+            await messenger.ask(Say(text="again"))
     line = {"event": "hello", "level": "high", "number": 7, "run_id": "crowd", "replica": "Speaker/0", "log_level": "warning"}
     assert [log for log in logs if log["event"] == "hello"] == [line]
     assert "hello" not in "".join(capfd.readouterr())

@@ -16,7 +16,7 @@ from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import Message, R, Request, Stream, reply_type
 
 
-class Seat:
+class LocalRef:
     """One replica of a role, hosted here."""
 
     def __init__(self, name: str, role: Role, scope: TaskScope) -> None:
@@ -109,7 +109,7 @@ _reading: ContextVar[tuple[Mailbox, ...]] = ContextVar("_reading", default=())
 class Mailbox:
     """What was told to a seat and is not handled yet: one reader handles it, one message after the other."""
 
-    def __init__(self, seat: Seat, scope: TaskScope) -> None:
+    def __init__(self, seat: LocalRef, scope: TaskScope) -> None:
         self.busy = False
         """Whether something is still to be handled, or has failed: whoever asks the seat waits, or hears of it."""
         self._seat = seat
@@ -145,7 +145,7 @@ class Mailbox:
         """
         # What was told may lead back to its own seat: it must not wait for itself.
         if self._waiting_for_reader() and self not in _reading.get():
-            await self._emptied.next()
+            await self._emptied.wait()
         if self._failure is not None:
             raise self._failure
 
@@ -162,7 +162,7 @@ class Mailbox:
                     self._failure = error
                     self._waiting.clear()
             self.busy = self._failure is not None
-            self._emptied.tell()
+            self._emptied.notify()
             self._wanted = asyncio.get_running_loop().create_future()
             await self._wanted
 

@@ -43,8 +43,8 @@ class Peer:
         """What was asked of it and is not answered: another process of the same name is asked again."""
         self.cancelled: dict[int, asyncio.Future[Any]] = {}
         """What need not be answered any more, and is waited for until it has ended."""
-        self.serving: dict[int, Serving] = {}
-        self.orphans: dict[wire.Question, Serving] = {}
+        self.serving: dict[int, IncomingCall] = {}
+        self.orphans: dict[wire.CallKey, IncomingCall] = {}
         """What its process before had asked: if it asks the same again, it gets this."""
         self._receive = partial(receive, self)
         self._connect(link)
@@ -99,7 +99,7 @@ class Peer:
                 ended.set_result(None)
 
 
-class Serving:
+class IncomingCall:
     """What a peer has asked of us, while it is handled."""
 
     def __init__(self, peer: Peer, call: int, sent: wire.Sent) -> None:
@@ -134,7 +134,7 @@ class Serving:
         if self._more is not None and not self._more.done():
             self._more.set_result(None)
 
-    def orphan(self) -> wire.Question:
+    def orphan(self) -> wire.CallKey:
         """Its asker has died; gives what it will be recognized by, if it is asked again."""
         self._kept = []
         return self.sent.seat, self.sent.message, bytes(self.sent.body)
@@ -151,10 +151,10 @@ class Serving:
             self.task.cancel()
 
 
-class RemoteSeat:
+class RemoteRef:
     """A replica of a role that another dispatcher hosts."""
 
-    def __init__(self, name: str, peer: Peer, calls: Calls) -> None:
+    def __init__(self, name: str, peer: Peer, calls: OutgoingCalls) -> None:
         self.name = name
         self._peer = peer
         self._calls = calls
@@ -179,7 +179,7 @@ class RemoteSeat:
             if body is None:
                 raise
             _cancel_at_the_next_await()
-        except Overdue:
+        except DeadlineReached:
             body = await self._cancel(call)
             if body is None:
                 raise DeadlinePassed(type(request).__name__, timeout_s or 0.0) from None
@@ -267,7 +267,7 @@ class RemoteSeat:
             raise RoleFailed(self.name, type(request).__name__, f"its reply cannot be read: {error}") from None
 
 
-class Calls:
+class OutgoingCalls:
     """The open calls of one dispatcher to others, by number."""
 
     def __init__(self) -> None:
@@ -280,12 +280,12 @@ class Calls:
     def _end(self, call: int) -> None:
         match self.open.get(call):
             case asyncio.Future() as future if not future.done():
-                future.set_exception(Overdue())
+                future.set_exception(DeadlineReached())
             case _:
                 pass
 
 
-class Overdue(Exception):
+class DeadlineReached(Exception):
     """A call's time is over."""
 
 

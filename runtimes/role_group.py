@@ -11,8 +11,8 @@ from msgspec import structs
 from microagents.actors import Context, Deployment, Role, asked_by, check_graph
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import Message
-from microagents.runtimes.dispatcher import Desk, Dispatcher, Route
-from microagents.runtimes.seats import is_cancelled, said
+from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger, Route
+from microagents.runtimes.local_ref import is_cancelled, said
 
 DRIVER = "driver"
 """The name of the dispatcher in the process that drives the run."""
@@ -20,12 +20,12 @@ STOP_S = 30.0
 """How long a role may take to stop."""
 
 
-def seat_names(deployment: Deployment) -> list[str]:
+def replica_names(deployment: Deployment) -> list[str]:
     """The names of a role's replicas, such as ``Solver/0``."""
     return [f"{deployment.role.__name__}/{replica}" for replica in range(deployment.num_replicas)]
 
 
-class Crew:
+class RoleGroup:
     """Builds roles in a dispatcher, each with a post that reaches the roles it asks, wherever these live."""
 
     def __init__(self, dispatcher: Dispatcher, deployments: Sequence[Deployment], homes: Mapping[str, str]) -> None:
@@ -33,15 +33,15 @@ class Crew:
         self._handled = check_graph(deployments)
         self._homes = homes
         """Dispatchers by name of the replica that they host."""
-        self._desks: list[tuple[Desk, Iterable[type[Message]]]] = []
+        self._messengers: list[tuple[RoleMessenger, Iterable[type[Message]]]] = []
         self._roles: dict[str, Role] = {}
         self._started: list[str] = []
 
-    def desk(self, owner: str, asks: Iterable[type[Message]] | None = None) -> Desk:
+    def messenger(self, owner: str, asks: Iterable[type[Message]] | None = None) -> RoleMessenger:
         """A post from which some messages may be sent; None: all that anybody handles."""
-        desk = Desk(owner)
-        self._desks.append((desk, self._handled if asks is None else asks))
-        return desk
+        messenger = RoleMessenger(owner)
+        self._messengers.append((messenger, self._handled if asks is None else asks))
+        return messenger
 
     def build(self, name: str, deployment: Deployment, context: Context) -> None:
         """Build a replica of a role.
@@ -50,9 +50,9 @@ class Crew:
             RoleFailed: its constructor raised.
         """
         role = deployment.role
-        desk = self.desk(role.__name__, asked_by(role))
+        messenger = self.messenger(role.__name__, asked_by(role))
         try:
-            built = role(structs.replace(context, name=name, options=deployment.options), desk)
+            built = role(structs.replace(context, name=name, options=deployment.options), messenger)
         except MicroagentsError:
             raise
         except (Exception, SystemExit) as error:
@@ -62,11 +62,11 @@ class Crew:
 
     def connect(self) -> None:
         """Let everybody reach those whom they ask; once all that live here are built."""
-        for desk, asks in self._desks:
-            desk.connect({message: self._route(message) for message in asks})
+        for messenger, asks in self._messengers:
+            messenger.connect({message: self._route(message) for message in asks})
 
     def _route(self, message: type[Message]) -> Route:
-        names = seat_names(self._handled[message])
+        names = replica_names(self._handled[message])
         return Route([self._dispatcher.seat(name, self._homes[name]) for name in names], message.route_by)
 
     async def start(self, name: str) -> None:
