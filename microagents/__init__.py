@@ -2,19 +2,39 @@
 
 from microagents.actors import Context, Deployment, Role, Strategy
 from microagents.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
-from microagents.durable import Conductor, DurableRole
-from microagents.elections.election import Decision, Draw, Elect, Screen
-from microagents.elections.rules import FirstTo, FirstToAheadBy
-from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable, RoleFailed, Stopped, TaskFailed, Undecided
-from microagents.messages import Request, Stream
+from microagents.conductor import Conductor
+from microagents.durable import DurableRequest, DurableRole, Resolution, Work
+from microagents.elections.election import Ballot, Decision, Draw, Elect, ElectionId, Flagged, Follow, Question, Screen, Verdict
+from microagents.elections.rules import FirstTo, FirstToAheadBy, FirstValid, Rule, Tally
+from microagents.errors import (
+    DeadlinePassed,
+    InputMismatch,
+    InvalidDefinition,
+    InvalidUsage,
+    JournalMismatch,
+    MicroagentsError,
+    ModelUnavailable,
+    NoHandler,
+    NotSent,
+    PeerLost,
+    RoleFailed,
+    Stopped,
+    TakenOver,
+    TaskFailed,
+    Undecided,
+)
+from microagents.messages import Message, Request, Stream
+from microagents.models.model import Call, Model, ModelSpec
 from microagents.problems.problem import Problem
 from microagents.task import ChainTask, Task
 
 try:
+    from microagents.journal.messages import Account
     from microagents.runs.api import resume, run, run_sync
     from microagents.runs.compare import compare
     from microagents.runs.comparison import Comparison
     from microagents.runs.result import Result
+    from microagents.runs.settings import Settings
 except ModuleNotFoundError as error:
     if error.name != "microagents.runtimes":
         raise
@@ -23,38 +43,64 @@ except ModuleNotFoundError as error:
     ) from None
 
 __all__ = [
+    "Account",
+    "Ballot",
+    "Call",
     "ChainTask",
     "Comparison",
     "Conductor",
     "Context",
+    "DeadlinePassed",
     "Decision",
     "Deployment",
     "Draw",
+    "DurableRequest",
     "DurableRole",
     "Elect",
+    "ElectionId",
     "FirstTo",
     "FirstToAheadBy",
+    "FirstValid",
+    "Flagged",
+    "Follow",
+    "InputMismatch",
+    "InvalidDefinition",
     "InvalidUsage",
+    "JournalMismatch",
+    "Message",
     "MicroagentsError",
+    "Model",
+    "ModelSpec",
     "ModelUnavailable",
+    "NoHandler",
+    "NotSent",
+    "PeerLost",
     "Problem",
     "Prompt",
+    "Question",
     "Reply",
     "Request",
+    "Resolution",
     "Result",
     "Role",
     "RoleFailed",
+    "Rule",
     "Sample",
     "Sampling",
     "Screen",
+    "Settings",
     "Stopped",
     "Strategy",
     "Stream",
+    "TakenOver",
+    "Tally",
     "Task",
     "TaskFailed",
     "Undecided",
     "Unvoted",
     "Usage",
+    "Verdict",
+    "Work",
     "compare",
     "resume",
     "run",

@@ -1,7 +1,7 @@
-"""The programming model: roles, their handlers, and how they are deployed. Knows no runtime.
+"""The programming model: roles, their handlers, deployments and strategies. It depends on no runtime.
 
-A role is a class; a message's class is its address. A handler is a method whose one argument is annotated with a message: an ``async
-def`` for a `Request`, an async generator for a `Stream`.
+A role is a class. The class of a message is its address. A handler is a method whose only argument is annotated with a message: an
+``async def`` for a `Request`, an async generator for a `Stream`.
 """
 
 from __future__ import annotations
@@ -24,50 +24,54 @@ G = TypeVar("G", bound="Strategy")
 
 
 class Context(Struct, frozen=True, kw_only=True):
-    """All that a role is built from, in whatever process it lives."""
+    """Everything that a role is built from. It can be sent to any process."""
 
     run_id: str
     name: str = ""
-    """The role's own, as the runtime calls this replica of it, such as ``Solver/0``."""
+    """Name of this replica, such as ``Solver/0``."""
     seed: int
     tasks: Sequence[Task]
-    """One per input; the first component of every path is the input."""
+    """One task for each input. The first component of every path is the number of its input."""
     strategy: Strategy
     models: Mapping[str, tuple[str, ...]] = {}
-    """Pools of model specs by role name; ``""`` is everybody else's."""
+    """Pools of model specs by role name; ``""`` is the pool of every other role."""
+    model_objects: Mapping[str, Any] = {}
+    """Models that the caller gave as objects, by their spec in the pools."""
     settings: Mapping[str, Any] = {}
-    """Settings of the run that roles read, such as ``known_inputs``."""
+    """Settings of the run that roles read, such as ``max_outage_s``."""
     options: Mapping[str, Any] = {}
-    """The deployment's own."""
+    """Options of this role's deployment."""
 
     def pool(self, role: str) -> tuple[str, ...]:
-        """The models that a role's questions go to."""
+        """The pool of models for the questions of a role."""
         return self.models.get(role.lower()) or self.models[""]
 
 
 class Messenger(Protocol):
-    """What a role needs of the runtime that carries it."""
+    """Sends a role's messages. Each runtime implements it."""
 
     def ask(self, request: Request[R], timeout_s: float | None) -> Coroutine[Any, Any, R]:
         """Send a request and await its reply."""
         ...
 
     def stream(self, request: Stream[R], timeout_s: float | None) -> AsyncGenerator[R]:
-        """Send a request and iterate its items."""
+        """Send a request and iterate over its items."""
         ...
 
     def tell(self, request: Request[None]) -> None:
-        """Send a request whose reply nobody awaits."""
+        """Send a request without awaiting a reply."""
         ...
 
 
 class Role:
-    """The base of every micro-role; built in its own process from its `Context` alone."""
+    """The base class of all roles. A role is built from its `Context` alone, in the process where it runs."""
 
     asks: ClassVar[tuple[type[Message], ...]] = ()
     """The messages it sends; those of its base classes are added."""
     concurrency: ClassVar[int | None] = None
-    """How many messages it handles at a time. None: no bound. A bound is refused for a role that its own messages can reach."""
+    """Number of messages handled at a time; None for no bound. A role whose messages can lead back to itself must not have a bound."""
+    handles_no_message: ClassVar[tuple[str, ...]] = ()
+    """Names of public async methods that are not handlers; those of its base classes are added."""
     handlers: ClassVar[dict[type[Message], str]] = {}
     """Method names by message; filled in when the class is created."""
 
@@ -80,10 +84,10 @@ class Role:
         self._messenger = messenger
 
     async def start(self) -> None:
-        """Called before the first message."""
+        """Prepare for the first message. The runtime calls it once; by default it does nothing."""
 
     async def stop(self) -> None:
-        """Called after the last message."""
+        """Release resources after the last message. The runtime calls it once; by default it does nothing."""
 
     def ask(self, request: Request[R], *, timeout_s: float | None = None) -> Coroutine[Any, Any, R]:
         """Send a request to the role that handles it and await the reply.
@@ -95,25 +99,26 @@ class Role:
         return self._messenger.ask(request, timeout_s)
 
     def stream(self, request: Stream[R], *, timeout_s: float | None = None) -> AsyncGenerator[R]:
-        """Send a request and iterate its items; ``timeout_s`` bounds the wait for each. Close it (``aclosing``) to cancel the callee."""
+        """Send a request and iterate over its items. ``timeout_s`` bounds the wait for each. Close it (``aclosing``) to cancel the callee."""
         return self._messenger.stream(request, timeout_s)
 
     def tell(self, request: Request[None]) -> None:
-        """Send a request whose reply nobody awaits; one sender's messages to one replica keep their order."""
+        """Send a request without awaiting a reply. Messages from one sender to one replica keep their order."""
         self._messenger.tell(request)
 
 
 def asked_by(role: type[Role]) -> tuple[type[Message], ...]:
-    """All that a role may send: its own ``asks`` and those of its bases."""
+    """All messages that a role may send: its own ``asks`` and those of its bases."""
     listed = [message for base in reversed(role.__mro__) for message in base.__dict__.get("asks", ())]
     return tuple(dict.fromkeys(listed))
 
 
 def _handlers(role: type[Role]) -> Iterator[tuple[type[Message], str]]:
     seen: dict[type[Message], str] = {}
+    others = {*Role.__dict__, *(name for base in role.__mro__ for name in base.__dict__.get("handles_no_message", ()))}
     for name in dir(role):
         method = inspect.getattr_static(role, name)
-        if not inspect.isfunction(method) or name in Role.__dict__ or name.startswith("_"):
+        if not inspect.isfunction(method) or name in others or name.startswith("_"):
             continue
         message = _message_of(role, name, method)
         if message is None:
@@ -125,68 +130,69 @@ def _handlers(role: type[Role]) -> Iterator[tuple[type[Message], str]]:
 
 
 def _message_of(role: type[Role], name: str, method: Callable[..., object]) -> type[Message] | None:
-    """The message that a method handles; None for a method that is no handler."""
+    """The message that a method handles; None for a method that is not a handler."""
     place = f"{role.__qualname__}.{name}"
     parameters = list(inspect.signature(method).parameters.values())[1:]
     is_async = inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
-    looks_like_one = is_async and len(parameters) == 1
+    looks_like_handler = is_async and len(parameters) == 1
     try:
         hints = get_type_hints(method)
     except (NameError, AttributeError) as error:
-        if not looks_like_one:
+        if not looks_like_handler:
             return None
-        raise InvalidDefinition(f"{place}: {error}; define messages and replies at the top of a module") from None
+        raise InvalidDefinition(f"{place}: {error}; define messages and replies at module level") from None
     given = hints.get(parameters[0].name) if parameters else None
     if isinstance(given, type) and issubclass(given, Request | Stream) and len(parameters) > 1:
         raise InvalidDefinition(f"{place} handles {given.__name__}, so it can take no other argument; put it into the message")
     if not (isinstance(given, type) and issubclass(given, Request | Stream)):
-        if looks_like_one:
+        if looks_like_handler:
             raise InvalidDefinition(
                 f"{place} takes one argument that is no message; annotate `{parameters[0].name}` with a Request or a Stream, or begin "
                 "the method's name with an underscore"
             )
         return None
     reply = reply_type(given)
-    expected = f"{given.__name__} is answered with {_shown(reply)}"
+    expected = f"{given.__name__} is answered with {_type_name(reply)}"
     if issubclass(given, Request):
         if not inspect.iscoroutinefunction(method):
             raise InvalidDefinition(f"{place} must be an `async def` that returns: {expected}")
         promised = hints.get("return", reply)
         if (type(None) if promised is None else promised) != (type(None) if reply is None else reply):
-            raise InvalidDefinition(f"{place} returns {_shown(promised)}, but {expected}")
+            raise InvalidDefinition(f"{place} returns {_type_name(promised)}, but {expected}")
     elif not inspect.isasyncgenfunction(method):
         raise InvalidDefinition(f"{place} must be an `async def` with `yield`: {expected}, item by item")
     return given
 
 
-def _shown(hint: object) -> str:
+def _type_name(hint: object) -> str:
     return hint.__qualname__ if isinstance(hint, type) else str(hint)
 
 
 class Deployment(BaseModel):
-    """How many replicas of a role run, and where (Ray Serve's words)."""
+    """The number of replicas of a role, and their placement. Field names are those of Ray Serve."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     role: type[Role]
     options: dict[str, Any] = {}
+    """Options of the role, which it reads from its `Context`."""
     num_replicas: Annotated[int, Field(ge=1)] = 1
     num_cpus: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """What each replica needs on Ray; a role that waits for others most of the time needs none of its own."""
+    """CPUs that Ray reserves for each replica. Roles wait most of the time, so the default is none."""
     resources: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = {}
-    """The same of other resources, such as ``{"GPU": 1}``."""
+    """Other resources that Ray reserves for each replica, such as ``{"GPU": 1}``."""
     colocate: Annotated[str, Field(pattern=r"^[\w-]*$")] = ""
-    """Roles with the same word here share Ray actors, replica by replica: less waiting for each other, less isolation."""
+    """Roles with the same label share Ray actors, replica by replica: faster messages, less isolation."""
     in_driver: bool = False
-    """Whether it lives in the process that drives the run, whatever the runtime."""
+    """Whether the role runs in the driver's process on every runtime."""
 
 
 def check_graph(deployments: Sequence[Deployment]) -> dict[type[Message], Deployment]:
-    """Who handles what; checked whole, before the first call.
+    """Check the graph of messages before the first call; returns the deployment that handles each message.
 
     Raises:
-        NoHandler: a role asks for a message that nobody deployed handles.
-        InvalidDefinition: two roles handle one message, or a role with bounded ``concurrency`` can reach itself.
+        NoHandler: a role sends a message that no deployed role handles.
+        InvalidDefinition: two roles handle one message or have one name, or a role with bounded ``concurrency`` can reach itself.
     """
     handled: dict[type[Message], Deployment] = {}
     for deployment in deployments:
@@ -215,6 +221,7 @@ def check_graph(deployments: Sequence[Deployment]) -> dict[type[Message], Deploy
 
 
 def _reachable(role: type[Role], handled: Mapping[type[Message], Deployment]) -> list[type[Role]]:
+    """The roles that the messages of a role can lead to, directly or through other roles."""
     found: dict[type[Role], None] = {}
     open_roles = [role]
     while open_roles:
@@ -230,42 +237,45 @@ def _reachable(role: type[Role], handled: Mapping[type[Message], Deployment]) ->
 
 
 class Strategy(BaseModel):
-    """Which elections are held, in which order, over which candidates; its fields are its options (``-s NAME=VALUE``)."""
+    """The choice and the order of the elections that solve a task. Its fields are its options (``-s NAME=VALUE``)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     solves: ClassVar[tuple[type[Task], ...]] = ()
-    """The kinds of task it can do."""
+    """Kinds of task that it solves."""
     conductor: ClassVar[type[Role]]
-    """Does the work on one input; see `microagents.durable.Conductor`."""
+    """The role that does the work on inputs; a subclass of `microagents.conductor.Conductor`."""
     in_order: ClassVar[bool] = False
-    """Whether decisions are taken in the order of their paths, so that their digest is a chain; otherwise it is a tree over the paths."""
+    """Whether decisions are taken in the order of their paths: their digest is then a chain, otherwise a tree over the paths."""
     cuts_problems: ClassVar[bool] = False
-    """Whether it cuts problems in two as the recursive strategy does, so that ``show`` can draw the tree of them."""
-    known_inputs: ClassVar[bool] = False
-    """Whether its conductor can feed every step the oracle's state (``--known-inputs``)."""
+    """Whether it cuts problems in two as the recursive strategy does, so that ``show`` can draw the tree of sub-problems."""
+    changes_no_decision: ClassVar[tuple[str, ...]] = ()
+    """Fields that no decision depends on: a run may be resumed with other values of them."""
 
     def deployments(self) -> list[Deployment]:
-        """The roles it needs beside its conductor; by default those of an election. A subclass adds its own.
-
-        Filled in by `microagents.strategies`, since the programming model knows no role.
-        """
+        """The roles it needs beside its conductor; by default those of an election. A subclass may add others."""
         return list(_election_roles)
 
+    @property
+    def passes_undecided(self) -> bool:
+        """Whether its work continues to a result after an election ends undecided. Such a run ends as undecided, with a result."""
+        return False
+
     def drawing(self) -> list[str]:
-        """The names by which ``--model ROLE=SPEC`` gives its questions models: those of its roles that draw, and the solver's."""
+        """Names of the roles for which ``--model ROLE=SPEC`` can set a pool."""
         roles = (self.conductor, *(deployment.role for deployment in self.deployments()))
         return [*dict.fromkeys(name for role in roles if (name := getattr(role, "draws_as", None)) is not None)] or ["solver"]
 
     @cached_property
     def default_rule(self) -> Rule:
-        """Ahead-by the strategy's k, else 3."""
+        """The rule of its elections: ahead by its ``k``, or by 3 if it has none."""
         return FirstToAheadBy(getattr(self, "k", 3))
 
 
 _election_roles: list[Deployment] = []
+"""Set by `microagents.roles`: the programming model imports no role."""
 
 
 def deploy_by_default(*deployments: Deployment) -> None:
-    """Name the roles of an election; called once, by the package of roles."""
+    """Set the roles of an election. The package of roles calls it once."""
     _election_roles[:] = deployments

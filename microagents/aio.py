@@ -10,13 +10,16 @@ T = TypeVar("T")
 
 
 def retrieve_exception(future: asyncio.Future[Any]) -> None:
-    """Take note of a failure that nobody may ask for any more, so that it is not reported as lost."""
+    """Mark the exception of a future as retrieved, so that asyncio does not report it as lost."""
     if not future.cancelled():
         future.exception()
 
 
 class TaskScope:
-    """Owns the tasks started in it until they end or it is closed (``asyncio.TaskGroup`` iterates a set, so its order changes)."""
+    """Owns the tasks started in it until they end or it is closed.
+
+    ``asyncio.TaskGroup`` iterates a set, so its order of cancellation changes from process to process; this order never does.
+    """
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -39,13 +42,14 @@ class TaskScope:
         if running := [task for task in self._tasks if not task.done()]:
             await asyncio.wait(running)
             for task in running:
-                retrieve_exception(task)  # whoever cancels does not care how it ended
+                retrieve_exception(task)  # a cancelled task may end with any error
 
 
 class Notifier:
-    """Wakes all current waiters at once, any number of times. Each has its own future: a cancelled waiter cancels what it awaits."""
+    """Wakes all current waiters at once, any number of times."""
 
     def __init__(self) -> None:
+        # One future for each waiter: a cancelled waiter cancels the future that it awaits, and must not cancel it for others.
         self._waiters: list[asyncio.Future[None]] = []
 
     def wait(self) -> asyncio.Future[None]:

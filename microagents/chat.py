@@ -1,8 +1,7 @@
-"""What is said to a model, and what it answers.
+"""Prompts to models, and the replies to them.
 
-One `Reply` definition gives the format instructions at the end of a prompt, the strict parser that reads the answer, the JSON schema for
-providers that take one, and the vote. Nothing of a model's text is ever evaluated, repaired or guessed at: a reply is read as asked for,
-or it is malformed.
+One `Reply` class gives the format instructions at the end of a prompt, the strict parser of the answer, the JSON schema for providers
+that accept one, and the vote. The text of a model is never evaluated, repaired or guessed: it has the requested form, or it is malformed.
 """
 
 from __future__ import annotations
@@ -27,34 +26,36 @@ A = TypeVar("A", bound="Reply")
 Format = Literal["lines", "json"]
 
 Unvoted = Meta(extra={"voted": False})
-"""``Annotated[str, Unvoted]``: the model is asked for the field, but two replies that differ only there cast the same vote."""
+"""Marks a field without a vote, as in ``Annotated[str, Unvoted]``. Replies that differ only there cast the same vote."""
 
 MAX_REPLY_CHARS = 200_000
-"""A longer answer is malformed without being read: parsing is bounded whatever a model sends."""
+"""A longer answer is malformed without being parsed, which bounds the time of parsing."""
 MAX_EXPONENT = 1000
-"""A decimal further from 1 than 10 to this power is malformed: working with it could take for ever."""
+"""Decimals beyond 10 to the power of plus or minus this are malformed: arithmetic with them could take forever."""
 MAX_DEPTH = 100
-"""A value nested deeper is malformed: the stack bounds what can be compared, and how much of it is left varies from call to call."""
+"""A deeper nested value is malformed. The stack bounds comparisons, and its free space varies from call to call."""
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
-    """One question to a model: what never changes goes into ``system`` (providers cache it), what does into ``user``."""
+    """One question to a model."""
 
     user: str
+    """The part that changes from question to question."""
     system: str = ""
+    """The constant part, which providers cache."""
 
 
 class Sampling(Struct, frozen=True, kw_only=True):
-    """How a question is sampled (MAKER, section 4.4)."""
+    """Sampling settings of a question (MAKER, section 4.4)."""
 
     first_temperature: float | None = 0.0
     """Temperature of seq 0 only; None leaves it to the provider."""
     temperature: float | None = 0.1
     """Temperature of every other seq; None leaves it to the provider."""
     max_output_tokens: int = 2048
-    """Sent to the provider: where it cuts a reply off."""
+    """The limit that is sent to the provider, which cuts a longer reply off."""
     flag_above_tokens: int | None = 750
-    """Longer replies get the red flag ``too_long``; None for no such flag. A separate setting from the provider's cut on purpose."""
+    """Longer replies get the red flag ``too_long``; None disables the flag. Separate from the provider's limit on purpose."""
 
     def temperature_of(self, seq: int) -> float | None:
         """The temperature of the seq-th sample, counted from 0."""
@@ -62,7 +63,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
 
 
 class Usage(Struct, frozen=True, kw_only=True):
-    """What one reply took, as counted by the provider; None where it does not say."""
+    """Tokens and cost of one reply by the provider's count; None where the provider gives none."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -70,10 +71,11 @@ class Usage(Struct, frozen=True, kw_only=True):
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """One reply of a model, unread. ``finish`` is ``stop`` for a reply that ended by itself, else the reason why it did not."""
+    """One reply of a model, not yet parsed."""
 
     text: str
     finish: str = "stop"
+    """``stop`` for a complete reply, else the reason why it ended."""
     usage: Usage = Usage()
     model: str = ""
 
@@ -83,19 +85,27 @@ class Malformed(MicroagentsError):
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """The base of what a model fills in; subclass it with typed fields."""
+    """Base class of replies; subclasses declare typed fields for the model to fill in.
+
+    The JSON schema of a subclass, docstring included, is part of the digest of its questions. After a change, even of the docstring, a
+    journal takes the same question for another one.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         register(cls)
 
     def vote(self) -> Hashable:
-        """What replies are compared by, with ``==``: by default the values of all fields not marked `Unvoted`."""
+        """The value by which replies are compared with ``==``: by default all fields that are not marked `Unvoted`."""
         return hashable(_voted(type(self))(self))
 
 
 def hashable(value: object) -> Hashable:
-    """The value itself where it has a hash, else the same value built of tuples: lists, sets, dicts and structs by their contents."""
+    """The value itself if it has a hash, else its contents as tuples and frozen sets.
+
+    Raises:
+        InvalidDefinition: a part of the value is neither hashable nor a list, set, dict or struct.
+    """
     try:
         hash(value)
     except TypeError:
@@ -127,10 +137,10 @@ def _is_voted(info: types.Type) -> bool:
 
 @lru_cache(maxsize=256)
 def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
-    """The fields of a reply class as msgspec sees them.
+    """The fields of a reply class, as msgspec describes them.
 
     Raises:
-        InvalidDefinition: where an annotation is of no type that msgspec can read.
+        InvalidDefinition: msgspec does not support an annotation.
     """
     try:
         info = types.type_info(reply)
@@ -145,7 +155,7 @@ def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
 
 @lru_cache(maxsize=256)
 def instructions(reply: type[Reply], form: Format = "lines") -> str:
-    """The sentences at the end of a prompt that ask for exactly what `parse` reads."""
+    """The format instructions at the end of a prompt. They ask for exactly the form that `parse` accepts."""
     notes = [f"- {field.encode_name}: {note}" for field in fields_of(reply) if (note := _note(field))]
     if form == "lines":
         head = "Reason first, briefly, if that helps. Then close with the lines below and write nothing after them."
@@ -159,7 +169,7 @@ def instructions(reply: type[Reply], form: Format = "lines") -> str:
 
 
 def json_form(reply: type[Reply]) -> str:
-    """The form of a reply as one JSON object: ``{"value": <integer>}``."""
+    """The form of a reply as one JSON object, such as ``{"value": <integer>}``."""
     return "{" + ", ".join(f"{json.dumps(name)}: {wanted}" for name, wanted in _forms(reply).items()) + "}"
 
 
@@ -167,14 +177,14 @@ def _forms(reply: type[Reply]) -> dict[str, str]:
     try:
         return {field.encode_name: template(field.type) for field in fields_of(reply)}
     except RecursionError:
-        raise InvalidDefinition(f"{reply.__qualname__} holds itself, which no prompt can show; give it a flat form") from None
+        raise InvalidDefinition(f"{reply.__qualname__} contains itself, which no prompt can show; give it a flat form") from None
     except InvalidDefinition as error:
         raise InvalidDefinition(f"{reply.__qualname__} cannot be asked for: {error}") from None
 
 
 @lru_cache(maxsize=256)
 def system_with_instructions(system: str, reply: type[Reply], form: Format) -> str:
-    """A system prompt with the format instructions at its end."""
+    """A system prompt, followed by the format instructions."""
     return f"{system}\n\n{instructions(reply, form)}".lstrip("\n")
 
 
@@ -188,7 +198,7 @@ def _note(field: types.Field) -> str:
     return "; ".join(note for note in notes if note)
 
 
-_PLAIN: dict[type[types.Type], str] = {
+_JSON_FORMS: dict[type[types.Type], str] = {
     types.IntType: "<integer>",
     types.FloatType: "<number>",
     types.DecimalType: "<decimal number>",
@@ -206,7 +216,11 @@ _PLAIN: dict[type[types.Type], str] = {
 
 
 def template(info: types.Type) -> str:
-    """The form of a JSON value of this type, written for a model to fill in: ``[<integer>, <integer>]``."""
+    """The form of a JSON value of this type for a model to fill in, such as ``[<integer>, <integer>]``.
+
+    Raises:
+        InvalidDefinition: the type has no such form.
+    """
     match info:
         case types.Metadata():
             return template(info.type)
@@ -223,14 +237,14 @@ def template(info: types.Type) -> str:
         case types.UnionType():
             return " or ".join(template(item) for item in info.types)
         case types.StructType():
-            return _struct(info)
-    if type(info) not in _PLAIN:
+            return _struct_form(info)
+    if type(info) not in _JSON_FORMS:
         raise InvalidDefinition(f"{info} has no form to ask for; use JSON's own types or a msgspec Struct")
-    return _PLAIN[type(info)]
+    return _JSON_FORMS[type(info)]
 
 
-def _struct(info: types.StructType) -> str:
-    """The form of a part with fields: its tag first where it has one, a list where it is written as one."""
+def _struct_form(info: types.StructType) -> str:
+    """The form of a struct: its tag first, if it has one; a list if it is array-like."""
     tag = [] if info.tag is None else [(info.tag_field, json.dumps(info.tag))]
     forms = [*tag, *((field.encode_name, template(field.type)) for field in info.fields)]
     if info.array_like:
@@ -240,18 +254,18 @@ def _struct(info: types.StructType) -> str:
 
 @lru_cache(maxsize=256)
 def fingerprint(reply: type[Reply]) -> bytes:
-    """A digest of all that makes two reply classes the same question: the schema, and what is voted on."""
+    """Digest of a reply class: its JSON schema and the names of its voted fields. It is part of a question's digest."""
     voted = [field.encode_name for field in fields_of(reply) if _is_voted(field.type)]
     return blake2b(msgspec.json.encode((schema(reply), voted), order="deterministic"), digest_size=16).digest()
 
 
 def schema(reply: type[Reply]) -> dict[str, Any]:
-    """The JSON schema of a reply, for providers that constrain their output by one."""
+    """The JSON schema of a reply class, for providers that constrain their output by one."""
     return msgspec.json.schema(reply)
 
 
 def write(reply: Reply, form: Format = "lines") -> str:
-    """A reply in the form that `instructions` asks for and `parse` reads."""
+    """Write a reply in the form that `instructions` ask for and `parse` accepts."""
     if form == "json":
         return msgspec.json.encode(reply).decode()
     return "\n".join(
@@ -261,58 +275,62 @@ def write(reply: Reply, form: Format = "lines") -> str:
 
 @lru_cache(maxsize=256)
 def decoder_of(reply: type[A]) -> msgspec.json.Decoder[A]:
-    """Reads a ballot's JSON back into the reply that was parsed."""
+    """The decoder from the JSON of a ballot to its reply."""
     return msgspec.json.Decoder(reply)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------------------
 
-_ENDS = json.JSONDecoder(parse_int=str, parse_float=str)
-"""Only finds where a value ends; numbers stay text here, so that no digit is lost. msgspec then reads the value, strictly and typed."""
+_SCANNER = json.JSONDecoder(parse_int=str, parse_float=str)
+"""Finds the end of a value. It keeps numbers as text, so that no digit is lost; msgspec then decodes the value strictly."""
 
 
 def parse(text: str, reply: type[A], form: Format = "lines") -> A:
-    """Read a model's answer, strictly.
+    """Parse a model's answer strictly.
 
-    ``lines``: the last ``name = <JSON>`` line of every field, after any amount of free text. ``json``: one JSON object at the end, after
+    ``lines``: the last line ``name = <JSON>`` of every field, after any amount of free text. ``json``: one JSON object at the end, after
     free text or inside a code fence.
 
     Raises:
-        Malformed: when a field is missing, is not JSON of its type, or has something behind it.
+        Malformed: a field is missing or is not JSON of its type, or other text follows.
     """
     if len(text) > MAX_REPLY_CHARS:
         raise Malformed(f"longer than {MAX_REPLY_CHARS} characters")
     read = _parse_lines(text, reply) if form == "lines" else _parse_json(text, reply)
-    if _is_open(reply):
-        _refuse_unfit(read)
+    if _accepts_more(reply):
+        _refuse_unwanted(read)
     return read
 
 
 @lru_cache(maxsize=256)
-def _is_open(reply: type[Reply]) -> bool:
-    """Whether msgspec may read more into a reply than its instructions ask for."""
-    return any(_PLAIN[kind] in instructions(reply) for kind in (types.DecimalType, types.AnyType))
+def _accepts_more(reply: type[Reply]) -> bool:
+    """Whether msgspec accepts more values for a reply class than its instructions ask for."""
+    return any(_JSON_FORMS[kind] in instructions(reply) for kind in (types.DecimalType, types.AnyType))
 
 
-def _refuse_unfit(value: object, depth: int = 0) -> None:
-    """What msgspec reads though no prompt asks for it: decimals that are no numbers, and nesting that overflows the stack later."""
+def _refuse_unwanted(value: object, depth: int = 0) -> None:
+    """Refuse values that msgspec accepts but no prompt asks for: decimals that are no numbers, and too deep nesting.
+
+    Raises:
+        Malformed: the value contains one.
+    """
     if depth > MAX_DEPTH:
         raise Malformed(f"nested more than {MAX_DEPTH} deep")
     match value:
         case Decimal():
             exponent = value.as_tuple().exponent
             if not isinstance(exponent, int) or exponent > MAX_EXPONENT or value.adjusted() < -MAX_EXPONENT:
-                raise Malformed("not a number that can be worked with")
+                raise Malformed("a decimal that is out of range or no number")
         case Struct():
             for name in value.__struct_fields__:
-                _refuse_unfit(getattr(value, name), depth + 1)
+                _refuse_unwanted(getattr(value, name), depth + 1)
         case dict():
             for key, item in value.items():
-                _refuse_unfit(key, depth + 1)
-                _refuse_unfit(item, depth + 1)
+                _refuse_unwanted(key, depth + 1)
+                _refuse_unwanted(item, depth + 1)
         case list() | tuple() | set() | frozenset():
             for item in value:
-                _refuse_unfit(item, depth + 1)
+                _refuse_unwanted(item, depth + 1)
 
 
 @lru_cache(maxsize=256)
@@ -331,20 +349,24 @@ def _parse_lines(text: str, reply: type[A]) -> A:
                 raise Malformed(f"no line `{written} = ...`")
             continue
         try:
-            _, end = _ENDS.raw_decode(text, start)
+            _, end = _SCANNER.raw_decode(text, start)
             values[name] = decoder.decode(text[start:end])
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise Malformed(f"{written}: {error}") from None
         spans.append((line, end))
-    _refuse_words_among(text, spans)
+    _refuse_other_text(text, spans)
     try:
         return reply(**values)
-    except (ValueError, TypeError) as error:  # a check in the reply's own __post_init__
+    except (ValueError, TypeError) as error:  # raised by the __post_init__ of the reply class
         raise Malformed(str(error)) from None
 
 
-def _refuse_words_among(text: str, spans: list[tuple[int, int]]) -> None:
-    """From its first line on a reply holds nothing else: what is said there may take a line back, in whatever form."""
+def _refuse_other_text(text: str, spans: list[tuple[int, int]]) -> None:
+    """Refuse any other text from the first value line on: it might revoke a value, in a form that no parser can know.
+
+    Raises:
+        Malformed: there is other text.
+    """
     spans.sort()
     for (_, end), (line, _) in pairwise([*spans, (len(text), len(text))]):
         rest_of_line, *lines = text[end:line].split("\n")
@@ -353,8 +375,9 @@ def _refuse_words_among(text: str, spans: list[tuple[int, int]]) -> None:
 
 
 def _last_line_of(text: str, name: str) -> tuple[int, int]:
-    """Where the last line ``name = value`` starts, and where its value does; -1 where there is no such line."""
+    """Positions of the last line ``name = value`` and of its value; -1 if there is no such line."""
     at = len(text)
+    # From the end, since the last line counts. A match must have `=` behind it and only blanks before it in its line.
     while (at := text.rfind(name, 0, at)) >= 0:
         start = _value_after(text, at, name)
         if start >= 0:
@@ -367,7 +390,7 @@ def _last_line_of(text: str, name: str) -> tuple[int, int]:
 
 
 def _value_after(text: str, at: int, name: str) -> int:
-    """Where the value starts that the name at this place is given; -1 where it is given none."""
+    """Position of the value behind ``name =``; -1 if no value is assigned here."""
     equals = _skip_blanks(text, at + len(name))
     return _skip_blanks(text, equals + 1) if text.startswith("=", equals) and not text.startswith("==", equals) else -1
 
@@ -382,6 +405,7 @@ def _parse_json(text: str, reply: type[A]) -> A:
     body = text.strip()
     if body.endswith("```"):
         body = body[:-3].rstrip()
+    # The last line that begins with a brace: an indented JSON object has no other at the start of a line.
     start = 0 if body.startswith("{") else body.rfind("\n{") + 1
     if not body.startswith("{", start):
         raise Malformed("no JSON object that starts on a line of its own")

@@ -1,16 +1,16 @@
-"""Durable calls: what a role asks models, or others, once and for all; whoever takes the run up again gets the same answers.
+"""Durable calls: `Work.once`, `Work.sample` and `Work.elect` answer recorded questions from the journal, and ask only new ones.
 
-A `Conductor` does the work on one input with them. Apart from these calls it is deterministic: it may be replayed.
+A role that uses them is replayed after its process died, and in a resumed run. Apart from these calls its work must be deterministic: it
+must not depend on a clock, on randomness or on the order of completion.
 """
 
 from __future__ import annotations
 
 import asyncio
-import copy
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
-from typing import Any, ClassVar, Generic, Self, TypedDict, Unpack, cast
+from typing import Any, ClassVar, Generic, TypedDict, Unpack, cast
 
 import msgspec
 from msgspec import Struct, structs
@@ -19,96 +19,134 @@ from microagents.actors import Context, G, Messenger, Role, T
 from microagents.chat import A, Prompt, Reply, Sampling, decoder_of, fingerprint, system_with_instructions
 from microagents.elections.count import Count
 from microagents.elections.election import ESCALATED, Ballot, Decision, Elect, ElectionId, Follow, Question, Verdict
-from microagents.elections.rules import FirstValid, Rule
+from microagents.elections.rules import FirstValid, Rule, portable
 from microagents.errors import InvalidDefinition, InvalidUsage, JournalMismatch, TaskFailed
-from microagents.journal.messages import (
-    Checkpoint,
-    HasRecords,
-    Recall,
-    RecallCheckpoint,
-    Recalled,
-    RecordAnswer,
-    RecordDecision,
-    RecordProgress,
-)
+from microagents.journal.messages import Checkpoint, HasRecords, Recall, Recalled, RecordAnswer, RecordDecision, RecordProgress
 from microagents.messages import Message, R, Request, address_of, reply_type, resolve
 
 PROGRESS_EVERY_S = 0.1
-"""How often a conductor tells how far it is; the last word is always told."""
+"""Shortest interval of progress reports from one input. The last report is always sent."""
 
 
-class How(TypedDict, total=False):
-    """How an election is held; what is not said is the run's."""
+class DurableRequest(Request[R], Generic[R], frozen=True, kw_only=True):
+    """A request on behalf of one input, to a role that makes durable calls."""
+
+    route_by = "at"
+    at: str
+    """Place in the work; unique within the input."""
+    input: int = 0
+    """Number of the input. `Work.ask` fills it in."""
+    recalls: bool = True
+    """Whether the journal may have answers for this request, see `Work.recalls`. `Work.ask` fills it in."""
+
+
+class ElectionOptions(TypedDict, total=False):
+    """Options of an election. The strategy, the task and the run set the defaults."""
 
     model: str | None
-    """One model's spec; else the run's pool."""
+    """Spec of one model; by default the run's pool."""
     rule: Rule | None
-    """When it is decided; else ahead-by the strategy's k."""
+    """Rule that decides; by default ahead by the strategy's k."""
     sampling: Sampling | None
-    """Temperatures and lengths; else the task's."""
+    """Temperatures and length limits; by default the task's."""
     max_draws: int
-    """Its cap, 100: after so many samples it ends undecided."""
+    """Cap: after this many samples the election ends undecided; by default 100."""
     choices: Sequence[str]
-    """The only votes that count, such as the labels of candidates; a reply that casts another is flagged."""
+    """Votes that a reply may cast, such as the labels of candidates; a reply with another vote is flagged. By default any vote."""
 
 
 class Resolution(Struct, frozen=True, kw_only=True):
-    """An election that has ended, and who decided it if the vote did not."""
+    """The result of an election after ``--on-undecided`` was applied to it."""
 
     id: ElectionId
     verdict: Verdict
     settled: str | None = None
+    """How an undecided election was settled: ``leader``, ``person`` or the spec of another model; None where it was not."""
     choices: tuple[str, ...] = ()
-    """The votes that could be cast; empty where any could be."""
+    """The votes that a reply may cast; empty for any vote."""
 
 
 class DurableRole(Role):
-    """A role that holds elections, draws samples and asks once. Paths are unique within an input."""
+    """A role with durable calls. Its handlers take a `DurableRequest` and begin with ``work = self.work_on(request)``."""
 
-    asks: ClassVar[tuple[type[Message], ...]] = (Elect, Follow, Recall, HasRecords, RecordAnswer, RecordDecision)
+    asks: ClassVar[tuple[type[Message], ...]] = (Elect, Follow, Recall, HasRecords, RecordAnswer, RecordDecision, RecordProgress)
+    handles_no_message: ClassVar[tuple[str, ...]] = ("has_records",)
     draws_as: ClassVar[str] = "solver"
-    """The role by whose name ``--model ROLE=SPEC`` gives its questions a pool of their own."""
-    input: int = 0
-    """Which of the run's inputs it works on."""
+    """Name of this role in ``--model ROLE=SPEC``, which sets the pool for its questions."""
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._recalls: dict[int, bool] = {}
-        """Whether the journal held anything of an input when this process first asked; shared with the objects that work on one."""
-        self._asker_recalls: bool | None = None
-        """What whoever asked for the work knows of that: after a death it may ask again for what this process has done."""
+        self._has_records: dict[int, bool] = {}
+        """For each input, whether the journal had records of it when this process first asked."""
 
-    def for_input(self, number: int, *, recalls: bool | None = None) -> Self:
-        """The same role at work on one of the run's inputs: an object of its own, since a role may work on many at a time.
+    def work_on(self, request: DurableRequest[Any]) -> Work[Any, Any]:
+        """The work that a request is part of."""
+        return Work(self, request.input, recalls=request.recalls)
 
-        ``recalls`` is what `recalls` told whoever asks for the work; without it the journal is looked into before every durable call.
-        """
-        one = copy.copy(self)
-        one.input, one._asker_recalls = number, recalls  # noqa: SLF001 - its own
-        return one
+    async def has_records(self, of_input: int) -> bool:
+        """Whether the journal had records of an input when this process first asked."""
+        if of_input not in self._has_records:
+            self._has_records[of_input] = await self.ask(HasRecords(input=of_input))
+        return self._has_records[of_input]
+
+
+class Work(Generic[T, G]):
+    """Durable calls on behalf of one input.
+
+    A place (``at``) is a path that is unique within the input, such as ``line/17/rate``. A call at a recorded place is answered from the
+    journal. If the question there has changed, the call is refused.
+
+    Args:
+        role: the role that does the work; it sends the messages.
+        of_input: number of the input.
+        recalls: the `recalls` flag of the request that asked for this work.
+        checkpoint: the last decided step of the input, in work that can resume after a step.
+    """
+
+    def __init__(self, role: DurableRole, of_input: int, *, recalls: bool, checkpoint: Checkpoint | None = None) -> None:
+        self.role = role
+        self.input = of_input
+        self.checkpoint = checkpoint
+        self._asker_recalls = recalls
+        self._progress: tuple[int, int | None] = (0, None)
+        self._progress_sent_s = 0.0
+
+    @property
+    def task(self) -> T:
+        """The task of this input."""
+        return cast("T", self.role.context.tasks[self.input])
+
+    @property
+    def strategy(self) -> G:
+        """The run's strategy."""
+        return cast("G", self.role.context.strategy)
 
     async def recalls(self) -> bool:
-        """Whether the journal may hold what is asked for now: the work was begun in another sitting, or by a process that has died."""
-        if self._asker_recalls or self._recalls.get(self.input):
-            return True
-        if self.input not in self._recalls or self._asker_recalls is None:
-            self._recalls[self.input] = await self.ask(HasRecords(input=self.input))
-        return self._recalls[self.input]
+        """Whether the journal may have answers for this work, because an earlier sitting or a process that died began it.
+
+        The flag travels with every `DurableRequest`. A role that began with an empty journal would otherwise not look there when the
+        replacement of a dead conductor repeats a request, and would pay for its samples again.
+        """
+        return self._asker_recalls or await self.role.has_records(self.input)
+
+    async def ask(self, request: DurableRequest[R]) -> R:
+        """Send a request on behalf of this input. The request itself is not durable; the durable calls of its handler are."""
+        return await self.role.ask(structs.replace(request, input=self.input, recalls=await self.recalls()))
 
     async def once(self, at: str, request: Request[R]) -> R:
-        """Ask once at this place of the work. ``at`` is a path unique within an input.
+        """Send a request once at this place, and answer from the journal afterwards.
 
         Raises:
-            JournalMismatch: another request was answered there.
+            JournalMismatch: another request was recorded there.
         """
         asked = address_of(type(request)).encode() + b"\0" + encode_state(request)
-        place = ElectionId(path=self._path(at), question_digest=blake2b(asked, digest_size=16).digest())
-        recalled = await self.recalled(place.path, place.question_digest)
+        place = ElectionId(path=self.path_of(at), question_digest=blake2b(asked, digest_size=16).digest())
+        recalled = await self.recalled(place)
         if recalled is not None and recalled.value is not None:
             answer: R = msgspec.json.decode(recalled.value, type=reply_type(type(request)))
             return answer
-        answer = await self.ask(request)
-        self.tell(RecordAnswer(id=place, value=msgspec.json.encode(answer)))
+        answer = await self.role.ask(request)
+        self.role.tell(RecordAnswer(id=place, value=msgspec.json.encode(answer)))
         return answer
 
     async def sample(
@@ -123,27 +161,29 @@ class DurableRole(Role):
         max_draws: int = 100,
         needed: bool = False,
     ) -> list[A]:
-        """Draw until n replies are valid, without a vote; fewer, possibly none, once ``max_draws`` samples are drawn.
+        """Draw samples without a vote until n replies are valid or ``max_draws`` samples are drawn; returns the valid replies.
 
-        With ``needed`` a place without a valid reply is undecided, and ``--on-undecided`` is applied to it.
+        With ``needed``, a place without a valid reply is undecided, and ``--on-undecided`` is applied to it.
 
         Raises:
             Undecided: a reply is needed, and there is none.
+            JournalMismatch: another question was recorded there.
         """
         question = self.question(prompt, reply, rule=FirstValid(n), model=model, sampling=sampling, max_draws=max_draws)
         place = self.election_id(at, question)
-        verdict = await self.recall(place, question) or await self.hold(place, question)
+        verdict = await self.recall_or_hold(place, question)
         if needed and (verdict.winner is None or verdict.outcome == "person"):
             undecided = verdict if verdict.outcome == "person" else structs.replace(verdict, outcome="undecided")
-            held = await self.settle(place, question, undecided)
-            if held.verdict.winner is not None and held.verdict.outcome == "undecided":  # of another model, and fewer than n
-                held = structs.replace(held, verdict=structs.replace(held.verdict, outcome="decided"))
-            self.commit(held, reply).require()
-            verdict = held.verdict
+            resolution = await self.settle(place, question, undecided)
+            if resolution.verdict.winner is not None and resolution.verdict.outcome == "undecided":
+                # The other model gave fewer than n valid replies: one is enough where a reply is needed.
+                resolution = structs.replace(resolution, verdict=structs.replace(resolution.verdict, outcome="decided"))
+            self.commit(resolution, reply).require()
+            verdict = resolution.verdict
         else:
-            self.tell(RecordDecision(id=place, verdict=structs.replace(verdict, outcome="sampled"), correct=None))
+            self.role.tell(RecordDecision(id=place, verdict=structs.replace(verdict, outcome="sampled"), correct=None))
         decode = decoder_of(reply).decode
-        return [decode(value) for value in _valid(verdict)]
+        return [decode(value) for value in _valid_replies(verdict)]
 
     async def elect(
         self,
@@ -152,15 +192,23 @@ class DurableRole(Role):
         reply: type[A],
         *,
         correct: Callable[[A], bool | None] | None = None,
-        **how: Unpack[How],
+        **options: Unpack[ElectionOptions],
     ) -> Decision[A]:
-        """Put a question to models until a rule decides. ``at`` is a path unique within an input; `How` names the other options.
+        """Put a question to models until a rule decides.
 
-        Several prompts are cycled by seq (shuffled, paraphrased). ``correct`` judges a decision for the account of errors, where code can.
+        Args:
+            at: the place in the work.
+            prompt: the question; samples cycle through several prompts (shuffled, paraphrased) by seq.
+            reply: the class of replies.
+            correct: judges a decision for the account of errors, where code can.
+            options: see `ElectionOptions`.
+
+        Raises:
+            JournalMismatch: another question was recorded there.
         """
-        question = self.question(prompt, reply, **how)
+        question = self.question(prompt, reply, **options)
         election = self.election_id(at, question)
-        verdict = await self.recall(election, question) or await self.hold(election, question)
+        verdict = await self.recall_or_hold(election, question)
         return self.commit(await self.settle(election, question, verdict), reply, correct)
 
     async def election(
@@ -170,29 +218,52 @@ class DurableRole(Role):
         reply: type[A],
         *,
         correct: Callable[[A], bool | None] | None = None,
-        **how: Unpack[How],
+        **options: Unpack[ElectionOptions],
     ) -> AsyncIterator[A | Decision[A]]:
-        """The same as `elect`, item by item: valid replies as they arrive (to guess with, never to decide), then the `Decision`."""
-        question = self.question(prompt, reply, **how)
+        """The same as `elect`, item by item: valid replies as they arrive, then the `Decision`.
+
+        Replies that arrive early may serve as guesses; only the decision counts.
+        """
+        question = self.question(prompt, reply, **options)
         election = self.election_id(at, question)
         verdict = await self.recall(election, question)
         if verdict is None:
-            async with aclosing(self.stream(Follow(id=election, question=question))) as items:
+            async with aclosing(self.follow(election, question)) as items:
                 async for item in items:
                     if isinstance(item, Verdict):
                         verdict = item
                     else:
                         yield decoder_of(reply).decode(item.value)
-        if verdict is None:
-            raise no_verdict(election)
+        assert verdict is not None
         yield self.commit(await self.settle(election, question, verdict), reply, correct)
 
-    # What the durable calls are made of; a strategy that guesses ahead puts them together in its own way.
+    def progress(self, done: int, total: int | None = None) -> None:
+        """Report the number of done steps; ``total`` is None while it is unknown."""
+        self._progress = done, total
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._progress_sent_s + PROGRESS_EVERY_S:
+            self._progress_sent_s = now_s
+            self.tell_progress()
 
-    def question(self, prompt: Prompt | Sequence[Prompt], reply: type[A], *, state: Struct | None = None, **how: Unpack[How]) -> Question:
-        """Put together what an election asks, with the format instructions in its prompts."""
+    def tell_progress(self) -> None:
+        """Send the last progress report now."""
+        done, total = self._progress
+        self.role.tell(RecordProgress(input=self.input, done=done, total=total))
+
+    # The parts of durable calls, for strategies that combine them in another way.
+
+    def question(
+        self, prompt: Prompt | Sequence[Prompt], reply: type[A], *, state: Struct | None = None, **options: Unpack[ElectionOptions]
+    ) -> Question:
+        """The question of an election, with the format instructions in its prompts.
+
+        Raises:
+            InvalidUsage: there is no prompt, or no draw is allowed.
+            TaskFailed: the task returned something else than a prompt.
+            InvalidDefinition: another class has the same address as the reply class.
+        """
         prompts = [prompt] if isinstance(prompt, Prompt) else prompt
-        max_draws = how.get("max_draws", 100)
+        max_draws = options.get("max_draws", 100)
         if not prompts or max_draws < 1:
             raise InvalidUsage(f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}")
         for each in prompts:
@@ -201,31 +272,40 @@ class DurableRole(Role):
         address = address_of(reply)
         if resolve(address, Reply) is not reply:
             raise InvalidDefinition(f"there are two classes {address}; an election names its reply by it: give one another name")
-        task = self.context.tasks[self.input]
-        model = how.get("model")
+        context, task, model = self.role.context, self.task, options.get("model")
         return Question(
             prompts=tuple([Prompt(system=system_with_instructions(each.system, reply, task.format), user=each.user) for each in prompts]),
             reply=address,
             form=fingerprint(reply),
-            rule=how.get("rule") or self.context.strategy.default_rule,
-            sampling=how.get("sampling") or task.sampling,
-            models=self.context.pool(self.draws_as) if model is None else (model,),
+            rule=portable(options.get("rule") or context.strategy.default_rule),
+            sampling=options.get("sampling") or task.sampling,
+            models=context.pool(self.role.draws_as) if model is None else (model,),
             max_draws=max_draws,
             state=b"" if state is None else encode_state(state),
-            choices=tuple(how.get("choices", ())),
+            choices=tuple(options.get("choices", ())),
         )
 
-    def election_id(self, at: str, question: Question) -> ElectionId:
-        """The name of a question's election at this place of the work."""
-        return question.id_at(self._path(at))
-
-    async def recall(self, election: ElectionId, question: Question) -> Verdict | None:
-        """How the election ended in an earlier sitting of the run; None where it has still to be held.
+    def path_of(self, at: str) -> str:
+        """The path of a place: ``input/at``.
 
         Raises:
-            JournalMismatch: another question was decided there.
+            InvalidUsage: the place is empty, or contains control characters.
         """
-        recalled = await self.recalled(election.path, election.question_digest)
+        if not at or not at.isprintable():
+            raise InvalidUsage(f"{at!r} is no path: name the place in the work, such as 'line/17'")
+        return f"{self.input}/{at}"
+
+    def election_id(self, at: str, question: Question) -> ElectionId:
+        """The id of a question's election at a place."""
+        return question.id_at(self.path_of(at))
+
+    async def recall(self, election: ElectionId, question: Question) -> Verdict | None:
+        """The recorded verdict of an election; None where the election must be held.
+
+        Raises:
+            JournalMismatch: another question was recorded there.
+        """
+        recalled = await self.recalled(election)
         if recalled is None:
             return None
         count = Count(question)
@@ -235,154 +315,111 @@ class DurableRole(Role):
         if recalled.value is None:
             return verdict
         outcome = structs.replace(verdict, outcome=cast("Any", recalled.outcome))
-        return _won_by(outcome, recalled.value) if verdict.winner != recalled.value else outcome
+        return _with_winner(outcome, recalled.value) if verdict.winner != recalled.value else outcome
 
     def hold(self, election: ElectionId, question: Question) -> Coroutine[Any, Any, Verdict]:
-        """Hold an election to its end without going on from its verdict."""
-        return self.ask(Elect(id=election, question=question))
+        """Hold an election. Only `commit` records its verdict."""
+        return self.role.ask(Elect(id=election, question=question))
+
+    async def recall_or_hold(self, election: ElectionId, question: Question) -> Verdict:
+        """The recorded verdict of an election, or that of an election held now."""
+        return await self.recall(election, question) or await self.hold(election, question)
+
+    async def follow(self, election: ElectionId, question: Question) -> AsyncGenerator[Ballot | Verdict]:
+        """Hold an election and follow it: valid ballots as they arrive, then the verdict.
+
+        Raises:
+            InvalidDefinition: a user's voter ended the stream without a verdict.
+        """
+        async with aclosing(self.role.stream(Follow(id=election, question=question))) as items:
+            async for item in items:
+                yield item
+                if isinstance(item, Verdict):
+                    return
+        raise InvalidDefinition(f"the election at {election.path} ended without a verdict: the handler of Follow must yield one")
 
     async def settle(self, election: ElectionId, question: Question, verdict: Verdict) -> Resolution:
-        """What is done where an election ended undecided: ``--on-undecided``."""
-        on_undecided: str = self.context.settings.get("on_undecided", "stop")
-        if verdict.outcome in ("leader", "person"):  # recalled
+        """Apply ``--on-undecided`` to a verdict. A decided one stays as it is."""
+        on_undecided: str = self.role.context.settings.get("on_undecided", "stop")
+        if verdict.outcome in ("leader", "person"):  # recalled from the journal, settled before
             return Resolution(id=election, verdict=verdict, settled=verdict.outcome)
-        held = Resolution(id=election, verdict=verdict, choices=question.choices)
+        resolution = Resolution(id=election, verdict=verdict, choices=question.choices)
         if verdict.outcome != "undecided" or on_undecided == "stop":
-            return held
+            return resolution
         if on_undecided == "leader":
             if verdict.leader is None:
-                return held
+                return resolution
             return Resolution(id=election, verdict=structs.replace(verdict, outcome="leader"), settled="leader")
-        self.tell(RecordDecision(id=election, verdict=verdict, correct=None, reply=question.reply, choices=question.choices))
+        # The undecided election keeps its own row; the election of the other model has another path.
+        self.role.tell(RecordDecision(id=election, verdict=verdict, correct=None, reply=question.reply, choices=question.choices))
         again = structs.replace(question, models=(on_undecided,))
         second = again.id_at(election.path + ESCALATED)
-        verdict = await self.recall(second, again) or await self.hold(second, again)
-        who = "person" if verdict.outcome == "person" else on_undecided
-        return Resolution(id=second, verdict=verdict, settled=who, choices=question.choices)
+        verdict = await self.recall_or_hold(second, again)
+        source = "person" if verdict.outcome == "person" else on_undecided
+        return Resolution(id=second, verdict=verdict, settled=source, choices=question.choices)
 
     def commit(
         self,
-        held: Resolution,
+        resolution: Resolution,
         reply: type[A],
         correct: Callable[[A], bool | None] | None = None,
         *,
         done: int | None = None,
         state: bytes = b"",
     ) -> Decision[A]:
-        """Go on from a verdict: it enters the record, the digests and the account of errors.
+        """Record a resolution; returns its decision. It enters the journal, the digests and the account of errors.
 
-        ``done`` and ``state`` say how far the input is with it, in work that can be taken up after a step.
+        Args:
+            resolution: the result of `settle`.
+            reply: the class of replies.
+            correct: judges the decision for the account of errors.
+            done: steps of the input that are done with it, in work that can resume after a step.
+            state: the state before the step, as JSON.
         """
-        decision = _decision(held.id.path, held.verdict, reply)
+        decision = _decision(resolution.id.path, resolution.verdict, reply)
         right = correct(decision.value) if correct is not None and decision.decided and decision.value is not None else None
-        self.tell(
+        self.role.tell(
             RecordDecision(
-                id=held.id,
-                verdict=held.verdict,
+                id=resolution.id,
+                verdict=resolution.verdict,
                 correct=right,
                 done=done,
                 state=state,
-                settled=held.settled,
+                settled=resolution.settled,
                 reply=address_of(reply),
-                choices=held.choices,
+                choices=resolution.choices,
             )
         )
         return decision
 
-    async def recalled(self, path: str, question_digest: bytes) -> Recalled | None:
-        """What the journal holds at a place.
+    async def recalled(self, place: ElectionId) -> Recalled | None:
+        """The record at a place; None if there is none.
 
         Raises:
-            JournalMismatch: another question was decided there.
+            JournalMismatch: another question was recorded there.
         """
-        recalled = await self.ask(Recall(path=path)) if await self.recalls() else None
-        if recalled is None or recalled.question_digest == question_digest or (recalled.changed and recalled.value is not None):
+        recalled = await self.role.ask(Recall(path=place.path)) if await self.recalls() else None
+        # After --accept-change, recorded decisions hold although their questions have changed.
+        if recalled is None or recalled.question_digest == place.question_digest or (recalled.changed and recalled.value is not None):
             return recalled
-        if recalled.value is None:  # it ended undecided when the question was another one
+        if recalled.value is None:  # an undecided election of another question: the new question may be asked there
             return None
-        raise JournalMismatch("question", f"another one at {path}", "what the task or the strategy asks there")
-
-    def _path(self, at: str) -> str:
-        if not at or not at.isprintable():
-            raise InvalidUsage(f"{at!r} is no path: name the place in the work, such as 'line/17'")
-        return f"{self.input}/{at}"
-
-
-class Conducted(Struct, frozen=True, kw_only=True):
-    """What the work on one input gave, as JSON."""
-
-    value: bytes
-
-
-class Conduct(Request[Conducted], frozen=True, kw_only=True):
-    """Do the whole work on one input."""
-
-    route_by = "input"
-    input: int
-
-
-class Conductor(DurableRole, Generic[T, G]):
-    """Does the work on one input."""
-
-    asks: ClassVar[tuple[type[Message], ...]] = (RecallCheckpoint, RecordProgress)
-    task: T
-    strategy: G
-    reached: Checkpoint | None = None
-    """How far the input is: after which step it can be taken up."""
-    _progress: tuple[int, int | None] = (0, None)
-    _progress_told_s = 0.0
-
-    async def conduct(self) -> object:
-        """Do the work; returns what it gives, as JSON-like values or a struct."""
-        raise NotImplementedError
-
-    async def conduct_input(self, request: Conduct) -> Conducted:
-        """Do the work on one input with an object of its own."""
-        one = self.for_input(request.input, recalls=False)
-        one.reached = await self.ask(RecallCheckpoint(input=request.input))
-        try:
-            return Conducted(value=msgspec.json.encode(await one.conduct()))
-        finally:
-            one._tell_progress()  # noqa: SLF001 - its own
-
-    def for_input(self, number: int, *, recalls: bool | None = None) -> Self:
-        """The same conductor at work on one of the run's inputs."""
-        one = super().for_input(number, recalls=recalls)
-        one.task = cast("T", self.context.tasks[number])
-        one.strategy = cast("G", self.context.strategy)
-        return one
-
-    def progress(self, done: int, total: int | None = None) -> None:
-        """Say how far the work is."""
-        self._progress = done, total
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._progress_told_s + PROGRESS_EVERY_S:
-            self._progress_told_s = now_s
-            self._tell_progress()
-
-    def _tell_progress(self) -> None:
-        done, total = self._progress
-        self.tell(RecordProgress(input=self.input, done=done, total=total))
+        raise JournalMismatch("question", f"the recorded one at {place.path}", "another one")
 
 
 encode_state = msgspec.json.Encoder(order="deterministic").encode
-"""A state as it enters the name of an election, and the journal."""
+"""Encode a state for the digest of a question and for the journal."""
 
 
-def no_verdict(election: ElectionId) -> InvalidDefinition:
-    """What is said of a voter of a user's own that breaks off."""
-    return InvalidDefinition(f"the election at {election.path} ended without a verdict: the handler of Follow must yield one")
-
-
-def _won_by(verdict: Verdict, value: bytes) -> Verdict:
-    """A verdict for another reply than the one with most votes, or for one without any."""
+def _with_winner(verdict: Verdict, value: bytes) -> Verdict:
+    """A verdict for a given reply, which need not have most votes, nor any."""
     values = [each for each, _ in verdict.tally]
     tally = verdict.tally if value in values else (*verdict.tally, (value, 0))
     return structs.replace(verdict, tally=tally, leader=values.index(value) if value in values else len(values))
 
 
-def _valid(verdict: Verdict) -> list[bytes]:
-    """The valid replies in order of launch, or what a person gave in their place."""
+def _valid_replies(verdict: Verdict) -> list[bytes]:
+    """The valid replies in launch order, or the one that a person gave instead."""
     drawn = [ballot.value for ballot in verdict.ballots if isinstance(ballot, Ballot)]
     return drawn or [value for value, _ in verdict.tally]
 

@@ -1,33 +1,33 @@
-"""What can go wrong: one root error, leaves named by the state they report.
+"""The errors of this package: one root, and leaves named for the state they report.
 
-Data is kept in positional ``args``, so that every error survives a trip between processes; ``str()`` is one sentence that says what
-happened, what was kept and what to do.
+Data is kept in positional ``args``, so that every error can be sent between processes. ``str()`` is one sentence: the event, the state
+that was kept, and the next step for the user.
 """
 
 from __future__ import annotations
 
 
 class MicroagentsError(Exception):
-    """The root of every error that this package raises on purpose."""
+    """Root of all errors that this package raises on purpose."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else type(self).__name__
 
 
 class InvalidUsage(MicroagentsError):
-    """The request itself is wrong: an unknown name, an option out of range, a file that cannot be read. Nothing was started."""
+    """The request is wrong: an unknown name, an option out of range, a file that cannot be read. Nothing was started."""
 
 
 class InvalidDefinition(MicroagentsError, TypeError):
-    """A class of the user's (task, role, message, reply) is not well formed; raised when the class is created."""
+    """A class of the user (task, role, message or reply) is not well formed. Raised when the class is created."""
 
 
 class NoHandler(MicroagentsError):
-    """A role asks for a message that no deployed role handles, or one that it does not list in ``asks``."""
+    """A role sends a message that no deployed role handles, or that its ``asks`` do not list."""
 
 
 class RoleFailed(MicroagentsError):
-    """A handler raised something that is not ours; args: role, message, cause as text."""
+    """A handler raised an error of another library or of user code; args: role, message, cause as text."""
 
     def __init__(self, role: str, message: str, cause: str) -> None:
         super().__init__(role, message, cause)
@@ -38,29 +38,29 @@ class RoleFailed(MicroagentsError):
 
 
 class PeerLost(MicroagentsError):
-    """A replica of a role cannot be had any more: its process died too often, or cannot be placed; args: replica, cause."""
+    """A replica of a role is lost for good: its process died too often, or cannot be placed; args: replica, cause."""
 
     def __init__(self, replica: str, cause: str) -> None:
         super().__init__(replica, cause)
 
     def __str__(self) -> str:
         replica, cause = self.args
-        return f"{replica} cannot be had: {cause}"
+        return f"{replica} is lost: {cause}"
 
 
 class TaskFailed(MicroagentsError):
-    """A method of the task raised, or gave something else than it should; args: task and method, what happened."""
+    """A method of the task raised, or returned a wrong value; args: task and method, the failure as a predicate."""
 
-    def __init__(self, method: str, what: str) -> None:
-        super().__init__(method, what)
+    def __init__(self, method: str, failure: str) -> None:
+        super().__init__(method, failure)
 
     def __str__(self) -> str:
-        method, what = self.args
-        return f"{method} {what}"
+        method, failure = self.args
+        return f"{method} {failure}"
 
 
 class DeadlinePassed(MicroagentsError):
-    """No reply within the time that the asker gave; args: message, seconds."""
+    """No reply came within the deadline of the caller; args: message, seconds."""
 
     def __init__(self, message: str, timeout_s: float) -> None:
         super().__init__(message, timeout_s)
@@ -73,8 +73,8 @@ class DeadlinePassed(MicroagentsError):
 class ModelUnavailable(MicroagentsError):
     """A provider did not deliver a reply; args: kind, short message, HTTP status, retry-after in seconds, request id.
 
-    ``kind`` says what to do: ``busy`` (429), ``server`` (5xx), ``network``, ``timeout`` and ``garbled`` (a body that cannot be read) are
-    asked again; ``refused`` (key, model name or request not accepted) is not.
+    Calls are retried after ``busy`` (429), ``server`` (5xx), ``network``, ``timeout`` and ``garbled`` (a body that cannot be read). They
+    are not retried after ``refused`` (key, model name or request not accepted).
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class ModelUnavailable(MicroagentsError):
 
     @property
     def kind(self) -> str:
-        """Why: busy, server, network, timeout, garbled or refused."""
+        """The kind of failure: busy, server, network, timeout, garbled or refused."""
         return str(self.args[0])
 
     @property
     def status(self) -> int | None:
-        """The HTTP status; None where there was none."""
+        """The HTTP status; None if no response arrived."""
         status: int | None = self.args[2]
         return status
 
@@ -105,9 +105,9 @@ class ModelUnavailable(MicroagentsError):
 
     @property
     def retry_after_s(self) -> float | None:
-        """How long the provider asks us to wait, in seconds; None when it does not say."""
-        wait: float | None = self.args[3]
-        return wait
+        """Seconds that the provider asks to wait; None if it asks for none."""
+        wait_s: float | None = self.args[3]
+        return wait_s
 
     def __str__(self) -> str:
         kind, message, status, _, request_id = self.args
@@ -116,19 +116,19 @@ class ModelUnavailable(MicroagentsError):
 
 
 class Stopped(MicroagentsError):
-    """A limit, an outage or a full disk ended the run before its end; what was decided is kept."""
+    """A limit, an outage or a full disk stopped the run before its work was done. All decisions are kept."""
 
 
 class NotSent(Stopped):
-    """A call was not sent, since the run is coming to its end; args: the path of its election."""
+    """A call was not sent, because the run is ending; args: the path of its election."""
 
     def __str__(self) -> str:
         (path,) = self.args
-        return f"a draw for {path} was not sent: the run is coming to its end; what was decided until then holds; resume to go on"
+        return f"a draw for {path} was not sent, because the run is ending; all decisions so far are kept; resume the run to continue"
 
 
 class JournalMismatch(InvalidUsage):
-    """The journal belongs to another experiment; args: field, what was recorded, what is given now."""
+    """The journal belongs to another experiment; args: field, recorded value, value given now."""
 
     def __init__(self, field: str, recorded: str, given: str) -> None:
         super().__init__(field, recorded, given)
@@ -136,39 +136,42 @@ class JournalMismatch(InvalidUsage):
     def __str__(self) -> str:
         field, recorded, given = self.args
         return (
-            f"this run was started with {field}={recorded}, now it is {given}; nothing was changed; go on with what it was started with, "
-            f"begin another run, or, if the change is meant, pass --accept-change {field}"
+            f"this run was started with {field}={recorded}, now it is {given}; nothing was changed; use the recorded value again, "
+            f"begin another run, or pass --accept-change {field} to accept the change"
         )
 
 
 class InputMismatch(JournalMismatch):
-    """The journal was begun with another input; args: its number, what was recorded, what is given now."""
+    """The journal was started with another input; args: number of the input, recorded options, options given now."""
 
     def __init__(self, number: int, recorded: str, given: str) -> None:
         MicroagentsError.__init__(self, number, recorded, given)
 
     @property
     def input(self) -> int:
-        """Which input, counted from 0."""
+        """Number of the input, from 0."""
         return int(self.args[0])
 
     def __str__(self) -> str:
         number, recorded, given = self.args
         return (
-            f"input {number} of this run was started as {recorded}, now it is {given}; nothing was changed; go on with the inputs that it "
-            "was started with, begin another run, or, if the change is meant, pass --accept-change inputs"
+            f"input {number} of this run was started as {recorded}, now it is {given}; nothing was changed; use the recorded inputs again, "
+            "begin another run, or pass --accept-change inputs to accept the change"
         )
 
 
 class TakenOver(MicroagentsError):
-    """Another process writes this journal now; args: the run, who does."""
+    """Another process has taken over this journal; args: run id, the other process."""
 
     def __init__(self, run_id: str, holder: str) -> None:
         super().__init__(run_id, holder)
 
     def __str__(self) -> str:
         run_id, holder = self.args
-        return f"run {run_id} was taken over by {holder}, since this process had not been heard of; it wrote nothing since, nothing is lost"
+        return (
+            f"run {run_id} was taken over by {holder}, because this process did not renew its lease in time; every commit is kept; "
+            f"watch the run with `microagents show {run_id}`"
+        )
 
 
 class Undecided(MicroagentsError):
@@ -179,12 +182,12 @@ class Undecided(MicroagentsError):
 
     @property
     def path(self) -> str:
-        """The place in the work, such as ``0/step/17``."""
+        """Path of the election, such as ``0/step/17``."""
         return str(self.args[0])
 
     def __str__(self) -> str:
         path, draws, tally = self.args
         return (
-            f"the election at {path} is undecided after {draws} draws ({tally}); everything before it is decided; decide it yourself "
+            f"the election at {path} is undecided after {draws} draws ({tally}); all decisions so far are kept; decide it yourself "
             "(`microagents decide`) and resume, or resume with --on-undecided and `leader` or the spec of a stronger model"
         )

@@ -1,4 +1,4 @@
-"""What roles say to each other: typed messages, each of which names the type of its reply."""
+"""Typed messages between roles. Every message class names the type of its reply."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 C = TypeVar("C")
 
 _named: dict[str, type] = {}
-"""Every class that may be named in an envelope, by its address; the last definition wins, as with names of a module."""
+"""Classes by their address in envelopes. A later definition at the same address replaces an earlier one, as in a module."""
 _resolved: dict[tuple[str, type], Any] = {}
 
 
@@ -35,7 +35,7 @@ def address_of(named: type) -> str:
 
 
 def register(named: type) -> None:
-    """Make a class known under its address in this process."""
+    """Register a class under its address in this process."""
     _named[address_of(named)] = named
     _resolved.clear()
 
@@ -49,10 +49,10 @@ def _imported(address: str) -> object:
 
 
 def resolve(address: str, base: type[C]) -> type[C]:
-    """The class that an address names, which must be a subclass of ``base``.
+    """The class at an address.
 
     Raises:
-        InvalidDefinition: when this process cannot import it, or when it is something else.
+        InvalidDefinition: this process cannot import the class, or it is no subclass of ``base``.
     """
     found: type[C] | None = _resolved.get((address, base))
     if found is None:
@@ -66,17 +66,19 @@ def _checked(address: str, base: type[C]) -> type[C]:
         try:
             found = _imported(address)
         except (ImportError, AttributeError, ValueError) as error:
-            raise InvalidDefinition(f"{address!r} cannot be imported here ({error}); put the class into a module of its own") from None
+            raise InvalidDefinition(
+                f"{address!r} cannot be imported here ({error}); define it in a module that every process can import"
+            ) from None
     if not (isinstance(found, type) and issubclass(found, base)):
         raise InvalidDefinition(f"{address!r} is not a {base.__name__}")
     return found
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """What `Request` and `Stream` share."""
+    """Base class of `Request` and `Stream`."""
 
     route_by: ClassVar[str | None] = None
-    """Field whose equal values reach the same replica of a role; None: any replica."""
+    """Field by which replicas are chosen: equal values reach the same replica. None: any replica."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -84,11 +86,11 @@ class Message(Struct, frozen=True, kw_only=True):
 
 
 class Request(Message, Generic[R], frozen=True, kw_only=True):
-    """A message with one reply of type R; the message's class is its address."""
+    """A message with one reply of type R. Its class decides which role handles it."""
 
 
 class Stream(Message, Generic[R], frozen=True, kw_only=True):
-    """A message answered by any number of items of type R, then an end."""
+    """A message that is answered by any number of items of type R."""
 
 
 @lru_cache(maxsize=4096)
@@ -96,19 +98,20 @@ def reply_type(message: type[Message]) -> Any:
     """The type R that ``class M(Request[R])`` or ``class M(Stream[R])`` names.
 
     Raises:
-        InvalidDefinition: when it names none.
+        InvalidDefinition: the class names no type, or one that cannot be resolved.
     """
     for base in _original_bases(message):
-        if get_origin(base) in (Request, Stream):
+        origin = get_origin(base)
+        if isinstance(origin, type) and issubclass(origin, Request | Stream):  # or a generic base of the user's own
             (reply,) = get_args(base)
             if not isinstance(reply, TypeVar):
-                # The way to a forward reference ("Entry") is the one that typing takes for every other annotation.
+                # `get_type_hints` resolves forward references ("Entry") in annotations only, so an annotation is made of the reply.
                 holder = type("_", (), {"__annotations__": {"reply": reply}, "__module__": message.__module__})
                 try:
                     return get_type_hints(holder)["reply"]
                 except (NameError, AttributeError) as error:
                     raise InvalidDefinition(
-                        f"the reply of {message.__qualname__} is not there: {error}; define messages and replies at the top of a module"
+                        f"the reply of {message.__qualname__} cannot be resolved: {error}; define messages and replies at module level"
                     ) from None
     raise InvalidDefinition(f"{message.__qualname__} does not name its reply; write class {message.__name__}(Request[ReplyType])")
 

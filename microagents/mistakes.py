@@ -1,4 +1,4 @@
-"""Plausible wrong replies, made from right ones by the types of their fields."""
+"""Plausible wrong replies, derived from right ones by the types of their fields."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from microagents.chat import Reply, fields_of
 
 A = TypeVar("A", bound=Reply)
 _TRIES = 100
+"""Attempts per field: bounds in its annotation may exclude a new value."""
 
 
 def one_field_altered(right: A, rng: Random) -> A:
-    """The reply with one field changed to another value of its type, so that its vote differs.
+    """Change one field to another value of its type, so that the vote differs.
 
     Raises:
-        ValueError: when no field can be altered; a task with such replies brings its own ``mistake``.
+        ValueError: no field can be changed. A task with such replies defines its own ``mistake``.
     """
     for field in rng.sample(fields_of(type(right)), len(fields_of(type(right)))):
         for _ in range(_TRIES):
             altered = {**msgspec.structs.asdict(right), field.name: _altered(getattr(right, field.name), field.type, rng)}
-            try:  # bounds in the field's annotation hold for mistakes too
+            try:  # a mistake has to respect the bounds in the annotation
                 wrong = msgspec.convert(altered, type(right))
             except msgspec.ValidationError:
                 continue
             if wrong.vote() != right.vote():
                 return wrong
-    raise ValueError(f"no field of {right!r} can be altered; give the task a `mistake` of its own")
+    raise ValueError(f"no field of {right!r} can be altered; define the method `mistake` of the task")
 
 
 def _altered(value: Any, info: types.Type, rng: Random) -> Any:
@@ -71,6 +72,6 @@ def _item_type(info: types.Type, at: int, item: Any) -> types.Type:
 
 
 def _member(value: Any, union: types.UnionType) -> types.Type:
-    """The part of a union that a value belongs to."""
+    """The member of a union that a value belongs to."""
     literal = next((part for part in union.types if isinstance(part, types.LiteralType) and value in part.values), None)
     return types.type_info(type(value)) if literal is None else literal

@@ -1,77 +1,168 @@
-"""From a name on the command line to a class: a shipped name, ``package.module:Class``, or ``path/file.py:Class``."""
+"""Registries: tasks, strategies, model providers and runtimes by name.
+
+A name is a shipped one, an entry point of an installed package, ``package.module:Class``, or ``path/file.py:Class``. A module is imported
+only when its class is needed.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from importlib import import_module
+from importlib.metadata import entry_points
+from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import TypeVar
+from types import ModuleType
+from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from microagents.errors import InvalidDefinition, InvalidUsage
+from microagents.messages import address_of
 
 C = TypeVar("C")
 
-TASKS = {
-    "hanoi": "microagents.tasks.hanoi:Hanoi",
-    "drift": "microagents.tasks.drift:Drift",
-    "multiplication": "microagents.tasks.multiplication:Multiplication",
-    "sorting": "microagents.tasks.sorting:Sorting",
-    "ask": "microagents.tasks.ask:Ask",
-}
-STRATEGIES = {
-    "maker": "microagents.strategies.maker:Maker",
-    "recursive": "microagents.strategies.recursive:Recursive",
-    "single-shot": "microagents.strategies.single_shot:SingleShot",
-    "self-consistency": "microagents.strategies.self_consistency:SelfConsistency",
-}
+
+class Registry(Struct, frozen=True, kw_only=True):
+    """The named classes of one kind."""
+
+    kind: str
+    """The kind, as error messages call it."""
+    group: str
+    """Entry-point group in which installed packages register classes of this kind."""
+    shipped: Mapping[str, str]
+    """Addresses (``module:Class``) of the shipped classes, by name."""
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Addresses by name, of shipped classes and of installed packages. A package cannot replace a shipped class."""
+        return {**self.shipped, **{name: address for name, address in _installed(self.group) if name not in self.shipped}}
+
+    def find(self, name: str, base: type[C]) -> type[C]:
+        """Find the class of a name. A ``file.py`` is imported by its stem, with its folder first on the path.
+
+        Raises:
+            InvalidUsage: there is none. The message lists similar and known names.
+        """
+        module, attribute = self._locate(name)
+        found = getattr(module, attribute, None)
+        if isinstance(found, type) and issubclass(found, base):
+            return found
+        raise _not_found(module, attribute, base)
+
+    def find_or_function(self, name: str, base: type[C]) -> Any:
+        """Find the class or the ``async def`` function of a name.
+
+        Raises:
+            InvalidUsage: there is neither.
+        """
+        module, attribute = self._locate(name)
+        found = getattr(module, attribute, None)
+        if iscoroutinefunction(found) or (isinstance(found, type) and issubclass(found, base)):
+            return found
+        raise _not_found(module, attribute, base)
+
+    def name_of(self, address: str) -> str:
+        """The registered name of a class, or else the name of the class itself."""
+        return next((name for name, each in self.addresses.items() if each == address), address.rpartition(":")[2].rpartition(".")[2])
+
+    def _locate(self, name: str) -> tuple[ModuleType, str]:
+        """Import the module of a name; returns it with the name of the class in it."""
+        where, colon, attribute = self.addresses.get(name, name).rpartition(":")
+        if name.endswith(".py"):
+            raise InvalidUsage(f"{name!r} is a file; name the class in it too, such as {name}:MyClass")
+        if not colon:
+            known = unknown(self.kind, name, sorted(self.addresses))
+            raise InvalidUsage(f"{known}; or name your own as path/file.py:Class or package.module:Class")
+        if where.endswith(".py"):
+            where = _put_on_path(self.kind, where)
+        try:
+            return import_module(where), attribute
+        except InvalidDefinition as error:
+            raise InvalidUsage(f"{self.kind} {name!r}: {error}") from None
+        except (Exception, SystemExit) as error:  # a user's file may raise anything while it is imported
+            raise InvalidUsage(f"{self.kind} {name!r} cannot be imported: {type(error).__name__}: {error}") from error
 
 
-def find(kind: str, name: str, shipped: Mapping[str, str], base: type[C]) -> type[C]:
-    """The class of a name. A ``file.py`` is imported by its stem, with its folder first on the path.
+TASKS = Registry(
+    kind="task",
+    group="microagents.tasks",
+    shipped={
+        "hanoi": "microagents.tasks.hanoi:Hanoi",
+        "drift": "microagents.tasks.drift:Drift",
+        "multiplication": "microagents.tasks.multiplication:Multiplication",
+        "sorting": "microagents.tasks.sorting:Sorting",
+        "ask": "microagents.tasks.ask:Ask",
+    },
+)
+STRATEGIES = Registry(
+    kind="strategy",
+    group="microagents.strategies",
+    shipped={
+        "maker": "microagents.strategies.maker:Maker",
+        "recursive": "microagents.strategies.recursive:Recursive",
+        "single-shot": "microagents.strategies.single_shot:SingleShot",
+        "self-consistency": "microagents.strategies.self_consistency:SelfConsistency",
+    },
+)
+MODELS = Registry(
+    kind="model provider",
+    group="microagents.models",
+    shipped={
+        "sim": "microagents.models.simulated:SimulatedModel",
+        "openai": "microagents.models.openai:OpenAIModel",
+        "anthropic": "microagents.models.anthropic:AnthropicModel",
+        "scripted": "microagents.models.scripted:ScriptedModel",
+    },
+)
+RUNTIMES = Registry(
+    kind="runtime",
+    group="microagents.runtimes",
+    shipped={
+        "local": "microagents.runtimes.local:LocalRuntime",
+        "linked": "microagents.runtimes.local:LinkedRuntime",
+        "ray": "microagents.runtimes.ray.runtime:RayRuntime",
+    },
+)
 
-    Raises:
-        InvalidUsage: when there is none, saying what is near and what there is.
-    """
-    where, colon, class_name = shipped.get(name, name).rpartition(":")
-    if name.endswith(".py"):
-        raise InvalidUsage(f"{name!r} is a file; name the class in it too, such as {name}:MyClass")
-    if not colon:
-        raise InvalidUsage(unknown(kind, name, sorted(shipped)) + "; or name your own as path/file.py:Class or package.module:Class")
-    if where.endswith(".py"):
-        where = _put_on_path(kind, where)
-    try:
-        module = import_module(where)
-    except InvalidDefinition as error:
-        raise InvalidUsage(f"{kind} {name!r}: {error}") from None
-    except (Exception, SystemExit) as error:  # whatever a user's file raises while it is imported
-        raise InvalidUsage(f"{kind} {name!r} cannot be imported: {type(error).__name__}: {error}") from error
-    found = getattr(module, class_name, None)
-    if not (isinstance(found, type) and issubclass(found, base)):
-        there = [each for each, value in vars(module).items() if each.isidentifier() and _is_own(value, base, where)]
-        what = f"is no {base.__name__}" if found is not None else "is not there"
-        raise InvalidUsage(f"{class_name!r} {what} in {where}; it has {', '.join(there) or f'no {base.__name__}'}")
-    return found
+
+def source_of(named: Any) -> str:
+    """A name by which a registry can find a class or function again: its address, or its file if that is in no package."""
+    module = sys.modules[named.__module__]
+    file = getattr(module, "__file__", None)
+    if file is not None and named.__module__ != "__main__" and "." not in module.__name__ and not hasattr(module, "__path__"):
+        return f"{Path(file).resolve()}:{named.__qualname__}"
+    return address_of(named)
 
 
-def _is_own(value: object, base: type, module: str) -> bool:
+def unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    """An error message about an unknown name, with similar names and the list of known ones."""
+    near = get_close_matches(name, known, n=2)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ";"
+    return f"there is no {kind} {name!r}{hint} known: {', '.join(known) or 'none'}"
+
+
+@lru_cache
+def _installed(group: str) -> tuple[tuple[str, str], ...]:
+    """Names and addresses of the entry points in a group."""
+    return tuple((each.name, each.value) for each in entry_points(group=group))
+
+
+def _not_found(module: ModuleType, attribute: str, base: type) -> InvalidUsage:
+    own = [name for name, value in vars(module).items() if name.isidentifier() and _is_defined_in(value, base, module.__name__)]
+    failure = f"is no {base.__name__}" if hasattr(module, attribute) else "is not there"
+    return InvalidUsage(f"{attribute!r} {failure} in {module.__name__}; it has {', '.join(own) or f'no {base.__name__}'}")
+
+
+def _is_defined_in(value: object, base: type, module: str) -> bool:
+    """Whether a value is a subclass that the module itself defines, not one that it imports."""
     return isinstance(value, type) and issubclass(value, base) and value.__module__ == module
 
 
-def name_of(address: str, shipped: Mapping[str, str]) -> str:
-    """The shipped name of a class, or its own."""
-    return next((name for name, where in shipped.items() if where == address), address.rpartition(":")[2].rpartition(".")[2])
-
-
-def unknown(kind: str, name: str, there: Sequence[str]) -> str:
-    """A sentence about a name that does not exist: what is near, and the list."""
-    near = get_close_matches(name, there, n=2)
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ";"
-    return f"there is no {kind} {name!r}{hint} known: {', '.join(there) or 'none'}"
-
-
 def _put_on_path(kind: str, where: str) -> str:
+    """Make a file importable; returns the name of its module."""
     path = Path(where).resolve()
     if not path.is_file():
         raise InvalidUsage(f"the {kind}'s file {where!r} is not there")

@@ -1,11 +1,11 @@
-"""What a user writes to bring their own work."""
+"""Tasks: the base classes of a user's work."""
 
 from __future__ import annotations
 
 import inspect
 from functools import lru_cache
 from random import Random
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
@@ -18,49 +18,103 @@ S = TypeVar("S", bound=Struct)
 
 
 class Task(BaseModel):
-    """A piece of work; its fields are its options (``-o NAME=VALUE``)."""
+    """A piece of work; its fields are its options (``-o NAME=VALUE``).
+
+    Shipped strategies solve two kinds of task: `ChainTask` and `microagents.problems.problem.Problem`. To add a kind, subclass this
+    class and write a strategy that names it in ``solves``.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     sampling: ClassVar[Sampling] = Sampling()
-    """How its questions are sampled, where nothing else is said."""
+    """Default sampling of its questions."""
     format: ClassVar[Format] = "lines"
-    """The form of its answers: ``lines`` (``name = <JSON>`` after free reasoning) or ``json`` (one object)."""
+    """Form of its replies: ``lines`` (``name = <JSON>`` after free reasoning) or ``json`` (one object)."""
     default_strategy: ClassVar[str] = "maker"
-    """The strategy that does it where none is named."""
+    """Name of the strategy that solves it by default."""
+    required_methods: ClassVar[tuple[str, ...]] = ()
+    """Names of the methods that every task of this kind must override."""
+    oracle_judges_result: ClassVar[bool] = False
+    """Whether a result without a verdict of its own is right if the oracle finds every decision right. Used by comparisons."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         for name, annotation in inspect.get_annotations(cls).items():
             if any(callable(base.__dict__.get(name)) for base in cls.__mro__[1:]):
                 raise InvalidDefinition(f"the field {cls.__qualname__}.{name} would hide the method {name}(); give it another name")
-            if name in ("sampling", "format", "default_strategy") and "ClassVar" not in str(annotation):
+            if name in _CLASS_SETTINGS and "ClassVar" not in str(annotation):
                 raise InvalidDefinition(
                     f"the field {cls.__qualname__}.{name} would hide a setting of the class; write {name}: ClassVar[...]"
                 )
         super().__init_subclass__(**options)
 
+    @classmethod
+    def reply_type(cls) -> type[Reply] | None:
+        """The class of replies to its questions, for the identity of a run; None if there are several.
+
+        Raises:
+            InvalidDefinition: the class names no types.
+        """
+        return None
+
+    def first_prompt(self) -> Prompt | None:
+        """The first question of the work, for the identity of a run; None if it is unknown before the work begins."""
+        return None
+
+    def variant(self, number: int) -> Self:  # noqa: ARG002 - for tasks to override
+        """Another task of the same kind and size, for comparisons; by default the task itself. Number 0 is always the task itself."""
+        return self
+
+    @classmethod
+    def missing_methods(cls) -> list[str]:
+        """The required methods that it does not override."""
+        return [name for name in cls.required_methods if any(getattr(cls, name) is base.__dict__.get(name) for base in _kinds(cls))]
+
     def flag(self, reply: Reply) -> str | None:  # noqa: ARG002 - for tasks to override
-        """The task's own red flag, by name; None for a reply without one. It screens, it does not solve."""
+        """Name of the task's red flag for a reply; None for none. It screens replies, it does not solve the task."""
         return None
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
-        """The right reply, worked out from the prompt's text alone. Only the simulated model asks."""
+        """The right reply, worked out from the prompt's text alone. Only the simulated model calls it."""
         raise NotImplementedError(f"{type(self).__name__} has no expert for {reply.__name__}: {prompt.user[:80]!r}")
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:  # noqa: ARG002 - for tasks to override
-        """A plausible wrong reply, for the simulated model; by default one field is altered by its type."""
+        """A plausible wrong reply, for the simulated model; by default the right one with one field altered."""
         return one_field_altered(right, rng)
 
     def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float | None:  # noqa: ARG002 - for tasks to override
-        """The simulated model's error rate for this question; None for that of the model's profile."""
+        """Error rate of the simulated model at this question; None for the rate of the model's profile."""
         return None
 
 
+_CLASS_SETTINGS = ("sampling", "format", "default_strategy", "required_methods", "oracle_judges_result")
+
+
+def _kinds(task: type[Task]) -> list[type[Task]]:
+    """The base classes of a task that declare required methods."""
+    return [base for base in task.__mro__ if "required_methods" in base.__dict__]
+
+
 class ChainTask(Task, Generic[S, A]):
-    """Work done in steps, each fed by the one before. S is the state between steps, A what a model replies to one step."""
+    """Work in steps. S is the state between steps, A the reply of a model to one step."""
+
+    required_methods: ClassVar[tuple[str, ...]] = ("start", "done", "prompt", "advance")
+    oracle_judges_result: ClassVar[bool] = True
+
+    @classmethod
+    def reply_type(cls) -> type[Reply]:
+        """The class of replies to its steps.
+
+        Raises:
+            InvalidDefinition: the class names no types.
+        """
+        return chain_types(cls)[1]
+
+    def first_prompt(self) -> Prompt:
+        """The question of the first step."""
+        return self.prompt(self.start())
 
     def start(self) -> S:
-        """The state before the first step."""
+        """The initial state."""
         raise NotImplementedError
 
     def done(self, state: S) -> bool:
@@ -68,27 +122,27 @@ class ChainTask(Task, Generic[S, A]):
         raise NotImplementedError
 
     def prompt(self, state: S) -> Prompt:
-        """The question that the next step answers; the format instructions are added to it."""
+        """The question of the next step. The format instructions are added to it."""
         raise NotImplementedError
 
     def advance(self, state: S, reply: A) -> S:
-        """The state after a step. Pure; what code knows, the model need not echo."""
+        """The state after a step. A pure function. A reply need not repeat anything that code can compute from the state."""
         raise NotImplementedError
 
     def result(self, state: S) -> object:
-        """What the whole work gives, as JSON-like values or a struct; by default the last state."""
+        """The result of the work, as JSON-like values or a struct; by default the last state."""
         return state
 
     def steps(self) -> int | None:
-        """How many steps there will be, for the time left; None where nobody knows."""
+        """Number of steps, for the display of the remaining time; None if it is unknown."""
         return None
 
     def oracle(self, state: S) -> A | None:  # noqa: ARG002 - for tasks to override
-        """The right reply to a step where code can know it, for ``--known-inputs`` and evaluation; None otherwise."""
+        """The right reply to a step, for ``--known-inputs`` and evaluation; None if code cannot know it."""
         return None
 
     def correct(self, state: S, reply: A) -> bool | None:
-        """Whether a reply is right; by default, whether it casts the oracle's vote. None without an oracle."""
+        """Whether a reply is right; by default, whether it casts the same vote as the oracle's reply. None without an oracle."""
         right = self.oracle(state)
         return None if right is None else right.vote() == reply.vote()
 
@@ -98,17 +152,17 @@ def chain_types(task: type[ChainTask[Any, Any]]) -> tuple[type[Struct], type[Rep
     """The state and reply types that ``class Mine(ChainTask[State, Answer])`` names.
 
     Raises:
-        InvalidDefinition: when it names none.
+        InvalidDefinition: it names none.
     """
     state, reply = types_named(task, ChainTask, "YourState, YourReply")
     return state, reply
 
 
 def types_named(task: type[Task], base: type[Task], example: str) -> list[Any]:
-    """The types that a task names in the brackets behind a generic base, also through classes between them.
+    """The type arguments that a task gives a generic base class, also through classes between the two.
 
     Raises:
-        InvalidDefinition: when it names none; ``example`` says how.
+        InvalidDefinition: it gives none. The message shows ``example``.
     """
     bound: dict[object, Any] = {}
     for each in task.__mro__:

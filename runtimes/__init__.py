@@ -1,1 +1,1 @@
-"""Where roles live; imported as ``microagents.runtimes``."""
+"""Runtimes that carry roles; imported as ``microagents.runtimes``."""

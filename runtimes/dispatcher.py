@@ -1,7 +1,7 @@
-"""Carries roles and moves their messages: ask, stream, tell, cancel. The same code in every runtime.
+"""Message passing between roles: ask, stream, tell and cancel. The code is the same in every runtime.
 
-Within one dispatcher an ask awaits the handler in the asker's own task: no task, no timer, no queue. Between dispatchers a message
-becomes an envelope; what is sent to one peer in one turn of the loop leaves as one batch.
+Within one dispatcher an ask awaits the handler in the caller's own task: no task, no timer, no queue. Between dispatchers a message
+becomes an envelope, and all envelopes to one peer from one turn of the event loop leave as one batch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any
 
 import structlog
 
@@ -19,67 +19,102 @@ from microagents.aio import TaskScope
 from microagents.errors import DeadlinePassed, MicroagentsError, NoHandler, RoleFailed
 from microagents.messages import Message, R, Request, Stream, resolve
 from microagents.runtimes import wire
+from microagents.runtimes.incoming_calls import IncomingCall
 from microagents.runtimes.link import Link
-from microagents.runtimes.local_ref import LocalRef, said
-from microagents.runtimes.remote_ref import CANCEL_S, IncomingCall, OutgoingCalls, Peer, RemoteRef
+from microagents.runtimes.local_ref import LocalRef, describe
+from microagents.runtimes.outgoing_calls import OutgoingCalls
+from microagents.runtimes.peer import Peer
+from microagents.runtimes.remote_ref import RemoteRef
 
-ITEMS_A_TURN = 64
+Ref = LocalRef | RemoteRef
 
 
 class Route:
-    """Which replica of a role a message goes to."""
+    """The replicas that handle a message, and the rule that picks one of them.
 
-    def __init__(self, seats: Sequence[LocalRef | RemoteRef], key: str | None) -> None:
-        self.only = seats[0] if len(seats) == 1 else None
-        self._seats = seats
+    Args:
+        refs: references to all replicas of the role.
+        key: field of the message whose equal values reach the same replica; None: replicas take turns.
+    """
+
+    def __init__(self, refs: Sequence[Ref], key: str | None) -> None:
+        self.only = refs[0] if len(refs) == 1 else None
+        """The replica, if there is only one."""
+        self._refs = refs
         self._key = key
         self._next = 0
 
-    def seat(self, message: Message) -> LocalRef | RemoteRef:
-        """Equal keys reach the same replica, whoever asks and however many there are (rendezvous hashing); without a key, in turn."""
+    def pick(self, message: Message) -> Ref:
+        """The replica for a message.
+
+        Rendezvous hashing: equal keys reach the same replica from every sender, and a change of the number of replicas moves few keys.
+        """
         if self.only is not None:
             return self.only
         if self._key is None:
-            self._next = (self._next + 1) % len(self._seats)
-            return self._seats[self._next]
+            self._next = (self._next + 1) % len(self._refs)
+            return self._refs[self._next]
         key = bytes(wire.pack(getattr(message, self._key)))
-        return max(self._seats, key=lambda seat: blake2b(key + seat.name.encode(), digest_size=8).digest())
+        # Python's own hash of text differs between processes, so senders would disagree.
+        return max(self._refs, key=lambda ref: blake2b(key + ref.name.encode(), digest_size=8).digest())
 
 
 class RoleMessenger:
-    """The post of one role: what it may ask, and where that goes."""
+    """The messenger of one role: sends its messages to the replicas that handle them.
+
+    Args:
+        owner: name of the role, for errors.
+    """
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
         self._routes: dict[type[Message], Route] = {}
-        self._single: dict[type[Message], LocalRef | RemoteRef] = {}
+        self._single: dict[type[Message], Ref] = {}
+        """References of the routes with one replica: the common case takes one look-up."""
 
     def connect(self, routes: dict[type[Message], Route]) -> None:
-        """Say where messages go; before the role starts."""
+        """Set the routes of all messages that the role may send; called before the role starts."""
         self._routes = routes
         self._single = {message: route.only for message, route in routes.items() if route.only is not None}
 
     def ask(self, request: Request[R], timeout_s: float | None = None) -> Coroutine[Any, Any, R]:
-        """Send a request and await its reply."""
-        seat = self._single.get(type(request)) or self._seat(request)
+        """Send a request and await its reply.
+
+        Raises:
+            NoHandler: the role does not list the message in its ``asks``.
+            DeadlinePassed: the reply took longer than ``timeout_s`` seconds.
+            RoleFailed: the handler raised.
+        """
+        ref = self._single.get(type(request)) or self._ref(request)
         if timeout_s is None:
-            return seat.ask(request)
-        return seat.ask(request, timeout_s) if isinstance(seat, RemoteRef) else self._within(timeout_s, seat.ask, request)
+            return ref.ask(request)
+        # A remote reference keeps its deadlines in one timer for all calls; a timer each costs a quarter of an ask (measured).
+        return ref.ask(request, timeout_s) if isinstance(ref, RemoteRef) else self._within(timeout_s, ref.ask, request)
 
     def stream(self, request: Stream[R], timeout_s: float | None = None) -> AsyncGenerator[R]:
-        """Send a request and iterate its items."""
-        items = (self._single.get(type(request)) or self._seat(request)).stream(request)
+        """Send a request and iterate its items; ``timeout_s`` bounds the wait for each, in seconds.
+
+        Raises:
+            NoHandler: the role does not list the message in its ``asks``.
+            DeadlinePassed: an item took longer than ``timeout_s`` seconds.
+            RoleFailed: the handler raised.
+        """
+        items = (self._single.get(type(request)) or self._ref(request)).stream(request)
         return items if timeout_s is None else self._each_within(timeout_s, items, request)
 
     def tell(self, request: Request[None]) -> None:
-        """Send a request whose reply nobody awaits."""
-        (self._single.get(type(request)) or self._seat(request)).tell(request)
+        """Send a one-way message.
 
-    def _seat(self, message: Message) -> LocalRef | RemoteRef:
+        Raises:
+            NoHandler: the role does not list the message in its ``asks``.
+        """
+        (self._single.get(type(request)) or self._ref(request)).tell(request)
+
+    def _ref(self, message: Message) -> Ref:
         route = self._routes.get(type(message))
         if route is None:
             raise NoHandler(f"{self._owner} sends {type(message).__name__} without listing it: add it to {self._owner}.asks")
-        return route.seat(message)
+        return route.pick(message)
 
     async def _each_within(self, timeout_s: float, items: AsyncGenerator[R], message: Message) -> AsyncGenerator[R]:
         async with aclosing(items):
@@ -97,185 +132,136 @@ class RoleMessenger:
         except TimeoutError:
             if limit.expired():
                 raise DeadlinePassed(type(message).__name__, timeout_s) from None
-            raise
+            raise  # a TimeoutError of the handler itself
 
 
 class Dispatcher:
-    """Hosts seats, and answers the envelopes that peers send to them."""
+    """Hosts replicas of roles, and exchanges envelopes with the dispatchers that host the others.
+
+    Args:
+        name: name of the dispatcher, unique within a runtime.
+        incarnation: number of processes that hosted the dispatcher before this one.
+    """
 
     def __init__(self, name: str, *, incarnation: int = 0) -> None:
-        self.name = name
-        self.seats: dict[str, LocalRef] = {}
-        self.scope = TaskScope()
-        self.calls = OutgoingCalls()
+        self._name = name
+        self._replicas: dict[str, LocalRef] = {}
+        self._scope = TaskScope()
+        self._outgoing = OutgoingCalls()
         self._peers: dict[str, Peer] = {}
-        self._held: list[tuple[Peer, wire.Envelope]] | None = [] if incarnation else None
-        """What others ask a process that follows one that died, until its roles are started."""
+        self._held: list[tuple[Peer, wire.Sent | wire.Cancelled]] | None = [] if incarnation else None
+        """Envelopes that wait for `open`; None once it was called. Peers send to a later process before its roles are started."""
+
+    # -- set-up -----------------------------------------------------------------------------------------------------------------------
 
     def connect(self, peer: str, link: Link, incarnation: int = 0) -> None:
-        """Make another dispatcher known, or the process that follows one that died."""
+        """Connect to another dispatcher, or to the process that follows one that died.
+
+        Args:
+            peer: name of the other dispatcher.
+            link: carries batches to it.
+            incarnation: number of processes that it had before.
+        """
         known = self._peers.get(peer)
         if known is None:
-            known = self._peers[peer] = Peer(peer, link, self._take)
-            known.incarnation = incarnation
-        elif known.incarnation < incarnation:
-            self._orphan(known)
+            self._peers[peer] = Peer(peer, link, incarnation, self._take)
+        elif known.is_older_than(incarnation):  # else it is known already: news of a process may come by several ways
+            self._drop_held(known)
             known.replace(link, incarnation)
 
-    def lose(self, peer: str, error: MicroagentsError) -> None:
-        """Give a peer up: whoever waits for it, or asks it from now on, gets this error."""
-        lost = self._peers[peer]
-        self._orphan(lost)
-        lost.lose(error)
-        for call in list(lost.asked):
-            self._deliver(wire.failed(call, error))
+    def host(self, name: str, role: Role) -> None:
+        """Host a replica of a role under a name."""
+        self._replicas[name] = LocalRef(name, role, self._scope)
 
-    def seat(self, name: str, home: str) -> LocalRef | RemoteRef:
-        """A replica that the dispatcher called ``home`` hosts, as reached from here."""
-        return self.seats[name] if home == self.name else RemoteRef(name, self._peers[home], self.calls)
-
-    def host(self, name: str, role: Role) -> LocalRef:
-        """Take in a replica of a role."""
-        seat = self.seats[name] = LocalRef(name, role, self.scope)
-        return seat
+    def ref(self, name: str, dispatcher: str) -> Ref:
+        """A reference to a replica, given the name of the dispatcher that hosts it."""
+        return self._replicas[name] if dispatcher == self._name else RemoteRef(name, self._peers[dispatcher], self._outgoing)
 
     def open(self) -> None:
-        """Handle what was asked before the roles were started, and all that comes."""
+        """Handle the envelopes that arrived before the roles were started, and from now on each at its arrival."""
         held, self._held = self._held or (), None
         for sender, envelope in held:
-            self._take_one(sender, envelope)
+            self._take(sender, envelope)
 
-    def receive(self, peer: str, data: bytes, incarnation: int = 0) -> None:
-        """Take what a link brings from a peer; what a process sent that has died since is dropped."""
-        sender = self._peers[peer]
-        if incarnation == sender.incarnation and sender.lost is None:
-            sender.channel.receive(data)
+    # -- the end ----------------------------------------------------------------------------------------------------------------------
 
-    async def settled(self) -> None:
-        """Wait until all that was sent until now has arrived."""
-        await asyncio.sleep(0)  # some is told on the next turn of the loop
+    def lose(self, peer: str, error: MicroagentsError) -> None:
+        """Give a peer up: all open and all later calls to it raise ``error``."""
+        lost = self._peers[peer]
+        self._drop_held(lost)
+        for call in lost.lose(error):
+            self._outgoing.deliver(wire.pack_error(call, error))
+
+    async def flush(self) -> None:
+        """Wait until all envelopes sent so far have arrived."""
+        await asyncio.sleep(0)  # some roles collect one-way messages and send them in the next turn of the event loop
         for peer in self._peers.values():
-            peer.flush()
-            await peer.channel.drained()
+            await peer.flush()
 
     async def close(self) -> None:
-        """Cancel what is still being handled."""
-        await self.scope.close()
+        """Cancel all handlers that still run for peers, and the mailboxes' readers."""
+        await self._scope.close()
 
     def disconnect(self) -> None:
-        """Send nothing again to peers that may have gone."""
+        """Stop sending to peers, which may have ended already."""
         for peer in self._peers.values():
-            peer.channel.close()
-        self.calls.deadlines.close()
+            peer.close()
+        self._outgoing.close()
 
-    def _take(self, sender: Peer, batch: bytes) -> None:
-        for envelope in wire.decode(batch):
-            self._take_one(sender, envelope)
+    # -- envelopes --------------------------------------------------------------------------------------------------------------------
 
-    def _take_one(self, sender: Peer, envelope: wire.Envelope) -> None:
+    def receive(self, peer: str, data: bytes, incarnation: int = 0) -> None:
+        """Take a frame that a link brings from a process of a peer."""
+        self._peers[peer].receive(data, incarnation)
+
+    def _take(self, sender: Peer, envelope: wire.Envelope) -> None:
         match envelope:
             case wire.Sent() | wire.Cancelled() if self._held is not None:
                 self._held.append((sender, envelope))
-            case wire.Sent(call=None):
-                self._told(envelope)
             case wire.Sent():
-                self._serve(sender, envelope)
+                self._take_message(sender, envelope)
             case wire.Cancelled(call):
-                if (serving := sender.serving.get(call)) is not None:
-                    serving.cancel()
-                else:  # it had ended by itself
-                    sender.post(wire.Finished(call))
+                sender.incoming.cancel(call)
             case wire.More(call, items):
-                if (serving := sender.serving.get(call)) is not None:
-                    serving.let_send(items)
+                sender.incoming.let_send(call, items)
             case _:
-                self._deliver(envelope)
+                self._outgoing.deliver(envelope)
 
-    def _deliver(self, envelope: wire.Replied | wire.Item | wire.Finished | wire.Failed) -> None:
-        match self.calls.open.get(envelope.call), envelope:
-            case asyncio.Queue() as items, _:
-                items.put_nowait(envelope)
-            case asyncio.Future() as future, wire.Replied(call, body):
-                if future.cancelled():
-                    self.calls.late[call] = body
-                elif not future.done():
-                    future.set_result(body)
-            case asyncio.Future() as future, wire.Failed() as failed if not future.done():
-                future.set_exception(wire.error_of(failed))
-            case asyncio.Future() as future, wire.Finished() if not future.done():
-                future.set_result(None)
-            # Anything else answers a call that was cancelled on this side while the answer was on its way.
-
-    def _told(self, envelope: wire.Sent) -> None:
-        try:
-            message = resolve(envelope.message, Request)
-            self.seats[envelope.seat].tell(wire.unpack(envelope.body, message))
-        except Exception as error:  # noqa: BLE001 - what a user's message raises when it is made must not lose the rest of the batch
-            # Nobody awaits it; a seat that has failed says so to whoever asks it next.
-            structlog.get_logger().warning("a told message was lost", seat=envelope.seat, message=envelope.message, error=str(error))
-
-    def _serve(self, peer: Peer, envelope: wire.Sent) -> None:
-        call = cast("int", envelope.call)
-        if peer.orphans and (orphan := peer.orphans.pop((envelope.seat, envelope.message, bytes(envelope.body)), None)) is not None:
-            peer.serving[call] = orphan
-            orphan.adopt(call)
-            if orphan.task is not None and orphan.task.done():
-                self._served(peer, orphan)
-            return
-        serving = peer.serving[call] = IncomingCall(peer, call, envelope)
-        serving.task = self.scope.start(self._answer(serving))
-        serving.task.add_done_callback(lambda _: self._served(peer, serving))
-
-    def _served(self, peer: Peer, serving: IncomingCall) -> None:
-        if peer.serving.get(serving.call) is not serving:  # its asker has died
-            return
-        del peer.serving[serving.call]
-        if serving.task is not None and serving.task.cancelled():  # also where it was cancelled before its first step
-            serving.post(wire.Finished(serving.call))
-
-    def _orphan(self, peer: Peer) -> None:
-        """Let go on for a while what a process asked that has died: the one after it may ask it again."""
+    def _drop_held(self, sender: Peer) -> None:
+        """Drop the held envelopes of a process that has died: its successor sends its own."""
         if self._held is not None:
-            self._held = [each for each in self._held if each[0] is not peer]
-        orphans, peer.serving = list(peer.serving.values()), {}
-        for serving in orphans:
-            question = serving.orphan()
-            if serving.is_stream:  # what it has sent would not be sent again
-                serving.cancel()
-            else:
-                peer.orphans[question] = serving
-        if orphans:
-            asyncio.get_running_loop().call_later(CANCEL_S, self._abandon, peer, orphans)
+            self._held = [(peer, envelope) for peer, envelope in self._held if peer is not sender]
 
-    def _abandon(self, peer: Peer, orphans: list[IncomingCall]) -> None:
-        for serving in orphans:
-            if peer.serving.get(serving.call) is not serving:
-                serving.cancel()
-        for question in [question for question, serving in peer.orphans.items() if serving in orphans]:
-            del peer.orphans[question]
+    def _take_message(self, sender: Peer, sent: wire.Sent) -> None:
+        if sent.call is None:
+            self._put_into_mailbox(sent)
+        else:
+            sender.incoming.serve(sent.call, sent, self._start)
 
-    async def _answer(self, serving: IncomingCall) -> None:
-        sent = serving.sent
-        seat = self.seats[sent.seat]
+    def _put_into_mailbox(self, sent: wire.Sent) -> None:
         try:
-            message = resolve(sent.message, Message)
-            request = wire.unpack(sent.body, message)
+            message = resolve(sent.message, Request)
+            self._replicas[sent.replica].tell(wire.unpack(sent.body, message))
+        except Exception as error:  # noqa: BLE001 - any error of a user's message class; the rest of the batch must still be handled
+            # The sender awaits no reply. If the mailbox refused the message because of an earlier error, the next ask raises that error.
+            structlog.get_logger().warning("a one-way message was lost", replica=sent.replica, message=sent.message, error=str(error))
+
+    def _start(self, incoming: IncomingCall) -> asyncio.Task[None]:
+        return self._scope.start(self._handle(incoming))
+
+    async def _handle(self, incoming: IncomingCall) -> None:
+        """Handle a call from a peer and send its answers."""
+        sent = incoming.sent
+        replica = self._replicas[sent.replica]
+        try:
+            request = wire.unpack(sent.body, resolve(sent.message, Message))
             if isinstance(request, Request):
-                reply = wire.pack(await seat.ask(request))
-                serving.post(wire.Replied(serving.call, reply))
-                return
-            serving.is_stream = True
-            async with aclosing(seat.stream(request)) as items:
-                count = 0
-                async for item in items:
-                    await serving.send_item(item)
-                    count += 1
-                    if not count % ITEMS_A_TURN:  # a stream that never waits must not keep everybody else from their turn
-                        await asyncio.sleep(0)
-            serving.post(wire.Finished(serving.call))
+                incoming.reply(wire.pack(await replica.ask(request)))
+            else:
+                await incoming.send_items(replica.stream(request))
         except MicroagentsError as error:
-            serving.post(wire.failed(serving.call, error))
-        except asyncio.CancelledError:
+            incoming.fail(error)
+        except asyncio.CancelledError:  # `IncomingCalls` tells the caller once this task has ended
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the asker must not wait for ever
-            serving.post(wire.failed(serving.call, RoleFailed(seat.name, sent.message, said(error))))
+        except BaseException as error:  # noqa: BLE001 - after any error the caller must not wait for ever
+            incoming.fail(RoleFailed(replica.name, sent.message, describe(error)))

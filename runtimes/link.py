@@ -1,4 +1,4 @@
-"""What a dispatcher needs of a transport."""
+"""The interface of a transport between two dispatchers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Protocol
 
 
 class Link(Protocol):
-    """Carries encoded batches to other dispatchers, each of them whole; it may delay, reorder, repeat or drop some."""
+    """Carries encoded batches to another dispatcher, each as a whole; it may delay, reorder, repeat or drop batches."""
 
     resend_s: float
-    """After so long without an acknowledgement a batch is sent again."""
+    """Seconds without an acknowledgement after which a batch is sent again."""
     acknowledge_s: float
-    """After so long what arrived is acknowledged, where no batch went the other way that could say so."""
+    """Seconds after which a received batch is acknowledged, unless a batch in the other direction has acknowledged it."""
     linger_s: float
-    """What is only told may wait so long for what else there is to send."""
+    """Seconds that a one-way message may wait so that it leaves in one batch with others."""
 
     def send(self, peer: str, batch: bytes) -> None:
         """Hand over a batch; returns at once."""

@@ -1,4 +1,4 @@
-"""Roles in this process: all in one dispatcher, or in two with a link between them that encodes every message."""
+"""Runtimes in one process: all roles in one dispatcher, or in two with a link between them that encodes every message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from microagents.runtimes.role_group import DRIVER, RoleGroup, replica_names
 
 
 class LocalRuntime:
-    """One dispatcher.
+    """All roles in one dispatcher.
 
     An async context manager: on entry roles start in the order of their deployments, on exit they stop in reverse.
     """
@@ -22,21 +22,23 @@ class LocalRuntime:
     def __init__(self, context: Context, deployments: Sequence[Deployment]) -> None:
         self._context = context
         self._deployments = deployments
-        self._dispatchers = self._connected()
-        self._homes = self._placed()
-        self._groups = {name: RoleGroup(dispatcher, deployments, self._homes) for name, dispatcher in self._dispatchers.items()}
+        self._dispatchers = self._create_dispatchers()
+        self._dispatcher_by_replica = self._place_replicas()
+        self._groups = {
+            name: RoleGroup(dispatcher, deployments, self._dispatcher_by_replica) for name, dispatcher in self._dispatchers.items()
+        }
         self.messenger: RoleMessenger = self._groups[DRIVER].messenger(DRIVER)
-        """The driver's own post: it may ask everybody."""
+        """The driver's messenger, which may send every message that a deployed role handles."""
 
     async def __aenter__(self) -> Self:
-        seats = [(name, deployment) for deployment in self._deployments for name in replica_names(deployment)]
-        for name, deployment in seats:
-            self._groups[self._homes[name]].build(name, deployment, self._context)
+        replicas = [(name, deployment) for deployment in self._deployments for name in replica_names(deployment)]
+        for name, deployment in replicas:
+            self._groups[self._dispatcher_by_replica[name]].build(name, deployment, self._context)
         for group in self._groups.values():
             group.connect()
         try:
-            for name, _ in seats:
-                await self._groups[self._homes[name]].start(name)
+            for name, _ in replicas:
+                await self._groups[self._dispatcher_by_replica[name]].start(name)
         except BaseException:
             await self._stop()
             raise
@@ -45,39 +47,41 @@ class LocalRuntime:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self._stop()
 
-    async def settled(self) -> None:
-        """Wait until what roles have told in this turn of the loop has arrived."""
+    async def flush(self) -> None:
+        """Wait until all one-way messages sent so far, or in this turn of the event loop, have arrived at their replicas."""
         for dispatcher in self._dispatchers.values():
-            await dispatcher.settled()
+            await dispatcher.flush()
 
-    def _connected(self) -> dict[str, Dispatcher]:
+    def _create_dispatchers(self) -> dict[str, Dispatcher]:
+        """The dispatchers by name, connected to each other."""
         return {DRIVER: Dispatcher(DRIVER)}
 
-    def _placed(self) -> dict[str, str]:
-        """Which dispatcher each replica lives in."""
+    def _place_replicas(self) -> dict[str, str]:
+        """The name of a dispatcher for each replica."""
         return {name: DRIVER for deployment in self._deployments for name in replica_names(deployment)}
 
     async def _stop(self) -> None:
         for dispatcher in self._dispatchers.values():
             await dispatcher.close()
         interrupted: asyncio.CancelledError | None = None
-        for name, home in reversed(self._homes.items()):
+        for replica, dispatcher_name in reversed(self._dispatcher_by_replica.items()):
             try:
-                await self._groups[home].stop(name)
-            except asyncio.CancelledError as error:  # one that is interrupted must not keep the others from stopping
+                await self._groups[dispatcher_name].stop(replica)
+            except asyncio.CancelledError as error:  # the other roles must stop all the same
                 interrupted = error
-        for dispatcher in self._dispatchers.values():
+        for dispatcher in self._dispatchers.values():  # last, since roles may send messages while they stop
             dispatcher.disconnect()
         if interrupted is not None:
             raise interrupted
 
 
 class LinkedRuntime(LocalRuntime):
-    """Two dispatchers in this process behind a link that encodes every message: what works here owes nothing to shared memory."""
+    """Two dispatchers in one process, with a link that encodes every message, so that roles cannot rely on shared memory."""
 
     OTHER = "other"
+    """Name of the second dispatcher."""
 
-    def _connected(self) -> dict[str, Dispatcher]:
+    def _create_dispatchers(self) -> dict[str, Dispatcher]:
         both = {name: Dispatcher(name) for name in (DRIVER, self.OTHER)}
         both[DRIVER].connect(self.OTHER, self._link(DRIVER, both))
         both[self.OTHER].connect(DRIVER, self._link(self.OTHER, both))
@@ -86,19 +90,26 @@ class LinkedRuntime(LocalRuntime):
     def _link(self, sender: str, dispatchers: dict[str, Dispatcher]) -> Link:
         return LoopLink(sender, dispatchers)
 
-    def _placed(self) -> dict[str, str]:
-        """Each role opposite to the first one that asks it, so that the asks of an election cross the link."""
+    def _place_replicas(self) -> dict[str, str]:
+        """Place each role opposite to the first role that asks it, so that the messages of an election cross the link."""
         handled = check_graph(self._deployments)
-        places: dict[type[Role], str] = {}
+        placed: dict[type[Role], str] = {}
         for deployment in self._deployments:
-            askers = (there for asker, there in places.items() for message in asked_by(asker) if handled[message].role is deployment.role)
-            opposite = self.OTHER if next(askers, DRIVER) == DRIVER else DRIVER
-            places[deployment.role] = DRIVER if deployment.in_driver else opposite
-        return {name: places[deployment.role] for deployment in self._deployments for name in replica_names(deployment)}
+            callers = (
+                there for caller, there in placed.items() for message in asked_by(caller) if handled[message].role is deployment.role
+            )
+            opposite = self.OTHER if next(callers, DRIVER) == DRIVER else DRIVER
+            placed[deployment.role] = DRIVER if deployment.in_driver else opposite
+        return {name: placed[deployment.role] for deployment in self._deployments for name in replica_names(deployment)}
 
 
 class LoopLink:
-    """Carries what is sent to dispatchers on the same event loop."""
+    """A link between dispatchers on the same event loop.
+
+    Args:
+        sender: name of the dispatcher that sends.
+        dispatchers: all dispatchers by name.
+    """
 
     resend_s = 0.25
     acknowledge_s = 0.02
@@ -109,5 +120,5 @@ class LoopLink:
         self._dispatchers = dispatchers
 
     def send(self, peer: str, batch: bytes) -> None:
-        """Hand over at the next turn of the loop."""
+        """Deliver a batch in the next turn of the event loop."""
         asyncio.get_running_loop().call_soon(self._dispatchers[peer].receive, self._sender, batch)

@@ -1,4 +1,4 @@
-"""A role's seat in a dispatcher: its handlers, its mailbox for what is told, its bound of messages at a time."""
+"""Reference to a replica of a role that this dispatcher hosts: its handlers, its mailbox and its bound on concurrency."""
 
 from __future__ import annotations
 
@@ -17,31 +17,46 @@ from microagents.messages import Message, R, Request, Stream, reply_type
 
 
 class LocalRef:
-    """One replica of a role, hosted here."""
+    """A replica of a role in this process.
+
+    Args:
+        name: name of the replica, such as ``Solver/0``.
+        role: the replica itself.
+        scope: owns the task that reads the mailbox.
+    """
 
     def __init__(self, name: str, role: Role, scope: TaskScope) -> None:
         self.name = name
-        self.role = role
         self._handlers: dict[type[Message], tuple[Callable[[Any], Any], Any]] = {
             message: (getattr(role, method), _checkable(reply_type(message))) for message, method in role.handlers.items()
         }
+        """By message: the handler, and the type of its reply as `_checkable` gives it."""
         self._gate = None if role.concurrency is None else asyncio.Semaphore(role.concurrency)
-        self._mailbox = Mailbox(self, scope)
+        self._mailbox = Mailbox(self._handle_queued, scope)
 
     def ask(self, request: Request[R]) -> Coroutine[Any, Any, R]:
-        """Handle one request in the asker's task, after what was told before."""
-        return self._after_the_told(request) if self._mailbox.busy or self._gate is not None else self._handle(request)
+        """Handle a request in the caller's task, after all one-way messages that came before it.
+
+        Raises:
+            RoleFailed: the handler raised an error that is no `MicroagentsError`, or its reply has the wrong type.
+        """
+        # Most asks need neither mailbox nor gate, and save a second coroutine around `_handle`.
+        return self._ask_after_mailbox(request) if self._mailbox.is_blocking or self._gate is not None else self._handle(request)
 
     async def stream(self, request: Stream[R]) -> AsyncGenerator[R]:
-        """Handle one streamed request in the asker's task, after what was told before."""
-        if self._mailbox.busy:
-            await self._mailbox.emptied()
+        """Handle a streamed request in the caller's task, after all one-way messages that came before it.
+
+        Raises:
+            RoleFailed: the handler raised an error that is no `MicroagentsError`, or an item has the wrong type.
+        """
+        if self._mailbox.is_blocking:
+            await self._mailbox.join()
         handler, expected = self._handlers[type(request)]
         try:
             async with self._gate or nullcontext(), aclosing(handler(request)) as items:
                 async for item in items:
                     if expected is not None and not isinstance(item, expected):
-                        raise self._mistyped(request, item, expected)  # noqa: TRY301 - ours, it goes through
+                        raise self._mistyped(request, item, expected)  # noqa: TRY301 - passes as a MicroagentsError
                     yield item
         except MicroagentsError:
             raise
@@ -49,16 +64,20 @@ class LocalRef:
             raise self._failed(request, error) from error
 
     def tell(self, request: Request[None]) -> None:
-        """Queue a request whose reply nobody awaits; they are handled one after the other."""
+        """Queue a one-way message; the mailbox handles one message after the other.
+
+        Raises:
+            MicroagentsError: the error of an earlier one-way message.
+        """
         self._mailbox.put(request)
 
-    def handle_told(self, request: Request[None]) -> Coroutine[Any, Any, None]:
-        """Handle what was told."""
+    def _handle_queued(self, request: Request[None]) -> Coroutine[Any, Any, None]:
+        """Handle a message from the mailbox."""
         return self._handle(request) if self._gate is None else self._handle_in_turn(self._gate, request)
 
-    async def _after_the_told(self, request: Request[R]) -> R:
-        if self._mailbox.busy:
-            await self._mailbox.emptied()
+    async def _ask_after_mailbox(self, request: Request[R]) -> R:
+        if self._mailbox.is_blocking:
+            await self._mailbox.join()
         return await (self._handle(request) if self._gate is None else self._handle_in_turn(self._gate, request))
 
     async def _handle_in_turn(self, gate: asyncio.Semaphore, request: Request[R]) -> R:
@@ -66,7 +85,7 @@ class LocalRef:
             return await self._handle(request)
 
     async def _handle(self, request: Request[R]) -> R:
-        """Call the handler; whatever it raises, the asker gets one typed error."""
+        """Call the handler; every error of it reaches the caller as a `MicroagentsError`."""
         handler, expected = self._handlers[type(request)]
         try:
             reply: R = await handler(request)
@@ -82,14 +101,14 @@ class LocalRef:
         return RoleFailed(self.name, type(request).__name__, f"it answered {reply!r:.200}, which is not {_shown(expected)}")
 
     def _failed(self, request: Message, error: BaseException) -> BaseException:
-        """What the asker gets: a cancellation of its own as such, everything else as a failure of the role."""
+        """The error for the caller: a cancellation of the caller's own task as it is, any other error as a failure of the role."""
         if isinstance(error, asyncio.CancelledError) and is_cancelled():
             return error
-        return RoleFailed(self.name, type(request).__name__, said(error))
+        return RoleFailed(self.name, type(request).__name__, describe(error))
 
 
-def said(error: BaseException) -> str:
-    """What an error says of itself, where it can."""
+def describe(error: BaseException) -> str:
+    """Class and text of an error."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything
@@ -97,78 +116,86 @@ def said(error: BaseException) -> str:
 
 
 def is_cancelled() -> bool:
-    """Whether it is this task that is cancelled, and not only something that it awaits."""
+    """Whether the current task itself is cancelled; a CancelledError may also come from a cancelled future that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 _reading: ContextVar[tuple[Mailbox, ...]] = ContextVar("_reading", default=())
-"""The mailboxes whose messages led to where we are."""
+"""The mailboxes whose messages led to the current call."""
 
 
 class Mailbox:
-    """What was told to a seat and is not handled yet: one reader handles it, one message after the other."""
+    """The one-way messages of one replica that are not handled yet; one task handles them one after the other.
 
-    def __init__(self, seat: LocalRef, scope: TaskScope) -> None:
-        self.busy = False
-        """Whether something is still to be handled, or has failed: whoever asks the seat waits, or hears of it."""
-        self._seat = seat
+    Args:
+        handle: handles one message.
+        scope: owns the task.
+    """
+
+    def __init__(self, handle: Callable[[Request[None]], Coroutine[Any, Any, None]], scope: TaskScope) -> None:
+        self.is_blocking = False
+        """Whether a message is not handled yet, or one has failed, so that each caller must go through `join` first."""
+        self._handle = handle
         self._scope = scope
         self._waiting: deque[Request[None]] = deque()
         self._reader: asyncio.Task[None] | None = None
-        self._wanted: asyncio.Future[None] | None = None
+        self._wakeup: asyncio.Future[None] | None = None
+        """Wakes the reader; None while it handles messages."""
         self._emptied = Notifier()
         self._failure: MicroagentsError | None = None
 
     def put(self, request: Request[None]) -> None:
-        """Queue a message; the reader takes it on the next turn of the loop.
+        """Queue a message; the reader takes it in the next turn of the event loop.
 
         Raises:
-            MicroagentsError: what an earlier told message failed with, since nobody was there to be told.
+            MicroagentsError: the error of an earlier message, which had no caller to be raised to.
         """
         if self._failure is not None:
             raise self._failure
         self._waiting.append(request)
-        self.busy = True
+        self.is_blocking = True
         if self._reader is None:
             self._reader = self._scope.start(self._read())
-        elif self._wanted is not None:
-            wanted, self._wanted = self._wanted, None
-            if not wanted.done():
-                wanted.set_result(None)
+        elif self._wakeup is not None:
+            wakeup, self._wakeup = self._wakeup, None
+            if not wakeup.done():  # it is done if the reader was cancelled
+                wakeup.set_result(None)
 
-    async def emptied(self) -> None:
-        """Wait until all that was told is handled.
+    async def join(self) -> None:
+        """Wait until all messages are handled.
 
         Raises:
-            MicroagentsError: what it failed with.
+            MicroagentsError: the error of one of them.
         """
-        # What was told may lead back to its own seat: it must not wait for itself.
-        if self._waiting_for_reader() and self not in _reading.get():
+        # A one-way message may lead to an ask of its own replica. Waiting for the reader would be a deadlock there, for the reader waits
+        # for that ask.
+        if self._is_reading() and self not in _reading.get():
             await self._emptied.wait()
         if self._failure is not None:
             raise self._failure
 
-    def _waiting_for_reader(self) -> bool:
-        return self._reader is not None and not self._reader.done() and self._wanted is None
+    def _is_reading(self) -> bool:
+        return self._reader is not None and not self._reader.done() and self._wakeup is None
 
     async def _read(self) -> None:
         _reading.set((*_reading.get(), self))
         while self._failure is None:
             while self._waiting:
                 try:
-                    await self._seat.handle_told(self._waiting.popleft())
+                    await self._handle(self._waiting.popleft())
                 except MicroagentsError as error:
+                    # The messages behind it may rely on its effect, so they are dropped, and every later caller gets the error.
                     self._failure = error
                     self._waiting.clear()
-            self.busy = self._failure is not None
+            self.is_blocking = self._failure is not None
             self._emptied.notify()
-            self._wanted = asyncio.get_running_loop().create_future()
-            await self._wanted
+            self._wakeup = asyncio.get_running_loop().create_future()
+            await self._wakeup
 
 
 def _checkable(reply: Any) -> Any:
-    """What isinstance takes, fast; None for a type that only decoding can check."""
+    """A type as isinstance takes it; None for a type that only decoding can check."""
     if reply is None:
         return type(None)
     reply = get_args(reply) if isinstance(reply, UnionType) else reply

@@ -1,4 +1,4 @@
-"""The roles that live in one dispatcher: built with their posts, started in order, stopped in reverse."""
+"""The roles in one dispatcher: built with their messengers, started in order, stopped in reverse."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from microagents.actors import Context, Deployment, Role, asked_by, check_graph
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import Message
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger, Route
-from microagents.runtimes.local_ref import is_cancelled, said
+from microagents.runtimes.local_ref import describe, is_cancelled
 
 DRIVER = "driver"
-"""The name of the dispatcher in the process that drives the run."""
+"""Name of the dispatcher in the process that drives the run."""
 STOP_S = 30.0
-"""How long a role may take to stop."""
+"""Seconds that a role may take to stop."""
 
 
 def replica_names(deployment: Deployment) -> list[str]:
@@ -26,19 +26,30 @@ def replica_names(deployment: Deployment) -> list[str]:
 
 
 class RoleGroup:
-    """Builds roles in a dispatcher, each with a post that reaches the roles it asks, wherever these live."""
+    """Builds, starts and stops the replicas in one dispatcher.
 
-    def __init__(self, dispatcher: Dispatcher, deployments: Sequence[Deployment], homes: Mapping[str, str]) -> None:
+    Args:
+        dispatcher: hosts the replicas.
+        deployments: all deployments of the run, also those of other dispatchers.
+        dispatcher_by_replica: names of dispatchers by the names of the replicas that they host.
+
+    Raises:
+        NoHandler: a role asks for a message that no deployed role handles.
+        InvalidDefinition: two roles handle one message, or a role with bounded ``concurrency`` can reach itself.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, deployments: Sequence[Deployment], dispatcher_by_replica: Mapping[str, str]) -> None:
         self._dispatcher = dispatcher
         self._handled = check_graph(deployments)
-        self._homes = homes
-        """Dispatchers by name of the replica that they host."""
+        self._dispatcher_by_replica = dispatcher_by_replica
         self._messengers: list[tuple[RoleMessenger, Iterable[type[Message]]]] = []
+        """The messengers of these roles, with the messages that each may send."""
         self._roles: dict[str, Role] = {}
+        """By name of the replica."""
         self._started: list[str] = []
 
     def messenger(self, owner: str, asks: Iterable[type[Message]] | None = None) -> RoleMessenger:
-        """A post from which some messages may be sent; None: all that anybody handles."""
+        """Create a messenger for ``asks``, or for every message that a deployed role handles."""
         messenger = RoleMessenger(owner)
         self._messengers.append((messenger, self._handled if asks is None else asks))
         return messenger
@@ -56,18 +67,18 @@ class RoleGroup:
         except MicroagentsError:
             raise
         except (Exception, SystemExit) as error:
-            raise RoleFailed(name, "building it", said(error)) from error
+            raise RoleFailed(name, "building it", describe(error)) from error
         self._roles[name] = built
         self._dispatcher.host(name, built)
 
     def connect(self) -> None:
-        """Let everybody reach those whom they ask; once all that live here are built."""
+        """Give all messengers their routes; called once all replicas of this dispatcher are built and all peers are connected."""
         for messenger, asks in self._messengers:
             messenger.connect({message: self._route(message) for message in asks})
 
     def _route(self, message: type[Message]) -> Route:
         names = replica_names(self._handled[message])
-        return Route([self._dispatcher.seat(name, self._homes[name]) for name in names], message.route_by)
+        return Route([self._dispatcher.ref(name, self._dispatcher_by_replica[name]) for name in names], message.route_by)
 
     async def start(self, name: str) -> None:
         """Start a replica.
@@ -80,14 +91,14 @@ class RoleGroup:
         except MicroagentsError:
             raise
         except (Exception, SystemExit) as error:
-            raise RoleFailed(name, "start", said(error)) from error
+            raise RoleFailed(name, "start", describe(error)) from error
         self._started.append(name)
 
     async def stop(self, name: str) -> None:
-        """Stop a replica, if it was started; one that cannot is left as it is.
+        """Stop a replica that was started; if it fails or takes longer than `STOP_S` seconds, a warning is logged.
 
         Raises:
-            CancelledError: the caller was cancelled meanwhile; the replica is stopped all the same.
+            CancelledError: the caller was cancelled while the replica stopped.
         """
         if name not in self._started:
             return
@@ -97,5 +108,6 @@ class RoleGroup:
                 await self._roles[name].stop()
         except (Exception, asyncio.CancelledError, SystemExit) as error:
             structlog.get_logger().warning("a role did not stop cleanly", role=type(self._roles[name]).__name__, error=repr(error))
+            # A role may also await a future that was cancelled, which is its failure; only the caller's own cancellation is passed on.
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise

@@ -1,4 +1,4 @@
-"""What a run needs of a runtime."""
+"""The interface of a runtime, as a run uses it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Runtime(AbstractAsyncContextManager["Runtime"], Protocol):
     """Carries roles: on entry they start in the order of their deployments, on exit they stop in reverse."""
 
     messenger: RoleMessenger
-    """The driver's own post: it may ask everybody."""
+    """The driver's messenger, which may send every message that a deployed role handles."""
 
     async def __aenter__(self) -> Self: ...
 
-    async def settled(self) -> None:
-        """Wait until what roles have told has arrived."""
+    async def flush(self) -> None:
+        """Wait until all messages sent by `Role.tell` so far have arrived at their replicas."""
         ...

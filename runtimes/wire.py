@@ -1,4 +1,7 @@
-"""Envelopes <-> bytes. A message travels as msgpack under the address of its class; an error as its class and its ``args``."""
+"""Envelopes between dispatchers, and their encoding.
+
+A message travels as msgpack with the address of its class, an error as the address of its class with its ``args``.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,20 @@ from msgspec import Raw, Struct
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import address_of, resolve
 
+CODEC_ERRORS = (TypeError, OverflowError, ValueError, RecursionError, msgspec.MsgspecError)
+"""Errors of `pack` and `unpack` for a value that does not fit its type, or that msgpack cannot hold."""
+MAX_ITEMS = 256
+"""Items of a stream that may be sent before the reader asks for `More`, so that a slow reader fills no memory."""
+
 
 class Sent(Struct, frozen=True, tag="s"):
-    """A message to a replica of a role. ``call`` is the asker's number for it; None when nobody awaits a reply."""
+    """A message to a replica of a role."""
 
     call: int | None
-    seat: str
+    """The caller's number for the call; None for a one-way message."""
+    replica: str
     message: str
+    """Address of the message's class."""
     body: Raw
 
 
@@ -36,35 +46,35 @@ class Item(Struct, frozen=True, tag="i"):
 
 
 class Finished(Struct, frozen=True, tag="e"):
-    """The end of a stream."""
+    """The end of a stream, or of a cancelled call."""
 
     call: int
 
 
 class Failed(Struct, frozen=True, tag="f"):
-    """A handler raised."""
+    """The error of a handler."""
 
     call: int
     error: str
+    """Address of the error's class."""
     args: list[Any]
 
 
 class Cancelled(Struct, frozen=True, tag="c"):
-    """Nobody awaits this call any more."""
+    """The caller's request to cancel a call."""
 
     call: int
 
 
 class More(Struct, frozen=True, tag="m"):
-    """So many more items of a stream may be sent."""
+    """The reader's permission to send more items of a stream."""
 
     call: int
     items: int
+    """Number of additional items."""
 
 
 Envelope = Sent | Replied | Item | Finished | Failed | Cancelled | More
-CallKey = tuple[str, str, bytes]
-"""What was asked, whoever asks: seat, message, body."""
 
 _encoder = msgspec.msgpack.Encoder(decimal_format="string")
 _batches: msgspec.msgpack.Decoder[list[Envelope]] = msgspec.msgpack.Decoder(list[Envelope])
@@ -72,19 +82,19 @@ _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
 def pack(value: object) -> Raw:
-    """A value as it travels.
+    """Encode one value.
 
     Raises:
-        TypeError, OverflowError, ValueError: when it is of a type, or of a size, that msgpack does not know.
+        TypeError, OverflowError, ValueError: msgpack does not support the type or the size of the value.
     """
     return Raw(_encoder.encode(value))
 
 
 def unpack(body: Raw, of: Any) -> Any:
-    """A value that travelled, checked against its type.
+    """Decode one value and check it against a type.
 
     Raises:
-        msgspec.ValidationError: when it is not of that type.
+        msgspec.ValidationError: the value has another type.
     """
     decoder = _decoders.get(of)
     if decoder is None:
@@ -93,22 +103,22 @@ def unpack(body: Raw, of: Any) -> Any:
 
 
 def encode(batch: list[Envelope]) -> bytes:
-    """A batch of envelopes for a link."""
+    """Encode a batch of envelopes for a link."""
     return _encoder.encode(batch)
 
 
 def decode(batch: bytes) -> list[Envelope]:
-    """The envelopes of a batch."""
+    """Decode a batch of envelopes from a link."""
     return _batches.decode(batch)
 
 
-def failed(call: int, error: MicroagentsError) -> Failed:
-    """An error for the asker of a call."""
-    return Failed(call, address_of(type(error)), [_fit(arg) for arg in error.args])
+def pack_error(call: int, error: MicroagentsError) -> Failed:
+    """Build the envelope that carries an error to the caller."""
+    return Failed(call, address_of(type(error)), [_sendable(arg) for arg in error.args])
 
 
-def _fit(arg: object) -> object:
-    """What an error carries, as it is where it can travel, else as text."""
+def _sendable(arg: object) -> object:
+    """An argument of an error itself where msgpack can carry it, else its text."""
     if isinstance(arg, str | int | float | None):
         with suppress(OverflowError, UnicodeEncodeError):
             pack(arg)
@@ -119,10 +129,10 @@ def _fit(arg: object) -> object:
         return f"<{type(arg).__name__}>"
 
 
-def error_of(envelope: Failed) -> MicroagentsError:
-    """The error that a handler raised."""
+def unpack_error(envelope: Failed) -> MicroagentsError:
+    """Build the error that an envelope carries; a `RoleFailed` where its class cannot be found or built here."""
     try:
         error: MicroagentsError = resolve(envelope.error, MicroagentsError)(*envelope.args)
-    except Exception as unknown:  # noqa: BLE001 - a user's own error class may raise anything when it is made
-        return RoleFailed(envelope.error, "its asker", f"{envelope.args!r:.200} ({type(unknown).__name__})")
+    except Exception as unknown:  # noqa: BLE001 - the constructor of a user's error class may raise anything
+        return RoleFailed(envelope.error, "its caller", f"{envelope.args!r:.200} ({type(unknown).__name__})")
     return error

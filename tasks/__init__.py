@@ -1,1 +1,1 @@
-"""Work that ships; imported as ``microagents.tasks``."""
+"""Tasks that ship with the package; imported as ``microagents.tasks``."""

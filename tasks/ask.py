@@ -1,4 +1,4 @@
-"""Any question, in words."""
+"""A free question, answered in words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from microagents.chat import Reply
 from microagents.problems.problem import Problem
 
-MOST_CHARS = 100_000
+MAX_CHARS = 100_000
 
 
 class Answer(Reply, frozen=True):
@@ -21,14 +21,14 @@ class Answer(Reply, frozen=True):
 class Ask(Problem[Answer]):
     """Answer a question. There is no simulated model for it: name a real one with ``--model``."""
 
-    text: Annotated[str, Field(min_length=1, max_length=MOST_CHARS)]
-    """The question, with all that is needed to answer it; text=@FILE reads it from a file."""
+    text: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)]
+    """The question, complete in itself; text=@FILE reads it from a file."""
 
     @field_validator("text")
     @classmethod
     def _says_something(cls, value: str) -> str:
         if not value.strip():
-            raise ValueError("text is blank; write the question, or name a file that holds it: -o text=@FILE")
+            raise ValueError("text is blank; write the question, or name a file that contains it: -o text=@FILE")
         return value
 
     def statement(self) -> str:

@@ -1,6 +1,6 @@
-"""A walk on a ring of numbers, for tests of the engine: every reply is legal, and the walk goes on from wherever it leads.
+"""A walk on a ring of numbers, for tests of the engine: every reply is legal and determines the next question.
 
-Where Hanoi decides the same whatever an engine does, one wrong count here changes everything that follows.
+In Hanoi only one reply is legal, so an engine that counts wrongly may still decide the same. Here one wrong count changes all later steps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RING = 1009
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where the walk is."""
+    """A position of the walk."""
 
     number: int = 1
     steps_done: int = 0
@@ -31,9 +31,10 @@ class Onward(Reply, frozen=True):
 
 
 class Drift(ChainTask[Place, Onward]):
-    """Go on from a number to 17 times itself plus 5, on a ring of 1009."""
+    """Walk from a number n to 17 n + 5 on a ring of 1009 numbers, again and again."""
 
     length: Annotated[int, Field(ge=1)] = 200
+    """Number of steps."""
 
     def start(self) -> Place:
         return Place()

@@ -17,11 +17,11 @@ from microagents.task import ChainTask
 Move = tuple[int, int, int]
 """Disk, from peg, to peg."""
 Pegs = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""Per peg its disks, the top one last."""
+"""The disks of each peg, the top one last."""
 
 
 class Towers(Struct, frozen=True, kw_only=True):
-    """Where the disks are, and the move that brought them there."""
+    """The positions of the disks, and the last move."""
 
     pegs: Pegs
     last: Move | None = None
@@ -36,10 +36,10 @@ class Step(Reply, frozen=True):
 
 
 class Solved(Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """The result of all moves."""
 
     solved: bool
-    """Whether every disk stands on the last peg, in order."""
+    """Whether every disk is on the last peg, in order."""
     moves: int
     pegs: Pegs
 
@@ -48,15 +48,16 @@ class Hanoi(ChainTask[Towers, Step]):
     """Move a tower of disks from the first peg to the third, one disk at a time, never a larger one onto a smaller one."""
 
     disks: Annotated[int, Field(ge=1, le=64)] = 10
+    """Number of disks; n disks take 2^n - 1 steps."""
 
     @cached_property
     def cycle(self) -> tuple[int, int, int]:
-        """The order in which disk 1 goes round: it ends on the third peg for an even number of disks only in one of the two."""
+        """The cyclic order of pegs for disk 1. It depends on the parity of the disks, so that the tower ends on the third peg."""
         return (0, 1, 2) if self.disks % 2 == 0 else (0, 2, 1)
 
     @cached_property
     def system(self) -> str:
-        """What never changes in the prompt: the rules and the procedure."""
+        """The constant part of the prompt: the rules and the procedure."""
         first, second, third = self.cycle
         return (
             f"You carry out one step of the towers of Hanoi puzzle with {self.disks} disks. Disk 1 is the smallest, disk {self.disks} the "
@@ -78,7 +79,7 @@ class Hanoi(ChainTask[Towers, Step]):
         return state.moves == (1 << self.disks) - 1
 
     def prompt(self, state: Towers) -> Prompt:
-        # Lists, not tuples: a prompt with tuples gets answers with tuples, which are red-flagged.
+        # Lists, not tuples: models answer a prompt with tuples by tuples, which are malformed JSON.
         first, second, third = map(list, state.pegs)
         last = "none" if state.last is None else list(state.last)
         return Prompt(system=self.system, user=f"Previous move: {last}\nState: [{first}, {second}, {third}]")
@@ -91,7 +92,7 @@ class Hanoi(ChainTask[Towers, Step]):
         return Solved(solved=state.pegs[2] == goal, moves=state.moves, pegs=state.pegs)
 
     def flag(self, reply: Reply) -> str | None:
-        """As the paper's parser: every disk is there once. Whether the move is legal is for the votes to decide."""
+        """Flag a state that lacks a disk or repeats one, as the paper's parser does. Votes decide whether the move is legal."""
         assert isinstance(reply, Step)
         return None if sorted(chain.from_iterable(reply.next_state)) == self._all_disks else "disks_missing_or_twice"
 
@@ -112,14 +113,14 @@ class Hanoi(ChainTask[Towers, Step]):
         return self._next(None if last == "none" else tuple(json.loads(last)), (tuple(first), tuple(second), tuple(third)))
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Step:  # noqa: ARG002 - the right reply tells enough
-        """A move to the wrong peg, a state that does not follow from the move, or another disk."""
+        """A move to the wrong peg, a state that does not follow from the move, or a second disk moved in the state."""
         assert isinstance(right, Step)
         disk, source, target = right.move
         other = 3 - source - target
         kind = rng.randrange(3)
-        if kind == 0:  # the wrong peg, carried out consistently
+        if kind == 0:  # the wrong peg, with the state that follows
             return Step(move=(disk, source, other), next_state=_moved(right.next_state, disk, target, other))
-        if kind == 1:  # the right move, then a slip in writing down the state
+        if kind == 1:  # the right move, with a wrong state
             return Step(move=right.move, next_state=_moved(right.next_state, disk, target, other))
         filled = [peg for peg in range(3) if right.next_state[peg]]
         peg = rng.choice(filled)
@@ -127,7 +128,7 @@ class Hanoi(ChainTask[Towers, Step]):
         return Step(move=right.move, next_state=_moved(right.next_state, top, peg, (peg + rng.choice((1, 2))) % 3))
 
     def _next(self, last: Move | None, pegs: Pegs) -> Step:
-        """The procedure, carried out; also on states that a wrong decision has led to, where the legal move may be missing."""
+        """Apply the procedure. It gives a step even in states after a wrong decision, where no legal move may exist."""
         holder = 0 if 1 in pegs[0] else 1 if 1 in pegs[1] else 2
         if last is None or last[0] != 1:
             return self._step(pegs, 1, holder, self._after(holder))
@@ -152,7 +153,7 @@ def _moved(pegs: Pegs, disk: int, source: int, target: int) -> Pegs:
     new = list(pegs)
     if pegs[source][-1] == disk:
         new[source] = pegs[source][:-1]
-    else:  # only a state that a wrong decision has led to
+    else:  # only in states after a wrong decision
         new[source] = tuple(other for other in pegs[source] if other != disk)
     new[target] = (*pegs[target], disk)
     return (new[0], new[1], new[2])

@@ -1,4 +1,4 @@
-"""Products of long numbers: transformers are known to be weak at them, so MAKER's recursive solver was tried on them (figure 12)."""
+"""Products of long numbers, the task of MAKER's recursive solver (figure 12): transformers are known to be weak at it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from microagents.chat import Prompt, Reply
 from microagents.problems.problem import WorkedProblem
 from microagents.problems.questions import ATOMIC, Choice, Decomposition, ToCompose, ToDecompose, ToSolve, asked_in
 
-MOST_DIGITS = 100
+MAX_DIGITS = 100
 CHOICE_ERROR = 0.05
 COMPOSITION_ERROR = (0.03, 0.004)
 DECOMPOSITION_ERROR = (0.05, 0.01)
-"""The simulated model's error rates: for two numbers without digits, and what every digit of both adds, to at most `MOST_ERROR`."""
-MOST_ERROR = 0.15
+"""Error rates of the simulated model: a base rate, and the increase per digit of both numbers, up to `MAX_ERROR`."""
+MAX_ERROR = 0.15
 ANSWER_ERROR = (0.03, 0.00565, 1.623)
-"""The least rate for a direct answer; and the rate 1 - exp(-a n^b) for n products of digits: 0.65 for 25 of them, 0.85 for 36."""
+"""Least error rate of a direct answer, then a and b of the rate 1 - exp(-a n^b) for n products of digits: 0.65 for n = 25, 0.85 for 36."""
 
 
 class Product(Reply, frozen=True):
@@ -32,22 +32,21 @@ class Product(Reply, frozen=True):
 
 
 class Multiplication(WorkedProblem[Product]):
-    """Multiply two numbers of so many digits.
+    """Multiply two numbers with a given number of digits.
 
-    The simulated model stands in for a model that multiplies badly: error rates are those above, fixed once and for all. They test the
-    plumbing, not a model.
+    The simulated model imitates a model that multiplies badly. Its error rates are fixed: they test the engine, not a real model.
     """
 
-    digits: Annotated[int, Field(ge=1, le=MOST_DIGITS)] = 5
+    digits: Annotated[int, Field(ge=1, le=MAX_DIGITS)] = 5
     """Digits of the first number."""
-    by: Annotated[int, Field(ge=1, le=MOST_DIGITS)] | None = None
-    """Digits of the second; as many as the first has if not given."""
+    by: Annotated[int, Field(ge=1, le=MAX_DIGITS)] | None = None
+    """Digits of the second number; the same as of the first if not given."""
     instance: Annotated[int, Field(ge=0)] = 0
-    """Which pair of numbers it is, of all that are drawn at random."""
+    """Number of the random pair; each gives two other factors."""
 
     @cached_property
     def factors(self) -> tuple[int, int]:
-        """The two numbers."""
+        """The two numbers to multiply."""
         lengths = (self.digits, self.by or self.digits)
         rng = Random(f"{lengths} {self.instance}")  # noqa: S311 - seeded on purpose
         first, second = (rng.randrange(10 ** (length - 1), 10**length) for length in lengths)
@@ -68,7 +67,7 @@ class Multiplication(WorkedProblem[Product]):
         return Product(product=first * second)
 
     def expert_decomposition(self, problem: str) -> Decomposition:
-        """The longer number is cut in the middle; two digits are not cut."""
+        """Cut the longer number in the middle. Two numbers of one digit are not cut."""
         first, second = sorted(_factors_in(problem), key=_digits)
         low = _digits(second) // 2
         if not low:
@@ -80,7 +79,7 @@ class Multiplication(WorkedProblem[Product]):
         return Product(product=high * _scale_in(asked.compose) + low)
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
-        """A carry or a digit that is wrong; half of a number lost, or shifted to the wrong place; another candidate."""
+        """A wrong digit or carry in a product; a half lost, changed or shifted in a decomposition; another candidate in a vote."""
         match right:
             case Product():
                 place = 10 ** rng.randrange(max(1, _digits(right.product)))
@@ -107,7 +106,7 @@ class Multiplication(WorkedProblem[Product]):
                 return max(least, 1 - exp(-a * (first * second) ** b))
             case ToDecompose() | ToCompose():
                 base, a_digit = DECOMPOSITION_ERROR if isinstance(asked, ToDecompose) else COMPOSITION_ERROR
-                return min(MOST_ERROR, base + a_digit * sum(map(_digits, _factors_in(asked.problem))))
+                return min(MAX_ERROR, base + a_digit * sum(map(_digits, _factors_in(asked.problem))))
             case _:
                 return CHOICE_ERROR
 

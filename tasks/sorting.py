@@ -1,4 +1,4 @@
-"""Lists of integers to be put in order: cut in halves, sorted, merged."""
+"""Sorting lists of integers: cut in halves, sort, merge."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from microagents.problems.questions import ATOMIC, Choice, Decomposition, ToComp
 
 COMPOSE = "Merge the two sorted lists into one sorted list that keeps every number as often as it occurs."
 ATOMIC_ITEMS = 2
-"""A list that is no longer is sorted directly."""
+"""Lists up to this length are sorted directly."""
 CHOICE_ERROR = 0.05
 HALVES_ERROR = (0.03, 0.004)
-"""The simulated model's error rates where a list is cut or two are merged: the least, and what every number of the list adds."""
-MOST_ERROR = 0.15
+"""Error rates of the simulated model for cutting and merging: a base rate, and the increase per number, up to `MAX_ERROR`."""
+MAX_ERROR = 0.15
 ANSWER_ERROR = (0.03, 0.06)
-"""The least rate for a list that is sorted directly, and what every number beyond the second adds, to at most `MOST_ANSWER_ERROR`."""
-MOST_ANSWER_ERROR = 0.9
+"""Error rates for sorting directly: a base rate, and the increase per number beyond the second, up to `MAX_ANSWER_ERROR`."""
+MAX_ANSWER_ERROR = 0.9
 
 
 class Sorted(Reply, frozen=True):
@@ -35,17 +35,17 @@ class Sorted(Reply, frozen=True):
 class Sorting(WorkedProblem[Sorted]):
     """Sort a list of integers in ascending order.
 
-    The simulated model stands in for a model that loses and swaps numbers: error rates are those above, fixed once and for all.
+    The simulated model imitates a model that loses and swaps numbers. Its error rates are fixed.
     """
 
     n: Annotated[int, Field(ge=1, le=1000)] = 16
-    """How many integers."""
+    """Length of the list."""
     instance: Annotated[int, Field(ge=0)] = 0
-    """Which list it is, of all that are drawn at random."""
+    """Number of the random list; each gives another list."""
 
     @cached_property
     def numbers(self) -> list[int]:
-        """The list; some numbers may occur twice."""
+        """The list to sort; numbers may occur more than once."""
         rng = Random(f"{self.n} {self.instance}")  # noqa: S311 - seeded on purpose
         return [rng.randrange(-999, 1000) for _ in range(self.n)]
 
@@ -73,7 +73,7 @@ class Sorting(WorkedProblem[Sorted]):
         return Sorted(numbers=tuple(merge(*map(sorted, halves))))
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
-        """A number lost, doubled or misplaced; a half that lost one, or a list cut for nothing; another candidate."""
+        """A number lost, doubled or misplaced in a list or in a half; a needless cut; another candidate in a vote."""
         match right:
             case Sorted():
                 numbers = list(right.numbers)
@@ -97,10 +97,10 @@ class Sorting(WorkedProblem[Sorted]):
         match asked:
             case ToSolve():
                 least, more = ANSWER_ERROR
-                return min(MOST_ANSWER_ERROR, least + more * max(0, len(_numbers_in(asked.problem)) - ATOMIC_ITEMS))
+                return min(MAX_ANSWER_ERROR, least + more * max(0, len(_numbers_in(asked.problem)) - ATOMIC_ITEMS))
             case ToDecompose() | ToCompose():
                 least, more = HALVES_ERROR
-                return min(MOST_ERROR, least + more * len(_numbers_in(asked.problem)))
+                return min(MAX_ERROR, least + more * len(_numbers_in(asked.problem)))
             case _:
                 return CHOICE_ERROR
 

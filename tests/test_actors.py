@@ -9,16 +9,30 @@ import pytest
 from msgspec import Struct
 from pydantic import ValidationError
 
-from microagents import ChainTask, Conductor, Context, Deployment, MicroagentsError, Prompt, Reply, Request, Role, Strategy, Stream, Task
+from microagents import (
+    ChainTask,
+    Conductor,
+    Context,
+    Deployment,
+    MicroagentsError,
+    Prompt,
+    Reply,
+    Request,
+    Role,
+    Strategy,
+    Stream,
+    Task,
+    Work,
+)
 from microagents.actors import asked_by, check_graph
 from microagents.chat import A
-from microagents.durable import Conduct
+from microagents.conductor import Conduct
 from microagents.elections.rules import FirstToAheadBy
 from microagents.errors import InvalidDefinition, NoHandler
 from microagents.messages import Message, reply_type
+from microagents.registry import RUNTIMES
 from microagents.runs.api import run
-from microagents.runs.execute import RUNTIMES
-from microagents.runs.settings import RuntimeName
+from microagents.runs.execute import runtime_of
 from microagents.strategies import Maker
 from microagents.task import S, chain_types
 from microagents.tasks.drift import Drift, Onward, Place
@@ -260,9 +274,9 @@ def _unknown_attribute() -> object:
         (_stream_that_is_not_async, r"Wrong\.count must be an `async def` with `yield`: Count is answered with int, item by item"),
         (_no_reply_named, r"Bare does not name its reply; write class Bare\(Request\[ReplyType\]\)"),
         (_handled_twice, r"Wrong handles Ping twice: in one and in two"),
-        (_unknown_name, r"Wrong\.ping: name 'Nowhere' is not defined; define messages and replies at the top of a module"),
-        pytest.param(_unknown_reply, r"'Nowhere' is not defined; define messages and replies at the top of a module"),
-        pytest.param(_unknown_attribute, r"Wrong\.ping: .*Nowhere.*; define messages and replies at the top of a module"),
+        (_unknown_name, r"Wrong\.ping: name 'Nowhere' is not defined; define messages and replies at module level"),
+        pytest.param(_unknown_reply, r"'Nowhere' is not defined; define messages and replies at module level"),
+        pytest.param(_unknown_attribute, r"Wrong\.ping: .*Nowhere.*; define messages and replies at module level"),
     ],
 )
 def test_what_is_wrong_with_a_handler_is_said_when_the_class_is_created(define: Callable[[], object], sentence: str) -> None:
@@ -353,12 +367,12 @@ def test_what_is_asked_is_inherited_from_every_base() -> None:
     assert set(asked_by(MoreBases)) == {Ping, Pong, Count, Note}
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=RUNTIMES)
+@pytest.mark.parametrize("runtime", RUNTIMES.shipped)
 @pytest.mark.parametrize("asker", [Asks, AsksMore])
-def test_a_message_without_a_handler_is_named_before_anything_is_started(runtime: type, asker: type[Role]) -> None:
+def test_a_message_without_a_handler_is_named_before_anything_is_started(runtime: str, asker: type[Role]) -> None:
     sentence = rf"{asker.__name__} asks for \S+:Pong, which no deployed role handles; deployed are {asker.__name__}, Pinged; add a"
     with pytest.raises(NoHandler, match=sentence):
-        runtime(a_context(), deployed(asker, Pinged))
+        runtime_of(runtime, a_context(), deployed(asker, Pinged))
 
 
 def test_two_roles_with_one_message_are_refused() -> None:
@@ -454,9 +468,9 @@ class ChoosingConductor(Conductor[Drift, "Choosing"]):
 
     asks = (Tell,)
 
-    async def conduct(self) -> object:
+    async def conduct(self, work: Work[Drift, Choosing]) -> object:
         told = await self.ask(Tell())
-        own = {"length": self.task.length, "k": self.strategy.k, "input": self.input, "options": dict(self.context.options)}
+        own = {"length": work.task.length, "k": work.strategy.k, "input": work.input, "options": dict(self.context.options)}
         return {"told": told["options"], "own": own}
 
 
@@ -483,9 +497,9 @@ def a_context(strategy: Strategy | None = None) -> Context:
     )
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=RUNTIMES)
-async def test_roles_are_built_from_the_context_and_their_deployments_own_options(runtime: type) -> None:
-    async with runtime(a_context(), [Deployment(role=Telling, options={"colour": "red"})]) as roles:
+@pytest.mark.parametrize("runtime", RUNTIMES.shipped)
+async def test_roles_are_built_from_the_context_and_their_deployments_own_options(runtime: str) -> None:
+    async with runtime_of(runtime, a_context(), [Deployment(role=Telling, options={"colour": "red"})]) as roles:
         given = await roles.messenger.ask(Tell())
         assert given == {
             "run_id": "a-run",
@@ -509,14 +523,14 @@ class Naming(Role):
         return self.context.name
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=RUNTIMES)
-async def test_every_replica_of_a_role_has_a_name_of_its_own(runtime: type) -> None:
-    async with runtime(a_context(), [Deployment(role=Naming, num_replicas=3)]) as roles:
+@pytest.mark.parametrize("runtime", RUNTIMES.shipped)
+async def test_every_replica_of_a_role_has_a_name_of_its_own(runtime: str) -> None:
+    async with runtime_of(runtime, a_context(), [Deployment(role=Naming, num_replicas=3)]) as roles:
         assert sorted([await roles.messenger.ask(Named()) for _ in range(3)]) == ["Naming/0", "Naming/1", "Naming/2"]
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-async def test_a_conductor_has_its_task_its_strategy_and_the_roles_that_the_strategy_deploys(runtime: RuntimeName) -> None:
+@pytest.mark.parametrize("runtime", RUNTIMES.shipped)
+async def test_a_conductor_has_its_task_its_strategy_and_the_roles_that_the_strategy_deploys(runtime: str) -> None:
     result = await run(Drift(length=5), models="sim:perfect", strategy=Choosing(k=4, colour="blue"), runtime=runtime)
     assert result.value == {"told": {"colour": "blue"}, "own": {"length": 5, "k": 4, "input": 0, "options": {}}}
 

@@ -821,5 +821,5 @@ def test_a_decimal_that_nobody_could_work_with_is_malformed(form: Format) -> Non
         x: Decimal
 
     for written in ("1e999999999", "1e1001", "1e-999999"):
-        with pytest.raises(Malformed, match="worked with"):
+        with pytest.raises(Malformed, match="out of range"):
             parse(f"x = {written}" if form == "lines" else f'{{"x": {written}}}', Sum, form)

@@ -120,7 +120,7 @@ def test_a_reply_that_offers_nothing_to_alter_is_refused_with_the_way_out() -> N
         word: Literal["yes"]
         sizes: list[int]
 
-    with pytest.raises(ValueError, match="give the task a `mistake` of its own"):
+    with pytest.raises(ValueError, match="define the method `mistake` of the task"):
         one_field_altered(Only(word="yes", sizes=[]), Random(0))
 
 

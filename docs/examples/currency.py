@@ -1,11 +1,11 @@
-"""A role and a strategy of one's own: look up an exchange rate for every line, and take hard lines to a stronger model."""
+"""A role and a strategy of your own: look up an exchange rate for every line, and take hard lines to a stronger model."""
 
 from decimal import Decimal
 from functools import partial
 
 from ledger import Booked, Ledger, Page
 
-from microagents import Conductor, Deployment, FirstToAheadBy, Prompt, Request, Role, Strategy
+from microagents import Conductor, Deployment, FirstToAheadBy, Prompt, Request, Role, Strategy, Work
 
 
 class RateOf(Request[Decimal], frozen=True):
@@ -25,22 +25,23 @@ class RateDesk(Role):
 
 
 class AbroadConductor(Conductor[Ledger, "Abroad"]):
-    """Walks the ledger. Apart from `once` and `elect` it must be deterministic: it may be replayed."""
+    """Walks the ledger. Apart from the calls of `work` it is deterministic, since a resumed run replays it."""
 
     asks = (RateOf,)
 
-    async def conduct(self) -> Page:
-        state = self.task.start()
-        while not self.task.done(state):
-            at, asked = f"line/{state.line}", self.task.prompt(state)
-            rate = await self.once(f"{at}/rate", RateOf(currency=self.strategy.currency))
-            prompt = Prompt(system=asked.system, user=f"{asked.user}\nFor reference: 1 {self.strategy.currency} is {rate} EUR")
-            judge = partial(self.task.correct, state)  # counts wrong decisions; optional
-            booked = await self.elect(at, prompt, Booked, rule=FirstToAheadBy(self.strategy.k), max_draws=20, correct=judge)
+    async def conduct(self, work: Work[Ledger, "Abroad"]) -> Page:
+        task, strategy = work.task, work.strategy
+        state = task.start()
+        while not task.done(state):
+            at, asked = f"line/{state.line}", task.prompt(state)
+            rate = await work.once(f"{at}/rate", RateOf(currency=strategy.currency))
+            prompt = Prompt(system=asked.system, user=f"{asked.user}\nFor reference: 1 {strategy.currency} is {rate} EUR")
+            judge = partial(task.correct, state)  # counts wrong decisions; optional
+            booked = await work.elect(at, prompt, Booked, rule=FirstToAheadBy(strategy.k), max_draws=20, correct=judge)
             if not booked.decided:
-                booked = await self.elect(f"{at}/strong", prompt, Booked, model=self.strategy.strong, correct=judge)
-            state = self.task.advance(state, booked.require())  # Undecided, if it still is
-            self.progress(state.line, self.task.steps())
+                booked = await work.elect(f"{at}/strong", prompt, Booked, model=strategy.strong, correct=judge)
+            state = task.advance(state, booked.require())  # Undecided, if it still is
+            work.progress(state.line, task.steps())
         return state
 
 

@@ -13,6 +13,7 @@ import typer
 
 from microagents.cli.options import (
     RUNS,
+    STRATEGY_NAMES,
     AsJson,
     Config,
     ModelSpecs,
@@ -23,11 +24,10 @@ from microagents.cli.options import (
     models_of,
     pairs,
     task_of,
-    with_changeable_settings,
+    with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, log_to_stderr, one_sentence, printable
 from microagents.cli.watching import TerminalControl, described, watch
-from microagents.registry import STRATEGIES
 from microagents.runs.compare import compare
 from microagents.runs.comparison import Comparison, Row
 
@@ -36,7 +36,7 @@ WORDS = (0,)
 """Columns of words: they begin at the left."""
 
 
-@with_changeable_settings
+@with_settings
 def command(
     task: TaskName,
     *,
@@ -47,7 +47,7 @@ def command(
             "--strategy",
             metavar="NAME",
             envvar="MICROAGENTS_STRATEGY",
-            help=f"A shipped name ({', '.join(STRATEGIES)}), package.module:Class, or file.py:Class. Repeatable. [default: the task's own]",
+            help=f"{STRATEGY_NAMES} Repeatable. [default: the task's own]",
         ),
     ] = [],  # noqa: B006
     set_: Annotated[
@@ -88,7 +88,7 @@ def command(
     with one_sentence():
         work, options = task_of(task, option), pairs("-s", set_)
 
-        async def start(onlooker: TerminalControl) -> Comparison:
+        async def start(control: TerminalControl) -> Comparison:
             return await compare(
                 work,
                 models=models_of(model),
@@ -99,10 +99,10 @@ def command(
                 seed=seed,
                 runs_dir=runs_dir,
                 run_id=run_id,
-                on_row=onlooker.name,
-                on_progress=onlooker.on_progress,
-                interrupt=onlooker.interrupt,
-                terminate=onlooker.terminate,
+                on_row=control.name,
+                on_progress=control.on_progress,
+                interrupt=control.interrupt,
+                terminate=control.terminate,
                 **changed,
             )
 

@@ -13,7 +13,7 @@ import typer
 
 from microagents.cli.options import pairs
 from microagents.errors import InputMismatch, InvalidUsage
-from microagents.registry import TASKS, find
+from microagents.registry import TASKS
 from microagents.runs.settings import validated
 from microagents.runs.task_list import TaskList, written_down
 from microagents.task import Task
@@ -48,7 +48,7 @@ def lines_of(task: str, options: list[str], file: str) -> Lines:
     Raises:
         InvalidUsage: it cannot be read, or a line is no input; the sentence names the line.
     """
-    kind, shared = find("task", task, TASKS, Task), pairs("-o", options)
+    kind, shared = TASKS.find(task, Task), pairs("-o", options)
     source = "stdin" if file == STDIN else repr(file)
     numbers = array("Q")
 

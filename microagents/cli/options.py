@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
 from microagents.actors import Strategy
 from microagents.cli.reporting import one_sentence
 from microagents.errors import InvalidUsage
-from microagents.registry import STRATEGIES, TASKS, find, unknown
-from microagents.runs.settings import Durability, RuntimeName, read_value, strategy_of, validated
+from microagents.registry import STRATEGIES, TASKS, unknown
+from microagents.runs.settings import Flag, Settings, read_value, strategy_of, validated
 from microagents.task import Task
 
 DEFAULT_MODEL = "sim:gpt-4.1-mini"
@@ -50,19 +51,20 @@ def _as_words(value: object) -> list[str]:
 
 TaskName = Annotated[
     str,
-    typer.Argument(metavar="TASK", help=f"A shipped name ({', '.join(TASKS)}), package.module:Class, or path/file.py:Class."),
+    typer.Argument(metavar="TASK", help=f"A shipped name ({', '.join(TASKS.addresses)}), package.module:Class, or path/file.py:Class."),
 ]
 Options = Annotated[
     list[str],
     typer.Option("-o", "--option", metavar="NAME=VALUE", help="An option of the task; NAME=@FILE reads text. Repeatable."),
 ]
+STRATEGY_NAMES = f"A shipped name ({', '.join(STRATEGIES.addresses)}), package.module:Class, or path/file.py:Class."
 StrategyName = Annotated[
     str | None,
     typer.Option(
         "--strategy",
         metavar="NAME",
         envvar="MICROAGENTS_STRATEGY",
-        help=f"A shipped name ({', '.join(STRATEGIES)}), package.module:Class, or file.py:Class. [default: the task's own]",
+        help=f"{STRATEGY_NAMES} [default: the task's own]",
     ),
 ]
 StrategyOptions = Annotated[list[str], typer.Option("-s", "--set", metavar="NAME=VALUE", help="An option of the strategy. Repeatable.")]
@@ -102,129 +104,61 @@ AcceptChange = Annotated[
     list[str],
     typer.Option("--accept-change", metavar="FIELD", help="A field that may differ from what the run was begun with. Repeatable."),
 ]
-OnUndecided = Annotated[
-    str | None,
-    typer.Option(
-        "--on-undecided",
-        metavar="stop|leader|SPEC",
-        envvar="MICROAGENTS_ON_UNDECIDED",
-        help="Where an election ends undecided: stop, take its leader (and mark it), or ask another model. [default: stop]",
-    ),
-]
-Concurrency = Annotated[
-    int | None,
-    typer.Option(
-        "--concurrency",
-        min=1,
-        metavar="N",
-        envvar="MICROAGENTS_CONCURRENCY",
-        help="Calls open at a time over the whole run; no bound if not given.",
-    ),
-]
-MaxCalls = Annotated[
-    int | None, typer.Option("--max-calls", min=1, metavar="N", envvar="MICROAGENTS_MAX_CALLS", help="Stop after so many calls.")
-]
-MaxCost = Annotated[
-    float | None, typer.Option("--max-cost", min=0, metavar="USD", envvar="MICROAGENTS_MAX_COST", help="Stop once calls cost so much.")
-]
-MaxTime = Annotated[
-    float | None, typer.Option("--max-time", min=0, metavar="S", envvar="MICROAGENTS_MAX_TIME", help="Stop after so many seconds.")
-]
-MaxOutage = Annotated[
-    float | None,
-    typer.Option(
-        "--max-outage",
-        min=0,
-        metavar="S",
-        envvar="MICROAGENTS_MAX_OUTAGE",
-        help="Stop once a provider was out for so many seconds. [default: 7200]",
-    ),
-]
 Speculate = Annotated[
     bool | None,
     typer.Option(
         "--speculate/--no-speculate",
         envvar="MICROAGENTS_SPECULATE",
-        help="Open next steps on guesses; decisions do not depend on it. [default: speculate]",
-    ),
-]
-Durable = Annotated[
-    Durability | None,
-    typer.Option(
-        "--durability", envvar="MICROAGENTS_DURABILITY", help="full survives a power cut, normal a kill of the process. [default: full]"
-    ),
-]
-Runtime = Annotated[
-    RuntimeName | None,
-    typer.Option(
-        "--runtime",
-        envvar="MICROAGENTS_RUNTIME",
-        help="Where roles live: in this process, or each in a Ray actor; `linked` encodes every message, as Ray would. [default: local]",
-    ),
-]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        "--address",
-        metavar="HOST:PORT|auto",
-        envvar="MICROAGENTS_ADDRESS",
-        help="The Ray cluster of --runtime ray. [default: $RAY_ADDRESS, else one of the run's own on this machine]",
-    ),
-]
-Insecure = Annotated[
-    bool | None,
-    typer.Option(
-        "--insecure", envvar="MICROAGENTS_INSECURE", help="Use a Ray cluster on other machines that lets everybody run programs on it."
-    ),
-]
-Deploy = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--deploy",
-        metavar="ROLE.OPTION=VALUE",
-        envvar="MICROAGENTS_DEPLOY",
-        help="solver.num_replicas=4, solver.num_cpus=1, solver.resources.GPU=1, or voter.colocate=core to share actors. Repeatable.",
+        help="Short for -s speculate=...: open next steps on guesses. Decisions do not depend on it. [default: speculate]",
     ),
 ]
 
 
-def _changeable(
-    *,
-    runtime: Runtime = None,
-    address: Address = None,
-    insecure: Insecure = None,
-    deploy: Deploy = None,
-    durability: Durable = None,
-    on_undecided: OnUndecided = None,
-    speculate: Speculate = None,
-    concurrency: Concurrency = None,
-    max_calls: MaxCalls = None,
-    max_cost_usd: MaxCost = None,
-    max_time_s: MaxTime = None,
-    max_outage_s: MaxOutage = None,
-) -> None:
-    """The settings that may change from one sitting of a run to the next, named as in `Settings`."""
+def _option_type(annotation: Any) -> Any:
+    """The type of a setting as an option: without bounds, which `Settings` checks, and as words where it is a dict."""
+    while get_origin(annotation) in (Annotated, Union, UnionType):
+        annotation = get_args(annotation)[0]
+    return list[str] if get_origin(annotation) is dict else annotation
 
 
-def with_changeable_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command these options. It gets those that were given as one dict, ``changed``; the others keep what they are."""
-    names = list(signature(_changeable).parameters)
+def _setting_options() -> Iterator[Parameter]:
+    """An option for each setting that may change from one sitting of a run to the next; its help is the field's docstring."""
+    for name, info in Settings.model_fields.items():
+        for flag in info.metadata:
+            if isinstance(flag, Flag):
+                option = flag.name or f"--{name.replace('_', '-')}"
+                shown = "" if info.default in (None, False, {}) else f" [default: {info.default}]"
+                given = typer.Option(
+                    option,
+                    metavar=flag.metavar,
+                    envvar=f"MICROAGENTS_{option.strip('-').replace('-', '_').upper()}",
+                    help=f"{(info.description or '').replace('`', '')}{shown}",
+                )
+                kind = _option_type(info.annotation) | None
+                yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, given])
+    yield Parameter("speculate", Parameter.KEYWORD_ONLY, default=None, annotation=Speculate)
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of the run's settings. It gets those that were given as one dict, ``changed``."""
+    options = list(_setting_options())
 
     @wraps(command)
-    def wrapped(**options: Any) -> None:
-        changed = {name: value for name in names if (value := options.pop(name)) not in (None, [])}
+    def wrapped(**given: Any) -> None:
+        changed = {each.name: value for each in options if (value := given.pop(each.name)) not in (None, [])}
         if "deploy" in changed:
             with one_sentence():
                 changed["deploy"] = deployed(changed["deploy"])
-        command(**options, changed=changed)
+        command(**given, changed=changed)
 
-    hints = get_type_hints(command, include_extras=True) | get_type_hints(_changeable, include_extras=True)
-    own = [each for name, each in signature(command).parameters.items() if name != "changed"]
-    by_name = [
-        each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[each.name])
-        for each in [*own, *signature(_changeable).parameters.values()]
+    hints = get_type_hints(command, include_extras=True)
+    own = [
+        each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name])
+        for name, each in signature(command).parameters.items()
+        if name != "changed"
     ]
-    vars(wrapped).update(__signature__=Signature(by_name), __annotations__=hints)
+    every = [*own, *options]
+    vars(wrapped).update(__signature__=Signature(every), __annotations__={each.name: each.annotation for each in every})
     return wrapped
 
 
@@ -263,13 +197,12 @@ def deployed(words: list[str]) -> dict[str, dict[str, Any]]:
 
 def task_of(name: str, options: list[str]) -> Task:
     """The task that the command line names."""
-    return validated(find("task", name, TASKS, Task), f"task {name!r}", pairs("-o", options), flag="-o")
+    return validated(TASKS.find(name, Task), f"task {name!r}", pairs("-o", options), flag="-o")
 
 
-def strategy_named(name: str | None, options: list[str], k: int | None, task: Task) -> Strategy:
-    """The strategy that the command line names."""
-    short = {} if k is None else {"k": k}
-    return strategy_of(name, task, {**pairs("-s", options), **short})
+def strategy_named(name: str | None, options: list[str], short: Mapping[str, Any], task: Task) -> Strategy:
+    """The strategy that the command line names, with its options and their short forms."""
+    return strategy_of(name, task, pairs("-s", options), short)
 
 
 def models_of(specs: list[str]) -> dict[str, list[str]]:

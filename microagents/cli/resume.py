@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from microagents.cli.options import RUNS, AcceptChange, AsJson, RunName, RunsDir, with_changeable_settings
+from microagents.cli.options import RUNS, AcceptChange, AsJson, RunName, RunsDir, with_settings
 from microagents.cli.reporting import log_to_stderr, one_sentence
 from microagents.cli.watching import leave, watch
 from microagents.journal.reading import reader_of
@@ -15,7 +15,7 @@ from microagents.runs.execute import RunControl
 from microagents.runs.result import Result
 
 
-@with_changeable_settings
+@with_settings
 def command(
     run: RunName,
     *,
@@ -39,15 +39,15 @@ def command(
         with reader_of(runs_dir, run) as reader:
             options = {} if reader.experiment.listed else reader.experiment.recipe.options
 
-        async def start(watched: RunControl) -> Result:
+        async def start(control: RunControl) -> Result:
             return await resume(
                 run,
                 runs_dir=runs_dir,
                 inputs=only or None,
                 accept_changes=accept_change,
-                on_progress=watched.on_progress,
-                interrupt=watched.interrupt,
-                terminate=watched.terminate,
+                on_progress=control.on_progress,
+                interrupt=control.interrupt,
+                terminate=control.terminate,
                 **changed,
             )
 

@@ -25,7 +25,7 @@ from microagents.cli.options import (
     models_of,
     strategy_named,
     task_of,
-    with_changeable_settings,
+    with_settings,
 )
 from microagents.cli.reporting import log_to_stderr, one_sentence
 from microagents.cli.watching import leave, watch
@@ -35,7 +35,7 @@ from microagents.runs.result import Result
 from microagents.task import Task
 
 
-@with_changeable_settings
+@with_settings
 def command(
     task: TaskName,
     *,
@@ -65,7 +65,7 @@ def command(
         typer.Option(
             "--known-inputs",
             envvar="MICROAGENTS_KNOWN_INPUTS",
-            help="Feed every step the oracle's state; steps run side by side, in rounds.",
+            help="Short for -s known_inputs=true: feed every step the oracle's state; steps run side by side.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -83,9 +83,10 @@ def command(
         lines = None if inputs is None else lines_of(task, option, inputs)
         work: Task | Sequence[Task] = task_of(task, option) if lines is None else lines.tasks
         first = work if isinstance(work, Task) else work[0]
-        chosen = strategy_named(strategy, set_, k, first)
+        short = {"k": k, "speculate": changed.pop("speculate", None), "known_inputs": known_inputs or None}
+        chosen = strategy_named(strategy, set_, short, first)
 
-        async def start(watched: RunControl) -> Result:
+        async def start(control: RunControl) -> Result:
             return await run(
                 work,
                 models=models_of(model),
@@ -93,11 +94,10 @@ def command(
                 seed=seed,
                 runs_dir=None if no_journal else runs_dir,
                 run_id=run_id,
-                known_inputs=known_inputs,
                 accept_changes=accept_change,
-                on_progress=watched.on_progress,
-                interrupt=watched.interrupt,
-                terminate=watched.terminate,
+                on_progress=control.on_progress,
+                interrupt=control.interrupt,
+                terminate=control.terminate,
                 **changed,
             )
 

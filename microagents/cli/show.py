@@ -15,7 +15,7 @@ from microagents.cli.reporting import FAILURE, log_to_stderr, one_sentence, prin
 from microagents.cli.watching import as_shown, described, how_to_go_on
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
-from microagents.problems.tree import ProblemNode, folded
+from microagents.problems.tree import ProblemNode, fold
 from microagents.runs.inspection import recorded_result, tree_of
 
 SHOWN_DEPTH = 2
@@ -49,7 +49,7 @@ def command(
         problems = reader.verify() if verify else []
     if as_json:
         verified = {"verified": not problems} if verify else {}
-        solution = {} if tree is None else {"solution": _as_json(tree if depth is None else folded(tree, depth))}
+        solution = {} if tree is None else {"solution": _as_json(tree if depth is None else fold(tree, depth))}
         typer.echo(json.dumps(as_shown(result, runs_dir) | solution | verified))
     else:
         from microagents.cli.display import summary  # noqa: PLC0415 - rich, which --json does not need
@@ -62,7 +62,7 @@ def command(
         if tree is not None:
             from microagents.cli.tree import drawn  # noqa: PLC0415 - rich, as above
 
-            typer.echo("\n" + drawn(folded(tree, SHOWN_DEPTH if depth is None else depth)))
+            typer.echo("\n" + drawn(fold(tree, SHOWN_DEPTH if depth is None else depth)))
     if note is not None:
         typer.echo(printable(" ".join(note.split())), err=as_json)
     for problem in problems:

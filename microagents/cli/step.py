@@ -24,9 +24,10 @@ from microagents.cli.options import (
 )
 from microagents.cli.reporting import EXIT_CODES, log_to_stderr, one_sentence, printable
 from microagents.errors import InvalidUsage
+from microagents.runs.plan import Plan
 from microagents.runs.preview import ShownStep, show_step
 from microagents.runs.settings import Settings, model_pools
-from microagents.strategies.maker import Maker
+from microagents.strategies.chain import ChainConductor
 from microagents.task import ChainTask
 
 
@@ -48,11 +49,11 @@ def command(
         work = task_of(task, option)
         if not isinstance(work, ChainTask):
             raise InvalidUsage(f"{task!r} is no chain of steps")
-        chosen = strategy_named(strategy, set_, k, work)
-        if not isinstance(chosen, Maker):
-            raise InvalidUsage(f"step shows what strategy maker asks; {type(chosen).__name__} asks its own questions")
-        settings = Settings(models=model_pools(models_of(model), [chosen]), seed=seed, run_id="step")
-        shown = asyncio.run(show_step(work, chosen, settings, step))
+        chosen = strategy_named(strategy, set_, {"k": k}, work)
+        if not issubclass(chosen.conductor, ChainConductor):
+            raise InvalidUsage(f"step shows the steps of strategies such as maker; {type(chosen).__name__} asks its own questions")
+        settings = Settings(models=model_pools(models_of(model), [chosen]).pools, seed=seed, run_id="step")
+        shown = asyncio.run(show_step(Plan(tasks=[work], listed=False, strategy=chosen, settings=settings), step))
     if as_json:
         typer.echo(msgspec.json.encode(shown))
     else:

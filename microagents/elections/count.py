@@ -1,4 +1,4 @@
-"""Counting one election: ballots in launch order, read into votes."""
+"""The count of one election: ballots in launch order, read as votes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from microagents.messages import resolve
 
 
 class Count:
-    """What is counted so far. Whoever counts sees to the order: that of the launches."""
+    """The counted ballots of an election and their tally. The caller adds ballots in launch order."""
 
     def __init__(self, question: Question) -> None:
         self.ballots: list[Ballot | Flagged] = []
@@ -21,14 +21,15 @@ class Count:
         self._reply = question.reply
         self._decoder = decoder_of(resolve(question.reply, Reply))
         self._first: dict[Hashable, bytes] = {}
-        """Per vote its first-launched reply."""
+        """The first-launched reply of each vote."""
         self._votes: dict[bytes, Hashable] = {}
+        """The vote of each reply that was decoded."""
 
     def add(self, ballot: Ballot | Flagged) -> None:
-        """Count the next one.
+        """Count the next ballot.
 
         Raises:
-            RoleFailed: the reply's own ``vote()`` raised.
+            RoleFailed: the reply's ``vote()`` raised.
         """
         self.ballots.append(ballot)
         if isinstance(ballot, Ballot):
@@ -36,19 +37,19 @@ class Count:
 
     def vote_of(self, value: bytes) -> Hashable:
         """The vote that a reply casts."""
-        if value in self._votes:  # most ballots are the same to the letter
+        if value in self._votes:  # most ballots of an election are the same text
             return self._votes[value]
         try:
             vote: Hashable = self._decoder.decode(value).vote()
             hash(vote)
-        except (Exception, asyncio.CancelledError) as error:  # a reply's own vote() may raise anything
+        except (Exception, asyncio.CancelledError) as error:  # a user's vote() may raise anything
             raise RoleFailed("Voter", "Elect", f"vote() of {self._reply} raised {error!r}") from error
         self._votes[value] = vote
         self._first.setdefault(vote, value)
         return vote
 
     def verdict(self) -> Verdict:
-        """How the election ends with what is counted."""
+        """The verdict of the ballots counted so far."""
         return Verdict(
             outcome=self.tally.outcome or "undecided",
             leader=self.tally.leader,
@@ -58,7 +59,7 @@ class Count:
         )
 
     def losers(self) -> list[int]:
-        """The seqs of valid ballots for another reply than the leading one."""
+        """The seqs of valid ballots for another vote than the leading one."""
         leader = self.tally.leader
         if leader is None or len(self.tally.counts) == 1:
             return []

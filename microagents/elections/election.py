@@ -1,7 +1,7 @@
-"""Elections: how they and their samples are named, and the messages that hold them.
+"""Elections: the ids of elections and samples, and the messages that hold an election.
 
-An election is one micro-decision: the same question is put to models until a rule decides. It is named by its place in the work and by
-the question itself, never by a counter, a time or a guess, so that whoever asks the same question at the same place shares its ballots.
+An election is one micro-decision: the same question is put to models until a rule decides. Its id is its place in the work and a digest
+of the question, never a counter, a time or a guess. So roles that ask the same question at the same place share its ballots.
 """
 
 from __future__ import annotations
@@ -15,63 +15,76 @@ import msgspec
 from msgspec import Struct
 
 from microagents.chat import A, Prompt, Sample, Sampling
-from microagents.elections.rules import Rule
+from microagents.elections.rules import PortableRule
 from microagents.errors import Undecided
 from microagents.messages import Request, Stream
 
 ElectionOutcome = Literal["decided", "agreed", "argmax", "leader", "person", "sampled", "undecided"]
-"""`leader`: that of an undecided election, taken by ``--on-undecided leader``; `person`: decided by one; `sampled`: replies, no vote."""
+"""Outcome of an election.
+
+- `decided`: the rule is met.
+- `agreed`: all candidates are equal, so no vote is needed.
+- `argmax`: no candidate reached k votes, and the one with most votes is taken.
+- `leader`: the leader of an undecided election, taken by ``--on-undecided leader``.
+- `person`: the decision of a person.
+- `sampled`: valid replies without a vote.
+- `undecided`: the cap was reached before a decision.
+"""
 
 ESCALATED = "/undecided"
-"""End of the path of an election that another model holds because the one before it ended undecided."""
+"""Suffix of the path of the election that asks another model after an undecided one."""
 
 
 @lru_cache(maxsize=4096)
 def input_of(path: str) -> int:
-    """Which of the run's inputs a path belongs to: its first component."""
+    """Number of the input that a path belongs to: its first component."""
     return int(path.partition("/")[0])
 
 
 class ElectionId(Struct, frozen=True, kw_only=True):
-    """``path`` is the place in the work: ``input/at``; ``question_digest`` the 128-bit digest of the question asked there."""
+    """Id of an election."""
 
     path: str
+    """Place in the work: ``input/at``."""
     question_digest: bytes
+    """128-bit digest of the question."""
 
     @property
     def input(self) -> int:
-        """Which of the run's inputs the election belongs to."""
+        """Number of the input that the election belongs to."""
         return input_of(self.path)
 
 
 class SampleId(Struct, frozen=True, kw_only=True):
-    """The seq-th sample of an election, counted from 0 in the order of launch; the idempotency key of its draw."""
+    """Id of one sample of an election; the idempotency key of its draw."""
 
     election: ElectionId
     seq: int
+    """Sequence number in the order of launch, from 0."""
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """All that makes two elections at one place the same question."""
+    """The question of an election. Elections at one place are the same if all fields are equal."""
 
     prompts: tuple[Prompt, ...]
-    """Cycled by seq; the format instructions are already in them."""
+    """Prompts with the format instructions in them. Samples cycle through them by seq."""
     reply: str
     """Address of the reply class."""
     form: bytes
-    """Its fingerprint: a class of the same name with other fields, bounds or votes is another question."""
-    rule: Rule
+    """Fingerprint of the reply class: a class of the same name with other fields, bounds or votes is another question."""
+    rule: PortableRule
     sampling: Sampling
     models: tuple[str, ...]
-    """A pool; each sample takes one by the hash of its id."""
+    """Pool of model specs; each sample takes one by the hash of its id."""
     max_draws: int
+    """Cap of the election, in samples."""
     state: bytes = b""
-    """What the prompts were made from, where it is known."""
+    """The state that the prompts were made from, as JSON; empty where it is unknown."""
     choices: tuple[str, ...] = ()
-    """The votes that a reply may cast, where they are known beforehand; they stand in the prompts, so the name of the election has them."""
+    """The votes that a reply may cast; empty for any vote. The prompts contain them, so the digest needs no term for them."""
 
     def id_at(self, path: str) -> ElectionId:
-        """The name of this question's election at a place."""
+        """The id of this question's election at a place."""
         asked = [(_digest(prompt.system), prompt.user) for prompt in self.prompts]
         terms = (self.reply, self.form, self.rule, self.sampling, self.models, self.max_draws)
         return ElectionId(path=path, question_digest=hashlib.blake2b(_canonical((asked, terms, self.state)), digest_size=16).digest())
@@ -82,30 +95,32 @@ _canonical = msgspec.msgpack.Encoder(order="deterministic").encode
 
 @lru_cache(maxsize=256)
 def _digest(system: str) -> bytes:
-    """System prompts are long and hardly ever change."""
+    """The digest of a system prompt, cached: system prompts are long and rarely change."""
     return hashlib.blake2b(system.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class Ballot(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """A valid reply, as JSON: msgpack would stop at integers of 64 bits."""
+    """A valid reply."""
 
     seq: int
     value: bytes
+    """The reply, as JSON: msgpack has no integers beyond 64 bits."""
     cost_usd: float | None = None
-    """What its sample cost; None where that is unknown."""
+    """Cost of its sample; None where the price is unknown."""
 
 
 class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """A reply that a red flag discarded; it uses up its seq and casts no vote."""
+    """A reply that a red flag discarded. It uses up its seq and casts no vote."""
 
     seq: int
     flag: str
+    """Name of the red flag."""
     cost_usd: float | None = None
-    """What its sample cost; None where that is unknown."""
+    """Cost of its sample; None where the price is unknown."""
 
 
 def total_usd(costs: Iterable[float | None]) -> float | None:
-    """What several things cost together; None once one is unknown."""
+    """The sum of costs; None if one is unknown."""
     total = 0.0
     for cost_usd in costs:
         if cost_usd is None:
@@ -115,17 +130,17 @@ def total_usd(costs: Iterable[float | None]) -> float | None:
 
 
 class Verdict(Struct, frozen=True, kw_only=True, tag=True):
-    """How an election ended."""
+    """The result of an election: its outcome and the counted ballots."""
 
     outcome: ElectionOutcome
     leader: int | None
-    """Whose reply it is: a place in the tally; None where no valid reply came."""
+    """Index of the leading vote in the tally; None without a valid reply."""
     tally: tuple[tuple[bytes, int], ...]
-    """Per distinct vote its first-launched reply and its count, in order of launch."""
+    """For each distinct vote its first-launched reply, as JSON, and its count; in order of launch."""
     ballots: tuple[Ballot | Flagged, ...]
-    """What was counted, in order of launch."""
+    """The counted ballots and flags, in order of launch."""
     cost_usd: float | None = None
-    """What they cost together: a journal keeps no more than that. None where it is unknown."""
+    """Cost of all counted ballots; None where a price is unknown. The journal keeps only this sum."""
 
     @property
     def winner(self) -> bytes | None:
@@ -134,26 +149,27 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Decision(Struct, Generic[A], frozen=True, kw_only=True):
-    """How an election ended, for the role that asked."""
+    """The result of an election for the role that asked, with decoded replies."""
 
     path: str
     value: A | None
-    """The first-launched reply of the winning vote; None where the election is undecided: the leader, if there is one, is in the tally."""
+    """The first-launched reply of the winning vote; None if the election is undecided, even if the tally has a leader."""
     outcome: ElectionOutcome
     tally: tuple[tuple[A, int], ...]
-    """Per distinct vote its first-launched reply and its count, in order of launch."""
+    """For each distinct vote its first-launched reply and its count; in order of launch."""
     flagged: int
+    """Number of flagged replies."""
 
     @property
     def decided(self) -> bool:
-        """Whether the work may go on from ``value``: a leader of an undecided election is not a decision."""
+        """Whether the work may use ``value``. An undecided election has none, even if its tally has a leader."""
         return self.outcome in ("decided", "agreed", "leader", "person")
 
     def require(self) -> A:
         """The decided value.
 
         Raises:
-            Undecided: when there is none.
+            Undecided: there is none.
         """
         if not self.decided or self.value is None:
             draws = sum(votes for _, votes in self.tally) + self.flagged
@@ -163,7 +179,7 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
 
 
 class Elect(Request[Verdict], frozen=True, kw_only=True):
-    """Hold an election, or join it, and await its verdict."""
+    """Hold an election, or join the open one, and await its verdict."""
 
     route_by = "id"
     id: ElectionId
@@ -171,7 +187,7 @@ class Elect(Request[Verdict], frozen=True, kw_only=True):
 
 
 class Follow(Stream[Ballot | Verdict], frozen=True, kw_only=True):
-    """Hold an election, or join it, and follow it: valid replies as they arrive, then the verdict."""
+    """Hold an election, or join the open one, and follow it: valid ballots as they arrive, then the verdict."""
 
     route_by = "id"
     id: ElectionId
@@ -185,17 +201,21 @@ class Draw(Request[Sample], frozen=True, kw_only=True):
     id: SampleId
     prompt: Prompt
     reply: str
+    """Address of the reply class."""
     temperature: float | None
+    """None leaves it to the provider."""
     max_output_tokens: int
     model: str
 
 
 class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):
-    """Flag a sample, or read a ballot out of it."""
+    """Flag a sample, or read a ballot from it."""
 
     id: SampleId
     sample: Sample
     reply: str
+    """Address of the reply class."""
     flag_above_tokens: int | None
+    """Flag replies with more output tokens than this; None for no bound."""
     choices: tuple[str, ...] = ()
-    """A reply that casts another vote is flagged, where there are any."""
+    """Votes that a reply may cast; any other vote is flagged. Empty for any vote."""

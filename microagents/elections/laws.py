@@ -1,9 +1,9 @@
-"""How success and cost grow with the number of steps: equations 9 to 20 of MAKER (arXiv 2511.09030); how sure a measured share is.
+"""Scaling laws: success and cost by number of steps, equations 9 to 20 of MAKER (arXiv 2511.09030); and confidence intervals.
 
 A subtask of m steps (``steps_per_call``) is a race between the right answer and one rival, the worst case: more rivals
 share the wrong votes. ``p`` is the chance that one step of a valid reply is right, ``k`` the margin that decides,
 ``valid`` the share of replies without a red flag. Everything is computed from the log-odds ln(p/(1-p)), so that no
-digit is lost however many the steps are.
+digit is lost for any number of steps.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from msgspec import Struct
 
 from microagents.errors import InvalidUsage
 
-_EVEN = 0.5
-_LARGEST = 10**30
-"""The most steps and the largest k: beyond any task, and below it nothing overflows."""
-_RAREST = 1e-100
-"""The smallest share of samples that may count for either racer, for the same reason."""
+_HALF = 0.5
+_MAX_COUNT = 10**30
+"""Upper limit of steps and of k: larger than any task, and small enough that nothing overflows."""
+_MIN_SHARE = 1e-100
+"""Lower limit of the share of samples that count for either racer, so that nothing overflows."""
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """What a task will take; everything but ``k_min`` holds for ``k``."""
+    """The estimated success and cost of a task. All values but ``k_min`` are those of ``k``."""
 
     k_min: int
     """The smallest margin that reaches the target."""
     k: int
-    """The margin asked for, else ``k_min``."""
+    """The given margin, else ``k_min``."""
     p_success: float
-    """Chance that every election of the task is won by the right answer."""
+    """Chance that the right answer wins every election of the task."""
     expected_votes_per_step: float
-    """Votes that one election takes, counted as ``votes_per_step`` of a run."""
+    """Expected votes of one election, comparable to ``votes_per_step`` of a run."""
     expected_calls: float
-    """Samples that the task takes; those that are flagged or for neither racer included."""
+    """Expected samples of the task, including flagged ones and those for neither racer."""
 
 
 # -- chances -----------------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def p_alternative(p: float, *, steps_per_call: int = 1) -> float:
 
 
 def p_full(p: float, k: int, steps: int, *, steps_per_call: int = 1) -> float:
-    """Chance that every election of the task is won by the right answer; MAKER, equation 13.
+    """Chance that the right answer wins every election of the task; MAKER, equation 13.
 
     Raises:
         InvalidUsage: for p outside [0, 1], k or steps below 1, or m outside [1, steps].
@@ -86,8 +86,8 @@ def p_full(p: float, k: int, steps: int, *, steps_per_call: int = 1) -> float:
 def k_min(p: float, steps: int, target: float, *, steps_per_call: int = 1) -> int:
     """The smallest margin k whose `p_full` reaches the target; MAKER, equation 14.
 
-    Found by halving on equation 13: the closed form, ceil(ln(t^(-m/s) - 1) / ln((1-p)/p)), is off by one where rounding
-    carries it over a whole number.
+    Found by bisection on equation 13. The closed form, ceil(ln(t^(-m/s) - 1) / ln((1-p)/p)), is off by one if rounding
+    carries it across a whole number.
 
     Raises:
         InvalidUsage: for p outside (0.5, 1], target outside (0, 1), steps below 1, or m outside [1, steps].
@@ -113,7 +113,7 @@ def k_min(p: float, steps: int, target: float, *, steps_per_call: int = 1) -> in
 def expected_votes(p: float, k: int) -> float:
     """Votes until one of two candidates leads by k: k/(2p-1) * (1-r^k)/(1+r^k) with r = (1-p)/p, or k*k at p = 0.5.
 
-    MAKER's equation 16 writes it as k(2 p_sub - 1)/(2p - 1). The short form k/(2p-1) holds only where p_sub is near 1.
+    MAKER's equation 16 writes it as k(2 p_sub - 1)/(2p - 1). The short form k/(2p-1) is valid only for p_sub near 1.
 
     Raises:
         InvalidUsage: for p outside [0, 1] or k below 1.
@@ -128,14 +128,14 @@ def samples_per_vote(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -
     """Samples until one is valid and for either of the two racers: 1 / (valid (p_vote + p_alternative)).
 
     Raises:
-        InvalidUsage: for p outside (0.5, 1], valid outside (0, 1], m below 1, or where such a sample never comes.
+        InvalidUsage: for p outside (0.5, 1], valid outside (0, 1], m below 1, or if such samples are too rare to count.
     """
     _check_majority(p)
     _check_whole("steps_per_call", steps_per_call)
     if not 0 < valid <= 1:
         raise InvalidUsage(f"valid must be above 0 and at most 1, not {valid!r}; give the share of replies without a red flag")
     share = valid * math.pow(p, steps_per_call - 1)
-    if share < _RAREST:
+    if share < _MIN_SHARE:
         raise InvalidUsage(
             f"with p={p!r} and valid={valid!r} no sample of {steps_per_call!r} steps will ever count; put fewer steps into a call"
         )
@@ -143,7 +143,7 @@ def samples_per_vote(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -
 
 
 def expected_calls(p: float, k: int, steps: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Samples that the whole task takes: its elections, times the votes of each, times the samples per vote.
+    """Samples of the whole task: its elections, times the votes of each, times the samples per vote.
 
     Raises:
         InvalidUsage: for an argument out of range, see `samples_per_vote` and `p_full`.
@@ -202,7 +202,7 @@ def sample_price(input_tokens: int, output_tokens: int, *, input_usd: float, out
 
 
 def estimate(p: float, steps: int, target: float, *, valid: float = 1.0, steps_per_call: int = 1, k: int | None = None) -> Estimate:
-    """What a task will take, with the smallest margin that reaches the target or with the k given.
+    """Estimate a task, with the smallest margin that reaches the target or with the given k.
 
     Raises:
         InvalidUsage: for an argument out of range, see `k_min` and `expected_calls`.
@@ -218,13 +218,14 @@ def estimate(p: float, steps: int, target: float, *, valid: float = 1.0, steps_p
     )
 
 
-# -- shares that were measured -----------------------------------------------------------------------------------------
+# -- measured shares ----------------------------------------------------------------------------------------------------
 
 
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Where the chance of a success lies, with this confidence, if so many of so many trials succeeded; Wilson's score interval (1927).
+    """Confidence interval of the chance of success, given successes and trials; Wilson's score interval (1927).
 
-    Unlike the share plus or minus so many deviations it stays within [0, 1], and says something where no trial, or every one, succeeded.
+    Unlike the share plus or minus a number of standard deviations, it stays within [0, 1], and it is not empty if no trial or every trial
+    succeeded.
 
     Raises:
         InvalidUsage: for trials below 1, successes outside [0, trials], or confidence outside (0, 1).
@@ -250,7 +251,7 @@ def _log_odds(p: float) -> float:
     if p in (0, 1):
         return math.inf if p else -math.inf
     # 2p - 1 is exact from 0.25 up, and the difference of logarithms loses nothing below.
-    return math.log(p) - math.log1p(-p) if p < _EVEN / 2 else 2 * math.atanh(2 * p - 1)
+    return math.log(p) - math.log1p(-p) if p < _HALF / 2 else 2 * math.atanh(2 * p - 1)
 
 
 def _ln_race_won(p: float, k: int) -> float:
@@ -267,7 +268,7 @@ def _check_chance(p: float) -> None:
 
 def _check_majority(p: float) -> None:
     _check_chance(p)
-    if p <= _EVEN:
+    if p <= _HALF:
         raise InvalidUsage(
             f"p must be above 0.5, not {p!r}: voting makes a model that is wrong more often than right wrong almost "
             "always, so take a stronger model or smaller steps"
@@ -275,7 +276,7 @@ def _check_majority(p: float) -> None:
 
 
 def _check_whole(name: str, value: int) -> None:
-    if not 1 <= value <= _LARGEST:
+    if not 1 <= value <= _MAX_COUNT:
         raise InvalidUsage(f"{name} must be a whole number from 1 to 10^30, not {value!r}")
 
 

@@ -1,4 +1,4 @@
-"""Red flags: signs that a reply is unreliable (MAKER, section 3.3). Pure. A flagged reply is discarded, never repaired."""
+"""Red flags: signs that a reply is unreliable (MAKER, section 3.3). A flagged reply is discarded, never repaired."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ NO_SUCH_CHOICE = "no_such_choice"
 
 
 def flag_unread(sample: Sample, above_tokens: int | None) -> str | None:
-    """The flag that a reply has before it is read; None without one.
+    """The red flag of a reply that is not yet parsed; None without one.
 
-    ``cut_off`` when the provider ended it at a limit, the provider's own reason when it ended it for another (``refusal``,
-    ``content_filter``, …), ``too_long`` above so many output tokens as the provider counts them, ``empty`` for blank text.
+    Args:
+        sample: the reply.
+        above_tokens: replies with more output tokens, by the provider's count, are too long; None disables this flag.
+
+    Returns:
+        ``cut_off`` if the provider ended the reply at a limit, the provider's reason if it ended it for another one (``refusal``,
+        ``content_filter``, …), ``too_long``, or ``empty`` for blank text.
     """
     if sample.finish == "length":
         return CUT_OFF

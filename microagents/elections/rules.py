@@ -1,16 +1,47 @@
-"""Stop rules and the tally: pure, no I/O. Ballots are counted in the order in which they were launched; the caller sees to that."""
+"""Stop rules and the tally of one election. Pure, no I/O. The caller counts ballots in launch order."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Literal
+from functools import lru_cache
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
-from microagents.errors import InvalidUsage
+from microagents.errors import InvalidDefinition, InvalidUsage
+from microagents.messages import address_of, register, resolve
+
+RuleOutcome = Literal["decided", "argmax"]
 
 
-class FirstToAheadBy(Struct, frozen=True, tag=True):
+class Rule(Struct, frozen=True, tag=True):
+    """When an election is decided, and for which vote. Subclass it at the top of a module to bring your own.
+
+    A rule is a value: its fields are its options, and they enter the question's digest. Its methods are pure functions of the tally.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        register(cls)
+
+    def votes_needed(self, tally: Tally) -> int:
+        """Fewest further valid ballots that can decide the election; 0 once it is decided.
+
+        The voter launches exactly this many draws, so a number that is too high buys ballots that no decision needs.
+        """
+        raise NotImplementedError
+
+    def winner(self, tally: Tally) -> Hashable:
+        """The vote that wins a decided election; by default the one with most ballots. It must be among ``tally.counts``."""
+        return tally.plurality
+
+    def outcome(self, tally: Tally) -> RuleOutcome:  # noqa: ARG002 - for rules to override
+        """How the election is decided. ``argmax`` marks a plurality that did not reach the rule's own bar."""
+        return "decided"
+
+
+class FirstToAheadBy(Rule, frozen=True):
     """Decided once one candidate leads every other by k votes (MAKER, algorithm 2)."""
 
     k: int = 3
@@ -18,12 +49,12 @@ class FirstToAheadBy(Struct, frozen=True, tag=True):
     def __post_init__(self) -> None:
         _check_k(self.k)
 
-    def votes_needed(self, leader: int, second: int, counted: int) -> int:  # noqa: ARG002 - one interface for all rules
-        """The fewest further votes that can decide: 0 means decided."""
-        return max(0, self.k - (leader - second))
+    def votes_needed(self, tally: Tally) -> int:
+        """Votes that the leader lacks to be k ahead of the second."""
+        return max(0, self.k - (tally.leading - tally.second))
 
 
-class FirstTo(Struct, frozen=True, tag=True):
+class FirstTo(Rule, frozen=True):
     """Decided once one candidate has k votes; with ``at_most``, the leader after that many valid votes is taken as ``argmax``."""
 
     k: int = 3
@@ -34,14 +65,18 @@ class FirstTo(Struct, frozen=True, tag=True):
         if self.at_most is not None and self.at_most < 1:
             raise InvalidUsage(f"at_most must be at least 1, not {self.at_most!r}")
 
-    def votes_needed(self, leader: int, second: int, counted: int) -> int:  # noqa: ARG002 - one interface for all rules
-        """The fewest further votes that can decide: 0 means decided."""
-        needed = max(0, self.k - leader)
-        return needed if self.at_most is None else min(needed, max(0, self.at_most - counted))
+    def votes_needed(self, tally: Tally) -> int:
+        """Votes that the leader lacks to have k, or that are left until ``at_most``."""
+        needed = max(0, self.k - tally.leading)
+        return needed if self.at_most is None else min(needed, max(0, self.at_most - tally.counted))
+
+    def outcome(self, tally: Tally) -> RuleOutcome:
+        """``argmax`` where no candidate has k votes."""
+        return "decided" if tally.leading >= self.k else "argmax"
 
 
-class FirstValid(Struct, frozen=True, tag=True):
-    """No vote: over once n valid replies are in (the samples of `DurableRole.sample`)."""
+class FirstValid(Rule, frozen=True):
+    """No vote: over once n valid replies are in (the samples of `microagents.durable.Work.sample`)."""
 
     n: int = 1
 
@@ -49,12 +84,75 @@ class FirstValid(Struct, frozen=True, tag=True):
         if self.n < 1:
             raise InvalidUsage(f"at least 1 reply must be asked for, not {self.n!r}")
 
-    def votes_needed(self, leader: int, second: int, counted: int) -> int:  # noqa: ARG002 - one interface for all rules
-        """The fewest further replies that are needed."""
-        return max(0, self.n - counted)
+    def votes_needed(self, tally: Tally) -> int:
+        """Replies that are still missing."""
+        return max(0, self.n - tally.counted)
 
 
-Rule = FirstToAheadBy | FirstTo | FirstValid
+class RuleByAddress(Rule, frozen=True):
+    """A user's rule as it travels between processes and enters the question's digest: the address of its class, and its options."""
+
+    address: str
+    options: bytes
+    """The rule's fields, as JSON."""
+
+    def votes_needed(self, tally: Tally) -> int:
+        """Those of the rule itself.
+
+        Raises:
+            InvalidDefinition: the rule gives no count.
+        """
+        needed: object = self._rule.votes_needed(tally)
+        if isinstance(needed, bool) or not isinstance(needed, int) or needed < 0:
+            raise InvalidDefinition(f"votes_needed() of {self.address} must give a number of votes, 0 or more, not {needed!r}")
+        return needed
+
+    def winner(self, tally: Tally) -> Hashable:
+        """That of the rule itself.
+
+        Raises:
+            InvalidDefinition: no ballot casts that vote.
+        """
+        winner = self._rule.winner(tally)
+        if winner not in tally.counts:
+            raise InvalidDefinition(f"winner() of {self.address} must give a vote that was cast, not {winner!r:.100}")
+        return winner
+
+    def outcome(self, tally: Tally) -> RuleOutcome:
+        """That of the rule itself."""
+        return self._rule.outcome(tally)
+
+    @property
+    def _rule(self) -> Rule:
+        return _loaded(resolve(self.address, Rule), self.options)
+
+
+@lru_cache(maxsize=256)
+def _loaded(kind: type[Rule], options: bytes) -> Rule:
+    return msgspec.json.decode(options, type=kind)
+
+
+PortableRule = FirstToAheadBy | FirstTo | FirstValid | RuleByAddress
+"""The rules that a question can hold."""
+
+
+def portable(rule: Rule) -> PortableRule:
+    """The form in which a rule is put into a question.
+
+    Raises:
+        InvalidDefinition: other processes could not build the rule from its options.
+    """
+    if isinstance(rule, PortableRule):
+        return rule
+    address = address_of(type(rule))
+    try:
+        options = msgspec.json.encode(rule, order="deterministic")
+        known = resolve(address, Rule) is type(rule) and _loaded(type(rule), options) == rule
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise InvalidDefinition(f"the options of rule {address} cannot be written as JSON and read back: {error}") from None
+    if not known:
+        raise InvalidDefinition(f"rule {address} is another one when it is read back; give its class a name of its own, and plain options")
+    return RuleByAddress(address=address, options=options)
 
 
 def _check_k(k: int) -> None:
@@ -63,37 +161,44 @@ def _check_k(k: int) -> None:
 
 
 class Tally:
-    """The votes of one election, in order of launch."""
+    """The votes of one election, in launch order."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.counts: dict[Hashable, int] = {}
         """Votes by candidate, in the order in which candidates were first launched."""
         self.counted = 0
-        self.votes_needed = rule.votes_needed(0, 0, 0)
-        """The fewest further votes that can decide; 0 once the election is decided."""
-        self._leading = 0
-        self._second = 0
+        """Valid ballots so far."""
+        self.leading = 0
+        """Votes of the candidate with most."""
+        self.second = 0
+        """Votes of the candidate with second most; equal to ``leading`` in a tie."""
+        self.votes_needed = rule.votes_needed(self)
+        """Fewest further votes that can decide; 0 once the election is decided."""
 
     def count(self, vote: Hashable) -> None:
         """Count one ballot."""
         votes = self.counts[vote] = self.counts.get(vote, 0) + 1
         self.counted += 1
-        if votes > self._leading:  # a new leader was level with the old one, who is level with the second
-            self._leading = votes
+        if votes > self.leading:  # a new leader was level with the old one, who is level with the second
+            self.leading = votes
         else:
-            self._second = max(self._second, votes)
-        self.votes_needed = self.rule.votes_needed(self._leading, self._second, self.counted)
+            self.second = max(self.second, votes)
+        self.votes_needed = self.rule.votes_needed(self)
+
+    @property
+    def plurality(self) -> Hashable:
+        """The vote with most ballots, the first launched of equals; None before the first vote."""
+        return next((vote for vote, votes in self.counts.items() if votes == self.leading), None)
 
     @property
     def leader(self) -> int | None:
-        """The place in ``counts`` of the candidate with most votes, the first launched of equals; None before the first vote."""
-        return list(self.counts.values()).index(self._leading) if self.counts else None
+        """The winner's place in ``counts``; while the election is open, that of the plurality. None before the first vote."""
+        if not self.counts:
+            return None
+        return list(self.counts).index(self.plurality if self.votes_needed else self.rule.winner(self))
 
     @property
-    def outcome(self) -> Literal["decided", "argmax"] | None:
+    def outcome(self) -> RuleOutcome | None:
         """How the rule has decided; None while it has not."""
-        if self.votes_needed:
-            return None
-        at_most = isinstance(self.rule, FirstTo) and self._leading < self.rule.k
-        return "argmax" if at_most else "decided"
+        return None if self.votes_needed else self.rule.outcome(self)

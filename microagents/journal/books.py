@@ -1,4 +1,4 @@
-"""What the records of a run add up to: its account, how far each input is, and the digests of what was decided."""
+"""Totals over the records of a run: its account, the progress of each input, and the digests of its decisions."""
 
 from __future__ import annotations
 
@@ -31,58 +31,71 @@ Digest = ChainDigest | TreeDigest
 
 
 class Progress(Struct, kw_only=True):
-    """How far an input is."""
+    """Progress of one input."""
 
     done: int = 0
+    """Steps done."""
     total: int | None = None
+    """Steps in all; None where the number is not known beforehand."""
     reached: Checkpoint | None = None
+    """The last decided step; None before the first, and in work that cannot resume after a step."""
 
 
 class UndecidedElection(Struct, frozen=True, kw_only=True):
-    """What was counted in vain at a place; it leaves the books again where a later decision takes over."""
+    """The counts of an election that ended undecided. A later decision at the same path removes them from the books."""
 
     valid: int
+    """Valid ballots counted."""
     flagged: dict[str, int]
+    """Counted red flags by name."""
     reply: str
     """Address of the reply class."""
     choices: tuple[str, ...] = ()
-    """The votes that a person may decide for; empty where any will do."""
+    """Votes that a person may decide for; empty where any vote is allowed."""
     after: str
-    """The digest of what its input had decided before it; empty where no order is kept."""
+    """Digest of the decisions that its input had before it; empty where decisions have no order."""
 
 
 class Totals(Struct, kw_only=True):
-    """What is kept of the books beside the digests, when they are closed."""
+    """The part of the books that is stored as JSON with every commit."""
 
     account: Account = field(default_factory=Account)
     in_flight: dict[str, int] = {}
-    """Calls in flight, by the name of who sent them."""
+    """Calls in flight by the name of the solver replica that sent them."""
     undecided: dict[str, UndecidedElection] = {}
-    """By path."""
+    """Undecided elections by path."""
     out_of_order: bool = False
-    """Whether something was decided at a place that the work had gone on from: then only all decisions, in order, give the digests."""
+    """Whether a decision came after later ones of its input. The running digests are then wrong and have to be computed anew."""
 
 
 class Books:
-    """Adds up records. Whoever feeds it drops a second decision at one path."""
+    """Running totals over records.
+
+    The caller drops every decision but the first at a path.
+
+    Args:
+        inputs: number of inputs of the run.
+        in_order: whether decisions of an input have one order: they form a chain, else a tree.
+        totals: stored totals to continue from.
+    """
 
     def __init__(self, inputs: int, *, in_order: bool, totals: Totals | None = None) -> None:
         self.totals = Totals() if totals is None else totals
         self.progress = [Progress() for _ in range(inputs)]
         self.ended: list[InputOutcome | None] = [None] * inputs
-        """How inputs among many ended; None where one has not."""
+        """The outcome of each input; None for inputs that have not ended, and in a run of a single input."""
         self._in_order = in_order
         kind = ChainDigest if in_order else TreeDigest
         self.decisions: list[Digest] = [kind() for _ in range(inputs)]
         self.ballots: list[Digest] = [kind() for _ in range(inputs)]
-        # Added up as they change: a commit must not cost more the more inputs there are.
+        # Sums over all inputs, kept up to date: the cost of a commit must not grow with the number of inputs.
         self._steps = self._total_steps = self._with_total = 0
         self._ended_as: Counter[InputOutcome | None] = Counter()
-        self._takers: dict[type[Record], Callable[[Any], None]] = {
-            RecordCalls: self._take_calls,
+        self._handlers: dict[type[Record], Callable[[Any], None]] = {
+            RecordCalls: self._add_calls,
             RecordLost: lambda record: self.lose(record.source),
-            RecordDecision: self._decide,
-            RecordProgress: self._take_progress,
+            RecordDecision: self._add_decision,
+            RecordProgress: self._add_progress,
             RecordAnswer: lambda record: self.take_in_answer(record.id.path, record.value),
             RecordSample: lambda _: None,
             RecordReply: lambda _: None,
@@ -90,14 +103,14 @@ class Books:
         }
 
     def add(self, record: Record) -> None:
-        """Take in the next record."""
-        self._takers[type(record)](record)
+        """Add the next record."""
+        self._handlers[type(record)](record)
 
-    def _take_progress(self, record: RecordProgress) -> None:
+    def _add_progress(self, record: RecordProgress) -> None:
         self.move(record.input, max(self.progress[record.input].done, record.done), record.total)
 
     def move(self, of_input: int, done: int, total: int | None) -> None:
-        """Note how far an input is."""
+        """Set the progress of an input."""
         progress = self.progress[of_input]
         self._steps += done - progress.done
         self._total_steps += (total or 0) - (progress.total or 0)
@@ -105,12 +118,12 @@ class Books:
         progress.done, progress.total = done, total
 
     def end_input(self, of_input: int, outcome: InputOutcome | None) -> None:
-        """Note how an input among many ended; None where it is to be done again."""
+        """Set the outcome of an input; None reopens it."""
         self._ended_as[self.ended[of_input]] -= 1
         self._ended_as[outcome] += 1
         self.ended[of_input] = outcome
 
-    def _take_calls(self, record: RecordCalls) -> None:
+    def _add_calls(self, record: RecordCalls) -> None:
         account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
         in_flight[record.source] = in_flight.get(record.source, 0) + record.sent - record.ended
         account.calls += record.billed
@@ -119,19 +132,20 @@ class Books:
         account.cost_usd = None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
 
     def lose(self, source: str) -> None:
-        """What was in flight from there may have to be paid for, and is bought again."""
+        """Count the calls in flight from a dead replica as lost: they may be billed, and are made again."""
         self.totals.account.lost_in_flight += self.totals.in_flight.pop(source, 0)
 
-    def _decide(self, record: RecordDecision) -> None:
+    def _add_decision(self, record: RecordDecision) -> None:
         account, verdict, path = self.totals.account, record.verdict, record.id.path
-        valid, flagged = _counted(verdict.ballots)
+        valid, flagged = _count_ballots(verdict.ballots)
+        # A decision by another model stands at the path of the undecided election with ESCALATED behind it.
         before = self.totals.undecided.pop(path, None) or self.totals.undecided.get(path.removesuffix(ESCALATED))
         if verdict.outcome == "undecided":
             self.totals.undecided[path] = UndecidedElection(
-                valid=valid, flagged=flagged, reply=record.reply, choices=record.choices, after=self._so_far(record.id.input)
+                valid=valid, flagged=flagged, reply=record.reply, choices=record.choices, after=self._digest_before(record.id.input)
             )
             return
-        if before is not None and before.after != self._so_far(record.id.input):
+        if before is not None and before.after != self._digest_before(record.id.input):
             self.totals.out_of_order = True
         account.valid += valid
         for flag, count in flagged.items():
@@ -149,22 +163,22 @@ class Books:
             self.move(record.id.input, max(progress.done, record.done), progress.total)
             progress.reached = Checkpoint(done=record.done, state=record.state, value=verdict.winner)
 
-    def _so_far(self, of_input: int) -> str:
+    def _digest_before(self, of_input: int) -> str:
         return self.decisions[of_input].digest().hex() if self._in_order else ""
 
     def take_in(self, path: str, outcome: str, winner: bytes | None, ballots: Sequence[Ballot | Flagged]) -> None:
-        """Take a decision into the digests."""
+        """Add a decision to the digests."""
         of_input = input_of(path)
         self.decisions[of_input].add(path, outcome, winner)
-        # What samples cost is not what was decided, and a journal does not keep it for each of them.
+        # Costs stay out of the digest: they are no part of the decision, and a journal keeps only their sum.
         self.ballots[of_input].add(path, [structs.replace(ballot, cost_usd=None) for ballot in ballots])
 
     def take_in_answer(self, path: str, value: bytes) -> None:
-        """Take the answer to a `once` into the digest of decisions."""
+        """Add the answer to a `once` to the digest of decisions."""
         self.decisions[input_of(path)].add(path, "once", value)
 
     def account(self) -> Account:
-        """The account so far, a copy."""
+        """A copy of the account so far."""
         account, undecided = copy(self.totals.account), self.totals.undecided
         account.in_flight = sum(self.totals.in_flight.values())
         account.settled_at = dict(account.settled_at)
@@ -173,8 +187,9 @@ class Books:
             account.valid += each.valid
             flagged.update(each.flagged)
         account.flagged = dict(flagged)
-        # A solver that died alone may not have told of its last calls; those whose ballots count were made.
+        # A solver that died may not have reported its last calls. Every counted ballot proves one call.
         account.calls = max(account.calls, account.valid + flagged.total())
+        # The escalated election reports for both: it is undecided itself, or it settled the first one.
         later = {**undecided, **account.settled_at}
         account.undecided_at = tuple(path for path in undecided if f"{path}{ESCALATED}" not in later)
         account.steps = self._steps
@@ -185,11 +200,11 @@ class Books:
         return account
 
     def account_with_digests(self) -> Account:
-        """The same, with the digests: they take time where decisions form a tree."""
-        return structs.replace(self.account(), decisions_sha256=_combined(self.decisions), ballots_sha256=_combined(self.ballots))
+        """A copy of the account so far with its digests. Hashing a tree of decisions takes time."""
+        return structs.replace(self.account(), decisions_sha256=_combine(self.decisions), ballots_sha256=_combine(self.ballots))
 
 
-def _counted(ballots: Sequence[Ballot | Flagged]) -> tuple[int, dict[str, int]]:
+def _count_ballots(ballots: Sequence[Ballot | Flagged]) -> tuple[int, dict[str, int]]:
     flagged: dict[str, int] = {}
     for ballot in ballots:
         if isinstance(ballot, Flagged):
@@ -197,6 +212,6 @@ def _counted(ballots: Sequence[Ballot | Flagged]) -> tuple[int, dict[str, int]]:
     return len(ballots) - sum(flagged.values()), flagged
 
 
-def _combined(digests: Sequence[Digest]) -> str:
+def _combine(digests: Sequence[Digest]) -> str:
     each = [digest.digest() for digest in digests]
     return (each[0] if len(each) == 1 else sha256(b"".join(each)).digest()).hex()

@@ -1,8 +1,8 @@
-"""What a run is: what its decisions depend on, and all that is needed to build it again."""
+"""The experiment of a journal: its identity, and the recipe to build the run again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -11,49 +11,65 @@ from msgspec import Struct
 from microagents.errors import InvalidUsage, JournalMismatch
 
 QUESTION = "question"
-"""The field of what is asked at a place, which shows only there: for ``--accept-change``."""
+"""The field that ``--accept-change`` names to accept another question at a place. The change is found only when the question is asked."""
 
 INPUTS = "inputs"
-"""The field of what inputs a run has, where it was given a list of them."""
+"""The identity field for the inputs of a run with a list of inputs."""
 FIRST_PROMPT = "prompt"
-"""The field of what is asked first."""
+"""The identity field for the first prompt."""
 
 Change = tuple[str, str, str]
-"""Field, before, after."""
+"""A changed field: its name, the recorded value, the value now."""
+
+_MOVED_SETTINGS = ("known_inputs", "speculate")
+"""Options of strategies that journals of version 0.1.0 store among the settings of the run."""
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
-    """All that is needed to build a run again: where its code is, and its options."""
+    """The sources of a run's classes and their options, from which the run can be built again."""
 
     task: str
     options: dict[str, Any]
-    """Those of the task; of a list of inputs, those of the first."""
+    """Options of the task; with a list of inputs, those of the first."""
     strategy: str
     strategy_options: dict[str, Any]
     settings: dict[str, Any]
 
+    @property
+    def run_settings(self) -> dict[str, Any]:
+        """The settings of the run, without those that have become options of strategies."""
+        return {name: value for name, value in self.settings.items() if name not in _MOVED_SETTINGS}
+
+    def moved_options(self, fields: Container[str]) -> dict[str, Any]:
+        """The settings that have become options of strategies, as far as the strategy has such fields."""
+        return {name: self.settings[name] for name in _MOVED_SETTINGS if name in self.settings and name in fields}
+
 
 class Experiment(Struct, frozen=True, kw_only=True):
-    """A journal belongs to one."""
+    """Everything that decisions of a run depend on. A journal belongs to one experiment."""
 
     run_id: str
     identity: dict[str, str]
-    """What decisions depend on, field by field, for people to read."""
+    """The values that decisions depend on, by field, in readable form."""
     recipe: Recipe
     inputs: int
     in_order: bool
     """Whether decisions are taken in the order of their paths."""
     cuts_problems: bool = False
-    """Whether there is a tree of sub-problems."""
+    """Whether the strategy makes a tree of sub-problems."""
     listed: bool = False
-    """Whether it was given a list of inputs: then each has a row of its own, with the options that differ from the first's."""
+    """Whether the run has a list of inputs. The journal then has a row for each, with the options that differ from the first."""
 
     def changes(self, given: Experiment, accepted: Sequence[str]) -> list[Change]:
-        """What differs from the recorded experiment, all of it accepted; a field may be named by its last part.
+        """The differences of another experiment from this recorded one, all of them accepted.
+
+        Args:
+            given: the other experiment.
+            accepted: names of fields that may differ; the last part of a name is enough.
 
         Raises:
-            JournalMismatch: something differs that is not.
-            InvalidUsage: there is no field of an accepted name, or one task has become a list of inputs.
+            JournalMismatch: a difference is not accepted.
+            InvalidUsage: an accepted name is no field, one task has become a list of inputs or the reverse, or inputs were removed.
         """
         if self.listed != given.listed:
             before, now = [("one task", "a list of inputs")[each.listed] for each in (self, given)]
@@ -64,7 +80,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
                 raise InvalidUsage(
                     f"no field of a run is called {name!r}, so no change of it can be accepted; there are {', '.join(fields)}"
                 )
-        changes = list(_differences(self.identity, given.identity))
+        changes = list(_differences(_with_current_names(self.identity, given.identity), given.identity))
         for change in changes:
             if change[0] not in accepted and change[0].rpartition(".")[2] not in accepted:
                 raise JournalMismatch(*change)
@@ -76,10 +92,10 @@ class Experiment(Struct, frozen=True, kw_only=True):
         return [*changes, *[(QUESTION, "as recorded", "as asked now")] * (QUESTION in accepted)]
 
     def check_there(self, inputs: Iterable[int]) -> None:
-        """Refuse a number that no input has.
+        """Check that inputs exist.
 
         Raises:
-            InvalidUsage: there is one.
+            InvalidUsage: no input has one of these numbers.
         """
         for each in inputs:
             if not 0 <= each < self.inputs:
@@ -87,16 +103,27 @@ class Experiment(Struct, frozen=True, kw_only=True):
                 raise InvalidUsage(f"there is no input {each} in run {self.run_id}: it has {there}")
 
 
+def _with_current_names(recorded: dict[str, str], given: dict[str, str]) -> dict[str, str]:
+    """A recorded identity with today's field names: since version 0.1.0 ``known_inputs`` has become an option of the strategy."""
+    before, now = "known_inputs", "strategy.known_inputs"
+    if before not in recorded:
+        return recorded
+    moved = {now: recorded[before]} if now in given or recorded[before] != "false" else {}
+    return {**{name: value for name, value in recorded.items() if name != before}, **moved}
+
+
 def _differences(recorded: dict[str, str], given: dict[str, str]) -> Iterator[Change]:
     for field in {**recorded, **given}:
         if field == FIRST_PROMPT and INPUTS in recorded and not (field in recorded and field in given):
-            continue  # the first of many inputs failed then, or fails now; what is asked at each place is compared there
+            # The first of many inputs failed then, or fails now, so one of the two has no first prompt. The durable calls compare the
+            # question at each place anyway.
+            continue
         before, after = recorded.get(field, "nothing"), given.get(field, "nothing")
         if before != after:
             yield field, before, after
 
 
 def options_of(first: dict[str, Any], own: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The options of each input, from those of the first and what of its own differs from them, as JSON."""
+    """The options of each input: those of the first one, and the input's own differences as JSON."""
     for each in own:
         yield {**first, **msgspec.json.decode(each, type=dict[str, Any])}

@@ -1,4 +1,4 @@
-"""Who writes a journal: one process at a time, and what is known of it."""
+"""The lease of a journal, which admits one writing process at a time, and the identity of that process."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from msgspec import Struct
 
 RENEW_EVERY_S = 2.0
 STALE_AFTER_S = 10.0
-"""A lease that was not renewed for so long may be taken over, even where its holder cannot be looked up."""
+"""A lease that is older may be taken over, even if this machine cannot look up its holder."""
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """A process, so that it can be told from every other one, also from a later one of the same number."""
+    """Identity of a process. The start time and the boot id tell it from a later process with the same pid."""
 
     host: str
     boot: str
-    """The kernel's boot id; empty where the system has none."""
+    """Boot id of the kernel; empty on systems without one."""
     pid_namespace: str
     pid: int
     started: str
-    """When the process was started, in the kernel's ticks since boot."""
+    """Start time of the process in kernel ticks since boot."""
 
     @classmethod
     def here(cls) -> Holder:
@@ -32,45 +32,47 @@ class Holder(Struct, frozen=True, kw_only=True):
         return cls(
             host=socket.gethostname(),
             boot=_read("/proc/sys/kernel/random/boot_id"),
-            pid_namespace=_link("/proc/self/ns/pid"),
+            pid_namespace=_read_link("/proc/self/ns/pid"),
             pid=pid,
-            started=_started(pid),
+            started=_start_time(pid),
         )
 
     @property
     def is_gone(self) -> bool:
-        """Whether the process has ended for certain; False where that cannot be known from here."""
+        """Whether the process has certainly ended; False if this machine cannot tell, as for a process on another host."""
         here = Holder.here()
         if not here.boot or (here.host, here.boot, here.pid_namespace) != (self.host, self.boot, self.pid_namespace):
             return False
-        return _started(self.pid) != self.started
+        return _start_time(self.pid) != self.started
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """The right to write; every holder has an epoch of its own, and whoever finds another one writes nothing any more."""
+    """The right to write a journal."""
 
     epoch: int
+    """Rises with every new holder. A process that reads an epoch other than its own stops writing."""
     holder: Holder | None
-    """None once it was given back."""
+    """None once the lease is released."""
     renewed_at: float
-    """By the wall clock, since the next holder may be on another machine."""
+    """Seconds since 1970 by the wall clock: the next holder may run on another machine."""
 
     @property
     def age_s(self) -> float:
-        """How long ago it was renewed; a clock that runs ahead makes it young."""
+        """Seconds since the last renewal. A holder whose clock is ahead of ours makes the lease look younger."""
         return time.time() - self.renewed_at
 
     @property
     def may_be_taken(self) -> bool:
-        """Whether nobody holds it any more."""
+        """Whether the lease is free: released, stale, or of a process that has ended."""
         return self.holder is None or self.holder.is_gone or self.age_s > STALE_AFTER_S
 
 
-def _started(pid: int) -> str:
-    """The 22nd field of a process's stat; names in the second may hold blanks and parentheses."""
+def _start_time(pid: int) -> str:
+    """Start time from ``/proc/<pid>/stat`` (its 22nd field); empty for a process that has ended."""
+    # The second field, the name of the program, may contain blanks and parentheses: split behind the last parenthesis.
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    # A zombie has ended: only its parent has not looked yet.
-    return "" if len(fields) < 20 or fields[0] in "ZX" else fields[19]  # noqa: PLR2004 - counted from the third on
+    # A zombie has ended; it stays in the table until its parent collects the exit status.
+    return "" if len(fields) < 20 or fields[0] in "ZX" else fields[19]  # noqa: PLR2004 - counted from the third field on
 
 
 def _read(path: str) -> str:
@@ -80,7 +82,7 @@ def _read(path: str) -> str:
         return ""
 
 
-def _link(path: str) -> str:
+def _read_link(path: str) -> str:
     try:
         return str(Path(path).readlink())
     except OSError:

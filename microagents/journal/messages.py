@@ -1,4 +1,4 @@
-"""The account of a run: the records by which roles report what was bought and decided, what they add up to, and how it is asked for."""
+"""The messages of the recorder: records of samples, calls and decisions, the account they add up to, and requests for both."""
 
 from __future__ import annotations
 
@@ -8,136 +8,145 @@ from msgspec import Struct, field
 
 from microagents.chat import Usage
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict
-from microagents.messages import Request, Stream
+from microagents.messages import Request
 
 
 class RecordSample(Struct, frozen=True, kw_only=True, tag=True):
-    """What was read out of a sample, which need not be bought again."""
+    """The ballot or the red flag of a paid sample, so that a resumed run does not pay for it again."""
 
     id: SampleId
     ballot: Ballot | Flagged
 
 
 class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
-    """The text of a reply that lost or was flagged: what somebody will want to look at."""
+    """The text of a reply that lost or was flagged, for later inspection."""
 
     id: SampleId
     text: str
 
 
 class RecordDraws(Request[None], frozen=True, kw_only=True):
-    """What was read in one turn of the loop: a message each would cost as much as an election."""
+    """The records of all samples read in one turn of the event loop: one message each would cost as much as an election."""
 
     records: tuple[RecordSample | RecordReply, ...]
 
 
 class RecordCalls(Request[None], frozen=True, kw_only=True):
-    """What a replica of the solver sent in one turn of the loop, and what came to its end: only who sends calls accounts for them."""
+    """The calls that one replica of the solver sent or ended in one turn of the event loop. No other role counts calls."""
 
     source: str
-    """The name of the replica."""
+    """Name of the replica."""
     sent: int = 0
+    """Calls sent."""
     ended: int = 0
-    """In flight no more: answered, cancelled, or failed."""
+    """Calls that are no longer in flight: answered, cancelled or failed."""
     billed: int = 0
-    """Those of them that may have to be paid for."""
+    """Calls among the ended ones that the provider may bill."""
     usage: Usage
-    """Of all of them; a call that was cancelled or timed out adds nothing, an unknown price makes the sum None."""
+    """Sum over the ended calls. A cancelled or timed-out call adds nothing; an unknown price makes the cost None."""
 
 
 class RecordLost(Request[None], frozen=True, kw_only=True):
-    """A replica of the solver has died with what it had in flight. One that takes its place has the same name, and begins with nothing."""
+    """A replica of the solver died, and its calls in flight are lost. Its replacement has the same name and starts with none."""
 
     source: str
+    """Name of the replica."""
 
 
 class RecordOutage(Request[None], frozen=True, kw_only=True):
-    """A provider does not deliver; ``error`` says why, None that it does again."""
+    """A provider has stopped or resumed delivering replies."""
 
     error: str | None
+    """Why it does not deliver; None once it delivers again."""
 
 
 class RecordLimit(Request[None], frozen=True, kw_only=True):
-    """A limit is reached, such as ``--max-calls 100``: the run ends after what is under way."""
+    """A limit is reached: the run ends after the calls in flight."""
 
     limit: str
+    """The option and its value, such as ``--max-calls 100``."""
 
 
 class RecordDecision(Request[None], frozen=True, kw_only=True):
-    """A verdict that the work goes on from, or that ends it undecided. The first one at a path counts, later ones are dropped."""
+    """A verdict that the work uses, or that leaves it undecided. The first decision at a path counts; later ones are dropped."""
 
     id: ElectionId
     verdict: Verdict
     correct: bool | None
-    """What the task's oracle says of the winner; None without an oracle."""
+    """Whether the task's oracle agrees with the winner; None without an oracle."""
     done: int | None = None
-    """How many steps of the input are done with it, in work that can be taken up after a step."""
+    """Steps of the input that are done with this decision; None in work that cannot resume after a step."""
     state: bytes = b""
-    """The state, as JSON, in which the step was asked."""
+    """The state before the step, as JSON."""
     settled: str | None = None
-    """Who decided what the vote did not: ``leader``, ``person``, or another model's spec."""
+    """How an undecided election was settled: ``leader``, ``person``, or the spec of another model; None where the vote decided."""
     reply: str = ""
-    """Address of the reply class, by which a person's decision is read where the vote gave none."""
+    """Address of the reply class. It serves to read a person's decision on an undecided election."""
     choices: tuple[str, ...] = ()
-    """The votes that such a decision may cast; empty where any may be."""
+    """Votes that a person may decide for; empty where any vote is allowed."""
 
 
 class RecordAnswer(Request[None], frozen=True, kw_only=True):
-    """The reply to a request that was asked once."""
+    """The answer to a `once` call."""
 
     id: ElectionId
-    """Its place, and the digest of the request."""
+    """Path of the call and digest of its request."""
     value: bytes
-    """As JSON."""
+    """The answer, as JSON."""
 
 
 class RecordProgress(Request[None], frozen=True, kw_only=True):
-    """How far one input is."""
+    """Progress of one input."""
 
     input: int
+    """Its number, from 0."""
     done: int
+    """Steps done."""
     total: int | None
+    """Steps in all; None where the number is not known beforehand."""
 
 
 InputOutcome = Literal["completed", "undecided", "failed"]
-"""How an input among many ended."""
+"""How one of many inputs ended."""
 
 
 class InputEnding(Request[None], frozen=True, kw_only=True):
-    """An input among many has ended; an earlier ending of it is replaced."""
+    """The ending of one of many inputs. It replaces an earlier ending of the same input."""
 
     input: int
     outcome: InputOutcome
     reason: str | None = None
-    """Why it did not complete, in one sentence; None when it did."""
+    """Why the input did not complete, in one sentence; None if it did."""
     result: bytes | None = None
-    """What it gave, as JSON."""
+    """Result of the input, as JSON."""
 
 
 Record = RecordSample | RecordReply | RecordCalls | RecordLost | RecordDecision | RecordAnswer | RecordProgress | InputEnding
-"""What the recorder keeps, in the order in which it gets it."""
+"""An entry of the journal. The recorder writes records in the order of their arrival."""
 
 
 class Account(Struct, kw_only=True):
-    """What a run has done so far."""
+    """Totals of a run so far."""
 
     steps: int = 0
     """Steps done, over all inputs."""
     total_steps: int | None = None
+    """Steps in all, over all inputs; None unless every input knows its number of steps."""
     inputs: int = 1
     inputs_done: int = 0
-    """How many of many inputs are completed."""
+    """Completed inputs, in a run of many."""
     inputs_failed: int = 0
-    """How many of them failed or are undecided."""
+    """Inputs that failed or ended undecided, in a run of many."""
     decided: int = 0
+    """Decided elections."""
     errors: int | None = None
     """Decisions that the task's oracle calls wrong; None without an oracle."""
     calls: int = 0
-    """Requests sent to a model that may have to be paid for."""
+    """Requests sent to a model that the provider may bill."""
     in_flight: int = 0
-    """Calls that are sent and have not come to their end yet."""
+    """Calls that are sent and have not ended yet."""
     lost_in_flight: int = 0
-    """Calls in flight when their process was killed: they may be paid for, and are made again. As of the last it told of them."""
+    """Calls in flight when their process was killed, by its last report. They may be billed, and are made again."""
     valid: int = 0
     """Valid ballots counted."""
     flagged: dict[str, int] = field(default_factory=dict)
@@ -147,19 +156,19 @@ class Account(Struct, kw_only=True):
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = 0.0
-    """None once a call's price is unknown."""
+    """Cost of all calls; None once the price of one is unknown."""
     undecided_at: tuple[str, ...] = ()
-    """Elections that ended undecided and that nothing else has decided."""
+    """Paths of elections that ended undecided and are not settled."""
     settled_at: dict[str, str] = field(default_factory=dict)
-    """What no vote of the run's own models decided: by path, ``leader``, ``person``, or the model that was asked."""
+    """How undecided elections were settled, by path: ``leader``, ``person``, or the spec of another model."""
     outage: str | None = None
-    """Why calls are being tried again right now; None while providers deliver."""
+    """Why calls are being retried now; None while providers deliver."""
     decisions_sha256: str = ""
     ballots_sha256: str = ""
 
     @property
     def wasted_calls(self) -> int:
-        """Calls whose reply no decision needed."""
+        """Calls whose replies no election counted."""
         return self.calls - self.valid - sum(self.flagged.values())
 
     @property
@@ -169,86 +178,74 @@ class Account(Struct, kw_only=True):
 
 
 class Report(Request[Account], frozen=True, kw_only=True):
-    """Ask for the account of the run as far as it is recorded for good; ``final`` waits until all is, and adds the digests."""
+    """Ask for the account of the run as of the last commit."""
 
     final: bool = False
+    """Whether to wait until every record is written, and to add the digests."""
 
 
 class Recalled(Struct, frozen=True, kw_only=True):
-    """What the journal holds of a decision."""
+    """A decision or an answer, as the journal records it."""
 
     question_digest: bytes
     outcome: str
     value: bytes | None
-    """What was decided or answered, as JSON; None while undecided."""
+    """The decided or answered value, as JSON; None while undecided."""
     ballots: tuple[Ballot | Flagged, ...] = ()
     cost_usd: float | None = None
-    """What its samples cost together; None where that is unknown, or where there are none."""
+    """Cost of all its samples; None where a price is unknown, or where there are no samples."""
     changed: bool = False
-    """Whether the run was changed on purpose since it began: then what is asked now may be another question."""
+    """Whether ``--accept-change`` altered the run since it began: its questions may then differ from the recorded ones."""
 
 
 class Recall(Request[Recalled | None], frozen=True, kw_only=True):
-    """Ask what was decided at a path, if anything was."""
+    """Ask for the decision or the answer at a path; None if there is none."""
 
     path: str
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """How far an input is, in work that can be taken up after a step."""
+    """The last decided step of an input, in work that can resume after a step."""
 
     done: int
+    """Steps done, this one included."""
     state: bytes
-    """The state, as JSON, in which the last decided step was asked."""
+    """The state before the step, as JSON."""
     value: bytes
-    """What was decided then, as JSON."""
+    """The decision of the step, as JSON."""
 
 
 class RecallCheckpoint(Request[Checkpoint | None], frozen=True, kw_only=True):
-    """Ask how far an input is; None where it has to begin at the beginning."""
+    """Ask for the checkpoint of an input; None if it has to begin from its start."""
 
     input: int
 
 
 class HasRecords(Request[bool], frozen=True, kw_only=True):
-    """Ask whether there is anything to recall of an input: a new one has nothing."""
+    """Ask whether the journal has records of an input."""
 
     input: int
 
 
 class RecallFailedInputs(Request[list[InputEnding]], frozen=True, kw_only=True):
-    """Ask which inputs among many ended otherwise than completed, and how."""
+    """Ask for the endings of all inputs that failed or ended undecided."""
 
 
 class RecallCompletedInputs(Request[list[int]], frozen=True, kw_only=True):
-    """Ask which inputs among many are completed, and need not be done again."""
+    """Ask for the numbers of all completed inputs, which a resumed run leaves out."""
 
 
 class OpenElection(Struct, frozen=True, kw_only=True):
-    """An election that was not decided when the run was cut off."""
+    """An election without a verdict, and its paid samples."""
 
     id: ElectionId
     ballots: tuple[Ballot | Flagged, ...]
-    """What was paid for, by seq."""
+    """Ballots and flags of the paid samples, by seq."""
 
 
 class RecallOpen(Request[list[OpenElection]], frozen=True, kw_only=True):
-    """Ask for the elections that are not decided yet, with the ballots that need not be bought again."""
-
-
-class Drain(Request[None], frozen=True, kw_only=True):
-    """Launch no more draws, and answer once none is in flight."""
+    """Ask for the elections without a verdict, with the samples that need not be paid for again."""
 
 
 RunOutcome = Literal["completed", "stopped", "undecided", "interrupted", "failed", "running", "cut off"]
-"""How a run ended. Only those who look on say `running`, `cut off` (by a crash) and `failed` (it raised)."""
-
-Admission = Literal["elections", "draws", "nothing"]
-"""What may be launched: anything, only draws of elections that are open already, or nothing any more."""
-
-
-class FollowAdmission(Stream[Admission], frozen=True, kw_only=True):
-    """Follow what may be launched, as it changes; until then anything may.
-
-    Whoever follows leaves once nothing may be launched any more and nothing is under way: the end of the run waits for that.
-    """
+"""How a run ended; `failed` means that it raised. Readers of a journal derive `running` and `cut off` (by a crash): neither is recorded."""

@@ -1,4 +1,4 @@
-"""The reader's side of a journal: looks on, also while the run goes on, in short transactions, and changes nothing."""
+"""Read access to a journal, also during the run. Reads use short transactions and never change the file."""
 
 from __future__ import annotations
 
@@ -39,30 +39,31 @@ from microagents.journal.schema import (
     unreadable,
 )
 
-ROWS_A_READ = 2000
+ROWS_PER_READ = 2000
 SHOWN_CHARS = 200
-"""An input whose options are longer is shown by their beginning."""
+"""Error messages cut longer options of an input."""
 
 Row = tuple[str, Recalled]
+"""The path of a decision or an answer, and its content."""
 
 
 class Ending(Struct, frozen=True, kw_only=True):
-    """How a run, or its last sitting, ended."""
+    """How the last sitting of a run ended."""
 
     outcome: RunOutcome
     reason: str | None
     result: str | None
-    """As JSON."""
+    """The result, as JSON."""
     decisions_sha256: str
     ballots_sha256: str
     ended_at: str
 
 
 class Reader:
-    """A journal that is looked at.
+    """A journal opened for reading.
 
     Raises:
-        InvalidUsage: it is none, is damaged, or is of a newer version.
+        InvalidUsage: the file is not a journal, is damaged, or has another version.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,31 +81,36 @@ class Reader:
 
     @property
     def created_at(self) -> str:
-        """When the run began, in UTC."""
+        """Start time of the run, in UTC."""
         with self._reading():
             return str(self._db.execute("SELECT created_at FROM run").fetchone()[0])
 
     def lease(self) -> Lease:
-        """Who writes it."""
+        """The lease of the writing process."""
         with self._reading():
             return read_lease(self._db)
 
     def ending(self) -> Ending | None:
-        """How it ended; None while it goes on, or where it was cut off."""
+        """How the run ended; None while it is running, and after a crash."""
         with self._reading():
             row = self._db.execute("SELECT outcome, reason, result, decisions_sha256, ballots_sha256, ended_at FROM ending").fetchone()
             if row is None:
                 return None
             ending = msgspec.convert(dict(zip(Ending.__struct_fields__, row, strict=True)), Ending)
             if ending.result is not None:
-                msgspec.json.decode(ending.result)
+                msgspec.json.decode(ending.result)  # a damaged result fails here, not in the caller
             return ending
 
     def changes_to(self, given: Experiment, own: Sequence[str], accepted: Sequence[str]) -> list[Change]:
-        """What differs from the recorded experiment, all of it accepted; ``own`` says of many inputs what differs from the first's options.
+        """The accepted differences from the recorded experiment.
+
+        Args:
+            given: the experiment of this call.
+            own: per input, as JSON, the options that differ from those of the first input.
+            accepted: names of fields that may differ.
 
         Raises:
-            JournalMismatch: something differs that is not.
+            JournalMismatch: a field differs that is not accepted.
         """
         try:
             return self.experiment.changes(given, accepted)
@@ -113,7 +119,7 @@ class Reader:
                 raise
             with self._reading():
                 other = next(other_inputs(self._db, self.experiment, given, own), None)
-            raise error if other is None else InputMismatch(other[0], *_shown(*other[1:])) from None
+            raise error if other is None else InputMismatch(other[0], *_differing_options(*other[1:])) from None
 
     def options(self) -> list[dict[str, Any]]:
         """The options of each input."""
@@ -127,12 +133,12 @@ class Reader:
             return options
 
     def input_endings(self) -> Iterator[InputEnding]:
-        """How inputs among many ended, in their order."""
+        """The endings of inputs, in the order of their numbers."""
         with self._reading():
             yield from read_endings(self._db, self.experiment.inputs)
 
     def account(self) -> Account:
-        """The account as of the last commit, with the digests of what was decided."""
+        """The account as of the last commit, with the digests of decisions and ballots."""
         with self._reading():
             ending = self.ending()
             if ending is None:
@@ -141,37 +147,41 @@ class Reader:
         return structs.replace(account, decisions_sha256=ending.decisions_sha256, ballots_sha256=ending.ballots_sha256)
 
     def wall_s(self) -> float:
-        """How long the run took so far, over all its sittings."""
+        """Seconds that the run has taken so far, over all its sittings."""
         with self._reading():
             return float(self._db.execute("SELECT wall_s FROM account").fetchone()[0])
 
     def changes(self) -> list[tuple[str, str, str, str]]:
-        """What was changed on purpose: when, field, before, after."""
+        """Changes accepted by ``--accept-change``: time, field, value before, value after."""
         with self._reading():
             return self._db.execute("SELECT at, field, recorded, given FROM change").fetchall()
 
     def decisions(self) -> Iterator[Row]:
-        """All that was decided or answered, in the order of paths; a read for some thousand rows, so that a writer never waits long."""
+        """Every decision and answer, in the order of paths. Each read takes `ROWS_PER_READ` rows, so a writer never waits long."""
         try:
             yield from read_decisions(self._db)
         except UNREADABLE as error:
             raise unreadable(self.path, error) from None
 
     def of_input(self, number: int) -> tuple[dict[str, Recalled], list[OpenElection]]:
-        """What one input decided, by path, and the elections that it has open; both at one moment."""
+        """The decisions of one input by path, and its open elections, from one state of the journal."""
         with self._reading():
             open_elections = [each for each in read_open_elections(self._db) if each.id.input == number]
             return dict(read_decisions(self._db, number)), open_elections
 
     def undecided(self) -> dict[str, UndecidedElection]:
-        """What is undecided, by path."""
+        """Elections that are undecided and not settled, by path."""
         with self._reading():
             books = self._books(of_decisions=False)
-        there = books.account().undecided_at
-        return {path: each for path, each in books.totals.undecided.items() if path in there}
+        paths = books.account().undecided_at
+        return {path: each for path, each in books.totals.undecided.items() if path in paths}
 
     def verify(self) -> list[str]:
-        """Read everything, and compare it with what was added up: gives what does not fit, nothing where all does."""
+        """Compare every row with the recorded totals and digests.
+
+        Returns:
+            One sentence per difference; an empty list if everything agrees.
+        """
         with self._reading():
             problem = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if problem != "ok":
@@ -193,7 +203,7 @@ class Reader:
         found = structs.replace(
             books.account_with_digests(), decided=totals.decided, valid=totals.valid, votes=totals.votes, flagged=dict(flags)
         )
-        problems = [f"counted is another number than there are ballots, in {miscounted:,} decisions"] * (miscounted > 0)
+        problems = [f"counted differs from the number of ballots in {miscounted:,} decisions"] * (miscounted > 0)
         return problems + [
             f"{name} is recorded as {getattr(recorded, name)!r}, its rows make {getattr(found, name)!r}"
             for name in ("decided", "valid", "votes", "flagged", "decisions_sha256", "ballots_sha256")
@@ -205,8 +215,12 @@ class Reader:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """One state of the journal, however many reads it takes, and one sentence if it cannot be read."""
-        outermost = not self._db.in_transaction
+        """Show one state of the journal to all reads inside, and translate errors of SQLite.
+
+        Raises:
+            InvalidUsage: the journal cannot be read, or is damaged.
+        """
+        outermost = not self._db.in_transaction  # an outer call has already fixed the state
         try:
             if outermost:
                 self._db.execute("BEGIN")
@@ -219,20 +233,20 @@ class Reader:
 
 
 def read_decisions(db: sqlite3.Connection, of_input: int | None = None) -> Iterator[Row]:
-    """All that was decided or answered, or what was for one input, in the order of paths."""
+    """Every decision and answer, of all inputs or of one, in the order of paths."""
     found = (
         db.execute("SELECT id, path FROM place")
         if of_input is None
         else db.execute("SELECT id, path FROM place WHERE path >= ? AND path < ?", path_range(of_input))
     )
     places = sorted([(input_of(path), place, path) for place, path in found.fetchall()])
-    for _, group in groupby(places, key=lambda each: each[0]):  # there may be very many inputs: one after the other
-        there = [(place, path) for _, place, path in group]
-        yield from merge(sorted(_singles(db, there), key=_by_path), *(_numbered(db, *place) for place in there), key=_by_path)
+    for _, group in groupby(places, key=lambda each: each[0]):  # one input after the other: there may be very many
+        together = [(place, path) for _, place, path in group]
+        yield from merge(sorted(_singles(db, together), key=_by_path), *(_numbered(db, *place) for place in together), key=_by_path)
 
 
 def _singles(db: sqlite3.Connection, places: Sequence[tuple[int, str]]) -> Iterator[Row]:
-    """What stands at places themselves."""
+    """Rows whose paths do not end with a number."""
     for place, path in places:
         row = db.execute(f"SELECT {DECISION} FROM decision WHERE key = ?", key_range(place)[:1]).fetchone()
         if row is not None:
@@ -240,12 +254,12 @@ def _singles(db: sqlite3.Connection, places: Sequence[tuple[int, str]]) -> Itera
 
 
 def _numbered(db: sqlite3.Connection, place: int, path: str) -> Iterator[Row]:
-    """What stands at a place's numbers."""
+    """Rows of one place whose paths end with a number, in the order of the numbers."""
     after, end = key_range(place)
     while True:
         rows = db.execute(
             f"SELECT key, {DECISION} FROM decision WHERE key > ? AND key < ? ORDER BY key LIMIT ?",
-            (after, end, ROWS_A_READ),
+            (after, end, ROWS_PER_READ),
         ).fetchall()
         if not rows:
             return
@@ -259,26 +273,36 @@ def _by_path(row: Row) -> list[tuple[int, int, str]]:
 
 
 def read_open_elections(db: sqlite3.Connection) -> list[OpenElection]:
-    """Elections that are not decided, with what was paid for them."""
+    """Elections without a verdict, with their paid samples."""
     found: dict[tuple[str, bytes], list[Ballot | Flagged]] = {}
-    for place, key, fork, seq, value, flag, cost_usd in db.execute(
+    for place, key, question_digest, seq, value, flag, cost_usd in db.execute(
         "SELECT place.path, key, fork, seq, value, flag, cost_usd "
         f"FROM sample JOIN place ON place.id = {PLACE_OF_KEY} ORDER BY key, fork, seq"
     ):
         cost = cost_read(cost_usd)
         ballot = Ballot(seq=seq, value=value.encode(), cost_usd=cost) if flag is None else Flagged(seq=seq, flag=flag, cost_usd=cost)
-        found.setdefault((joined(place, key), fork), []).append(ballot)
-    return [OpenElection(id=ElectionId(path=path, question_digest=fork), ballots=tuple(ballots)) for (path, fork), ballots in found.items()]
+        found.setdefault((joined(place, key), question_digest), []).append(ballot)
+    return [
+        OpenElection(id=ElectionId(path=path, question_digest=question_digest), ballots=tuple(ballots))
+        for (path, question_digest), ballots in found.items()
+    ]
 
 
 def read_lease(db: sqlite3.Connection) -> Lease:
-    """Who writes the journal."""
+    """The lease of the writing process."""
     epoch, holder, renewed_at = db.execute("SELECT epoch, holder, renewed_at FROM lease").fetchone()
     return Lease(epoch=epoch, holder=None if holder is None else msgspec.json.decode(holder, type=Holder), renewed_at=renewed_at)
 
 
 def read_books(db: sqlite3.Connection, inputs: int, *, in_order: bool, of_decisions: bool = True) -> Books:
-    """The books as they were closed by the last commit; without ``of_decisions``, without the digests that only all decisions give."""
+    """The books as of the last commit.
+
+    Args:
+        db: the journal.
+        inputs: number of inputs of the run.
+        in_order: whether decisions form a chain. Its digests are stored; a tree of decisions is read row by row.
+        of_decisions: False leaves the digests of a tree empty.
+    """
     (totals,) = db.execute("SELECT totals FROM account").fetchone()
     books = Books(inputs, in_order=in_order, totals=msgspec.json.decode(totals, type=Totals))
     for of_input, done, total, reached, state, value, decisions, ballots in db.execute(
@@ -301,7 +325,7 @@ def read_books(db: sqlite3.Connection, inputs: int, *, in_order: bool, of_decisi
 
 
 def read_endings(db: sqlite3.Connection, inputs: int) -> Iterator[InputEnding]:
-    """How inputs among many ended, in their order."""
+    """The endings of inputs, in the order of their numbers."""
     for number, outcome, reason, result in db.execute("SELECT input, outcome, reason, result FROM input_ending ORDER BY input"):
         _check_input(number, inputs)
         encoded = None if result is None else result.encode()
@@ -316,24 +340,24 @@ def _check_input(number: int, inputs: int) -> None:
 
 
 def read_own_options(db: sqlite3.Connection) -> Iterator[str]:
-    """Which options of each input differ from those of the first, as JSON."""
+    """Per input, as JSON, the options that differ from those of the first."""
     return (options for (options,) in db.execute("SELECT options FROM input ORDER BY input"))
 
 
 Other = tuple[int, dict[str, Any] | None, dict[str, Any] | None]
-"""An input, its options before and after; None where it was not there."""
+"""The number of an input, and its options before and after; None where the input is missing."""
 
 
 def other_inputs(db: sqlite3.Connection, recorded: Experiment, given: Experiment, own: Sequence[str]) -> Iterator[Other]:
-    """Inputs whose options are other than they were."""
+    """Inputs whose options differ from the recorded ones."""
     before, after = options_of(recorded.recipe.options, read_own_options(db)), options_of(given.recipe.options, own)
     for number, (was, now) in enumerate(zip_longest(before, after)):
         if was != now:
             yield number, was, now
 
 
-def _shown(before: dict[str, Any] | None, after: dict[str, Any] | None) -> tuple[str, str]:
-    """What differs of two inputs' options."""
+def _differing_options(before: dict[str, Any] | None, after: dict[str, Any] | None) -> tuple[str, str]:
+    """The options that differ between two versions of an input, as short JSON."""
     names = [name for name in {**(before or {}), **(after or {})} if before is None or after is None or before.get(name) != after.get(name)]
     shown = [
         "nothing" if options is None else msgspec.json.encode({name: options[name] for name in names if name in options}).decode()
@@ -343,9 +367,10 @@ def _shown(before: dict[str, Any] | None, after: dict[str, Any] | None) -> tuple
 
 
 def with_digests(db: sqlite3.Connection, books: Books) -> Account:
-    """The account with the digests, which the books alone cannot give where decisions were not taken in their order."""
+    """The account with its digests."""
     if not books.totals.out_of_order:
         return books.account_with_digests()
+    # An undecided election was decided after later steps of its input: only a pass over all decisions, in path order, gives the chain.
     again = Books(len(books.progress), in_order=True)
     for path, row in read_decisions(db):
         take_in(again, path, row)
@@ -354,7 +379,7 @@ def with_digests(db: sqlite3.Connection, books: Books) -> Account:
 
 
 def take_in(books: Books, path: str, row: Recalled) -> None:
-    """Take a row into the digests of the books."""
+    """Add a row to the digests of the books."""
     if row.outcome == OUTCOMES[ONCE_CODE] and row.value is not None:
         books.take_in_answer(path, row.value)
     elif row.outcome != OUTCOMES[UNDECIDED_CODE]:
@@ -362,28 +387,30 @@ def take_in(books: Books, path: str, row: Recalled) -> None:
 
 
 def journal_of(runs_dir: Path, run_id: str) -> Path:
-    """The file of a run.
+    """Path of the journal of a run.
 
     Raises:
-        InvalidUsage: the name has path characters.
+        InvalidUsage: the run id is empty, begins with a dot, or contains a slash or a backslash.
     """
     if not run_id or run_id.startswith(".") or "/" in run_id or "\\" in run_id:
-        raise InvalidUsage(f"{run_id!r} is no name of a run: it has path characters; name the folder with --runs-dir")
+        raise InvalidUsage(
+            f"{run_id!r} is not a valid run id: it may not begin with a dot or contain a slash; name the folder with --runs-dir"
+        )
     return runs_dir / f"{run_id}.sqlite"
 
 
 def reader_of(runs_dir: Path, run_id: str) -> Reader:
-    """A run's journal, to look at.
+    """Open the journal of a run for reading.
 
     Raises:
-        InvalidUsage: there is none, or it cannot be read.
+        InvalidUsage: the journal is missing, cannot be read, or belongs to another run.
     """
     path = journal_of(runs_dir, run_id)
     if not path.exists():
-        raise InvalidUsage(f"there is no run {run_id!r} in {str(runs_dir.resolve())!r}; `microagents list` shows what there is in a folder")
+        raise InvalidUsage(f"there is no run {run_id!r} in {str(runs_dir.resolve())!r}; `microagents list` shows the runs of a folder")
     reader = Reader(path)
     if reader.experiment.run_id != run_id:
         raise InvalidUsage(
-            f"{str(path)!r} is the journal of run {reader.experiment.run_id}; give the file its name back: a run has one journal"
+            f"{str(path)!r} is the journal of run {reader.experiment.run_id}; rename the file to {reader.experiment.run_id}.sqlite"
         )
     return reader

@@ -1,4 +1,4 @@
-"""The form of a journal, an SQLite file that people may query (docs/journal.md): its tables, and how rows are read and written."""
+"""The schema of a journal, an SQLite file that people may query (docs/journal.md), and the encoding of its rows."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from microagents.journal.messages import Recalled
 APPLICATION_ID = 0x6D61676A
 VERSION = 2
 BUSY_S = 10.0
-"""How long a statement waits for another process's transaction."""
+"""Seconds that a statement waits for the transaction of another process."""
 MAX_TEXT_BYTES = 64 * 1024
-MOST_COUNTED = 1_000_000
-"""An election does not count more samples."""
+"""Longer texts of replies are cut."""
+MAX_COUNTED = 1_000_000
+"""A row that claims more counted samples is damaged: reading it would exhaust the memory."""
 UNREADABLE = (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
-"""What reading raises where a journal holds what this program never writes."""
+"""Errors that reading raises if a journal contains values that this program never writes."""
 
 OUTCOMES = ("decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "once")
-"""By their number in the file: the commonest takes no byte."""
+"""Outcomes by their number in the file. The most common one is 0, which SQLite stores in no bytes."""
 DECIDED_CODE, UNDECIDED_CODE, ONCE_CODE = OUTCOMES.index("decided"), OUTCOMES.index("undecided"), OUTCOMES.index("once")
 
 DECISION = "fork, outcome, counted, value, ballots, cost_usd"
-"""The columns that `recalled` reads."""
+"""The columns that `recalled` decodes."""
 
 _NUMBER_BITS = 40
-PLACES_REMEMBERED = 16_384
+MAX_CACHED_PLACES = 16_384
 
 PLACE_OF_KEY = f"key >> {_NUMBER_BITS}"
-_NAMES = " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(OUTCOMES))
+_OUTCOME_CASES = " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(OUTCOMES))
 TABLES = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
@@ -67,7 +68,7 @@ CREATE TABLE ending (
 CREATE VIEW decisions AS
     SELECT CASE key & {(1 << _NUMBER_BITS) - 1} WHEN 0 THEN place.path
                ELSE place.path || '/' || ((key & {(1 << _NUMBER_BITS) - 1}) - 1) END AS path,
-           CASE outcome {_NAMES} END AS outcome, counted, value, ballots, cost_usd, hex(fork) AS fork
+           CASE outcome {_OUTCOME_CASES} END AS outcome, counted, value, ballots, cost_usd, hex(fork) AS fork
     FROM decision JOIN place ON place.id = {PLACE_OF_KEY};
 CREATE VIEW inputs AS
     SELECT input, json_patch(json_extract(experiment, '$.recipe.options'), options) AS options, done, total, outcome, reason, result
@@ -76,18 +77,18 @@ CREATE VIEW inputs AS
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
-    """Open a journal that is there.
+    """Open an existing journal.
 
     Raises:
-        InvalidUsage: it is none, is damaged, or is of a newer version; it is left as it was.
+        InvalidUsage: the file is not a journal, is damaged, or has another version. It is left unchanged.
     """
     try:
-        _check_whole(path)
-        db = sqlite3.connect(_address(path, write=write), uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        _check_size(path)
+        db = sqlite3.connect(_uri(path, write=write), uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise InvalidUsage(f"the journal {str(path)!r} cannot be opened: {error}; nothing was changed") from None
     try:
-        _check_kind(db, path)
+        _check_version(db, path)
     except UNREADABLE as error:
         db.close()
         raise unreadable(path, error) from None
@@ -98,36 +99,36 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
 
 
 def unreadable(path: Path, error: object) -> InvalidUsage:
-    """What is said of a journal that is damaged."""
+    """The error for a journal that cannot be read or is damaged."""
     why = " ".join(str(error).split())
     if isinstance(error, sqlite3.OperationalError) and not why.startswith("no such"):
-        return InvalidUsage(f"the journal {str(path)!r} cannot be read: {why}; it was left as it is; try again once it can")
+        return InvalidUsage(f"the journal {str(path)!r} cannot be read: {why}; it was left as it is; try again once it is readable")
     return InvalidUsage(f"{str(path)!r} is not a journal, or it is damaged ({why}); it was left as it is; begin another run")
 
 
 def holds_nothing(path: Path) -> bool:
-    """Whether nothing was recorded yet: there is no file, or one that was cut off before its tables were made."""
+    """Whether no run is recorded: the file is missing, empty, or has no tables because a crash came before them."""
     if not path.exists() or not path.stat().st_size:
         return True
     try:
-        db = sqlite3.connect(_address(path, write=False), uri=True, timeout=BUSY_S)
+        db = sqlite3.connect(_uri(path, write=False), uri=True, timeout=BUSY_S)
         try:
             return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         finally:
             db.close()
-    except UNREADABLE:  # what SQLite says of a damaged schema may be no text either
+    except UNREADABLE:  # not only sqlite3.Error: the message of a damaged schema may not be valid text
         return False
 
 
-def _address(path: Path, *, write: bool) -> str:
-    """How SQLite is told to open a file that is there."""
-    # Without a write-ahead log a transaction that was cut off has to be rolled back first, and only a writer may.
+def _uri(path: Path, *, write: bool) -> str:
+    """The URI by which SQLite opens an existing file."""
+    # A crash under the rollback journal leaves a `-journal` file. SQLite has to roll it back first, which needs write access.
     mode = "rw" if write or Path(f"{path}-journal").exists() else "ro"
     return f"file:{quote(str(path))}?mode={mode}"
 
 
-def _check_whole(path: Path) -> None:
-    """A file that was cut short says so by its header, unless a log beside it has newer pages."""
+def _check_size(path: Path) -> None:
+    """Refuse a truncated file: its header records the full size. A write-ahead log beside it may contain the missing pages."""
     with path.open("rb") as file:
         header = file.read(100)
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):  # noqa: PLR2004 - the length of SQLite's header
@@ -139,47 +140,53 @@ def _check_whole(path: Path) -> None:
 
 
 def log_bytes(path: Path) -> int:
-    """The size of the write-ahead log beside a journal: 0 after it was closed in order."""
+    """Size of the write-ahead log beside a journal; 0 after a clean close."""
     try:
         return Path(f"{path}-wal").stat().st_size
     except OSError:
         return 0
 
 
-def _check_kind(db: sqlite3.Connection, path: Path) -> None:
+def _check_version(db: sqlite3.Connection, path: Path) -> None:
     if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-        raise InvalidUsage(f"{str(path)!r} is a database, but no journal of a run; it was left as it is")
+        raise InvalidUsage(
+            f"{str(path)!r} is a database, but no journal of a run; it was left as it is; choose another run id or --runs-dir"
+        )
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version != VERSION:
         raise InvalidUsage(
-            f"the journal {str(path)!r} has version {version}, this microagents knows version {VERSION}; it was left as it is; use the "
-            "microagents that wrote it"
+            f"the journal {str(path)!r} has version {version}, but this microagents reads version {VERSION}; it was left as it is; "
+            "use the microagents that wrote it"
         )
 
 
 class Places:
-    """Paths as numbers: ``0/step/17`` is number 17 at the place ``0/step``. Rows of one place stand in the order of their numbers."""
+    """Integer keys for paths: ``0/step/17`` is number 17 at the place ``0/step``.
+
+    Keys of one place ascend with the numbers, so SQLite appends the steps of a chain and fills its pages.
+    """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._ids: dict[str, int] = {}
         self.new: list[tuple[int, str]] = []
-        """Places that are not in the file yet."""
+        """Places to insert with the next commit: id and path."""
         self._last: int = db.execute("SELECT coalesce(max(id), 0) FROM place").fetchone()[0]
 
     def key(self, path: str) -> int:
-        """The key of a path; its place is made where there is none yet."""
+        """The key of a path. A new place gets an id and joins `new`."""
         place, number = _split(path)
         return (self._id(place) << _NUMBER_BITS) + number
 
     def written(self) -> None:
-        """The new places are in the file now, so any of them may be forgotten."""
+        """Note that the new places are in the file."""
         self.new.clear()
-        if len(self._ids) > PLACES_REMEMBERED:
+        # Safe only now: a place in neither the cache nor the file would get a second id.
+        if len(self._ids) > MAX_CACHED_PLACES:
             self._ids.clear()
 
     def any_of(self, of_input: int) -> bool:
-        """Whether there is any place of an input."""
+        """Whether the file has a place of an input."""
         query = "SELECT EXISTS (SELECT 1 FROM place WHERE path >= ? AND path < ?)"
         return bool(self._db.execute(query, path_range(of_input)).fetchone()[0])
 
@@ -195,47 +202,49 @@ class Places:
 
 
 def _split(path: str) -> tuple[str, int]:
-    """The place, and one more than the number: 0 where a path ends with none."""
+    """The place of a path, and its last component plus one; 0 if that is no number."""
     place, _, last = path.rpartition("/")
+    # A component such as "007" stays in the place: the path could not be restored from the number 7.
     if last.isdecimal() and last.isascii() and (last == "0" or last[0] != "0") and len(last) < 12:  # noqa: PLR2004 - fits 40 bits
         return place, int(last) + 1
     return path, 0
 
 
 def joined(place: str, key: int) -> str:
-    """The path of a key at a place."""
+    """The path of a key, given its place."""
     number = key & ((1 << _NUMBER_BITS) - 1)
     return f"{place}/{number - 1}" if number else place
 
 
 def place_of(key: int) -> int:
-    """The place of a key."""
+    """The id of the place of a key."""
     return key >> _NUMBER_BITS
 
 
 def path_range(of_input: int) -> tuple[str, str]:
-    """What all paths of an input stand behind, and what they stand before."""
+    """Bounds of all paths of an input: inclusive start, exclusive end."""
     return f"{of_input}/", f"{of_input}{chr(ord('/') + 1)}"
 
 
 def key_range(place_id: int) -> tuple[int, int]:
-    """The first key of a place, and the first one behind it."""
+    """Bounds of all keys of a place: inclusive start, exclusive end."""
     return place_id << _NUMBER_BITS, (place_id + 1) << _NUMBER_BITS
 
 
 def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) -> str | None:
-    """Ballots as a JSON array in the order of launch; None where all are the value that was decided.
+    """Ballots as a JSON array in launch order; None if all of them equal the decided value.
 
-    ``true`` stands for that value, a string for a flagged reply, anything else for another reply.
+    An entry is ``true`` for the decided value, a string for a red flag, and any other JSON for a different reply.
     """
     if value is not None and all(isinstance(each, Ballot) and each.value == value for each in ballots):
         return None
-    return "[" + ",".join(_written(each, value) for each in ballots) + "]"
+    return "[" + ",".join(_encode_entry(each, value) for each in ballots) + "]"
 
 
-def _written(ballot: Ballot | Flagged, value: bytes | None) -> str:
+def _encode_entry(ballot: Ballot | Flagged, value: bytes | None) -> str:
     if isinstance(ballot, Flagged):
         return msgspec.json.encode(ballot.flag).decode()
+    # Unambiguous: a reply is a struct, so its JSON is neither `true` nor a string.
     return "true" if ballot.value == value else ballot.value.decode()
 
 
@@ -245,8 +254,12 @@ _entries = msgspec.json.Decoder(list[msgspec.Raw])
 def recalled(  # noqa: PLR0917 - the columns of a row
     question_digest: bytes, outcome: int, counted: int, value: str | None, ballots: str | None, cost_usd: float | None
 ) -> Recalled:
-    """A row of the decisions: its columns as `DECISION` names them."""
-    if not 0 <= counted <= MOST_COUNTED:
+    """Decode a row of ``decision``: the columns of `DECISION`.
+
+    Raises:
+        ValueError, IndexError, msgspec.MsgspecError: the row contains values that this program never writes.
+    """
+    if not 0 <= counted <= MAX_COUNTED:
         raise ValueError(f"a decision counts {counted} samples")
     winner = None if value is None else value.encode()
     entries = [b"true"] * counted if ballots is None else [bytes(each) for each in _entries.decode(ballots)]
@@ -254,25 +267,29 @@ def recalled(  # noqa: PLR0917 - the columns of a row
         question_digest=question_digest,
         outcome=OUTCOMES[outcome],
         value=winner,
-        ballots=tuple(_read(seq, entry, winner) for seq, entry in enumerate(entries)),
+        ballots=tuple(_decode_entry(seq, entry, winner) for seq, entry in enumerate(entries)),
         cost_usd=cost_read(cost_usd),
     )
 
 
 def cost_read(cost_usd: float | None) -> float | None:
-    """A column that holds what samples cost."""
+    """Check a column with the cost of samples.
+
+    Raises:
+        ValueError: the cost is negative or not finite.
+    """
     if cost_usd is not None and not 0 <= cost_usd < inf:
         raise ValueError(f"samples cost {cost_usd}")
     return cost_usd
 
 
-def _read(seq: int, entry: bytes, winner: bytes | None) -> Ballot | Flagged:
+def _decode_entry(seq: int, entry: bytes, winner: bytes | None) -> Ballot | Flagged:
     if entry.startswith(b'"'):
         return Flagged(seq=seq, flag=msgspec.json.decode(entry, type=str))
     return Ballot(seq=seq, value=winner if entry == b"true" and winner is not None else entry)
 
 
 def packed_text(text: str) -> tuple[int, bytes]:
-    """The length of a text in bytes, and the text deflated, cut where it is too long."""
+    """A text cut to `MAX_TEXT_BYTES`: its length in bytes, and the bytes compressed by zlib."""
     plain = text.encode("utf-8", "replace")[:MAX_TEXT_BYTES]
     return len(plain), zlib.compress(plain)

@@ -1,7 +1,7 @@
-"""The writer's side of a journal: opened by one process at a time, it takes records in commits and answers from what it holds.
+"""Write access to a journal: one process at a time commits records and looks up decisions.
 
-All of it is synchronous; `writer.py` gives it a thread. A commit is one transaction: records, the account and the progress that they add
-up to, and the lease. Either all of it is there after a crash, or nothing.
+All calls are synchronous; `writer.py` runs them in a thread. A commit is one transaction: it checks the lease, then writes records and
+the account and progress that result from them. After a crash the journal has all of a commit or nothing of it.
 """
 
 from __future__ import annotations
@@ -54,25 +54,25 @@ from microagents.journal.schema import (
     written_ballots,
 )
 
-ROWS_A_STATEMENT = 512
-"""Each statement gives up the interpreter's lock and takes it again: one a row costs more than the row."""
+ROWS_PER_STATEMENT = 512
+"""Every statement releases the GIL, and a busy event loop takes up to 5 ms to give it back: one statement takes many rows."""
 NETWORK_FILE_SYSTEMS = ("9p", "afs", "beegfs", "ceph", "cifs", "fuse.", "glusterfs", "gpfs", "lustre", "nfs", "smb", "virtiofs")
 
 
 class Store:
-    """An open journal.
+    """A journal opened for writing.
 
     Args:
-        path: the file; made where there is none.
-        experiment: what is run.
-        own: of many inputs, which options of each differ from the first's, as JSON.
-        accepted: fields of the identity that may differ from what was recorded.
-        full: whether a commit waits until the disk has it; otherwise a power cut may lose the last ones.
+        path: path of the file. A missing file is created.
+        experiment: the experiment of this run.
+        own: per input, as JSON, the options that differ from those of the first input.
+        accepted: names of fields of the experiment that may differ from the recorded ones.
+        full: whether a commit waits for the disk. Otherwise a power cut may lose the last commits.
 
     Raises:
         JournalMismatch: the journal belongs to another experiment.
-        InvalidUsage: it cannot be read, or another process writes it.
-        Stopped: it cannot be written.
+        InvalidUsage: the journal cannot be read, or another process writes it.
+        Stopped: the journal cannot be written.
     """
 
     def __init__(
@@ -87,53 +87,57 @@ class Store:
         self._renewed_s = self._opened_s
         self.is_new = holds_nothing(path)
         if not self.is_new:
-            self._look_over(experiment, accepted)
-        self._db = _made(path) if self.is_new else connect(path, write=True)
+            self._check_before_writing(experiment, accepted)
+        self._db = _create_file(path) if self.is_new else connect(path, write=True)
         try:
-            with self._failing():
+            with self._translating_errors():
                 self._prepare(full=full)
                 if self.is_new:
-                    self._create(experiment)
+                    self._create_tables(experiment)
                 self._take_lease()
                 changes = _changes(self._db, experiment, accepted)
-                self._other_inputs = self._look_for_other_inputs(experiment, changes)
-                self._unbegun: tuple[Experiment, list[Change]] | None = experiment, changes
+                self._changed_inputs = self._find_changed_inputs(experiment, changes)
+                self._pending_start: tuple[Experiment, list[Change]] | None = experiment, changes
                 self._changed = bool(changes) or self._db.execute("SELECT EXISTS (SELECT 1 FROM change)").fetchone()[0] == 1
                 self._places = Places(self._db)
                 self.books = read_books(self._db, experiment.inputs, in_order=experiment.in_order)
-                _take_note_of_lost_calls(self.books)
-                for each in self._other_inputs:
+                _count_lost_calls(self.books)
+                for each in self._changed_inputs:
                     self.books.end_input(each, None)
                 self._sampled: set[int] = {key for (key,) in self._db.execute("SELECT DISTINCT key FROM sample")}
                 self._wall_s = float(self._db.execute("SELECT wall_s FROM account").fetchone()[0])
         except BaseException:
-            if self._epoch:
-                self._give_back()
+            if self._epoch:  # this process took the lease
+                self._release_lease()
             self._db.close()
             raise
 
     # -- opening ----------------------------------------------------------------------------------------------------------------------
 
-    def _look_over(self, experiment: Experiment, accepted: Sequence[str]) -> None:
-        """Whatever is wrong shows before a byte is written; a writer that leaves would still move the log into the file."""
-        with closing(connect(self.path, write=False)) as db, self._failing():
-            self._refuse_if_held(read_lease(db))
+    def _check_before_writing(self, experiment: Experiment, accepted: Sequence[str]) -> None:
+        """Raise every refusal before a byte is written.
+
+        A read-only connection is needed: closing the last writing one moves the write-ahead log into the file.
+        """
+        with closing(connect(self.path, write=False)) as db, self._translating_errors():
+            self._refuse_if_leased(read_lease(db))
             _changes(db, experiment, accepted)
-            if log_bytes(self.path):  # it was not closed in order: look at every page, not only at those that are read
+            # A log that is left says that the last writer crashed. Check every page then, not only those that are read.
+            if log_bytes(self.path):
                 problem = db.execute("PRAGMA quick_check(1)").fetchone()[0]
                 if problem != "ok":
                     raise unreadable(self.path, problem)
 
     def _prepare(self, *, full: bool) -> None:
-        # The write-ahead log needs memory that all processes share, which machines do not.
+        # Readers and writers of a write-ahead log share memory, which processes on two machines cannot.
         self._db.execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network(self.path) else 'WAL'}")
-        self._db.execute("PRAGMA wal_autocheckpoint = 4000")  # in pages: every one that changed is written twice
+        self._db.execute("PRAGMA wal_autocheckpoint = 4000")  # in pages; a checkpoint writes every changed page a second time
         self._db.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
 
-    def _create(self, experiment: Experiment) -> None:
+    def _create_tables(self, experiment: Experiment) -> None:
         now = _now()
         self._db.execute("BEGIN IMMEDIATE")
-        if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:  # another process was faster
+        if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:  # another process created the tables first
             self._db.execute("ROLLBACK")
             self.is_new = False
             return
@@ -141,31 +145,32 @@ class Store:
             self._db.execute(statement)
         self._db.execute(
             "INSERT INTO run VALUES (?, ?, ?, ?)",
-            (experiment.run_id, version("microagents"), now, _json(experiment)),
+            (experiment.run_id, version("microagents-ray"), now, _json(experiment)),
         )
         self._insert("INSERT INTO input VALUES", list(enumerate(self._own)))
         self._db.execute("INSERT INTO lease VALUES (0, NULL, 0)")
         self._db.execute("INSERT INTO account VALUES (?, 0, ?)", (_json(Totals()), now))
         self._db.execute("COMMIT")
 
-    def _look_for_other_inputs(self, experiment: Experiment, changes: Sequence[Change]) -> list[int]:
-        """Inputs that are changed on purpose, or new."""
+    def _find_changed_inputs(self, experiment: Experiment, changes: Sequence[Change]) -> list[int]:
+        """Numbers of the inputs that are new, or whose options changed by ``--accept-change inputs``."""
         if INPUTS not in [field for field, _, _ in changes]:
             return []
-        return [number for number, _, _ in other_inputs(self._db, _recorded(self._db), experiment, self._own)]
+        return [number for number, _, _ in other_inputs(self._db, _recorded_experiment(self._db), experiment, self._own)]
 
-    def _refuse_if_held(self, lease: Lease) -> None:
+    def _refuse_if_leased(self, lease: Lease) -> None:
         if not lease.may_be_taken:
             raise InvalidUsage(
-                f"run {self._run_id} is being run by {_shown(lease.holder)}, heard of {lease.age_s:.0f} s ago; nothing was changed; look "
-                f"on with `microagents show {self._run_id}`, or wait until it has ended"
+                f"run {self._run_id} is being run by {_describe(lease.holder)}, last active {lease.age_s:.0f} s ago; nothing was changed; "
+                f"watch it with `microagents show {self._run_id}`, or wait until it has ended"
             )
 
     def _take_lease(self) -> None:
+        # Check and update in one transaction: of two processes that start at once, the second sees the epoch of the first.
         self._db.execute("BEGIN IMMEDIATE")
         lease = self._lease()
         try:
-            self._refuse_if_held(lease)
+            self._refuse_if_leased(lease)
         except InvalidUsage:
             self._db.execute("ROLLBACK")
             raise
@@ -181,69 +186,83 @@ class Store:
         self._db.execute("UPDATE lease SET epoch = ?, holder = ?, renewed_at = ?", (self._epoch, written, time.time()))
         self._renewed_s = time.monotonic()
 
-    def _begin(self) -> None:
-        """With the first commit of a sitting, write down what is other than before: what is refused until then has changed nothing."""
-        if self._unbegun is None:
+    def _record_start(self) -> None:
+        """Write the accepted changes with the first commit of a sitting: a run refused before that commit changes nothing."""
+        if self._pending_start is None:
             return
-        experiment, changes = self._unbegun
+        experiment, changes = self._pending_start
         for change in changes:
             self._db.execute("INSERT INTO change VALUES (?, ?, ?, ?)", (_now(), *change))
         self._db.execute("UPDATE run SET experiment = ?", (_json(experiment),))
-        if self._other_inputs:
+        if self._changed_inputs:
             self._db.execute("DELETE FROM input")
             self._insert("INSERT INTO input VALUES", list(enumerate(self._own)))
-            self._db.executemany("DELETE FROM input_ending WHERE input = ?", [(each,) for each in self._other_inputs])
+            self._db.executemany("DELETE FROM input_ending WHERE input = ?", [(each,) for each in self._changed_inputs])
         self._db.execute("DELETE FROM ending")
-        self._unbegun = None
+        self._pending_start = None
 
     # -- writing ----------------------------------------------------------------------------------------------------------------------
 
     def commit(self, records: Sequence[Record]) -> Account:
-        """Write records for good; gives the account with them.
+        """Write records durably.
+
+        Returns:
+            The account, with these records.
 
         Raises:
-            Stopped: it cannot be written; nothing of these records is.
-            TakenOver: another process writes it now.
+            Stopped: the journal cannot be written. None of these records is in it.
+            TakenOver: another process has taken the lease.
         """
-        with self._failing(), self._transaction():
-            self._begin()
+        with self._translating_errors(), self._transaction():
+            self._record_start()
             self._write(records)
             return self.books.account()
 
     def account_with_digests(self) -> Account:
-        """The account of all that was committed, with the digests."""
-        with self._failing():
+        """The account of all committed records, with the digests."""
+        with self._translating_errors():
             return with_digests(self._db, self.books)
 
     def renew(self) -> None:
-        """Say that this process is alive, where no commit said so."""
+        """Renew the lease, unless a commit did so recently."""
         if time.monotonic() >= self._renewed_s + RENEW_EVERY_S:
-            with self._failing(), self._transaction():
-                pass
+            with self._translating_errors(), self._transaction():
+                pass  # the transaction itself renews the lease
 
     def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
-        """Write down how the run, or this sitting of it, ended."""
+        """Record the ending of this sitting of the run.
+
+        Args:
+            outcome: a `RunOutcome`.
+            reason: why it did not complete, in one sentence.
+            result: the result, as JSON.
+        """
         account = self.account_with_digests()
         text = None if result is None else result.decode()
         row = (outcome, reason, text, account.decisions_sha256, account.ballots_sha256, _now())
-        with self._failing(), self._transaction():
-            self._begin()
+        with self._translating_errors(), self._transaction():
+            self._record_start()
             self._db.execute("DELETE FROM ending")
             self._db.execute("INSERT INTO ending VALUES (?, ?, ?, ?, ?, ?)", row)
             self._write_progress(())
 
     def close(self, *, forget: bool = False) -> None:
-        """Give the journal back; with ``forget`` a new one is removed, for nothing has begun."""
-        was_ours = self._give_back()
-        with suppress(sqlite3.Error):  # somebody looks on: it stays in the form that looking on needs
+        """Release the lease and close the file.
+
+        Args:
+            forget: whether to delete a journal that this process created, because the run never started.
+        """
+        was_ours = self._release_lease()
+        # Leaving WAL mode merges the log into the file, so that one file can be copied. It fails, at once, while a reader is connected.
+        with suppress(sqlite3.Error):
             self._db.execute("PRAGMA busy_timeout = 0")
             self._db.execute("PRAGMA journal_mode = DELETE")
         self._db.close()
         if forget and self.is_new and was_ours:
             self.path.unlink(missing_ok=True)
 
-    def _give_back(self) -> bool:
-        """Whether it was ours to give back."""
+    def _release_lease(self) -> bool:
+        """Release the lease; False if another process has taken it, or if the file cannot be written."""
         try:
             with self._transaction():
                 self._write_lease(None)
@@ -277,21 +296,23 @@ class Store:
                         touched[record.input] = None
                     if isinstance(record, InputEnding):
                         ended[record.input] = _ending_row(record)
-        known = self._known(keys)
-        decisions = self._decide(decided, keys, known)
+        # One look-up for the whole batch. The first decision at a path counts, be it in the file or in this batch.
+        known = self._recorded_outcomes(keys)
+        decisions = self._first_decisions(decided, keys, known)
         touched.update((record.id.input, None) for record in decided)
         self._insert("INSERT INTO place VALUES", self._places.new)
         self._places.written()
         self._insert("INSERT OR REPLACE INTO decision VALUES", list(decisions.values()))
         self._insert("INSERT OR IGNORE INTO reply VALUES", replies)
         self._insert("INSERT OR REPLACE INTO input_ending VALUES", list(ended.values()))
+        # Last, since an election decided in this batch keeps none of its samples.
         self._write_samples(samples, keys, known, decisions)
         self._write_progress(touched)
 
-    def _decide(
+    def _first_decisions(
         self, decided: Sequence[RecordDecision | RecordAnswer], keys: Mapping[str, int], known: dict[int, int]
     ) -> dict[str, tuple[Any, ...]]:
-        """The rows of what is decided by these records, by path: the first one at a path counts."""
+        """Rows of the decisions and answers, by path. Only the first record at a path counts; an undecided row may be replaced."""
         decisions: dict[str, tuple[Any, ...]] = {}
         for record in decided:
             path = record.id.path
@@ -301,8 +322,8 @@ class Store:
                 self.books.add(record)
         return decisions
 
-    def _known(self, keys: Mapping[str, int]) -> dict[int, int]:
-        """The outcomes that the file already holds at these paths."""
+    def _recorded_outcomes(self, keys: Mapping[str, int]) -> dict[int, int]:
+        """The outcomes that the file already has for these keys."""
         found: dict[int, int] = {}
         for some in _chunks(list(keys.values())):
             found.update(self._db.execute(f"SELECT key, outcome FROM decision WHERE key IN ({','.join('?' * len(some))})", some))
@@ -311,7 +332,7 @@ class Store:
     def _write_samples(
         self, samples: Sequence[RecordSample], keys: Mapping[str, int], known: Mapping[int, int], decisions: Mapping[str, tuple[Any, ...]]
     ) -> None:
-        """Only elections that are open keep their samples: a decision holds those that it counted, and the others are not needed."""
+        """Write samples of open elections. A verdict deletes the samples of its election: its row contains the counted ballots."""
         rows = []
         for sample in samples:
             path = sample.id.election.path
@@ -342,12 +363,17 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All or nothing, and nothing once another process has taken over."""
+        """Run the body in one transaction, and renew the lease where it is due.
+
+        Raises:
+            TakenOver: another process has taken the lease. Nothing is written.
+        """
         self._db.execute("BEGIN IMMEDIATE")
         try:
+            # A process that was suspended for longer than STALE_AFTER_S may have lost the lease without noticing.
             lease = self._lease()
             if lease.epoch != self._epoch:
-                raise TakenOver(self._run_id, _shown(lease.holder))  # noqa: TRY301 - rolled back as everything else
+                raise TakenOver(self._run_id, _describe(lease.holder))  # noqa: TRY301 - the handler below rolls back
             yield
             if time.monotonic() >= self._renewed_s + RENEW_EVERY_S:
                 self._write_lease(self._holder)
@@ -358,25 +384,30 @@ class Store:
             raise
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Whatever the disk says becomes one sentence."""
+    def _translating_errors(self) -> Iterator[None]:
+        """Translate errors of SQLite, of the disk and of damaged rows.
+
+        Raises:
+            Stopped: the journal cannot be written.
+            InvalidUsage: the journal is damaged.
+        """
         try:
             yield
         except sqlite3.OperationalError as error:
             if self.is_new and not self._epoch:
-                raise _cannot_be_made(self.path, error) from None
+                raise _creation_error(self.path, error) from None
             raise Stopped(
-                f"the journal {str(self.path)!r} cannot be written: {error}; what it holds is kept; once it can be written again, "
+                f"the journal {str(self.path)!r} cannot be written: {error}; everything in it is kept; make it writable again, then "
                 f"resume run {self._run_id}"
             ) from None
         except UNREADABLE as error:
             raise unreadable(self.path, error) from None
 
-    # -- answering --------------------------------------------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------------------------------------------
 
     def recall(self, path: str) -> Recalled | None:
-        """What was decided at a path, by a vote or by a person."""
-        with self._failing():
+        """The decision or the answer at a path; where a vote ended undecided, the decision of a person, if there is one."""
+        with self._translating_errors():
             row = self._db.execute(f"SELECT {DECISION} FROM decision WHERE key = ?", (self._places.key(path),)).fetchone()
             if row is None:
                 return None
@@ -387,59 +418,62 @@ class Store:
         return found if person is None else msgspec.structs.replace(found, outcome="person", value=person[0].encode())
 
     def has_records(self, of_input: int) -> bool:
-        """Whether anything was recorded of an input."""
-        with self._failing():
+        """Whether the journal has records of an input."""
+        with self._translating_errors():
             return self._places.any_of(of_input)
 
     def failed_inputs(self) -> list[InputEnding]:
-        """Inputs that ended otherwise than completed."""
-        with self._failing():
+        """The endings of inputs that failed or ended undecided."""
+        with self._translating_errors():
             return [ended for ended in read_endings(self._db, len(self.books.progress)) if ended.outcome != "completed"]
 
     def open_elections(self) -> list[OpenElection]:
-        """Elections that are not decided, with what was paid for them."""
-        with self._failing():
+        """Elections without a verdict, with their paid samples."""
+        with self._translating_errors():
             return read_open_elections(self._db)
 
 
 def _changes(db: sqlite3.Connection, experiment: Experiment, accepted: Sequence[str]) -> list[Change]:
-    return _recorded(db).changes(experiment, accepted)
+    return _recorded_experiment(db).changes(experiment, accepted)
 
 
-def _recorded(db: sqlite3.Connection) -> Experiment:
+def _recorded_experiment(db: sqlite3.Connection) -> Experiment:
     (recorded,) = db.execute("SELECT experiment FROM run").fetchone()
     return msgspec.json.decode(recorded, type=Experiment)
 
 
-def _take_note_of_lost_calls(books: Books) -> None:
-    """The process before was killed, and all who sent calls with it."""
+def _count_lost_calls(books: Books) -> None:
+    """Count the calls as lost that were in flight when the last process was killed."""
     for source in tuple(books.totals.in_flight):
         books.lose(source)
 
 
 def on_network(path: Path) -> bool:
-    """Whether a file lies on a file system that machines share, where SQLite's write-ahead log is not safe."""
+    """Whether a file lies on a network file system, where SQLite's write-ahead log is not safe."""
     try:
         mounts = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
     except OSError:
         return False
     folder = path.resolve().parent
-    holding = [(len(at), kind) for at, kind in mounts if folder.is_relative_to(at.replace("\\040", " "))]
-    return bool(holding) and max(holding)[1].startswith(NETWORK_FILE_SYSTEMS)
+    # The kernel writes a blank in a path as \040. Of nested mounts the longest path is the one in effect.
+    containing = [(len(at), kind) for at, kind in mounts if folder.is_relative_to(at.replace("\\040", " "))]
+    return bool(containing) and max(containing)[1].startswith(NETWORK_FILE_SYSTEMS)
 
 
-def _made(path: Path) -> sqlite3.Connection:
+def _create_file(path: Path) -> sqlite3.Connection:
     try:
         if not path.parent.exists():
             path.parent.mkdir(parents=True)
-            (path.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+            (path.parent / ".gitignore").write_text("*\n", encoding="utf-8")  # a new folder of runs stays out of the user's repository
         return sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
-        raise _cannot_be_made(path, error) from None
+        raise _creation_error(path, error) from None
 
 
-def _cannot_be_made(path: Path, error: Exception) -> Stopped:
-    return Stopped(f"the journal {str(path)!r} cannot be made: {error}; nothing was started; make room, or name a folder with --runs-dir")
+def _creation_error(path: Path, error: Exception) -> Stopped:
+    return Stopped(
+        f"the journal {str(path)!r} cannot be made: {error}; nothing was started; free some space, or name another folder with --runs-dir"
+    )
 
 
 def _decision_row(key: int, record: RecordDecision | RecordAnswer) -> tuple[Any, ...]:
@@ -464,18 +498,18 @@ def _ending_row(record: InputEnding) -> tuple[object, ...]:
     return record.input, record.outcome, record.reason, None if record.result is None else record.result.decode(), _now()
 
 
-def _sample_row(key: int, fork: bytes, ballot: Ballot | Flagged) -> tuple[Any, ...]:
+def _sample_row(key: int, question_digest: bytes, ballot: Ballot | Flagged) -> tuple[Any, ...]:
     if isinstance(ballot, Flagged):
-        return key, fork, ballot.seq, None, ballot.flag, ballot.cost_usd
-    return key, fork, ballot.seq, ballot.value.decode(), None, ballot.cost_usd
+        return key, question_digest, ballot.seq, None, ballot.flag, ballot.cost_usd
+    return key, question_digest, ballot.seq, ballot.value.decode(), None, ballot.cost_usd
 
 
 def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(rows), ROWS_A_STATEMENT):
-        yield rows[start : start + ROWS_A_STATEMENT]
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        yield rows[start : start + ROWS_PER_STATEMENT]
 
 
-def _shown(holder: Holder | None) -> str:
+def _describe(holder: Holder | None) -> str:
     return "another process" if holder is None else f"process {holder.pid} on {holder.host}"
 
 

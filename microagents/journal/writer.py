@@ -1,13 +1,14 @@
-"""Keeps the disk out of the event loop: one thread that owns the store and does what it is given, one thing after the other."""
+"""Runs the store outside of the event loop: one thread owns it and runs one job after the other."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
+from microagents.aio import retrieve_exception
 from microagents.errors import MicroagentsError
 from microagents.journal.books import Books
 from microagents.journal.lease import RENEW_EVERY_S
@@ -16,124 +17,134 @@ from microagents.journal.store import Store
 
 T = TypeVar("T")
 Job = tuple[Callable[[Any], Any], asyncio.Future[Any]]
+"""A function of the store, and the future of its result."""
 
 
 class RecordStore(Protocol):
-    """What keeps records: a store, or `NullStore`."""
+    """The interface of `Store` and `NullStore`."""
 
     books: Books
 
     def commit(self, records: list[Record]) -> Account:
-        """Keep records; gives the account with them."""
+        """Write records, and give the account with them."""
         ...
 
     def account_with_digests(self) -> Account:
-        """The account of all that was committed, with the digests."""
+        """The account of all committed records, with the digests."""
         ...
 
     def recall(self, path: str) -> Recalled | None:
-        """What was decided at a path."""
+        """The decision or the answer at a path; None if there is none."""
         ...
 
     def has_records(self, of_input: int) -> bool:
-        """Whether anything was recorded of an input."""
+        """Whether there are records of an input."""
         ...
 
     def open_elections(self) -> list[OpenElection]:
-        """Elections that are not decided, with what was paid for them."""
+        """Elections without a verdict, with their paid samples."""
         ...
 
     def failed_inputs(self) -> list[InputEnding]:
-        """Inputs that ended otherwise than completed."""
+        """The endings of inputs that failed or ended undecided."""
         ...
 
     def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
-        """Keep how the run ended."""
+        """Record the ending of the run."""
         ...
 
     def renew(self) -> None:
-        """Say that the process is alive."""
+        """Renew the lease."""
         ...
 
     def close(self, *, forget: bool = False) -> None:
-        """Let go."""
+        """Release the lease and close the file; ``forget`` deletes a journal in which no run started."""
         ...
 
 
 class NullStore:
-    """Adds records up and keeps none of them: a run without a journal."""
+    """The store of a run without a journal: it adds records up and writes none."""
 
     def __init__(self, books: Books) -> None:
         self.books = books
 
-    def commit(self, records: list[Record]) -> Account:
-        """The account with these records."""
+    def add(self, records: Iterable[Record]) -> None:
+        """Add records."""
         for record in records:
             self.books.add(record)
+
+    def commit(self, records: list[Record]) -> Account:
+        """Add records, and give the account with them."""
+        self.add(records)
         return self.books.account()
 
     def account_with_digests(self) -> Account:
-        """The same with the digests."""
+        """The account of all records so far, with the digests."""
         return self.books.account_with_digests()
 
-    def recall(self, path: str) -> Recalled | None:  # noqa: ARG002 - it keeps nothing
-        """Nothing."""
+    def recall(self, path: str) -> Recalled | None:  # noqa: ARG002 - no records
+        """None: there are no records."""
         return None
 
-    def has_records(self, of_input: int) -> bool:  # noqa: ARG002 - it keeps nothing
-        """Never."""
+    def has_records(self, of_input: int) -> bool:  # noqa: ARG002 - no records
+        """False: there are no records."""
         return False
 
     def open_elections(self) -> list[OpenElection]:
-        """None."""
+        """An empty list: there are no records."""
         return []
 
     def failed_inputs(self) -> list[InputEnding]:
-        """None."""
+        """An empty list: there are no records."""
         return []
 
     def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
-        """Nobody will ask."""
+        """Do nothing: there is no journal."""
 
     def renew(self) -> None:
-        """There is nothing to hold."""
+        """Do nothing: there is no lease."""
 
     def close(self, *, forget: bool = False) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is no file."""
 
 
 class Inline:
-    """Does a job where it is asked for: for runs without a journal, and in virtual time, where each job can be given a duration."""
+    """Runs jobs on the event loop: for runs without a journal, and for virtual time, which has no threads.
 
-    def __init__(self, open_keeper: Callable[[], RecordStore], takes_s: float = 0.0) -> None:
-        self.keeper = open_keeper()
+    Args:
+        open_store: opens the store.
+        takes_s: duration of a job in seconds of the loop's time.
+    """
+
+    def __init__(self, open_store: Callable[[], RecordStore], takes_s: float = 0.0) -> None:
+        self.store = open_store()
         self._takes_s = takes_s
-        self._in_order = asyncio.Lock()
+        self._in_order = asyncio.Lock()  # a job that takes time may overlap the next one
 
     async def do(self, job: Callable[[RecordStore], T]) -> T:
-        """Do a job with the keeper, after those before it."""
+        """Run a job with the store, after all earlier jobs."""
         if not self._takes_s:
-            return job(self.keeper)
+            return job(self.store)
         async with self._in_order:
             await asyncio.sleep(self._takes_s)
-            return job(self.keeper)
+            return job(self.store)
 
     async def close(self, *, forget: bool = False) -> None:
-        """Close the keeper."""
-        self.keeper.close(forget=forget)
+        """Close the store."""
+        self.store.close(forget=forget)
 
 
 class Writer:
-    """A thread that opens the store, does jobs with it, and renews its lease while there are none.
+    """A thread that opens the store, runs jobs with it, and renews the lease while it is idle.
 
-    It is a daemon: when the process leaves without a word, it must not be what keeps it.
+    The thread is a daemon, so that it cannot keep a process alive that exits without closing the writer.
     """
 
     def __init__(self, open_store: Callable[[], Store]) -> None:
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._opened: asyncio.Future[None] = self._loop.create_future()
-        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
         self._thread = Thread(target=self._work, args=(open_store,), name="journal", daemon=True)
         self._thread.start()
 
@@ -141,33 +152,34 @@ class Writer:
         """Wait until the store is open.
 
         Raises:
-            MicroagentsError: it cannot be opened.
+            MicroagentsError: the store cannot be opened.
         """
-        await asyncio.shield(self._opened)
+        await asyncio.shield(self._opened)  # shared by all waiters: a cancelled one must not cancel it
 
     async def do(self, job: Callable[[Any], T]) -> T:
-        """Do a job with the store, after those before it."""
+        """Run a job with the store, after all earlier jobs."""
         done: asyncio.Future[T] = self._loop.create_future()
-        done.add_done_callback(_heard)
+        # If the waiter is cancelled, asyncio would report a failure of the job as never retrieved.
+        done.add_done_callback(retrieve_exception)
         self._jobs.put((job, done))
-        return await asyncio.shield(done)  # the thread does it whether we wait or not
+        return await asyncio.shield(done)  # the thread runs the job even if the waiter is cancelled
 
     async def close(self, *, forget: bool = False) -> None:
-        """Close the store, after all jobs; also one that is still being opened."""
-        await asyncio.wait([self._opened])
+        """Close the store after all jobs, and end the thread. A store that is still being opened is awaited first."""
+        await asyncio.wait([self._opened])  # unlike awaiting the future, this does not raise its error
         if self._opened.exception() is None and self._thread.is_alive():
             await self.do(lambda store: store.close(forget=forget))
             self._jobs.put(None)
-            await asyncio.shield(self._ended)
-        self._thread.join()
+            await asyncio.shield(self._closed)
+        self._thread.join()  # does not block the loop: the thread ends right after it resolved its last future
 
     def _work(self, open_store: Callable[[], Store]) -> None:
         try:
             store = open_store()
-        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-            self._tell(self._opened, None, error)
+        except BaseException as error:  # noqa: BLE001 - raised again in `opened`
+            self._resolve(self._opened, None, error)
             return
-        self._tell(self._opened, None, None)
+        self._resolve(self._opened, None, None)
         while True:
             try:
                 job = self._jobs.get(timeout=RENEW_EVERY_S / 2)
@@ -175,35 +187,29 @@ class Writer:
                 _renew(store)
                 continue
             if job is None:
-                self._tell(self._ended, None, None)
+                self._resolve(self._closed, None, None)
                 return
             do, done = job
             try:
-                self._tell(done, do(store), None)
-            except BaseException as error:  # noqa: BLE001 - as above
-                self._tell(done, None, error)
+                self._resolve(done, do(store), None)
+            except BaseException as error:  # noqa: BLE001 - raised again in `do`
+                self._resolve(done, None, error)
 
-    def _tell(self, future: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
+    def _resolve(self, future: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
         try:
-            self._loop.call_soon_threadsafe(_settle, future, value, error)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(_resolve_future, future, value, error)
+        except RuntimeError:  # the loop is closed, so the future has no waiter
             return
 
 
 def _renew(store: Store) -> None:
     try:
         store.renew()
-    except MicroagentsError:  # the next commit meets the same, and somebody hears of that
+    except MicroagentsError:  # the next commit fails likewise, and it has a waiter
         return
 
 
-def _heard(done: asyncio.Future[Any]) -> None:
-    """Take note of a failure whose waiter was cancelled."""
-    if not done.cancelled():
-        done.exception()
-
-
-def _settle(future: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
+def _resolve_future(future: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
     if future.done():
         return
     if error is None:

@@ -1,4 +1,4 @@
-"""Models of Anthropic, and of every server that speaks its messages."""
+"""Models of Anthropic, and of every server with its messages API."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from microagents.models.model import Call
 
 _VERSION = "2023-06-01"
-"""The later version of the API, 2026-10-21, which the SDK asks for by itself, takes no temperature for any model."""
+"""The SDK's default, the API version 2026-10-21, accepts no temperature for any model."""
 _FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}
 
 
 class AnthropicModel(HttpModel):
-    """A model behind Anthropic's messages.
+    """A model behind Anthropic's messages API.
 
-    A ``base_url`` is given without ``/v1``. With one and no key, ``none`` is sent: local servers need none.
+    A ``base_url`` is given without ``/v1``. With a ``base_url`` and no key, the key ``none`` is sent: local servers need none.
     """
 
     url = "https://api.anthropic.com"
     url_env = "ANTHROPIC_BASE_URL"
     key_env = "ANTHROPIC_API_KEY"
     path = "/v1/messages"
-    instead: ClassVar = {"temperature": None}
+    substitutes: ClassVar = {"temperature": None}
 
     def _connect(self) -> Client:
         from anthropic import AsyncAnthropic, DefaultAioHttpClient  # noqa: PLC0415 - costs 1 s
@@ -64,7 +64,7 @@ class AnthropicModel(HttpModel):
 
 
 class _Counts(Struct):
-    # Raw: a hostile server may put anything there, and it is not worth a reply.
+    # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
     input_tokens: Raw = Raw(b"")
     output_tokens: Raw = Raw(b"")
 

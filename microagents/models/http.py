@@ -1,7 +1,7 @@
-"""What providers behind HTTP share: options, one bounded request through an SDK, and every failure as our own error.
+"""Common base of the providers behind HTTP: options, one bounded request through an SDK, and errors as `ModelUnavailable`.
 
-An SDK builds and sends the request. How long it may take, how much is read and what becomes of a failure is decided
-here: the SDKs follow redirects, inflate any body and raise errors that hold the key.
+An SDK builds and sends the request. This module bounds its time and the size of the reply, and translates failures: the SDKs follow
+redirects, decompress bodies of any size, and raise errors that contain the key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import aclosing
 from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -24,6 +24,7 @@ from msgspec import Raw, Struct
 
 from microagents.chat import Prompt, Sample, Usage
 from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.models.model import Model
 
 S = TypeVar("S", bound=Struct)
 
@@ -33,21 +34,23 @@ if TYPE_CHECKING:
 
     import httpx2
 
+    from microagents.actors import Context
     from microagents.models.model import Call, ModelSpec
 
 MAX_BODY_BYTES = 8 * 2**20
-"""No more of a reply is read, counted after decompression; the longest replies of today's models are below 1 MiB."""
+"""Limit of a reply, after decompression. The longest replies of today's models are below 1 MiB."""
 MAX_ERROR_BYTES = 64 * 2**10
 MAX_MESSAGE_CHARS = 300
 MAX_RETRY_AFTER_S = 86_400.0
 MAX_COUNT_DIGITS = 9
 MAX_CONNECTIONS = 512
 KEEPALIVE_S = 4.0
-"""Many servers drop an idle connection after 5 s: letting go first avoids sending into a closed one."""
+"""Many servers drop an idle connection after 5 s. Closing it first avoids sending into a closed connection."""
 
 _OPTIONS = ("base_url", "api_key_env", "timeout_s", "price_in", "price_out")
 _KEPT_HEADERS = ("retry-after", "retry-after-ms", "date", "x-request-id", "request-id")
 _ECHO_CHARS = 24
+"""An error message that contains so many characters of the prompt in a row counts as an echo of it."""
 
 _KEY_LIKE = re.compile(r"\bsk-[\w*.-]{4,}")
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -55,57 +58,64 @@ _UNSUPPORTED = re.compile(r"unsupported|not support|unrecogni[sz]ed|unknown|not 
 
 
 class Client(Protocol):
-    """What is used of an SDK's client."""
+    """The part of an SDK's client that is used here."""
 
     async def post(self, path: str, *, cast_to: type[httpx2.Response], body: dict[str, Any]) -> httpx2.Response:
-        """Send one request and give the response back."""
+        """Send one request and return the response."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         ...
 
 
-class HttpModel(ABC):
-    """A model behind HTTP; a provider's file says what is sent and how a reply is read.
+class HttpModel(Model, ABC):
+    """A model behind HTTP. Subclasses build the request and read the reply.
 
     Options: ``base_url``; ``api_key_env``, the environment variable with the key; ``timeout_s`` for a whole call;
     ``price_in`` and ``price_out`` in USD per million tokens, without which the cost is unknown. Cached input is priced
     as any other input, so the cost is an upper bound.
 
     Raises:
-        InvalidUsage: for an option that is not known or not readable, and for a missing key.
+        InvalidUsage: an option is unknown or not readable, or the key is missing.
     """
 
     url: ClassVar[str]
-    """Where the provider itself answers."""
+    """Address of the provider's API, the default ``base_url``."""
     url_env: ClassVar[str]
-    """Environment variable that the provider's SDK takes another address from."""
+    """Environment variable in which the provider's SDK looks for another address."""
     key_env: ClassVar[str]
+    """Environment variable with the key."""
     path: ClassVar[str]
-    instead: ClassVar[Mapping[str, str | None]]
-    """Parameters that some models refuse, each with the name to send in its place; None: nothing."""
+    """Path of the request behind ``base_url``."""
+    substitutes: ClassVar[Mapping[str, str | None]]
+    """Parameters that some models refuse, each with its substitute; None leaves the parameter out."""
 
     def __init__(self, spec: ModelSpec) -> None:
         options = spec.options
         for name in options:
             if name not in _OPTIONS:
                 near = "".join(f", did you mean {match!r}" for match in get_close_matches(name, _OPTIONS, n=1))
-                raise InvalidUsage(f"{spec.provider} has no option {name!r}{near}; it has {', '.join(_OPTIONS)}")
+                raise InvalidUsage(f"{spec.provider} has no option {name!r}{near}; its options are {', '.join(_OPTIONS)}")
         self.name = f"{spec.provider}:{spec.name}"
         self.model = spec.name
         self.base_url = _checked_url(options.get("base_url", os.environ.get(self.url_env) or self.url))
         self.timeout_s = _number({"timeout_s": "120", **options}, "timeout_s")
         self._prices = _prices(options)
         self._key = self._find_key(options)
-        self._adapted: dict[str, str | None] = {}
+        self._substituted: dict[str, str | None] = {}
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
 
+    @classmethod
+    def open(cls, spec: ModelSpec, context: Context) -> Self:  # noqa: ARG003 - the interface of every provider
+        """The model of a spec."""
+        return cls(spec)
+
     async def complete(self, call: Call) -> Sample:
-        """Take one sample; one attempt, and another only without a parameter that the model refuses.
+        """Take one sample in one attempt. A request with a refused parameter is repeated without it.
 
         Raises:
-            ModelUnavailable: for everything that kept a reply from arriving.
+            ModelUnavailable: no reply arrived, or it cannot be read.
         """
         # Outside of the timeout: the first call imports the SDK, which takes a second.
         client = self._client()
@@ -113,37 +123,42 @@ class HttpModel(ABC):
             async with asyncio.timeout(self.timeout_s):
                 answer = await self._ask(client, call)
         except TimeoutError:
-            answer = ModelUnavailable("timeout", f"no whole reply within {self.timeout_s:g} s")
+            answer = ModelUnavailable("timeout", f"no complete reply within {self.timeout_s:g} s")
         sample = answer if isinstance(answer, ModelUnavailable) else self._sample(answer, call.prompt)
-        # Raised here, not where it was caught: its context would be the SDK's error, which holds the request and key.
+        # Raised outside of every except clause: its context would be the SDK's error, which contains the request and the key.
         if isinstance(sample, ModelUnavailable):
             raise sample
         return sample
 
     async def close(self) -> None:
-        """Let go of the connections of the running event loop; a later call opens new ones."""
+        """Close the connections of the running event loop. A later call opens new ones."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
 
     @property
     def priced(self) -> bool:
-        """Whether prices were given."""
+        """Whether the options give prices."""
         return self._prices is not None
 
     @abstractmethod
     def _connect(self) -> Client:
-        """A new client of the provider's SDK, on `bounded_client`, with ``max_retries=0`` and ``timeout=None``."""
+        """Create a client of the provider's SDK on `bounded_client`, with ``max_retries=0`` and ``timeout=None``."""
 
     @abstractmethod
     def _body(self, call: Call) -> dict[str, Any]:
-        """The JSON of a request."""
+        """The JSON body of a request."""
 
     @abstractmethod
     def _read(self, body: bytes) -> Sample:
-        """The sample in a reply's JSON; any msgspec error means that it cannot be read."""
+        """Read the sample from the JSON of a reply.
+
+        Raises:
+            msgspec.MsgspecError: the reply has another form.
+        """
 
     def _client(self) -> Client:
+        # Connections belong to an event loop, and a program may run several in a row.
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
             self._clients[loop] = self._connect()
@@ -155,48 +170,48 @@ class HttpModel(ABC):
         if not key and (self.base_url == self.url or "api_key_env" in options):
             raise InvalidUsage(f"no key for {self.base_url}: set the environment variable {name}")
         if not (key.isascii() and key.isprintable()):
-            raise InvalidUsage(f"the environment variable {name} holds characters that no key has")
+            raise InvalidUsage(f"the environment variable {name} contains characters that no key has; set it to the key alone")
         return key or None
 
     async def _ask(self, client: Client, call: Call) -> httpx2.Response | ModelUnavailable:
         while True:
             body = self._body(call)
-            for name, other in self._adapted.items():
+            for name, other in self._substituted.items():
                 value = body.pop(name, None)
                 if other is not None and value is not None:
                     body[other] = value
             answer = await self._post(client, body)
-            if not self._adapts(answer, body):
+            if not self._learn_substitute(answer, body):
                 return answer
 
-    def _adapts(self, answer: httpx2.Response | ModelUnavailable, sent: dict[str, Any]) -> bool:
-        """Whether a refusal names a parameter that can be left out or renamed; remembered for all later calls."""
+    def _learn_substitute(self, answer: httpx2.Response | ModelUnavailable, sent: dict[str, Any]) -> bool:
+        """Whether the answer refuses a parameter that has a substitute. All later calls use the substitute."""
         if isinstance(answer, ModelUnavailable) or answer.status_code != 400:  # noqa: PLR2004
             return False
-        error = _explanation(answer.content)
-        for name, other in self.instead.items():
-            # Not a name that was itself the replacement: the two would be exchanged for ever.
-            if name in sent and name not in self._adapted.values() and error.refuses(name):
-                if name not in self._adapted:
-                    import structlog  # noqa: PLC0415 - as rare as this is
+        error = _decode_error(answer.content)
+        for name, other in self.substitutes.items():
+            # A name that is itself a substitute is left alone: a server that refuses both would exchange them forever.
+            if name in sent and name not in self._substituted.values() and error.refuses(name):
+                if name not in self._substituted:
+                    import structlog  # noqa: PLC0415 - rarely needed
 
-                    self._adapted[name] = other
+                    self._substituted[name] = other
                     structlog.get_logger().warning("model refuses a parameter", model=self.name, parameter=name, sent_instead=other)
                 return True
         return False
 
     async def _post(self, client: Client, body: dict[str, Any]) -> httpx2.Response | ModelUnavailable:
-        import httpx2  # noqa: PLC0415 - the SDK has it loaded by now
+        import httpx2  # noqa: PLC0415 - the SDK has imported it already
 
         try:
             return await client.post(self.path, cast_to=httpx2.Response, body=body)
-        except Exception as error:  # noqa: BLE001 - none of an SDK's errors may leave; no list of them is complete
+        except Exception as error:  # noqa: BLE001 - errors of an SDK may contain the key, and no list of them is complete
             response, cause = getattr(error, "response", None), error.__cause__
             if isinstance(response, httpx2.Response):
                 return response
             if isinstance(cause, httpx2.RequestError):
                 return ModelUnavailable("garbled" if isinstance(cause, httpx2.DecodingError) else "network", str(cause))
-            return ModelUnavailable("refused", f"the request cannot be written: {type(error).__name__}")
+            return ModelUnavailable("refused", f"the request cannot be encoded: {type(error).__name__}")
 
     def _sample(self, response: httpx2.Response, prompt: Prompt) -> Sample | ModelUnavailable:
         if not response.is_success:
@@ -207,34 +222,34 @@ class HttpModel(ABC):
             try:
                 return self._read(response.content)
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                reason = self._short(str(error))
+                reason = self._sanitize(str(error))
         return ModelUnavailable("garbled", reason, response.status_code, None, self._request_id(response))
 
     def _refusal(self, response: httpx2.Response, prompt: Prompt) -> ModelUnavailable:
         status = response.status_code
         if response.is_redirect:
-            message = "it redirects elsewhere, which is not followed; give the final address as base_url"
+            message = "the server redirects to another address, which is not followed; give the final address as base_url"
         else:
-            error = _explanation(response.content)
-            message, name = self._short(error.message), str(error.code or error.type or "")
-            if _repeats(message, prompt):
-                message = "what it says repeats the prompt and is left out"
+            error = _decode_error(response.content)
+            message, name = self._sanitize(error.message), str(error.code or error.type or "")
+            if _echoes_prompt(message, prompt):  # prompts may be confidential, and errors go to logs
+                message = "the explanation repeats the prompt and is left out"
             if _NAME.fullmatch(name):
-                message = self._short(f"{name}: {message}" if message else name)
+                message = self._sanitize(f"{name}: {message}" if message else name)
         wait_s, request_id = retry_after_s(response.headers), self._request_id(response)
-        return ModelUnavailable(_kind(status), message or "no explanation", status, wait_s, request_id)
+        return ModelUnavailable(_failure_kind(status), message or "no explanation", status, wait_s, request_id)
 
-    def _short(self, text: str) -> str:
-        """One printable line without a key: what a server says goes to logs and screens."""
+    def _sanitize(self, text: str) -> str:
+        """Make text of a server safe for logs and screens: one printable line, cut, without anything that looks like a key."""
         text = _KEY_LIKE.sub("***", text.replace(self._key, "***") if self._key else text)
         return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:MAX_MESSAGE_CHARS]
 
     def _request_id(self, response: httpx2.Response) -> str | None:
         found = response.headers.get("x-request-id") or response.headers.get("request-id")
-        return found if found and self._short(found) == found and _NAME.fullmatch(found) else None
+        return found if found and self._sanitize(found) == found and _NAME.fullmatch(found) else None
 
     def _usage(self, read: Raw, written: Raw) -> Usage:
-        """What a reply took; None where the provider's count is missing or cannot be true."""
+        """Usage of a reply; a count is None where the provider's is missing or implausible."""
         input_tokens, output_tokens = _count(read), _count(written)
         cost_usd = None
         if self._prices is not None and input_tokens is not None and output_tokens is not None:
@@ -244,17 +259,22 @@ class HttpModel(ABC):
 
 @lru_cache(maxsize=1)
 def _tls() -> ssl.SSLContext:
-    """Reading the certificates takes 22 ms: once per process, not once per client."""
+    """The TLS context of this process, shared by all clients: reading the certificates takes 22 ms."""
     import httpx2  # noqa: PLC0415 - costs 0.2 s
 
     return httpx2.create_ssl_context()
 
 
 def bounded_client(aiohttp_client: type[httpx2.AsyncClient], key: str | None) -> httpx2.AsyncClient:
-    """An SDK's HTTP client that reads no more than it should, follows no redirect and fails in plain words.
+    """Create the HTTP client for an SDK. It bounds the size of responses, follows no redirects and raises errors without secrets.
 
-    Its responses have been read: up to one byte more than `MAX_BODY_BYTES`, or `MAX_ERROR_BYTES` of an error. It raises
-    ``httpx2.DecodingError`` for an answer that is not HTTP, and ``httpx2.NetworkError`` for none.
+    Responses are already read: up to `MAX_BODY_BYTES` + 1 bytes, so that a longer one is recognised, or `MAX_ERROR_BYTES` of an error.
+
+    Args:
+        aiohttp_client: class of the SDK's client.
+        key: the key, which is removed from the headers of responses.
+
+    The client raises ``httpx2.DecodingError`` for an answer that is not HTTP, and ``httpx2.NetworkError`` if none arrives.
     """
     import httpx2  # noqa: PLC0415 - costs 0.2 s
 
@@ -266,28 +286,28 @@ def bounded_client(aiohttp_client: type[httpx2.AsyncClient], key: str | None) ->
                     body = await _bounded_body(response, MAX_BODY_BYTES + 1 if response.is_success else MAX_ERROR_BYTES)
                 finally:
                     await response.aclose()
-            except Exception as error:  # noqa: BLE001 - the backend lets errors of three libraries through
+            except Exception as error:  # noqa: BLE001 - errors of three libraries pass through the backend
                 failure: httpx2.RequestError
-                # The backend reports a refused connection as a timeout; the clock is ours, so it never is one.
+                # The backend reports a refused connection as a timeout. No timeout is set here, so it never is one.
                 if isinstance(error, httpx2.TransportError | OSError):
                     place = request.url.netloc.decode()
-                    failure = httpx2.NetworkError(f"no connection to {place}, or it broke: {_origin(error)}")
+                    failure = httpx2.NetworkError(f"no connection to {place}, or it broke: {_root_cause(error)}")
                 else:
-                    failure = httpx2.DecodingError(f"no HTTP reply that can be read: {_origin(error)}")
+                    failure = httpx2.DecodingError(f"the reply is not readable HTTP: {_root_cause(error)}")
             else:
                 found = {name: response.headers.get(name, "") for name in _KEPT_HEADERS}
-                # The SDKs log headers: one that repeats the key goes.
+                # The SDKs log headers: drop any that repeats the key.
                 headers = {name: value for name, value in found.items() if value and not (key and key in value)}
                 return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
-            raise failure
+            raise failure  # outside of the except clause, so that its context has no error of the backend
 
     limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_S)
     client: httpx2.AsyncClient = Bounded(limits=limits, verify=_tls(), timeout=None, follow_redirects=False)
     return client
 
 
-def _origin(error: BaseException) -> str:
-    """What it was at first, by its type alone: a message might repeat anything."""
+def _root_cause(error: BaseException) -> str:
+    """Type name of the first error in a chain. Its message is left out: it may repeat the request."""
     while error.__cause__ is not None:
         error = error.__cause__
     return type(error).__name__
@@ -296,7 +316,7 @@ def _origin(error: BaseException) -> str:
 async def _bounded_body(response: httpx2.Response, limit: int) -> bytes:
     body = bytearray()
     async with aclosing(response.aiter_bytes()) as pieces:
-        # Pieces are inflated one by one and none is above 1 MiB, so a gzip bomb stops here too.
+        # Pieces are decompressed one by one, and none exceeds 1 MiB, so a gzip bomb stops here too.
         async for piece in pieces:
             body += piece
             if len(body) >= limit:
@@ -305,23 +325,23 @@ async def _bounded_body(response: httpx2.Response, limit: int) -> bytes:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """The wait that a server asks for, in seconds; None when it says nothing, or what cannot be meant (above a day)."""
+    """The wait that a server asks for, in seconds; None if it asks for none, or for more than a day."""
     try:
         wait_s = float(headers["retry-after-ms"]) / 1000 if "retry-after-ms" in headers else float(headers["retry-after"])
     except (KeyError, ValueError):
-        wait_s = _until(headers.get("retry-after", ""), headers.get("date", ""))
+        wait_s = _seconds_between(headers.get("retry-after", ""), headers.get("date", ""))
     return wait_s if 0 <= wait_s <= MAX_RETRY_AFTER_S else None
 
 
-def _until(date: str, now: str) -> float:
-    """Seconds between two dates of one server, whose clock need not be ours; NaN where one is missing."""
+def _seconds_between(date: str, now: str) -> float:
+    """Seconds between two dates by the server's clock, which may differ from ours; NaN if one is missing."""
     try:
         return max(0.0, (parsedate_to_datetime(date) - parsedate_to_datetime(now)).total_seconds())
     except (ValueError, TypeError, OverflowError):
         return math.nan
 
 
-def _kind(status: int) -> str:
+def _failure_kind(status: int) -> str:
     match status:
         case 429:
             return "busy"
@@ -331,7 +351,7 @@ def _kind(status: int) -> str:
 
 
 def finish_name(reason: str) -> str:
-    """A provider's own word for why a reply ended, where it is a word: it becomes the name of a flag."""
+    """The provider's reason why a reply ended, or ``unreadable`` if it is no plain name. It becomes the name of a red flag."""
     return reason if _NAME.fullmatch(reason) else "unreadable"
 
 
@@ -342,7 +362,7 @@ class _Error(Struct):
     param: str | None = None
 
     def refuses(self, parameter: str) -> bool:
-        """Whether the model does not take a parameter at all, and not just this value of it."""
+        """Whether the model refuses a parameter itself, and not only its value."""
         named = re.search(rf"\b{parameter}\b", f"{self.param} {self.message}")
         return named is not None and _UNSUPPORTED.search(f"{self.code} {self.message}") is not None
 
@@ -351,7 +371,7 @@ class _ErrorBody(Struct):
     error: _Error | str
 
 
-def _explanation(body: bytes) -> _Error:
+def _decode_error(body: bytes) -> _Error:
     try:
         error = msgspec.json.decode(body, type=_ErrorBody).error
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -359,7 +379,7 @@ def _explanation(body: bytes) -> _Error:
     return _Error(message=error) if isinstance(error, str) else error
 
 
-def _repeats(message: str, prompt: Prompt) -> bool:
+def _echoes_prompt(message: str, prompt: Prompt) -> bool:
     for text in (" ".join(prompt.system.split()), " ".join(prompt.user.split())):
         size = min(_ECHO_CHARS, len(text))
         if size >= 8 and any(message[at : at + size] in text for at in range(len(message) - size + 1)):  # noqa: PLR2004
@@ -373,7 +393,7 @@ def _count(written: Raw) -> int | None:
 
 
 def read_or_empty(raw: Raw, kind: type[S]) -> S:
-    """An object where it is one, and one without fields where it is not: for what a reply can do without."""
+    """Decode an optional part of a reply; a part that cannot be read gives an object with default fields."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, RecursionError):
@@ -404,7 +424,9 @@ def _checked_url(url: str) -> str:
         good = False
         parts = None
     if parts and "@" in parts.netloc:
-        raise InvalidUsage("a base_url holds no user or password; put the key into a variable and name it with api_key_env")
+        raise InvalidUsage(
+            "a base_url may not contain a user or a password; put the key into an environment variable and name it with api_key_env"
+        )
     if not good:
         raise InvalidUsage(f"base_url={url!r} is not an address such as http://localhost:8000/v1")
     return url.rstrip("/")

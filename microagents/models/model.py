@@ -1,53 +1,37 @@
-"""What a provider's file offers to the solver: one call in, one sample out, or our own plain error."""
+"""The interface of model providers: one call in, one sample or one `ModelUnavailable` out."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from difflib import get_close_matches
+from importlib.util import find_spec
+from inspect import iscoroutinefunction
+from typing import Self
 
 from msgspec import Struct
 
+from microagents.actors import Context
 from microagents.chat import Prompt, Reply, Sample
 from microagents.elections.election import SampleId
-from microagents.errors import InvalidUsage
+from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.registry import MODELS, source_of
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """One request for one sample.
-
-    Providers send ``prompt``, ``temperature`` and ``max_output_tokens``; the simulated model draws its chance from ``id``, and asks the
-    task's expert for a ``reply``.
-    """
+    """One request for one sample."""
 
     id: SampleId
+    """Idempotency key. It also seeds the simulated model."""
     prompt: Prompt
     reply: type[Reply]
+    """Class of the reply, for providers that constrain the output. The format instructions are already in the prompt."""
     temperature: float | None
+    """None leaves it to the provider."""
     max_output_tokens: int
 
 
-class Model(Protocol):
-    """A source of samples, used by one event loop."""
-
-    @property
-    def priced(self) -> bool:
-        """Whether it is known what a call costs."""
-        ...
-
-    async def complete(self, call: Call) -> Sample:
-        """Take one sample. One attempt: the solver retries.
-
-        Raises:
-            ModelUnavailable: for everything that kept a reply from arriving.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Let go of connections."""
-        ...
-
-
 class ModelSpec(Struct, frozen=True, kw_only=True):
-    """``provider:name[@key=value,...]``, taken apart."""
+    """The parts of a spec ``provider:name[@key=value,...]``."""
 
     provider: str
     name: str
@@ -58,7 +42,7 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
         """Read a spec such as ``openai:my-model@base_url=http://localhost:8000/v1``.
 
         Raises:
-            InvalidUsage: when it has not this form.
+            InvalidUsage: the text does not have this form.
         """
         head, _, tail = text.partition("@")
         provider, colon, name = head.partition(":")
@@ -66,3 +50,98 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
         if not (provider and colon and name) or not all(key and equals for key, equals, _ in pairs):
             raise InvalidUsage(f"{text!r} is not a model; write provider:model[@key=value,...], such as sim:gpt-4.1-mini@error=0.01")
         return cls(provider=provider, name=name, options={key.strip(): value.strip() for key, _, value in pairs})
+
+
+class Model:
+    """A source of samples, used by one event loop. Subclass it to bring your own provider."""
+
+    @property
+    def priced(self) -> bool:
+        """Whether ``usage.cost_usd`` of its samples is a number; by default the price is unknown."""
+        return False
+
+    @classmethod
+    def open(cls, spec: ModelSpec, context: Context) -> Self:  # noqa: ARG003 - for providers that need the run
+        """Build the model of a spec, in the process that will call it. By default the class is called with the options of the spec.
+
+        Raises:
+            InvalidUsage: an option is unknown or missing.
+        """
+        try:
+            return cls(**spec.options)
+        except TypeError as error:
+            raise InvalidUsage(f"{cls.__name__} does not take these options: {error}") from None
+
+    async def complete(self, call: Call) -> Sample:
+        """Take one sample, in one attempt: the solver retries.
+
+        Raises:
+            ModelUnavailable: no reply arrived.
+        """
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Release connections."""
+
+
+ModelFunction = Callable[[Call], Awaitable[Sample | str]]
+"""A provider as one async function that returns a sample, or only its text."""
+
+
+class FunctionModel(Model):
+    """A model that calls an async function."""
+
+    def __init__(self, function: ModelFunction) -> None:
+        self._function = function
+
+    async def complete(self, call: Call) -> Sample:
+        """Call the function.
+
+        Raises:
+            ModelUnavailable: it returned neither a sample nor a text.
+        """
+        given: object = await self._function(call)
+        if isinstance(given, str):
+            return Sample(text=given, model=spec_of(self._function))
+        if isinstance(given, Sample):
+            return given
+        raise ModelUnavailable("refused", f"{spec_of(self._function)} must give a Sample or a text, not {given!r:.100}")
+
+
+def spec_of(model: Model | ModelFunction) -> str:
+    """The spec of a model that was given as an object: its ``spec`` attribute, else the source of its class or function.
+
+    Raises:
+        InvalidUsage: the object is neither a model nor an async function.
+    """
+    if isinstance(model, Model):
+        return str(getattr(model, "spec", "")) or source_of(type(model))
+    if not iscoroutinefunction(model):
+        raise InvalidUsage(f"{model!r:.100} is no model: give a spec, an instance of Model, or an async function")
+    return source_of(model)
+
+
+def open_model(text: str, context: Context) -> Model:
+    """Open the model of a spec. Only the module of its provider is imported.
+
+    Raises:
+        InvalidUsage: the provider or an option is unknown, a key is missing, or the simulated model cannot do the task.
+    """
+    given = context.model_objects.get(text)
+    if given is not None:
+        return given if isinstance(given, Model) else FunctionModel(given)
+    spec = ModelSpec.parse(text)
+    name = spec.provider if spec.provider in MODELS.addresses else f"{spec.provider}:{spec.name}"
+    if name != spec.provider and "." not in spec.provider and find_spec(spec.provider) is None:
+        raise _unknown_provider(text, spec.provider)
+    found = MODELS.find_or_function(name, Model)
+    return found.open(spec, context) if isinstance(found, type) and issubclass(found, Model) else FunctionModel(found)
+
+
+def _unknown_provider(text: str, provider: str) -> InvalidUsage:
+    known = list(MODELS.addresses)
+    near = get_close_matches(provider, known, n=1)
+    return InvalidUsage(
+        f"{text!r} names no provider known here{f'; did you mean {near[0]}:' if near else ''}; providers are {', '.join(known)}; "
+        "or name your own as path/file.py:Class or package.module:Class"
+    )

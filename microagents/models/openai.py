@@ -1,4 +1,4 @@
-"""Models of OpenAI, and of every server that speaks its chat completions: vLLM, Ollama, llama.cpp and others."""
+"""Models of OpenAI, and of every server with its chat completions API: vLLM, Ollama, llama.cpp and others."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from microagents.models.model import Call
 
 _REASONING = re.compile(r"(.*/)?(o\d|gpt-[5-9])")
-"""Names of the models that take ``max_completion_tokens`` only, wherever they are served."""
+"""Names of the models that accept only ``max_completion_tokens``, on any server."""
 
 
 class OpenAIModel(HttpModel):
-    """A model behind OpenAI's chat completions.
+    """A model behind OpenAI's chat completions API.
 
-    The cap on output goes as ``max_completion_tokens`` to OpenAI itself and to reasoning models by name (o1, o3, gpt-5
-    and on), and as ``max_tokens`` to every other address: a server that does not know the newer name may ignore it and
-    set no cap. A server that refuses one name is asked again with the other.
+    The cap on output is sent as ``max_completion_tokens`` to OpenAI itself and to reasoning models, known by name (o1,
+    o3, gpt-5 and later). All other addresses get ``max_tokens``: a server that does not know the newer name may ignore
+    it and set no cap. A server that refuses one name gets the other.
 
-    With a ``base_url`` and no key, ``none`` is sent: local servers need none.
+    With a ``base_url`` and no key, the key ``none`` is sent: local servers need none.
     """
 
     url = "https://api.openai.com/v1"
     url_env = "OPENAI_BASE_URL"
     key_env = "OPENAI_API_KEY"
     path = "/chat/completions"
-    instead: ClassVar = {
+    substitutes: ClassVar = {
         "temperature": None,
         "max_tokens": "max_completion_tokens",
         "max_completion_tokens": "max_tokens",
@@ -74,7 +74,7 @@ class OpenAIModel(HttpModel):
 
 
 class _Counts(Struct):
-    # Raw: a hostile server may put anything there, and it is not worth a reply.
+    # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
     prompt_tokens: Raw = Raw(b"")
     completion_tokens: Raw = Raw(b"")
 

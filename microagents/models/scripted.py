@@ -1,20 +1,22 @@
-"""A scripted model: replays given replies. For tests."""
+"""A scripted model for tests: it replays the replies of a file."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Self
 
 import msgspec
 from msgspec import Struct
 
+from microagents.actors import Context
 from microagents.chat import Sample, Usage
 from microagents.errors import InvalidUsage, ModelUnavailable
-from microagents.models.model import Call, ModelSpec
+from microagents.models.model import Call, Model, ModelSpec
 
 
 class Line(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One reply: the one to sample ``seq`` of the election at ``path``. ``fails`` makes that many attempts fail first, by 503."""
+    """One line of a script: the reply to sample ``seq`` of the election at ``path``."""
 
     path: str
     seq: int
@@ -22,16 +24,22 @@ class Line(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     finish: str = "stop"
     output_tokens: int | None = None
     after_s: float = 0.0
+    """Seconds until the reply comes."""
     fails: int = 0
+    """Number of attempts that fail first, with HTTP status 503."""
 
 
-class ScriptedModel:
-    """``scripted:FILE.jsonl``: a `Line` per reply. A sample without one is refused."""
+class ScriptedModel(Model):
+    """The model ``scripted:FILE.jsonl``: one `Line` per reply. A sample without a line is refused.
+
+    Raises:
+        InvalidUsage: the script cannot be read.
+    """
 
     def __init__(self, spec: ModelSpec) -> None:
         self.name = f"scripted:{spec.name}"
         self.asked: list[tuple[str, int]] = []
-        """The samples asked for, in order, each attempt."""
+        """Path and seq of every attempt, in order."""
         try:
             lines = msgspec.json.Decoder(Line).decode_lines(Path(spec.name).read_bytes())
         except (OSError, msgspec.MsgspecError) as error:
@@ -39,18 +47,22 @@ class ScriptedModel:
         self._lines = {(line.path, line.seq): line for line in lines}
         self._failed: dict[tuple[str, int], int] = {}
 
-    @property
-    def priced(self) -> bool:
-        """Never: a script knows no price."""
-        return False
+    @classmethod
+    def open(cls, spec: ModelSpec, context: Context) -> Self:  # noqa: ARG003 - the interface of every provider
+        """The model of a spec."""
+        return cls(spec)
 
     async def complete(self, call: Call) -> Sample:
-        """The scripted reply to this sample."""
+        """Return the scripted reply to this sample.
+
+        Raises:
+            ModelUnavailable: the script has no reply, or it asks for a failure.
+        """
         place = (call.id.election.path, call.id.seq)
         self.asked.append(place)
         line = self._lines.get(place)
         if line is None:
-            raise ModelUnavailable("refused", f"{self.name} has no reply for sample {place[1]} of {place[0]}")
+            raise ModelUnavailable("refused", f"{self.name} has no reply for sample {place[1]} of {place[0]}; add a line to the script")
         if line.after_s:
             await asyncio.sleep(line.after_s)
         failed = self._failed[place] = self._failed.get(place, 0) + 1
@@ -59,4 +71,4 @@ class ScriptedModel:
         return Sample(text=line.text, finish=line.finish, usage=Usage(output_tokens=line.output_tokens), model=self.name)
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no connections."""

@@ -1,7 +1,7 @@
-"""A simulated model: reads the prompt's text, has the task's expert work out the right reply, then errs on purpose.
+"""A simulated model. The task's expert reads the prompt and gives the right reply; the model then makes errors on purpose.
 
-It stands in for a real one where no key is at hand, and for measuring: its errors follow the laws that it is given. Everything it does
-is a function of the run's seed and the sample's id.
+It replaces a real model where no key is available, and in measurements, since its error rates are known. Every reply is a function of
+the run's seed and the sample's id.
 """
 
 from __future__ import annotations
@@ -15,30 +15,31 @@ from hashlib import blake2b
 from math import exp
 from random import Random
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Self
 
 from msgspec import Struct, convert, structs
 
+from microagents.actors import Context
 from microagents.chat import Malformed, Prompt, Reply, Sample, Usage, parse, write
 from microagents.elections.election import SampleId
 from microagents.errors import InvalidUsage, TaskFailed
-from microagents.models.model import Call, ModelSpec
+from microagents.models.model import Call, Model, ModelSpec
 from microagents.task import Task
 
 
 class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a simulated model errs; every field is an option of its spec (``sim:gpt-4.1-mini@error=0.01,latency=0.8``)."""
+    """Error rates, latency and prices of a simulated model. Every field is an option: ``sim:gpt-4.1-mini@error=0.01,latency=0.8``."""
 
     error: float
-    """Share of wrong replies among those that no red flag discards, at the provider's default temperature."""
+    """Share of wrong replies among the unflagged ones, at the provider's default temperature."""
     cool_error: float | None = None
-    """The same at temperatures up to 0.1; None: as ``error``. In between it changes linearly."""
+    """The same share at temperatures up to 0.1, with a linear change from there up to 1; None: equal to ``error``."""
     flag: float = 0.0
-    """Share of replies that a red flag discards: half of them ramble past the length limit, half break the format."""
+    """Share of replies that get a red flag: half of them exceed the length limit, half break the format."""
     alternatives: int = 3
-    """How many different wrong replies a question has; 1 makes the two-way race of the laws."""
+    """Number of different wrong replies to a question; 1 makes the two-way race of MAKER's scaling laws."""
     hard: float = 0.0
-    """Share of questions on which one wrong reply is likelier than not."""
+    """Share of questions on which one wrong reply is more likely than the right one."""
     latency: float = 0.0
     """Median time of a reply in seconds."""
     sigma: float = 0.5
@@ -51,7 +52,7 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """US dollars per million output tokens."""
 
 
-# Error rates: MAKER, figure 6 and section 4.3. Prices: what the model of that name cost then, so that a bill can be foreseen.
+# Error rates: MAKER, figure 6 and section 4.3. Prices: those of the named models at that time, to estimate the cost of a run.
 PROFILES = {
     "gpt-4.1-nano": Profile(error=0.3583, flag=0.02, price_in=0.1, price_out=0.4),
     "gpt-4.1-mini": Profile(error=0.0045, cool_error=0.0022, flag=0.004, price_in=0.4, price_out=1.6),
@@ -60,47 +61,48 @@ PROFILES = {
 }
 
 HARD_ERROR = 0.65
-"""Error rate on a hard question; all of it is one and the same wrong reply."""
+"""Error rate on a hard question. All its wrong replies are equal."""
 RAMBLING_ERROR = 0.1
-"""Error rate of replies that ramble (MAKER, figure 9a)."""
+"""Error rate of replies that exceed the length limit (MAKER, figure 9a)."""
 RAMBLING_TOKENS = (760, 2600)
-"""Length of a reply that rambles, in output tokens."""
-LONGEST_PLAIN_TOKENS = 700
+"""Least and greatest length of such a reply, in output tokens."""
+MAX_PLAIN_TOKENS = 700
 CHARS_PER_TOKEN = 4
-REMEMBERED = 4096
-"""Questions whose right reply is kept, since every question is asked several times."""
+MAX_CACHED_QUESTIONS = 4096
+"""Limit of the cache of right replies: every question is asked several times."""
 
-MOST_ALTERNATIVES = 1_000_000
-_MOST = {"latency": 86_400, "sigma": 5, "tokens": 1_000_000, "price_in": 1_000_000, "price_out": 1_000_000}
+MAX_ALTERNATIVES = 1_000_000
+_MAX_VALUES = {"latency": 86_400, "sigma": 5, "tokens": 1_000_000, "price_in": 1_000_000, "price_out": 1_000_000}
 _NORMAL = NormalDist()
-_THOUGHTS = (
+_REASONING = (
     "Let me go through this carefully. The question gives everything that is needed, so one pass over it should do. "
     "First I look at what is given, then at what the rule asks for, then I apply the rule once and check the outcome. "
     "Nothing else may change in this step, so the rest stays as it is. "
 ) * 60
-_DOUBTS = "Wait, that may not be right. Let me start over and look at it once more from the beginning. " * 120
+_RAMBLING = "Wait, that may not be right. Let me start over and look at it once more from the beginning. " * 120
 
 
 class Purchases:
-    """What simulated models sold, as the seller sees it: a line is appended to a file before a call and before its reply.
+    """A log of the calls to simulated models, as a provider would keep it: one line before a call and one before its reply.
 
-    So tests can count what was bought without asking the journal under test.
+    Tests count calls with it, independently of the journal under test.
     """
 
     VARIABLE = "MICROAGENTS_PURCHASES"
-    """Environment variable that names the file; nothing is noted without it."""
+    """Environment variable with the path of the file; without it nothing is logged."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     @classmethod
     def named(cls) -> Purchases | None:
-        """The file that the environment names."""
+        """Open the file that the environment names; None if it names none."""
         path = os.environ.get(cls.VARIABLE)
         return None if not path else cls(path)
 
     def note(self, what: str, sample: SampleId) -> None:
-        """Note that a call was ``sent`` or ``billed``: in one write, so that a kill leaves whole lines."""
+        """Log that a call was ``sent`` or ``billed``."""
+        # One write per line: a killed process leaves no partial lines.
         os.write(self._file, f"{what} {sample.election.path} {sample.election.question_digest.hex()} {sample.seq}\n".encode())
 
     def close(self) -> None:
@@ -108,16 +110,25 @@ class Purchases:
         os.close(self._file)
 
 
-class SimulatedModel:
-    """See the module. ``spec`` is ``sim:PROFILE[@field=value,...]``."""
+class SimulatedModel(Model):
+    """The model ``sim:PROFILE[@field=value,...]``.
+
+    Args:
+        spec: a name of `PROFILES`, and fields of `Profile` to change.
+        tasks: the task of each input; all have one class.
+        seed: the seed of the run.
+
+    Raises:
+        InvalidUsage: the profile or an option is unknown, a value is out of range, or the task has no expert.
+    """
 
     def __init__(self, spec: ModelSpec, tasks: Sequence[Task], seed: int) -> None:
         self.name = f"sim:{spec.name}"
         self.profile = _profile(spec)
-        for task in tasks[:1]:  # they are of one class
+        for task in tasks[:1]:  # all have one class
             if type(task).expert is Task.expert:
                 raise InvalidUsage(
-                    f"{type(task).__name__} has no `expert`, so the simulated model cannot work out its replies; give the task one, or "
+                    f"{type(task).__name__} has no `expert`, so the simulated model cannot know right replies; define the method, or "
                     "name a real model, such as --model openai:gpt-4.1-mini"
                 )
         self._tasks = tasks
@@ -125,22 +136,27 @@ class SimulatedModel:
         self._purchases = Purchases.named()
         self._questions: OrderedDict[tuple[str, str, type[Reply], int], _Question] = OrderedDict()
 
+    @classmethod
+    def open(cls, spec: ModelSpec, context: Context) -> Self:
+        """The model of a profile, for the tasks of the run."""
+        return cls(spec, context.tasks, context.seed)
+
     @property
     def priced(self) -> bool:
-        """Always: a profile without a price is free."""
+        """True: a profile without prices is free."""
         return True
 
     def complete(self, call: Call) -> Coroutine[Any, Any, Sample]:
-        """One sample, after its latency."""
-        return self._sampled(call) if self._purchases is None else self._sold(self._purchases, call)
+        """Return one sample, after its latency."""
+        return self._draw(call) if self._purchases is None else self._draw_and_log(self._purchases, call)
 
-    async def _sold(self, purchases: Purchases, call: Call) -> Sample:
+    async def _draw_and_log(self, purchases: Purchases, call: Call) -> Sample:
         purchases.note("sent", call.id)
-        sample = await self._sampled(call)
+        sample = await self._draw(call)
         purchases.note("billed", call.id)
         return sample
 
-    async def _sampled(self, call: Call) -> Sample:
+    async def _draw(self, call: Call) -> Sample:
         chance = _Chance(self._key, call)
         if self.profile.latency > 0:
             await asyncio.sleep(self.profile.latency * exp(self.profile.sigma * _NORMAL.inv_cdf(chance.latency)))
@@ -154,7 +170,7 @@ class SimulatedModel:
         return Sample(text=text, finish=finish, usage=usage, model=self.name)
 
     async def close(self) -> None:
-        """Close the list of purchases."""
+        """Close the log of calls."""
         if self._purchases is not None:
             self._purchases.close()
             self._purchases = None
@@ -165,27 +181,27 @@ class SimulatedModel:
         found = self._questions.get(key)
         if found is None:
             found = self._questions[key] = _Question(self._tasks[of_input], prompt, call.reply, self._key)
-            if len(self._questions) > REMEMBERED:
+            if len(self._questions) > MAX_CACHED_QUESTIONS:
                 self._questions.popitem(last=False)
         return found
 
     def _reply(self, call: Call, question: _Question, chance: _Chance) -> tuple[str, int]:
-        """The text of a reply, and its length in tokens."""
+        """Text of a reply, and its length in tokens."""
         profile = self.profile
         if chance.flag < profile.flag / 2:
             low, high = RAMBLING_TOKENS
             answer = question.wrong(self._alternative(chance)) if chance.error < RAMBLING_ERROR else question.right_text
-            return _padded(answer, int(low + (high - low) * chance.length), _DOUBTS)
+            return _pad(answer, int(low + (high - low) * chance.length), _RAMBLING)
         hard = question.hardness < profile.hard
         rate = HARD_ERROR if hard else self._error_rate(question, call.temperature)
         wrong = 0 if hard else self._alternative(chance)
         answer = question.wrong(wrong) if chance.error < rate else question.right_text
         if chance.flag < profile.flag:
-            answer = question.broken(answer, int(chance.alternative * len(_BROKEN)))
+            answer = question.broken(answer, int(chance.alternative * len(_FORMAT_BREAKS)))
         if not answer:
             return "", 0
         tokens = profile.tokens * exp(0.2 * _NORMAL.inv_cdf(chance.length))
-        return _padded(answer, int(min(tokens, LONGEST_PLAIN_TOKENS)), _THOUGHTS)
+        return _pad(answer, int(min(tokens, MAX_PLAIN_TOKENS)), _REASONING)
 
     def _error_rate(self, question: _Question, temperature: float | None) -> float:
         if question.difficulty is not None:
@@ -200,13 +216,13 @@ class SimulatedModel:
 
 
 class _Question:
-    """What the model makes of one prompt: the same whenever it is asked."""
+    """The right and wrong replies to one prompt, computed once and the same for every sample."""
 
     def __init__(self, task: Task, prompt: Prompt, reply: type[Reply], key: bytes) -> None:
         self._task = task
         self._prompt = prompt
         self._digest = blake2b(f"{prompt.system}\0{prompt.user}".encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest()
-        self._right = _worked_out(task, prompt, reply)
+        self._right = _ask_expert(task, prompt, reply)
         self._reply = reply
         self._wrong: dict[int, str] = {}
         self.right_text = write(self._right, task.format)
@@ -215,28 +231,28 @@ class _Question:
         self.input_tokens = (len(prompt.system) + len(prompt.user)) // CHARS_PER_TOKEN
 
     def broken(self, answer: str, way: int) -> str:
-        """The answer in a form that the screen refuses: a break inside of a text may leave it well formed."""
-        text = _BROKEN[way](answer)
+        """The answer with a broken format, which the parser refuses; empty text if it would still accept it."""
+        text = _FORMAT_BREAKS[way](answer)
         try:
             parse(text, self._reply, self._task.format)
         except Malformed:
             return text
-        return ""
+        return ""  # the change fell inside a text value and left the format valid
 
     def wrong(self, alternative: int) -> str:
-        """The text of one of the question's wrong replies."""
+        """Text of the wrong reply with this number."""
         found = self._wrong.get(alternative)
         if found is None:
-            mistake = self._task.mistake(self._prompt, self._right, Random(self._digest + alternative.to_bytes(4)))  # noqa: S311 - seeded on purpose
+            mistake = self._task.mistake(self._prompt, self._right, Random(self._digest + alternative.to_bytes(4)))  # noqa: S311 - seeded
             found = self._wrong[alternative] = write(mistake, self._task.format)
         return found
 
 
-def _worked_out(task: Task, prompt: Prompt, reply: type[Reply]) -> Reply:
+def _ask_expert(task: Task, prompt: Prompt, reply: type[Reply]) -> Reply:
     expert = f"{type(task).__name__}.expert"
     try:
         right = task.expert(prompt, reply)
-    except Exception as error:  # whatever a user's expert raises
+    except Exception as error:  # an expert is code of the user and may raise anything
         raise TaskFailed(expert, f"raised {type(error).__name__}: {error}") from error
     if not isinstance(right, reply):
         raise TaskFailed(expert, f"must give a {reply.__name__}, not {right!r:.100}")
@@ -244,7 +260,7 @@ def _worked_out(task: Task, prompt: Prompt, reply: type[Reply]) -> Reply:
 
 
 class _Chance:
-    """Uniform numbers in (0, 1) that belong to one sample."""
+    """Independent uniform numbers in (0, 1), derived from the seed and the id of a sample."""
 
     __slots__ = ("alternative", "error", "flag", "latency", "length")
 
@@ -263,8 +279,8 @@ def _uniform(number: int) -> float:
     return ((number & 0xFFFFFFFF) + 0.5) / 2**32
 
 
-def _padded(answer: str, tokens: int, filler: str) -> tuple[str, int]:
-    """The answer behind so much reasoning that both make up that many tokens."""
+def _pad(answer: str, tokens: int, filler: str) -> tuple[str, int]:
+    """The answer behind filler text: the whole text, about as long as asked for, and its length in tokens."""
     thoughts = filler[: max(0, tokens * CHARS_PER_TOKEN - len(answer) - 1)]
     text = f"{thoughts}\n{answer}"
     return text, max(1, len(text) // CHARS_PER_TOKEN)
@@ -288,7 +304,7 @@ def _profile(spec: ModelSpec) -> Profile:
         except ValueError:
             raise InvalidUsage(f"{name}={text!r} is not a number") from None
     if "error" in given:
-        given.setdefault("cool_error", None)  # one rate was asked for, whatever the temperature
+        given.setdefault("cool_error", None)  # an explicit error rate holds at every temperature
     profile = structs.replace(base, **given)
     _check(profile)
     return profile
@@ -298,22 +314,22 @@ def _check(profile: Profile) -> None:
     for name in ("error", "cool_error", "flag", "hard"):
         share = getattr(profile, name)
         if share is not None and not 0 <= share <= 1:
-            raise InvalidUsage(f"{name}={share!r} is not a share; it lies between 0 and 1")
-    for name, most in _MOST.items():
+            raise InvalidUsage(f"{name}={share!r} must be a share between 0 and 1")
+    for name, most in _MAX_VALUES.items():
         if not 0 <= getattr(profile, name) <= most:
             raise InvalidUsage(f"{name}={getattr(profile, name)!r} must be a number of at least 0 and at most {most:,}")
-    if not 1 <= profile.alternatives <= MOST_ALTERNATIVES:
-        raise InvalidUsage(f"alternatives={profile.alternatives!r} must be at least 1 and at most {MOST_ALTERNATIVES:,}")
+    if not 1 <= profile.alternatives <= MAX_ALTERNATIVES:
+        raise InvalidUsage(f"alternatives={profile.alternatives!r} must be at least 1 and at most {MAX_ALTERNATIVES:,}")
 
 
-# -- the formats that models are seen to break ---------------------------------------------------------------------------------------
+# -- ways in which models break a format ---------------------------------------------------------------------------------------------
 
 
 def _without_last_line(answer: str) -> str:
     return answer.rpartition("\n")[0] if "\n" in answer else answer.partition("=")[0]
 
 
-_BROKEN: Sequence[Callable[[str], str]] = (
+_FORMAT_BREAKS: Sequence[Callable[[str], str]] = (
     lambda _: "",
     _without_last_line,
     lambda answer: answer[: len(answer) // 2],
@@ -326,4 +342,5 @@ _BROKEN: Sequence[Callable[[str], str]] = (
     lambda answer: answer.replace('"', "\u201d") if '"' in answer else f"\u201c{answer}\u201d",
     lambda answer: answer.replace("1", "True") if "1" in answer else f"{answer} True",
 )
-"""Empty, a field missing, cut in two, another separator, bold, text behind the value, tuples, trailing commas, smart quotes, True for 1."""
+"""In order: empty text, a missing field, half of the text, another separator, bold, text behind the value, a parenthesis, tuples, a
+trailing comma, typographic quotes, ``True`` for 1."""

@@ -1,4 +1,4 @@
-"""Candidates to vote on: equal replies merged, each with a label that its place does not tell, in an order of each ballot's own."""
+"""Candidates to vote on. Equal replies are merged, labels do not depend on positions, and every ballot gets another order."""
 
 from __future__ import annotations
 
@@ -14,33 +14,36 @@ from msgspec import Struct
 from microagents.chat import A
 
 LABEL_CHARS = 4
-"""As many as tell the candidates of one vote apart; more where two would have the same."""
+"""Length of a label, unless two candidates of a vote would share it."""
 
 
 class Candidate(Struct, Generic[A], frozen=True, kw_only=True):
-    """A reply, and how many of the samples gave it."""
+    """A distinct reply."""
 
     reply: A
     copies: int
+    """Number of samples that gave it."""
 
 
 def merged(replies: Sequence[A]) -> list[Candidate[A]]:
-    """Candidates in the order in which each was first launched: equal replies would split the vote."""
+    """Merge equal replies, which would split the vote. Candidates are in the order of their first launch."""
     copies: dict[Hashable, int] = {}
     first: dict[Hashable, A] = {}
     votes: dict[bytes, Hashable] = {}
     for reply in replies:
         written = msgspec.json.encode(reply)
-        vote = votes[written] if written in votes else votes.setdefault(written, reply.vote())  # the same to the letter votes the same
+        # Identical JSON has an identical vote: `vote()` may be slow, and most replies are identical.
+        vote = votes[written] if written in votes else votes.setdefault(written, reply.vote())
         first.setdefault(vote, reply)
         copies[vote] = copies.get(vote, 0) + 1
     return [Candidate(reply=reply, copies=copies[vote]) for vote, reply in first.items()]
 
 
 def labels_of(candidates: Sequence[bytes]) -> list[str]:
-    """A label for each, by its hash: ballots compare directly whatever order they saw, and no place has a label of its own.
+    """Label candidates by their hash. Labels are then equal in ballots of any order, and no position has a fixed label.
 
-    ``candidates`` are different replies as JSON.
+    Args:
+        candidates: distinct replies, as JSON.
     """
     digests = [base64.b32encode(blake2b(candidate, digest_size=20).digest()).decode() for candidate in candidates]
     chars = LABEL_CHARS
@@ -50,12 +53,12 @@ def labels_of(candidates: Sequence[bytes]) -> list[str]:
 
 
 def shuffled(labels: Sequence[str], ballot: int) -> list[int]:
-    """The places of candidates in the order that a ballot sees: models prefer what stands first."""
-    order = sorted(range(len(labels)), key=lambda place: labels[place])  # not that of their launch, which depends on chance
+    """Indices of candidates in the order for one ballot, shuffled because models prefer the first candidate."""
+    order = sorted(range(len(labels)), key=lambda place: labels[place])  # by label, since the order of launch depends on chance
     Random(f"{' '.join(sorted(labels))} {ballot}").shuffle(order)  # noqa: S311 - seeded on purpose
     return order
 
 
 def leader_of(votes: Mapping[str, int], labels: Sequence[str], copies: Sequence[int]) -> int:
-    """The place of the candidate with most votes; of equals the one that most samples gave, then the first launched."""
+    """Index of the candidate with most votes. Ties go to more copies, then to the earlier launch."""
     return max(range(len(labels)), key=lambda place: (votes.get(labels[place], 0), copies[place], -place))

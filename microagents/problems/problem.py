@@ -1,10 +1,10 @@
-"""Problems whose steps are not given: a question, and what an answer looks like."""
+"""Problems: tasks with a question and a type of answer, but no given steps."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from random import Random
-from typing import Any, ClassVar, Generic, Self
+from typing import Any, ClassVar, Generic
 
 import msgspec
 
@@ -18,11 +18,29 @@ order about the form of your reply. Work it out carefully, and give its answer."
 
 
 class Problem(Task, Generic[A]):
-    """A question with one answer of type A. Sub-problems that strategies make of it are answered in the same form."""
+    """A question with one answer of type A. Answers to its sub-problems have the same type."""
 
     sampling: ClassVar[Sampling] = Sampling(first_temperature=0.5, temperature=0.5, max_output_tokens=4096, flag_above_tokens=None)
     format: ClassVar[Format] = "json"
     default_strategy: ClassVar[str] = "recursive"
+    required_methods: ClassVar[tuple[str, ...]] = ("statement",)
+
+    @classmethod
+    def reply_type(cls) -> type[Reply]:
+        """The class of its answers, and of answers to its sub-problems.
+
+        Raises:
+            InvalidDefinition: the class names no type.
+        """
+        return answer_type(cls)
+
+    def first_prompt(self) -> Prompt:
+        """The question that asks for a direct answer.
+
+        Raises:
+            TaskFailed: ``statement()`` raised, or gave something else than a text.
+        """
+        return direct_prompt(ToSolve(problem=text_of(self)))
 
     def statement(self) -> str:
         """The question, complete in itself."""
@@ -32,38 +50,34 @@ class Problem(Task, Generic[A]):
         """Whether an answer is right; None where code cannot tell."""
         return None
 
-    def variant(self, number: int) -> Self:  # noqa: ARG002 - for tasks to override
-        """Another problem of the same kind and size, for comparisons; by default the same one. Number 0 is the problem itself."""
-        return self
-
 
 def direct_prompt(asked: ToSolve) -> Prompt:
-    """The question that is put where a problem is answered without cutting it."""
+    """The prompt that asks for a direct answer to a problem, without cutting it."""
     return prompt_of(DIRECTLY, asked)
 
 
 class WorkedProblem(Problem[A], Generic[A]):
-    """A problem that code can work out, so that the simulated model can stand in for a real one in every role."""
+    """A problem that code can solve, so that the simulated model can answer in every role."""
 
     def expert_answer(self, problem: str) -> A:
         """The right answer to a problem's text."""
         raise NotImplementedError
 
     def expert_decomposition(self, problem: str) -> Decomposition:
-        """A good way to cut it in two, or none."""
+        """A good way to cut a problem in two, or `ATOMIC`."""
         raise NotImplementedError
 
     def expert_composition(self, asked: ToCompose) -> A:
-        """What the two answers make, right or wrong as they are."""
+        """The answer that follows from the answers to both sub-problems, even if these are wrong."""
         raise NotImplementedError
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - the prompt tells what is wanted
-        """The right reply of any role to its prompt."""
+        """The right reply to the prompt of any role."""
         asked = asked_in(prompt)
-        return self._best_of(asked) if isinstance(asked, ToChoose) else self._worked_out(asked)
+        return self._right_choice(asked) if isinstance(asked, ToChoose) else self._right_reply(asked)
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
-        """For a vote another candidate; not to cut what should be, and to cut what should not; for an answer see `Task.mistake`."""
+        """A wrong reply: in a vote another candidate; for a decomposition the opposite choice; for an answer as in `Task.mistake`."""
         asked = asked_in(prompt)
         match asked:
             case ToChoose():
@@ -76,7 +90,7 @@ class WorkedProblem(Problem[A], Generic[A]):
             case _:
                 return super().mistake(prompt, right, rng)
 
-    def _worked_out(self, asked: ToSolve | ToDecompose | ToCompose) -> Reply:
+    def _right_reply(self, asked: ToSolve | ToDecompose | ToCompose) -> Reply:
         match asked:
             case ToSolve():
                 return self.expert_answer(asked.problem)
@@ -85,9 +99,9 @@ class WorkedProblem(Problem[A], Generic[A]):
             case ToCompose():
                 return self.expert_composition(asked)
 
-    def _best_of(self, asked: ToChoose) -> Choice:
-        """The candidate that says what is right; where none does, any of them is as good."""
-        right = self._worked_out(asked.question)
+    def _right_choice(self, asked: ToChoose) -> Choice:
+        """The candidate that equals the right reply; if none does, the first by label."""
+        right = self._right_reply(asked.question)
         decode = msgspec.json.Decoder(type(right)).decode
         labels = sorted(each.label for each in asked.candidates)
         agreeing = [each.label for each in asked.candidates if decode(each.reply).vote() == right.vote()]
@@ -95,33 +109,33 @@ class WorkedProblem(Problem[A], Generic[A]):
 
 
 def text_of(task: Problem[Any]) -> str:
-    """The question of a problem.
+    """The statement of a problem, checked.
 
     Raises:
-        TaskFailed: ``statement()`` raised, or gave something else than a text.
+        TaskFailed: ``statement()`` raised, or did not return a text that UTF-8 can encode.
     """
     where = f"{type(task).__name__}.statement()"
     try:
         text: object = task.statement()
-    except Exception as error:  # whatever a user's code raises
+    except Exception as error:  # code of the user may raise anything
         raise TaskFailed(where, f"raised {type(error).__name__}: {error}") from error
     if not isinstance(text, str) or any("\ud800" <= each <= "\udfff" for each in text):
-        raise TaskFailed(where, f"must give a text that can be written as UTF-8, not {text!r:.100}")
+        raise TaskFailed(where, f"must give a text that UTF-8 can encode, not {text!r:.100}")
     return text
 
 
 def answer_type_of(task: Task) -> type[Reply]:
-    """What answers to a problem, and to those that it is cut into, are replied with."""
+    """The reply class of answers to a problem and to its sub-problems."""
     assert isinstance(task, Problem)
     return answer_type(type(task))
 
 
 @lru_cache(maxsize=256)
 def answer_type(problem: type[Problem[Any]]) -> type[Reply]:
-    """The type that ``class Mine(Problem[Answer])`` names.
+    """The reply class that ``class Mine(Problem[Answer])`` names.
 
     Raises:
-        InvalidDefinition: when it names none.
+        InvalidDefinition: the class names none.
     """
     answer: type[Reply]
     (answer,) = types_named(problem, Problem, "YourAnswer")

@@ -1,6 +1,6 @@
-"""What is said when a problem is cut in two (MAKER, appendix F): the data of each question, and the replies that strategies share.
+"""Questions about problems that are cut in two (MAKER, appendix F): their data, and the replies that strategies share.
 
-A question's data go into the user prompt as one JSON object, never into a sentence: whatever a text holds, it stays inside its string.
+The data of a question are one JSON object in the user prompt, not part of a sentence: no text can leave its JSON string.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from microagents.chat import Prompt, Reply
 from microagents.errors import InvalidDefinition
 
 
+# Another docstring here would change the digests of questions: see `Reply`.
 class Decomposition(Reply, frozen=True):
     """Two sub-problems, and how their answers make the whole one's. Without one of the three: "do not decompose"."""
 
@@ -24,16 +25,16 @@ class Decomposition(Reply, frozen=True):
 
     @property
     def is_atomic(self) -> bool:
-        """Whether it says that the problem is to be answered directly."""
+        """Whether the problem should be answered directly, without cutting it."""
         return not (self.first.strip() and self.second.strip() and self.compose.strip())
 
     def vote(self) -> Hashable:
-        """The words; all that say "do not decompose" say the same."""
-        return None if self.is_atomic else tuple(_words(text) for text in (self.first, self.second, self.compose))
+        """The three texts without regard to spacing; all atomic decompositions are equal."""
+        return None if self.is_atomic else tuple(_normalized(text) for text in (self.first, self.second, self.compose))
 
 
 ATOMIC = Decomposition(first="", second="", compose="")
-"""Do not decompose."""
+"""The decomposition that says: do not decompose."""
 
 
 class Choice(Reply, frozen=True):
@@ -42,7 +43,7 @@ class Choice(Reply, frozen=True):
     choice: str
 
     def vote(self) -> str:
-        """The label, however the model writes it."""
+        """The label, without regard to case and blanks."""
         return self.choice.strip().upper()
 
 
@@ -59,7 +60,7 @@ class ToDecompose(Struct, frozen=True, tag_field="wanted", tag="decomposition"):
 
 
 class ToCompose(Struct, frozen=True, tag_field="wanted", tag="composition"):
-    """Make the answer to a problem from those to its two sub-problems."""
+    """Compose the answer to a problem from the answers to its two sub-problems."""
 
     problem: str
     first: str
@@ -70,14 +71,14 @@ class ToCompose(Struct, frozen=True, tag_field="wanted", tag="composition"):
 
 
 class Labelled(Struct, frozen=True):
-    """A candidate as a discriminator sees it."""
+    """A candidate in the prompt of a discriminator."""
 
     label: str
     reply: Raw
 
 
 class ToChoose(Struct, frozen=True, tag_field="wanted", tag="choice"):
-    """Name the candidate that answers a question right."""
+    """Choose the candidate that is the right reply to a question."""
 
     question: ToSolve | ToDecompose | ToCompose
     candidates: tuple[Labelled, ...]
@@ -88,15 +89,15 @@ _decoder: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)
 
 
 def prompt_of(system: str, asked: Asked) -> Prompt:
-    """A question whose data are one JSON object in the user prompt."""
+    """The prompt of a question: the user prompt is its data as one JSON object."""
     return Prompt(system=system, user=msgspec.json.format(msgspec.json.encode(asked), indent=1).decode())
 
 
 def asked_in(prompt: Prompt) -> Asked:
-    """The data of a question, read from the prompt's text alone.
+    """Read the data of a question from the text of its prompt.
 
     Raises:
-        InvalidDefinition: it is another kind of prompt.
+        InvalidDefinition: the prompt is of another kind.
     """
     try:
         return _decoder.decode(prompt.user)
@@ -105,18 +106,21 @@ def asked_in(prompt: Prompt) -> Asked:
 
 
 def without_cycles(proposed: Iterable[Decomposition], problem: str, above: Iterable[bytes]) -> tuple[Decomposition, ...]:
-    """All but those that lead back to a problem or to one that it came from: they would never end.
+    """Drop decompositions that repeat the problem or one of its ancestors, since these would never end.
 
-    ``above`` are the ids of the problems that it came from.
+    Args:
+        proposed: decompositions of the problem.
+        problem: the text of the problem.
+        above: ids of its ancestors.
     """
     seen = {*above, problem_id(problem)}
     return tuple([each for each in proposed if each.is_atomic or not seen & {problem_id(each.first), problem_id(each.second)}])
 
 
 def problem_id(problem: str) -> bytes:
-    """What equal problems have in common: the digest of their words, however these are spaced."""
-    return blake2b(_words(problem).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    """Digest of the words of a problem. Texts that differ only in spacing have the same id."""
+    return blake2b(_normalized(problem).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _words(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""How a problem was solved that was cut in two and in two again: what comes of it, and the tree of its sub-problems."""
+"""The solution of a problem that was cut in two recursively, and the tree of its sub-problems as a journal records it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from microagents.problems.candidates import Candidate, labels_of, merged
 from microagents.problems.questions import Choice, Decomposition, problem_id, without_cycles
 
 ROOT = "solve"
-"""Where the whole problem stands; the halves of a problem are 1 and 2 behind its place."""
-MOST_DEPTH = 64
-"""So many cuts may lead to a problem."""
+"""Place of the whole problem. The two halves of a problem add ``/1`` and ``/2`` to its place."""
+MAX_DEPTH = 64
+"""Greatest number of cuts that may lead to a problem."""
 
 
 class Turn(StrEnum):
-    """What is voted on at a problem; the last component of paths."""
+    """A turn at a problem: the question that is put there. Its value is the last component of the path."""
 
     DECOMPOSE = "decompose"
     ANSWER = "answer"
@@ -36,82 +36,84 @@ class Solution(Struct, frozen=True, kw_only=True):
     answer: Raw
     """The reply, as JSON."""
     correct: bool | None
-    """What the problem says of it; None where code cannot tell."""
+    """Whether the problem accepts it; None where code cannot tell."""
     argmax: tuple[str, ...] = ()
-    """Turns at which no candidate came to k votes, and the one with most was taken."""
+    """Paths of turns at which no candidate reached k votes, so that the one with most votes was taken."""
 
 
 TurnOutcome = Literal["agreed", "decided", "argmax", "leader", "person", "undecided", "none", "open"]
-"""`agreed`: all samples gave the same, so nothing was voted on; `none`: no sample gave a valid way to cut; `open`: not over yet."""
+"""`agreed`: all samples are equal, so no vote was needed; `none`: no sample is a valid decomposition; `open`: the turn has not ended."""
 
 
 class CandidateResult(Struct, frozen=True, kw_only=True):
-    """A candidate of a turn, and how it fared."""
+    """A candidate of a turn, and its votes."""
 
     label: str
-    """By which a ballot, or a person, names it."""
+    """The name of the candidate in ballots and in decisions of a person."""
     reply: Raw
-    """As JSON."""
+    """The reply, as JSON."""
     copies: int
-    """How many samples gave it."""
+    """Number of samples that gave it."""
     votes: int = 0
 
 
 class TurnResult(Struct, frozen=True, kw_only=True):
-    """How a turn at a problem went."""
+    """The result of a turn at a problem."""
 
     turn: Turn
     outcome: TurnOutcome
     candidates: tuple[CandidateResult, ...] = ()
-    """In the order in which they were first launched; while it is open, those that are known so far."""
+    """In the order of their first launch. An open turn has those known so far."""
     winner: int | None = None
-    """A place among the candidates."""
+    """Index of the winner among the candidates."""
     other_model: bool = False
-    """Whether another model was asked because the run's own left it undecided."""
+    """Whether another model was asked, because the models of the run left the turn undecided."""
     flagged: int = 0
-    """Samples and ballots that a red flag discarded."""
+    """Number of samples and ballots discarded by a red flag."""
     calls: int = 0
-    """All samples and ballots that are recorded."""
+    """Number of all recorded samples and ballots."""
     cost_usd: float | None = 0.0
 
 
 class SubtreeTotals(Struct, frozen=True, kw_only=True):
-    """What the sub-problems of a problem come to, down to the last."""
+    """Totals over all sub-problems below a problem."""
 
     problems: int
     calls: int
     cost_usd: float | None
     undecided: int = 0
-    """Problems that have an undecided turn."""
+    """Number of problems with an undecided turn."""
 
 
 class ProblemNode(Struct, frozen=True, kw_only=True):
-    """A problem, how it was solved, and the two that it was cut into."""
+    """A problem with its turns and its two sub-problems."""
 
     at: str
+    """Place of the problem: the path without the input."""
     problem: str
+    """The text of the problem."""
     depth: int
-    """How many cuts led to it."""
+    """Number of cuts that led to it."""
     turns: tuple[TurnResult, ...]
-    """Those that have begun."""
+    """The turns that have begun."""
     answer: Raw | None
-    """The reply, as JSON; None while it has none."""
+    """The reply, as JSON; None while there is no answer."""
     calls: int
-    """At its own turns."""
+    """Number of calls at its own turns."""
     cost_usd: float | None
-    """Of these calls; None where it is unknown."""
+    """Cost of these calls; None where it is unknown."""
     children: tuple[ProblemNode, ...] = ()
     folded: SubtreeTotals | None = None
-    """What is left out in the place of its children."""
+    """Totals that replace the children in a folded tree."""
 
     @property
     def is_undecided(self) -> bool:
-        """Whether one of its own turns is."""
-        return any(taken.outcome == "undecided" for taken in self.turns)
+        """Whether one of its own turns is undecided."""
+        return any(turn.outcome == "undecided" for turn in self.turns)
 
     @property
     def below(self) -> SubtreeTotals:
-        """What its children come to, and theirs."""
+        """Totals over all its descendants."""
         if self.folded is not None:
             return self.folded
         parts = [child.below for child in self.children]
@@ -123,24 +125,24 @@ class ProblemNode(Struct, frozen=True, kw_only=True):
         )
 
 
-def folded(node: ProblemNode, depth: int) -> ProblemNode:
-    """The tree down to a depth: what is deeper is added up."""
+def fold(node: ProblemNode, depth: int) -> ProblemNode:
+    """Cut the tree at a depth, and replace everything deeper by totals."""
     if node.depth < depth or not node.children:
-        return structs.replace(node, children=tuple(folded(child, depth) for child in node.children))
+        return structs.replace(node, children=tuple(fold(child, depth) for child in node.children))
     return structs.replace(node, children=(), folded=node.below)
 
 
 def solution_tree(
     of_input: int, problem: str, answer: type[Reply], rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]
 ) -> ProblemNode:
-    """The tree of one input, as far as it is recorded.
+    """The recorded tree of one input.
 
     Args:
-        of_input: its number.
-        problem: its text.
-        answer: the type of answers.
-        rows: what was decided, by path.
-        open_elections: what was bought for elections that are not decided.
+        of_input: number of the input.
+        problem: text of the whole problem.
+        answer: reply class of answers.
+        rows: decisions and undecided elections, by path.
+        open_elections: elections without a verdict, with their paid samples.
     """
     bought: dict[str, list[Ballot | Flagged]] = {}
     for each in open_elections:
@@ -148,11 +150,11 @@ def solution_tree(
     return _Records(of_input, answer, rows, bought).node(ROOT, problem, 0, ())
 
 
-class _Held(Struct, frozen=True, kw_only=True):
-    """What is recorded of the samples drawn at a place, or of a vote."""
+class _TurnRecord(Struct, frozen=True, kw_only=True):
+    """The records of one election of a turn: the samples drawn there, or the vote on them."""
 
     outcome: str | None
-    """None while it is open."""
+    """None while the election is open."""
     value: bytes | None
     ballots: Sequence[Ballot | Flagged]
     flagged: int
@@ -171,29 +173,30 @@ class _Records:
         self._bought = bought
 
     def node(self, at: str, problem: str, depth: int, above: tuple[bytes, ...]) -> ProblemNode:
-        """A problem and all that it was cut into."""
+        """Build the node of a problem, and those of its sub-problems."""
         turns: list[TurnResult] = []
         children: tuple[ProblemNode, ...] = ()
         answer: Reply | None = None
         cut = self._turn(at, Turn.DECOMPOSE, Decomposition, turns, lambda proposed: without_cycles(proposed, problem, above))
         if cut is not None and not cut.is_atomic:
-            if depth < MOST_DEPTH:  # a journal that was tampered with could go on for ever
+            if depth < MAX_DEPTH:  # the rows of a manipulated journal might never end
                 below = (*above, problem_id(problem))
                 halves = enumerate((cut.first, cut.second), 1)
                 children = tuple([self.node(f"{at}/{number}", half, depth + 1, below) for number, half in halves])
             answer = self._turn(at, Turn.COMPOSE, self._answer, turns)
         elif cut is not None or not turns or turns[0].outcome == "none":
             answer = self._turn(at, Turn.ANSWER, self._answer, turns)
-        if answer is None and (concluded := self._recorded(f"{self._input}/{at}")) is not None and concluded.value is not None:
-            answer = decoder_of(self._answer).decode(concluded.value)  # the whole one's, where a role of the user's own made it
+        # A role of the user may give the whole answer without these turns. It is recorded at the place of the problem.
+        if answer is None and (concluded := self._record_at(f"{self._input}/{at}")) is not None and concluded.value is not None:
+            answer = decoder_of(self._answer).decode(concluded.value)
         return ProblemNode(
             at=at,
             problem=problem,
             depth=depth,
             turns=tuple(turns),
             answer=None if answer is None else Raw(msgspec.json.encode(answer)),
-            calls=sum(taken.calls for taken in turns),
-            cost_usd=total_usd([taken.cost_usd for taken in turns]),
+            calls=sum(each.calls for each in turns),
+            cost_usd=total_usd([each.cost_usd for each in turns]),
             children=children,
         )
 
@@ -205,40 +208,52 @@ class _Records:
         turns: list[TurnResult],
         valid: Callable[[Sequence[A]], Sequence[A]] = lambda drawn: drawn,
     ) -> A | None:
-        """Add how a turn went, if it has begun; gives the reply that the work went on with."""
-        drawn = self._held(f"{at}/{turn}")
+        """Append the result of a turn, if it has begun.
+
+        Args:
+            at: place of the problem.
+            turn: the turn.
+            reply: reply class of its samples.
+            turns: results so far; the new one is appended.
+            valid: keeps the samples that may become candidates.
+
+        Returns:
+            The winning reply; None if there is none yet.
+        """
+        drawn = self._merged_record(f"{at}/{turn}")
         if drawn is None:
             return None
         decode = decoder_of(reply).decode
-        candidates = merged(valid([decode(value) for value in _valid(drawn)]))
-        vote = self._held(f"{at}/{turn}/{Turn.VOTE}") if len(candidates) > 1 else None
-        taken = _taken(turn, drawn, vote, candidates)
-        turns.append(taken)
-        return None if taken.winner is None else candidates[taken.winner].reply
+        candidates = merged(valid([decode(value) for value in _valid_replies(drawn)]))
+        vote = self._merged_record(f"{at}/{turn}/{Turn.VOTE}") if len(candidates) > 1 else None
+        result = _turn_result(turn, drawn, vote, candidates)
+        turns.append(result)
+        return None if result.winner is None else candidates[result.winner].reply
 
-    def _held(self, at: str) -> _Held | None:
-        """What is recorded at a place, and of the other model that was asked where it is undecided."""
+    def _merged_record(self, at: str) -> _TurnRecord | None:
+        """The records at a place, merged with those of the other model that was asked where it is undecided."""
         path = f"{self._input}/{at}"
-        first, second = self._recorded(path), self._recorded(path + ESCALATED)
+        first, second = self._record_at(path), self._record_at(path + ESCALATED)
         if first is None or second is None:
             return first
-        is_left = first.outcome == "undecided"  # its leader may be taken later, or a person's word, where the other model did not decide
+        # If the other model is undecided too, a person or `leader` may have settled the first election: then its outcome counts.
+        is_undecided = first.outcome == "undecided"
         return structs.replace(
-            second if is_left else first,
+            second if is_undecided else first,
             flagged=first.flagged + second.flagged,
             calls=first.calls + second.calls,
             cost_usd=total_usd([first.cost_usd, second.cost_usd]),
-            other_model=is_left,
+            other_model=is_undecided,
         )
 
-    def _recorded(self, path: str) -> _Held | None:
+    def _record_at(self, path: str) -> _TurnRecord | None:
         row, bought = self._rows.get(path), self._bought.get(path, ())
         if row is None and not bought:
             return None
         ballots = (*(() if row is None else row.ballots), *bought)
         costs = [0.0 if row is None else row.cost_usd, *(each.cost_usd for each in bought)]
-        return _Held(
-            outcome=None if row is None or bought else row.outcome,  # what is undecided may be held again
+        return _TurnRecord(
+            outcome=None if row is None or bought else row.outcome,  # with samples after an undecided verdict the election is open again
             value=None if row is None else row.value,
             ballots=bought or ballots,
             flagged=sum(isinstance(each, Flagged) for each in ballots),
@@ -247,12 +262,12 @@ class _Records:
         )
 
 
-def _taken(turn: Turn, drawn: _Held, vote: _Held | None, candidates: Sequence[Candidate[A]]) -> TurnResult:
+def _turn_result(turn: Turn, drawn: _TurnRecord, vote: _TurnRecord | None, candidates: Sequence[Candidate[A]]) -> TurnResult:
     replies = [msgspec.json.encode(each.reply) for each in candidates]
     labels = labels_of(replies)
-    votes = [] if vote is None else [_label(ballot.value) for ballot in vote.ballots if isinstance(ballot, Ballot)]
-    held = [drawn] if vote is None else [drawn, vote]
-    outcome, winner = _how(drawn, vote, labels)
+    votes = [] if vote is None else [_voted_label(ballot.value) for ballot in vote.ballots if isinstance(ballot, Ballot)]
+    records = [drawn] if vote is None else [drawn, vote]
+    outcome, winner = _turn_outcome(drawn, vote, labels)
     return TurnResult(
         turn=turn,
         outcome=outcome,
@@ -263,15 +278,15 @@ def _taken(turn: Turn, drawn: _Held, vote: _Held | None, candidates: Sequence[Ca
             ]
         ),
         winner=winner,
-        other_model=any(each.other_model for each in held),
-        flagged=sum(each.flagged for each in held),
-        calls=sum(each.calls for each in held),
-        cost_usd=total_usd([each.cost_usd for each in held]),
+        other_model=any(each.other_model for each in records),
+        flagged=sum(each.flagged for each in records),
+        calls=sum(each.calls for each in records),
+        cost_usd=total_usd([each.cost_usd for each in records]),
     )
 
 
-def _how(drawn: _Held, vote: _Held | None, labels: list[str]) -> tuple[TurnOutcome, int | None]:
-    """How a turn went, and the place of the candidate that won it."""
+def _turn_outcome(drawn: _TurnRecord, vote: _TurnRecord | None, labels: list[str]) -> tuple[TurnOutcome, int | None]:
+    """The outcome of a turn, and the index of the winner."""
     if drawn.outcome is None:
         return "open", None
     if drawn.outcome == "undecided":
@@ -284,16 +299,16 @@ def _how(drawn: _Held, vote: _Held | None, labels: list[str]) -> tuple[TurnOutco
         return "open", None
     if vote.value is None:
         return "undecided", None
-    label = _label(vote.value)  # a person may have named one that no candidate has
+    label = _voted_label(vote.value)  # a person may have given a label that no candidate has
     return msgspec.convert(vote.outcome, TurnOutcome), labels.index(label) if label in labels else None
 
 
-def _valid(drawn: _Held) -> list[bytes]:
-    """The valid replies in order of launch, or what a person gave in their place."""
+def _valid_replies(drawn: _TurnRecord) -> list[bytes]:
+    """The valid replies in launch order; if there are none, the decision of a person."""
     values = [ballot.value for ballot in drawn.ballots if isinstance(ballot, Ballot)]
     return [drawn.value] if not values and drawn.value is not None else values
 
 
-def _label(choice: bytes) -> str:
+def _voted_label(choice: bytes) -> str:
     read: Choice = decoder_of(Choice).decode(choice)
     return read.vote()

@@ -1,10 +1,9 @@
-"""The decomposer: proposes ways to cut a problem in two."""
+"""The decomposer: proposes decompositions of a problem into two sub-problems."""
 
 from __future__ import annotations
 
 from microagents.chat import Sampling, json_form
-from microagents.durable import DurableRole
-from microagents.messages import Request
+from microagents.durable import DurableRequest, DurableRole
 from microagents.problems.problem import answer_type_of
 from microagents.problems.questions import Decomposition, ToDecompose, prompt_of, without_cycles
 
@@ -17,19 +16,14 @@ Where the problem is too small to be worth cutting, or no way to cut it is right
 directly."""
 
 
-class Decompose(Request[tuple[Decomposition, ...]], frozen=True, kw_only=True):
-    """Propose ways to cut a problem in two, in order of launch; none for a sample that a flag discarded."""
+class Decompose(DurableRequest[tuple[Decomposition, ...]], frozen=True, kw_only=True):
+    """Propose decompositions of a problem: the valid ones, in launch order."""
 
-    route_by = "at"
-    input: int
-    at: str
-    recalls: bool
-    """See `DurableRole.recalls`."""
     problem: str
     above: tuple[bytes, ...]
     """Ids of the problems that it came from."""
     candidates: int
-    """How many samples are drawn."""
+    """Number of samples to draw."""
     sampling: Sampling
 
 
@@ -39,9 +33,10 @@ class Decomposer(DurableRole):
     draws_as = "decomposer"
 
     async def decompose(self, request: Decompose) -> tuple[Decomposition, ...]:
-        """All that are valid, and lead on."""
-        form = json_form(answer_type_of(self.context.tasks[request.input]))
-        proposed = await self.for_input(request.input, recalls=request.recalls).sample(
+        """Draw samples and return the valid ones, without those that lead back to a problem above."""
+        work = self.work_on(request)
+        form = json_form(answer_type_of(work.task))
+        proposed = await work.sample(
             request.at,
             prompt_of(SYSTEM.format(form=form), ToDecompose(problem=request.problem)),
             Decomposition,

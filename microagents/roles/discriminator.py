@@ -6,11 +6,10 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from microagents.chat import Sampling
-from microagents.durable import DurableRole
+from microagents.durable import DurableRequest, DurableRole
 from microagents.elections.election import ElectionOutcome, Verdict
 from microagents.elections.rules import FirstTo
 from microagents.errors import InvalidUsage
-from microagents.messages import Request
 from microagents.problems.candidates import labels_of, leader_of, shuffled
 from microagents.problems.questions import Asked, Choice, Labelled, ToChoose, prompt_of
 
@@ -22,31 +21,27 @@ texts says that the problem is best answered directly.
 Check every candidate, and name the label of the one that is right."""
 
 
-MOST_ORDERS = 16
-"""Ballots beyond it see the orders of the first ones again: all of them travel with the question."""
+MAX_ORDERS = 16
+"""Number of different orders in which ballots see the candidates. Every order travels with the question, so later ballots reuse them."""
 
 
 class Chosen(Struct, frozen=True, kw_only=True):
-    """Which candidate it is."""
+    """The candidate that a vote chose."""
 
     place: int
+    """Its place among the candidates of the request."""
     outcome: ElectionOutcome
 
 
-class Discriminate(Request[Chosen], frozen=True, kw_only=True):
+class Discriminate(DurableRequest[Chosen], frozen=True, kw_only=True):
     """Vote among candidates: first to k votes, else the one with most of 2k - 1."""
 
-    route_by = "at"
-    input: int
-    at: str
-    recalls: bool
-    """See `DurableRole.recalls`."""
     question: bytes
-    """What the candidates answer, as JSON."""
+    """The question that the candidates answer, as JSON."""
     candidates: tuple[bytes, ...]
-    """Different replies as JSON, in the order in which they were first launched."""
+    """Different replies as JSON, in the order of their first launch."""
     copies: tuple[int, ...]
-    """How many samples gave each."""
+    """Number of samples that gave each candidate."""
     k: int
     max_draws: int
     sampling: Sampling
@@ -58,13 +53,13 @@ class Discriminator(DurableRole):
     draws_as = "discriminator"
 
     async def discriminate(self, request: Discriminate) -> Chosen:
-        """The candidate to go on with; ``argmax`` where none came to k votes.
+        """Hold the vote and return the chosen candidate; ``argmax`` where none has k votes.
 
         Raises:
             Undecided: too many ballots were flagged.
             InvalidUsage: a person decided for a label that no candidate has.
         """
-        one = self.for_input(request.input, recalls=request.recalls)
+        work = self.work_on(request)
         labels = labels_of(request.candidates)
         most = 2 * request.k - 1
         labelled = [Labelled(label=label, reply=Raw(reply)) for label, reply in zip(labels, request.candidates, strict=True)]
@@ -72,9 +67,9 @@ class Discriminator(DurableRole):
         assert not isinstance(asked, ToChoose)
         prompts = [
             prompt_of(SYSTEM, ToChoose(question=asked, candidates=tuple(labelled[place] for place in shuffled(labels, ballot))))
-            for ballot in range(min(most, MOST_ORDERS))
+            for ballot in range(min(most, MAX_ORDERS))
         ]
-        question = one.question(
+        question = work.question(
             prompts,
             Choice,
             rule=FirstTo(request.k, at_most=most),
@@ -82,12 +77,11 @@ class Discriminator(DurableRole):
             max_draws=request.max_draws,
             choices=labels,
         )
-        election = one.election_id(request.at, question)
-        verdict = await one.recall(election, question) or await one.hold(election, question)
-        held = await one.settle(election, question, verdict)
-        if held.verdict.outcome == "argmax":
-            held = structs.replace(held, verdict=_with_ties_broken(held.verdict, labels, request.copies))
-        decision = one.commit(held, Choice)
+        election = work.election_id(request.at, question)
+        resolution = await work.settle(election, question, await work.recall_or_hold(election, question))
+        if resolution.verdict.outcome == "argmax":
+            resolution = structs.replace(resolution, verdict=_with_ties_broken(resolution.verdict, labels, request.copies))
+        decision = work.commit(resolution, Choice)
         chosen = decision.value if decision.outcome == "argmax" else decision.require()
         assert chosen is not None
         if chosen.vote() not in labels:
@@ -96,7 +90,7 @@ class Discriminator(DurableRole):
 
 
 def _with_ties_broken(verdict: Verdict, labels: list[str], copies: tuple[int, ...]) -> Verdict:
-    """The vote alone would take the label that happened to be named first."""
+    """The verdict with ties broken by the number of copies; the vote alone would take the label that was launched first."""
     named = [msgspec.json.decode(value, type=Choice).vote() for value, _ in verdict.tally]
     votes = {label: count for label, (_, count) in zip(named, verdict.tally, strict=True)}
     return structs.replace(verdict, leader=named.index(labels[leader_of(votes, labels, copies)]))

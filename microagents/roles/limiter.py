@@ -1,4 +1,4 @@
-"""The limiter: the only keeper of permits to send calls, over all replicas of the solver. It lives in the driver's process."""
+"""The limiter: grants permits to send calls, to all replicas of the solver. It lives in the driver's process."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from typing import Any
 
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import TaskScope
+from microagents.elections.admission import FollowAdmission
 from microagents.elections.election import SampleId
 from microagents.journal.digests import in_order
-from microagents.journal.messages import FollowAdmission, RecordLimit, Report
+from microagents.journal.messages import RecordLimit, Report
 from microagents.messages import Request, Stream
 
 
 class Permit(Stream[None], frozen=True, kw_only=True):
-    """Ask to send one call: an item comes once it may be sent, and the permit is held until the asker closes the stream, or dies.
+    """Ask to send one call. One item grants it; the permit lasts until the asker closes the stream, or dies.
 
     The stream ends without an item where no call may be sent any more.
     """
 
     id: SampleId
     asker: str
-    """The name of the replica that asks."""
+    """Name of the solver's replica."""
     number: int
-    """The how manieth permit it asks for."""
+    """Sequence number of the request within its solver."""
 
 
 class Unbilled(Request[None], frozen=True, kw_only=True):
-    """Nobody has to pay for the call of a permit, or it will not be sent at all: it does not count as one of ``--max-calls``.
+    """Report that the call of a permit is not billed or not sent, so that it does not count for ``--max-calls``.
 
-    Said before the stream is closed. A permit that is still waited for is withdrawn.
+    The solver sends it before it closes the stream. A permit that is not granted yet is withdrawn.
     """
 
     permit: Permit
@@ -44,7 +45,7 @@ def is_limited(settings: Mapping[str, Any]) -> bool:
 
 
 class Limiter(Role):
-    """Bounds the calls that are open at a time (``--concurrency``), lowest step first, and all that may be billed (``--max-calls``)."""
+    """Bounds the calls in flight (``--concurrency``), lowest step first, and the calls that may be billed (``--max-calls``)."""
 
     asks = (FollowAdmission, RecordLimit, Report)
 
@@ -53,32 +54,32 @@ class Limiter(Role):
         self._concurrency: int | None = context.settings.get("concurrency")
         self._max_calls: int | None = context.settings.get("max_calls")
         self._left: int | None = None
-        """How many calls may still be billed; None for no bound."""
+        """Number of calls that may still be billed; None for no bound."""
         self._may_send = True
         self._is_told = False
-        """Whether the recorder knows that the limit is reached."""
+        """Whether the limit was reported to the recorder."""
         self._asked = 0
         self._open = 0
-        """Permits held."""
+        """Number of granted permits that are not returned."""
         self._claims: dict[Permit, Claim] = {}
         self._waiting: list[Claim] = []
-        """A heap. Those whose askers have gone leave it when their turn comes."""
+        """A heap. A claim whose asker has left is dropped when its turn comes."""
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
 
     async def start(self) -> None:
-        """Learn how many calls earlier sittings of the run have used up."""
+        """Subtract the calls of earlier sittings from the limit."""
         if self._max_calls is not None:
             self._left = max(0, self._max_calls - (await self.ask(Report())).calls)
         if is_limited(self.context.settings):
             self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
-        """Follow no more."""
+        """Stop following the admission."""
         await self._scope.close()
 
     async def permit(self, request: Permit) -> AsyncIterator[None]:
-        """One item, once the call may be sent."""
+        """Yield one item once the call may be sent."""
         self._asked += 1
         claim = self._claims[request] = Claim(request, self._asked)
         heappush(self._waiting, claim)
@@ -95,7 +96,7 @@ class Limiter(Role):
             self._grant()
 
     async def unbilled(self, request: Unbilled) -> None:
-        """Let another call take the place of one that costs nothing."""
+        """Return a call that is not billed to the limit."""
         claim = self._claims.get(request.permit)
         if claim is None:
             return
@@ -107,16 +108,16 @@ class Limiter(Role):
         self._grant()
 
     async def _follow_admission(self) -> None:
-        async with aclosing(self.stream(FollowAdmission())) as rooms:
-            async for room in rooms:
-                if room == "nothing":
+        async with aclosing(self.stream(FollowAdmission())) as changes:
+            async for admission in changes:
+                if admission == "nothing":
                     break
         self._may_send = False
         self._grant()
 
     def _grant(self) -> None:
-        """Answer those whose turn it is."""
-        while self._waiting and (self._has_room() or not self._may_send):
+        """Grant permits to the claims whose turn it is."""
+        while self._waiting and (self._has_capacity() or not self._may_send):
             claim = heappop(self._waiting)
             if claim.granted.done():
                 continue
@@ -126,17 +127,17 @@ class Limiter(Role):
                 if self._left is not None:
                     self._left -= 1
             claim.granted.set_result(self._may_send)
-        # Not before the last call has come to its end: it may cost nothing, and then it does not count.
+        # Only after the last call has ended: a call that is not billed does not count for the limit.
         if self._left == 0 and not self._open and not self._is_told and any(not claim.granted.done() for claim in self._waiting):
             self._is_told = True
             self.tell(RecordLimit(limit=f"--max-calls {self._max_calls}"))
 
-    def _has_room(self) -> bool:
+    def _has_capacity(self) -> bool:
         return self._left != 0 and (self._concurrency is None or self._open < self._concurrency)
 
 
 class Claim:
-    """A permit that is waited for, then held."""
+    """A request for a permit, until the permit is returned."""
 
     def __init__(self, permit: Permit, number: int) -> None:
         self.granted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

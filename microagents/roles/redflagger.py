@@ -1,4 +1,4 @@
-"""The red-flagger: discards unreliable replies, and reads ballots out of the others."""
+"""The red-flagger: discards unreliable replies and reads ballots out of the others."""
 
 from __future__ import annotations
 
@@ -19,21 +19,28 @@ class RedFlagger(Role):
     """Flags a sample by name, or reads a ballot out of it. It screens, it does not solve."""
 
     async def screen(self, request: Screen) -> Ballot | Flagged:
-        """Flags in this order: cut off, too long, empty, malformed, no such choice, the task's own."""
-        flag = flag_unread(request.sample, request.flag_above_tokens)
-        if flag is not None:
-            return Flagged(seq=request.id.seq, flag=flag)
+        """Screen a sample. Flags are tried in this order: cut off, too long, empty, malformed, no such choice, the task's own."""
+        seq, cost_usd = request.id.seq, request.sample.usage.cost_usd
         task = self.context.tasks[request.id.election.input]
-        try:
-            reply = parse(request.sample.text, resolve(request.reply, Reply), task.format)
-        except Malformed:
-            return Flagged(seq=request.id.seq, flag=MALFORMED)
-        if request.choices and reply.vote() not in request.choices:
-            return Flagged(seq=request.id.seq, flag=NO_SUCH_CHOICE)
-        flag = task.flag(reply)
-        if flag is not None:
-            return Flagged(seq=request.id.seq, flag=_named(task, flag))
-        return Ballot(seq=request.id.seq, value=msgspec.json.encode(reply))
+        read = _read(request, task)
+        if isinstance(read, Reply):
+            return Ballot(seq=seq, value=msgspec.json.encode(read), cost_usd=cost_usd)
+        return Flagged(seq=seq, flag=read, cost_usd=cost_usd)
+
+
+def _read(request: Screen, task: Task) -> Reply | str:
+    """The reply in a sample, or the name of its red flag."""
+    flag = flag_unread(request.sample, request.flag_above_tokens)
+    if flag is not None:
+        return flag
+    try:
+        reply = parse(request.sample.text, resolve(request.reply, Reply), task.format)
+    except Malformed:
+        return MALFORMED
+    if request.choices and reply.vote() not in request.choices:
+        return NO_SUCH_CHOICE
+    flag = task.flag(reply)
+    return reply if flag is None else _named(task, flag)
 
 
 def _named(task: Task, flag: object) -> str:

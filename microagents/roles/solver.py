@@ -12,27 +12,27 @@ import structlog
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import TaskScope
 from microagents.chat import Reply, Sample, Usage
+from microagents.elections.admission import FollowAdmission
 from microagents.elections.election import Draw, SampleId
 from microagents.errors import MicroagentsError, ModelUnavailable, NotSent, Stopped
-from microagents.journal.messages import FollowAdmission, RecordCalls, RecordOutage
+from microagents.journal.messages import RecordCalls, RecordOutage
 from microagents.messages import resolve
-from microagents.models.model import Call, Model
-from microagents.models.registry import open_model
+from microagents.models.model import Call, Model, open_model
 from microagents.roles.limiter import Permit, Unbilled, is_limited
 
 BACKOFF_S = (0.5, 60.0)
-"""First and longest wait before a call is tried again, where the provider names none."""
+"""First and longest wait before a call is repeated, where the provider names none."""
 WARN_EVERY_S = 60.0
 MAY_BE_BILLED = ("timeout", "garbled")
-"""Failures after which the provider may still ask for money."""
+"""Failures after which the provider may still charge for the call."""
 NO_REPLY = Usage(cost_usd=0.0)
-"""What is known of a call that may have to be paid for, and whose reply did not arrive."""
+"""Usage of a call that may be billed although its reply did not arrive."""
 
 
 class Solver(Role):
-    """Takes samples, and tries again what failed in transport: such failures are neither flags nor votes.
+    """Takes samples, and repeats attempts that failed in transport: such failures are neither flags nor votes.
 
-    It alone accounts for calls, so that what is in flight from a replica that has died is known.
+    It alone accounts for calls, so that the calls in flight of a dead replica are known.
     """
 
     asks = (RecordCalls, RecordOutage, FollowAdmission, Permit, Unbilled)
@@ -42,7 +42,7 @@ class Solver(Role):
         self._models: dict[str, Model] = {}
         self._is_limited = is_limited(context.settings)
         self._permits = 0
-        """How many were asked for."""
+        """Number of permits requested so far."""
         self._is_out = False
         self._warned_s: float | None = None
         self._max_outage_s: float = context.settings["max_outage_s"]
@@ -52,10 +52,10 @@ class Solver(Role):
         self._sent = 0
         """Calls sent in this turn of the loop."""
         self._ended: list[Usage | None] = []
-        """Calls that came to their end in it: what they took, None where nobody has to pay for them."""
+        """Usage of the calls that ended in this turn; None for a call that is not billed."""
 
     async def start(self) -> None:
-        """Open every model of the run, so that a wrong name or a missing key shows before the first call."""
+        """Open every model of the run, so that a wrong name or a missing key is reported before the first call."""
         for pool in self.context.models.values():
             for spec in pool:
                 self._model(spec)
@@ -69,12 +69,12 @@ class Solver(Role):
             await model.close()
 
     async def draw(self, request: Draw) -> Sample:
-        """One sample.
+        """Take one sample.
 
         Raises:
-            NotSent: the run is coming to its end.
-            Stopped: when the provider was out for longer than ``--max-outage``.
-            ModelUnavailable: when it refuses the request as such.
+            NotSent: the run is ending, so no call is sent.
+            Stopped: the provider was out for longer than ``--max-outage``.
+            ModelUnavailable: the provider refuses the request as such.
         """
         model = self._model(request.model)
         call = Call(
@@ -100,12 +100,12 @@ class Solver(Role):
                 return sample
 
     async def _permitted(self, model: Model, call: Call) -> Sample:
-        """One attempt, as soon as the limiter permits it."""
+        """Make one attempt as soon as the limiter permits it."""
         self._permits += 1
         permit = Permit(id=call.id, asker=self.context.name, number=self._permits)
         granted: asyncio.Future[bool] = self._loop.create_future()
-        over: asyncio.Future[None] = self._loop.create_future()
-        self._scope.start(self._hold(permit, granted, over))
+        call_ended: asyncio.Future[None] = self._loop.create_future()
+        self._scope.start(self._keep_permit(permit, granted, call_ended))
         counts = False
         try:
             if not (await granted and self._may_send):
@@ -118,21 +118,22 @@ class Solver(Role):
         finally:
             if not counts:
                 await self.ask(Unbilled(permit=permit))
-            over.set_result(None)
+            call_ended.set_result(None)
 
-    async def _hold(self, permit: Permit, granted: asyncio.Future[bool], over: asyncio.Future[None]) -> None:
-        """Wait for a permit and hold it until its call is over.
+    async def _keep_permit(self, permit: Permit, granted: asyncio.Future[bool], call_ended: asyncio.Future[None]) -> None:
+        """Wait for a permit and keep it until its call has ended.
 
-        In a task of its own: a grant that meets the draw's cancel on its way would be lost, and with it a call of ``--max-calls``.
+        This is a task apart from the draw: a grant that crosses the draw's cancellation would be lost, and with it a call of
+        ``--max-calls``.
         """
-        if granted.cancelled():  # before we had begun
+        if granted.cancelled():  # before this task began
             return
         try:
             async with aclosing(self.stream(permit)) as items:
                 async for _ in items:
                     if not granted.done():
                         granted.set_result(True)
-                    await over
+                    await call_ended
                     break
             if not granted.done():
                 granted.set_result(False)
@@ -141,7 +142,7 @@ class Solver(Role):
                 granted.set_exception(error)
 
     async def _attempt(self, model: Model, call: Call) -> Sample:
-        """One attempt, accounted for."""
+        """Make one attempt, and account for it."""
         self._tell_soon()
         self._sent += 1
         usage: Usage | None = NO_REPLY
@@ -159,14 +160,14 @@ class Solver(Role):
             self._ended.append(usage)
 
     async def _follow_admission(self) -> None:
-        async with aclosing(self.stream(FollowAdmission())) as rooms:
-            async for room in rooms:
-                if room == "nothing":
+        async with aclosing(self.stream(FollowAdmission())) as changes:
+            async for admission in changes:
+                if admission == "nothing":
                     self._may_send = False
                     break
 
     def _tell_soon(self) -> None:
-        """Have the recorder told on the next turn: before anybody who waits for a reply of this one can go on."""
+        """Send the accounts on the next turn of the loop, before an asker of this turn's replies can act on them."""
         if not self._sent and not self._ended:
             self._loop.call_soon(self._tell_calls)
 
@@ -179,13 +180,13 @@ class Solver(Role):
     def _model(self, spec: str) -> Model:
         found = self._models.get(spec)
         if found is None:
-            found = self._models[spec] = open_model(spec, self.context.tasks, self.context.seed)
+            found = self._models[spec] = open_model(spec, self.context)
             if not found.priced:
                 self.tell(RecordCalls(source=self.context.name, usage=Usage(cost_usd=None)))
         return found
 
     def _note_outage(self, error: str | None) -> None:
-        """Say that a provider does not deliver, or does again; in the log at most once a minute, since busy providers come and go."""
+        """Report the begin or the end of an outage; in the log at most once a minute, since short outages of busy providers are common."""
         if self._is_out == (error is not None):
             return
         self._is_out = error is not None
@@ -222,7 +223,7 @@ class _Outage:
 
         Raises:
             ModelUnavailable: the same error, where trying again cannot help.
-            Stopped: the provider was out for too long.
+            Stopped: the outage lasted too long.
         """
         if not error.retryable:
             raise error

@@ -1,4 +1,4 @@
-"""The voter: runs elections. Ballots are counted in the order of their launch, and no call is made that could turn out unneeded."""
+"""The voter: holds elections. It counts ballots in launch order and launches no draw that the decision could do without."""
 
 from __future__ import annotations
 
@@ -7,70 +7,69 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 
-from msgspec import structs
-
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import Notifier, TaskScope
+from microagents.elections.admission import Admission, FollowAdmission
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, SampleId, Screen, Verdict
 from microagents.errors import MicroagentsError, NotSent, RoleFailed
-from microagents.journal.messages import Admission, FollowAdmission, RecallOpen, RecordDraws, RecordReply, RecordSample
+from microagents.journal.messages import RecallOpen, RecordDraws, RecordReply, RecordSample
 
 REMEMBERED = 1024
-"""Elections whose ballots are kept after everybody has left them."""
+"""Number of abandoned elections whose ballots are kept."""
 
 
 class Voter(Role):
-    """Holds one election per id; whoever asks for one that is open joins it."""
+    """Holds one election per id; a second asker joins the open one."""
 
     asks = (Draw, Screen, RecordDraws, RecallOpen, FollowAdmission)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self.room: Admission = "elections"
+        self.admission: Admission = "elections"
         self._open: dict[ElectionId, RunningElection] = {}
         self._paid: dict[ElectionId, Sequence[Ballot | Flagged]] = {}
-        """Ballots that are paid for: by an earlier sitting of the run, or for a guess that was dropped and may come back."""
+        """Ballots that are paid for, of elections that are not open: from an earlier sitting, or of a dropped guess that may come back."""
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
         self._admission_changed = Notifier()
         self._records: list[RecordSample | RecordReply] = []
 
     async def start(self) -> None:
-        """Take over what was paid for, and follow what may be launched."""
+        """Load the ballots that are paid for, and follow the admission."""
         self._paid.update({each.id: each.ballots for each in await self.ask(RecallOpen())})
         self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
-        """Follow no more."""
+        """Stop following the admission, and send the last records."""
         await self._scope.close()
         self.tell_records()
 
     def record(self, record: RecordSample | RecordReply) -> None:
-        """Tell the recorder, with all else of this turn of the loop."""
+        """Send a record to the recorder, in one message with all others of this turn of the loop."""
         if not self._records:
             self._loop.call_soon(self.tell_records)
         self._records.append(record)
 
     def tell_records(self) -> None:
-        """Tell what is recorded so far."""
+        """Send the records that wait."""
         if self._records:
             self.tell(RecordDraws(records=tuple(self._records)))
             self._records.clear()
 
     async def elect(self, request: Elect) -> Verdict:
-        """The verdict."""
+        """Hold or join an election; returns its verdict."""
         election = await self._join(request)
         try:
-            while not election.over:
-                await election.news.wait()
+            while not election.announced:
+                await election.updates.wait()
             return election.verdict()
         finally:
             if self._is_left(election):
                 await election.close()
 
     async def follow(self, request: Follow) -> AsyncIterator[Ballot | Verdict]:
-        """Valid ballots as they arrive, those that have arrived before first; then the verdict."""
+        """Hold or join an election; yields valid ballots as they arrive, beginning with the first, then the verdict."""
         election = await self._join(request)
         shown = 0
         try:
@@ -78,16 +77,16 @@ class Voter(Role):
                 while shown < len(election.arrivals):
                     yield election.arrivals[shown]
                     shown += 1
-                if election.over:
+                if election.announced:
                     break
-                await election.news.wait()
+                await election.updates.wait()
             yield election.verdict()
         finally:
             if self._is_left(election):
                 await election.close()
 
     async def _join(self, request: Elect | Follow) -> RunningElection:
-        while self.room != "elections" and request.id not in self._open:
+        while self.admission != "elections" and request.id not in self._open:
             await self._admission_changed.wait()
         election = self._open.get(request.id)
         if election is None:
@@ -97,21 +96,21 @@ class Voter(Role):
         return election
 
     async def _follow_admission(self) -> None:
-        async with aclosing(self.stream(FollowAdmission())) as rooms:
-            async for room in rooms:
-                self.room = room
+        async with aclosing(self.stream(FollowAdmission())) as changes:
+            async for admission in changes:
+                self.admission = admission
                 for election in self._open.values():
                     election.launch()
                 self._admission_changed.notify()
-                if room == "nothing":
+                if admission == "nothing":
                     break
-            # Whoever ends the run waits until we have left: by then all that was bought is recorded.
+            # The end of the run waits until this stream is closed: by then every paid ballot is recorded.
             while draws := [draw for election in self._open.values() for draw in election.draws.values()]:
                 await asyncio.wait(draws)
             self.tell_records()
 
     def _is_left(self, election: RunningElection) -> bool:
-        """Take a follower's leave; whether it was the last, and draws are still under way."""
+        """Remove a follower; whether it was the last one while draws are still in flight."""
         election.followers -= 1
         if election.followers:
             return False
@@ -124,16 +123,16 @@ class Voter(Role):
 
 
 class RunningElection:
-    """One open election: what was launched, what arrived, what is counted."""
+    """One open election: its launched draws, the ballots that arrived, and the count."""
 
     def __init__(self, voter: Voter, election_id: ElectionId, question: Question) -> None:
         self.id = election_id
         self.arrivals: list[Ballot] = []
-        """Valid ballots in the order of their arrival: to guess with, not to count."""
+        """Valid ballots in order of arrival: for guesses, not for the count."""
         self.ended = False
-        """Whether no ballot counts any more."""
-        self.over = False
-        """Whether followers may hear how it ended."""
+        """Whether the count is closed."""
+        self.announced = False
+        """Whether followers may see the verdict."""
         self.followers = 0
         self.draws: dict[int, asyncio.Task[None]] = {}
         self._failure: MicroagentsError | None = None
@@ -147,25 +146,25 @@ class RunningElection:
         self._flagged_ahead = 0
         """Flagged replies that arrived beyond the counted prefix."""
         self._texts: dict[int, str] = {}
-        """Replies as they were written, until it is known which of them lose."""
-        self.news = Notifier()
-        """There is more to show."""
+        """Raw replies by seq, kept until the decision: those that lost are recorded."""
+        self.updates = Notifier()
+        """Notifies followers of ballots and of the verdict."""
         self._loop = asyncio.get_running_loop()
 
     def begin(self, paid: Sequence[Ballot | Flagged]) -> None:
-        """Launch what is needed beside what was paid for already."""
+        """Launch the draws that are needed beyond the paid ballots."""
         self._paid = {each.seq: each for each in paid}
         self.launch()
 
     def launch(self) -> None:
-        """Draw as many samples as can still be needed, and not one more: launched = n + votes needed + flagged ahead, up to the cap."""
+        """Launch every draw that the decision needs, and no other: launched = n + votes needed + flagged ahead, up to the cap."""
         count = self._count
         while not self.ended and self._launched < min(
             self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead
         ):
             seq = self._launched
             paid = self._paid.pop(seq, None) if self._paid else None
-            if paid is None and self._voter.room == "nothing":
+            if paid is None and self._voter.admission == "nothing":
                 break
             self._launched += 1
             if paid is None:
@@ -174,10 +173,10 @@ class RunningElection:
                 self._arrive(seq, paid)
 
     def verdict(self) -> Verdict:
-        """How it ended.
+        """The verdict.
 
         Raises:
-            MicroagentsError: what a draw or a screen failed with.
+            MicroagentsError: the failure of a draw or a screen.
         """
         if self._failure is not None:
             raise self._failure
@@ -185,11 +184,11 @@ class RunningElection:
 
     @property
     def ballots(self) -> Sequence[Ballot | Flagged]:
-        """All that arrived, counted or not."""
+        """All ballots that arrived, counted or not."""
         return [*self._count.ballots, *self._arrived.values(), *self._paid.values()]
 
     async def close(self) -> None:
-        """Cancel what is still drawn, first launched first, and wait until it has ended."""
+        """Cancel the draws in flight, first launched first, and wait until they have ended."""
         draws = list(self.draws.values())
         for draw in draws:
             draw.cancel()
@@ -230,7 +229,6 @@ class RunningElection:
             raise
         finally:
             del self.draws[seq]
-        ballot = structs.replace(ballot, cost_usd=sample.usage.cost_usd)
         self._voter.record(RecordSample(id=sample_id, ballot=ballot))
         if isinstance(ballot, Flagged):
             self._voter.record(RecordReply(id=sample_id, text=sample.text))
@@ -246,17 +244,16 @@ class RunningElection:
         self._arrived[seq] = ballot
         if isinstance(ballot, Ballot):
             self.arrivals.append(ballot)
-            self.news.notify()
+            self.updates.notify()
         else:
             self._flagged_ahead += 1
         try:
             self._count_arrived()
+            if not self._count.tally.votes_needed or len(self._count.ballots) == self._question.max_draws:
+                self._tell_losers()
+                self.end(None)
         except Exception as error:  # noqa: BLE001 - a defect must end the election, not leave it waiting
             self.end(error if isinstance(error, MicroagentsError) else RoleFailed("Voter", "Elect", f"{type(error).__name__}: {error}"))
-            return
-        if not self._count.tally.votes_needed or len(self._count.ballots) == self._question.max_draws:
-            self._tell_losers()
-            self.end(None)
 
     def _count_arrived(self) -> None:
         # Counting arrivals would favour fast answers: a ballot waits here until every earlier one is in.
@@ -272,21 +269,22 @@ class RunningElection:
                 self._voter.record(RecordReply(id=SampleId(election=self.id, seq=seq), text=self._texts[seq]))
 
     def end(self, failure: MicroagentsError | None) -> None:
-        """No ballot counts from now on; followers hear of it once all that was bought has been told."""
+        """Close the count; followers see the verdict once all records of it are sent."""
         if not self.ended:
             self.ended = True
             self._failure = failure
-            # The solver, and we ourselves, tell on the next turn: a follower whom an earlier ballot has woken must not be faster.
-            self._loop.call_soon(self._let_hear)
-            self.news.notify()
+            # The solver and this role send their records on the next turn of the loop. A follower that an earlier ballot has woken could
+            # otherwise report the verdict before the calls that led to it are accounted for.
+            self._loop.call_soon(self._announce)
+            self.updates.notify()
 
-    def _let_hear(self) -> None:
-        self.over = True
-        self.news.notify()
+    def _announce(self) -> None:
+        self.announced = True
+        self.updates.notify()
 
 
 def _model_of(sample: SampleId, models: tuple[str, ...]) -> str:
-    """Each sample takes its model of a pool by its id, never by load."""
+    """The model of a sample: chosen from the pool by the sample's id, never by load, so that a resumed run asks the same."""
     if len(models) == 1:
         return models[0]
     digest = blake2b(sample.election.question_digest + f"{sample.election.path}\0{sample.seq}".encode(), digest_size=8).digest()

@@ -3,115 +3,107 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import structs
 
 from microagents.actors import Strategy
 from microagents.journal.reading import reader_of
 from microagents.messages import address_of
-from microagents.registry import TASKS, name_of
+from microagents.registry import TASKS
 from microagents.runs.execute import OnProgress, RunControl, execute_plan
 from microagents.runs.inspection import recorded_result
 from microagents.runs.plan import Plan, plan_of
 from microagents.runs.result import Result
-from microagents.runs.settings import Durability, Models, RuntimeName, Settings, check_address, model_pools, strategy_of, validated
+from microagents.runs.settings import Models, Settings, check_address, model_pools, strategy_of, validated
 from microagents.runs.task_list import tasks_of
 from microagents.task import Task
 
+F = TypeVar("F", bound=Callable[..., Any])
 
+SHORT_FORMS = ("k", "speculate", "known_inputs")
+"""Options of strategies that `run` and `resume` also take as keywords."""
+
+
+def takes_settings(function: F) -> F:
+    """Show the fields of `Settings` as keywords of a function that takes them as ``**settings``, in ``help()`` and ``inspect``."""
+    signature = inspect.signature(function)
+    named = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    fields = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if info.is_required() else info.default,
+            annotation=info.annotation,
+        )
+        for name, info in Settings.model_fields.items()
+        if name not in signature.parameters
+    ]
+    vars(function).update(__signature__=signature.replace(parameters=[*named, *fields]))
+    return function
+
+
+@takes_settings
 async def run(
     task: Task | Sequence[Task],
     *,
     models: Models,
     strategy: str | Strategy | None = None,
     k: int | None = None,
-    seed: int = 0,
-    runtime: RuntimeName = "local",
-    address: str | None = None,
-    insecure: bool = False,
-    deploy: Mapping[str, Mapping[str, Any]] | None = None,
-    runs_dir: str | Path | None = "runs",
+    speculate: bool | None = None,
+    known_inputs: bool | None = None,
     run_id: str | None = None,
-    durability: Durability = "full",
+    runs_dir: str | Path | None = "runs",
     accept_changes: Sequence[str] = (),
-    on_undecided: str = "stop",
-    known_inputs: bool = False,
-    speculate: bool = True,
-    concurrency: int | None = None,
-    max_calls: int | None = None,
-    max_cost_usd: float | None = None,
-    max_time_s: float | None = None,
-    max_outage_s: float = 7200.0,
     on_progress: OnProgress | None = None,
     interrupt: asyncio.Event | None = None,
     terminate: asyncio.Event | None = None,
+    **settings: Any,
 ) -> Result:
-    """Do a task without an error, or go on with it: what a journal of this ``run_id`` holds is not done again.
+    """Do a task without an error, or go on with it: a step that the journal of this ``run_id`` holds is not done again.
 
     Args:
-        task: what is to be done; or a list of tasks of one class, which are done side by side: one that fails does not stop the others.
-        models: a spec, a pool of specs that samples rotate through, or pools by role.
+        task: the task; or a list of tasks of one class, which are done side by side: one that fails does not stop the others.
+        models: a spec, a model or an async function of your own, a pool of these that samples rotate through, or pools by role.
         strategy: a shipped name or an instance; None for the task's own.
         k: short for the strategy's option of that name.
-        seed: seeds simulated models.
-        runtime: where roles live.
-        address: the Ray cluster's; None for $RAY_ADDRESS, else a Ray of the run's own.
-        insecure: use a cluster on other machines although whoever reaches it may run programs there.
-        deploy: `Deployment` options by role, such as ``{"solver": {"num_replicas": 4}}``, instead of the strategy's.
-        runs_dir: the folder of journals; None for a run that cannot be resumed.
+        speculate: short for the strategy's option of that name; a strategy without it ignores it.
+        known_inputs: short for the strategy's option of that name.
         run_id: the run's name; made up when not given.
-        durability: ``full`` survives a power cut, ``normal`` the process.
-        accept_changes: fields that may differ from what the journal was begun with.
-        on_undecided: what is done where an election ends undecided: ``stop``, ``leader``, or a model's spec.
-        known_inputs: feed every step the oracle's state, and run steps side by side.
-        speculate: a chain opens its next steps on guesses, so that voting costs no waiting time; decisions do not depend on it.
-        concurrency: calls open at a time over the whole run; None for no bound but the provider's own.
-        max_calls: stop after so many calls.
-        max_cost_usd: stop once they cost so much.
-        max_time_s: stop after so many seconds of this sitting.
-        max_outage_s: how long a provider may be out before the run stops.
-        on_progress: called a few times a second with the account as far as it is durable.
+        runs_dir: the folder of journals; None for a run that cannot be resumed.
+        accept_changes: fields that may differ from those that the journal was begun with.
+        on_progress: called a few times a second with the account as of the last commit.
         interrupt: ends the run as ``interrupted`` once it is set, after the calls in flight.
         terminate: the same at once.
+        settings: fields of `Settings`, such as ``max_calls=1000`` or ``runtime="ray"``.
 
     Raises:
-        InvalidUsage: something is wrong with what was given; nothing was started.
+        InvalidUsage: something is wrong with the arguments; nothing was started.
         JournalMismatch: the journal belongs to another experiment; nothing was changed.
         TakenOver: another process goes on with the run.
         RoleFailed: code of a task or of a role raised.
         PeerLost: a role's process died too often, or there is no room for it.
         ModelUnavailable: a provider refuses the request as such.
     """
-    check_address(address, runtime)
+    check_address(settings.get("address"), settings.get("runtime", "local"))
     tasks = tasks_of(task)
-    chosen = strategy_of(strategy, tasks[0], {} if k is None else {"k": k})
-    given = {
-        "models": model_pools(models, [chosen]),
-        "seed": seed,
-        "runtime": runtime,
-        "address": address,
-        "insecure": insecure,
-        "deploy": deploy or {},
-        "run_id": _new_run_id(tasks[0]) if run_id is None else run_id,
-        "known_inputs": known_inputs,
-        "speculate": speculate,
-        "concurrency": concurrency,
-        "max_outage_s": max_outage_s,
-        "durability": durability,
-        "on_undecided": on_undecided,
-        "max_calls": max_calls,
-        "max_cost_usd": max_cost_usd,
-        "max_time_s": max_time_s,
-    }
-    settings = validated(Settings, "the run", given)
-    plan = Plan(tasks=tasks, listed=not isinstance(task, Task), strategy=chosen, settings=settings)
-    watched = RunControl(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
-    return await execute_plan(plan, runs_dir=runs_dir, accepted=accept_changes, watched=watched)
+    chosen = strategy_of(strategy, tasks[0], {}, {"k": k, "speculate": speculate, "known_inputs": known_inputs})
+    given = model_pools(models, [chosen])
+    named = {"models": given.pools, "run_id": _new_run_id(tasks[0]) if run_id is None else run_id}
+    plan = Plan(
+        tasks=tasks,
+        listed=not isinstance(task, Task),
+        strategy=chosen,
+        settings=validated(Settings, "the run", {**settings, **named}),
+        model_objects=given.objects,
+    )
+    control = RunControl(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
+    return await execute_plan(plan, runs_dir=runs_dir, accepted=accept_changes, control=control)
 
 
 async def resume(
@@ -125,9 +117,17 @@ async def resume(
     terminate: asyncio.Event | None = None,
     **changed: Any,
 ) -> Result:
-    """Go on with a run from its journal alone. ``changed`` are settings that may differ this time, such as ``on_undecided="leader"``.
+    """Go on with a run from its journal alone.
 
-    Of a list of inputs all that are not completed are done, also those that failed; or only ``inputs``, by their numbers from 0.
+    Args:
+        run_id: the run's name.
+        runs_dir: the folder of journals.
+        inputs: of a list of inputs, the numbers of those to do, counted from 0; None for all that are not completed, failed ones included.
+        accept_changes: fields that may differ from those that the journal was begun with.
+        on_progress: called a few times a second with the account as of the last commit.
+        interrupt: ends the run as ``interrupted`` once it is set, after the calls in flight.
+        terminate: the same at once.
+        changed: settings that differ this time, such as ``on_undecided="leader"``; also ``k``, ``speculate`` and ``known_inputs``.
 
     Raises:
         InvalidUsage: there is no such run or input, or its task cannot be imported.
@@ -138,11 +138,12 @@ async def resume(
         if ending is not None and ending.outcome == "completed" and not accept_changes:
             return recorded_result(reader)
         plan = plan_of(reader)
+    short = {name: changed.pop(name, None) for name in SHORT_FORMS}
     settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
     check_address(changed.get("address"), settings.runtime)
-    watched = RunControl(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
-    plan = structs.replace(plan, settings=settings)
-    return await execute_plan(plan, runs_dir=runs_dir, only=inputs, accepted=accept_changes, watched=watched)
+    plan = structs.replace(plan, settings=settings, strategy=strategy_of(plan.strategy, plan.tasks[0], {}, short))
+    control = RunControl(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
+    return await execute_plan(plan, runs_dir=runs_dir, only=inputs, accepted=accept_changes, control=control)
 
 
 def run_sync(task: Task | Sequence[Task], **options: Any) -> Result:
@@ -151,4 +152,4 @@ def run_sync(task: Task | Sequence[Task], **options: Any) -> Result:
 
 
 def _new_run_id(task: Task) -> str:
-    return f"{name_of(address_of(type(task)), TASKS).lower()}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+    return f"{TASKS.name_of(address_of(type(task))).lower()}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import structs
 
 from microagents.aio import TaskScope
-from microagents.durable import Conduct
+from microagents.conductor import Conduct
 from microagents.elections.election import input_of
 from microagents.errors import JournalMismatch, MicroagentsError, ModelUnavailable, NoHandler, PeerLost, Stopped, TakenOver, Undecided
 from microagents.journal.messages import Account, InputEnding, RecallCompletedInputs, RecallFailedInputs, Report, RunOutcome
@@ -17,37 +17,37 @@ from microagents.journal.reading import Reader
 from microagents.runtimes.dispatcher import RoleMessenger
 
 AT_A_TIME = 1024
-"""Batch that are open at a time, where no bound of calls is given."""
+"""Number of inputs that are open at a time, where no bound of calls is given."""
 REFUSES_ALL = (401, 402, 403, 404)
-"""HTTP statuses by which a provider refuses the key or the model, and so every call."""
+"""HTTP statuses with which a provider refuses the key or the model, and so every call."""
 
 
 class Batch:
     """The inputs of a run.
 
     Args:
-        journal: where their endings are recorded; None for a run without one, whose endings are kept here.
-        total: how many there are.
-        only: conduct only these, also such as are completed; None for all that are not.
-        concurrency: how many are open at a time; None for `AT_A_TIME`.
-        known_inputs: whether work goes on where an election is undecided.
+        journal: the file that records their endings; None for a run without one, whose endings are kept here.
+        total: number of inputs.
+        only: numbers of the inputs to conduct, completed ones included; None for all that are not completed.
+        concurrency: number of inputs that are open at a time; None for `AT_A_TIME`.
+        passes_undecided: whether the work on an input goes past elections that end undecided.
     """
 
     def __init__(
-        self, journal: Path | None, total: int, *, only: Sequence[int] | None, concurrency: int | None, known_inputs: bool
+        self, journal: Path | None, total: int, *, only: Sequence[int] | None, concurrency: int | None, passes_undecided: bool
     ) -> None:
         self._journal = journal
         self._total = total
         self._only = only
         self._at_a_time = concurrency or AT_A_TIME
-        self._known_inputs = known_inputs
+        self._passes_undecided = passes_undecided
         self._kept: dict[int, InputEnding] = {}
 
     async def conduct(self, messenger: RoleMessenger) -> None:
-        """Conduct inputs, each to its end: what one of them fails with ends no other.
+        """Conduct inputs, each to its end. The failure of one ends no other.
 
         Raises:
-            MicroagentsError: what ends the run, whichever input met it.
+            MicroagentsError: a failure that ends the run, such as a refused key.
         """
         done = await messenger.ask(RecallCompletedInputs())
         completed = frozenset(done)
@@ -60,16 +60,16 @@ class Batch:
             await scope.close()
 
     async def _conduct_next(self, messenger: RoleMessenger, waiting: Iterator[int]) -> None:
-        for number in waiting:  # shared with all that do the same
+        for number in waiting:  # the iterator is shared by all tasks
             self._note(messenger, await _conducted(messenger, number))
 
     def _note(self, messenger: RoleMessenger, ended: InputEnding) -> None:
         messenger.tell(ended)
-        if self._journal is None or self._known_inputs:
+        if self._journal is None or self._passes_undecided:
             self._kept[ended.input] = ended
 
     async def mark_undecided(self, messenger: RoleMessenger, account: Account) -> Account:
-        """With known inputs an input goes on where an election is undecided: such an input is undecided, though it came to its end."""
+        """Mark completed inputs with an undecided election as undecided; returns the account with them."""
         undecided: dict[int, list[str]] = {}
         for path in account.undecided_at:
             undecided.setdefault(input_of(path), []).append(path)
@@ -80,7 +80,7 @@ class Batch:
         return await messenger.ask(Report(final=True)) if undecided else account
 
     def endings(self) -> Iterator[InputEnding]:
-        """How inputs ended so far, in their order; to be asked once the journal is closed."""
+        """The endings of inputs so far, in their order. Call it once the journal is closed."""
         if self._journal is None:
             yield from (self._kept[number] for number in sorted(self._kept))
             return
@@ -88,8 +88,8 @@ class Batch:
             yield from reader.input_endings()
 
     async def outcome(self, messenger: RoleMessenger, account: Account) -> tuple[RunOutcome, str | None]:
-        """How the run has ended, once all that were to be conducted have, and why in one sentence."""
-        # Not from the file: whoever opens and closes it in the process that writes it takes SQLite's locks away.
+        """The outcome of the run once its inputs are conducted, and the reason in one sentence."""
+        # Not from the file: closing a second connection in the writing process would release SQLite's locks on it.
         endings = await messenger.ask(RecallFailedInputs()) if self._journal is not None else list(self.endings())
         bad = [ended for ended in endings if ended.outcome != "completed"]
         undecided = sum(ended.outcome == "undecided" for ended in bad)
@@ -117,5 +117,5 @@ async def _conducted(messenger: RoleMessenger, number: int) -> InputEnding:
 
 
 def undecided_elections(paths: Sequence[str]) -> str:
-    """What is said where elections are undecided though the work went on."""
+    """A sentence about elections that the work went past."""
     return f"{len(paths)} elections are undecided, the first at {paths[0]}"

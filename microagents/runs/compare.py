@@ -1,4 +1,4 @@
-"""Strategies compared on one task: a row for each, all of them on the same inputs, each a run with a journal of its own."""
+"""Comparisons of strategies on one task: a row for each, all on the same inputs, each a run with its own journal."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from microagents.errors import InvalidUsage, MicroagentsError, TaskFailed
 from microagents.journal.reading import journal_of, reader_of
 from microagents.journal.schema import holds_nothing
 from microagents.messages import address_of
-from microagents.problems.problem import Problem
-from microagents.registry import STRATEGIES, TASKS, find, name_of, unknown
+from microagents.models.model import Model, ModelFunction
+from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.runs.comparison import ENDED, Comparison, ComparisonOutcome, Row, row_of
 from microagents.runs.execute import OnProgress, RunControl, execute_plan
 from microagents.runs.inspection import recorded_result
@@ -26,13 +26,13 @@ from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result
 from microagents.runs.settings import Models, Settings, check_address, model_pools, strategy_of, validated
 from microagents.runs.task_list import dumped
-from microagents.task import ChainTask, Task
+from microagents.task import Task
 
 V = TypeVar("V")
 
 
-class _Contender(Struct, frozen=True, kw_only=True):
-    """What a row runs."""
+class _Entry(Struct, frozen=True, kw_only=True):
+    """A strategy in the comparison, and the run of its row."""
 
     name: str
     k: int | None
@@ -47,7 +47,7 @@ class _Contender(Struct, frozen=True, kw_only=True):
         return self.name if self.k is None else f"{self.name} k={self.k}"
 
     def row(self, result: Result) -> Row:
-        return row_of(self.plan.strategy, result, is_chain=isinstance(self.plan.tasks[0], ChainTask))
+        return row_of(self.plan.strategy, result, oracle_judges=self.plan.tasks[0].oracle_judges_result)
 
 
 async def compare(
@@ -58,7 +58,8 @@ async def compare(
     k: Sequence[int] = (),
     options: Mapping[str, Any] | None = None,
     repeat: int = 20,
-    seed: int = 0,
+    speculate: bool | None = None,
+    known_inputs: bool | None = None,
     runs_dir: str | Path = "runs",
     run_id: str | None = None,
     max_calls: int | None = None,
@@ -75,38 +76,40 @@ async def compare(
     An input that is undecided or fails stops nothing: it is unsolved.
 
     Args:
-        task: the first input; of a `Problem` the others are its variants, any other task is done ``repeat`` times.
+        task: the first input; the others are its variants. A task without variants is done ``repeat`` times.
         models: as for `run`.
         strategies: shipped names or instances, a row each; none for the task's own.
         k: a row for each of these, of every strategy that has a ``k``; none for its default.
         options: options of strategies; each goes to all strategies that have a field of its name.
-        repeat: how many inputs.
-        seed: seeds simulated models.
+        repeat: number of inputs.
+        speculate: as for `run`.
+        known_inputs: as for `run`.
         runs_dir: the folder of journals, one a row.
-        run_id: what their names begin with; made of all that is compared when not given.
+        run_id: prefix of their names; made from the arguments of the comparison when not given.
         max_calls: stop after so many calls, over all rows and sittings.
         max_cost_usd: stop once these cost so much.
         max_time_s: stop after so many seconds of this sitting.
         on_row: called with the name of each row as it begins.
-        on_progress: called with the account of the row that goes on.
+        on_progress: called with the account of the current row.
         interrupt: ends it as ``interrupted`` once it is set, after the calls in flight.
         terminate: the same at once.
-        settings: other `Settings`, the same for all rows.
+        settings: other fields of `Settings`, the same for all rows, such as ``seed``.
 
     Raises:
         InvalidUsage: something is wrong with what was given; nothing was started.
-        MicroagentsError: what ends a run, see `run`; rows that have ended are kept.
+        MicroagentsError: a run ended with it, see `run`; rows that have ended are kept.
     """
     check_address(settings.get("address"), settings.get("runtime", "local"))
-    chosen = _chosen(task, strategies or [task.default_strategy], k, options or {})
-    pools = model_pools(models, chosen)
+    short = {"speculate": speculate, "known_inputs": known_inputs}
+    chosen = _chosen(task, strategies or [task.default_strategy], k, options or {}, short)
+    given = model_pools(models, chosen)
     limits = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "max_time_s": max_time_s}
-    shared = validated(Settings, "the comparison", {**settings, **limits, "models": pools, "seed": seed, "run_id": run_id or "compare"})
+    shared = validated(Settings, "the comparison", {**settings, **limits, "models": given.pools, "run_id": run_id or "compare"})
     inputs = _inputs(task, repeat)
-    contenders = _contenders(chosen, inputs, shared, run_id or _stem(task, shared, repeat))
-    recorded = _recorded(contenders, Path(runs_dir))
+    entries = _entries(chosen, inputs, shared, given.objects, run_id or _stem(task, shared, repeat))
+    recorded = _recorded(entries, Path(runs_dir))
     outcome, reason, rows = await _do(
-        contenders,
+        entries,
         recorded,
         Path(runs_dir),
         RunControl(on_progress=on_progress, interrupt=interrupt, terminate=terminate),
@@ -115,28 +118,28 @@ async def compare(
     return Comparison(
         outcome=outcome,
         reason=reason,
-        task=name_of(address_of(type(task)), TASKS),
+        task=TASKS.name_of(address_of(type(task))),
         options=dumped(task),
-        models=pools,
-        seed=seed,
+        models=shared.models,
+        seed=shared.seed,
         repeat=repeat,
         rows=rows,
     )
 
 
 async def _do(
-    contenders: Sequence[_Contender], recorded: dict[str, Recorded], runs_dir: Path, watched: RunControl, on_row: Callable[[str], None]
+    entries: Sequence[_Entry], recorded: dict[str, Recorded], runs_dir: Path, control: RunControl, on_row: Callable[[str], None]
 ) -> tuple[ComparisonOutcome, str | None, tuple[Row, ...]]:
     """Do the rows one after the other, as far as they go; those that are recorded to their end are not done again."""
     rows: list[Row] = []
-    budget = _Budget(contenders[0].plan.settings, {name: each.result for name, each in recorded.items()})
-    for number, each in enumerate(contenders, 1):
-        place = f"{each.title} (row {number} of {len(contenders)})"
+    budget = _Budget(entries[0].plan.settings, {name: each.result for name, each in recorded.items()})
+    for number, each in enumerate(entries, 1):
+        place = f"{each.title} (row {number} of {len(entries)})"
         before = recorded.get(each.run_id)
         if before is not None and before.result.outcome in ENDED and not before.left:
             rows.append(each.row(before.result))
             continue
-        if any(event is not None and event.is_set() for event in (watched.interrupt, watched.terminate)):
+        if any(event is not None and event.is_set() for event in (control.interrupt, control.terminate)):
             return "interrupted", f"interrupted before {place}", tuple(rows)
         if (limit := budget.spent_before(each.run_id)) is not None:
             return "stopped", f"{limit} is reached before {place}", tuple(rows)
@@ -147,7 +150,7 @@ async def _do(
                 structs.replace(each.plan, settings=settings),
                 runs_dir=runs_dir,
                 only=None if before is None else before.left,
-                watched=watched,
+                control=control,
             )
         except MicroagentsError as error:
             if rows:
@@ -163,18 +166,16 @@ async def _do(
     return "completed", None, tuple(rows)
 
 
-# -- what is compared ------------------------------------------------------------------------------------------------------------------
+# -- entries --------------------------------------------------------------------------------------------------------------------------
 
 
 def _inputs(task: Task, repeat: int) -> list[Task]:
     if repeat < 1:
         raise InvalidUsage(f"repeat={repeat!r} will not do: a comparison needs at least one input")
-    if not isinstance(task, Problem):
-        return [task] * repeat
     where = f"{type(task).__name__}.variant()"
     try:
         variants: list[Task] = [task.variant(number) for number in range(repeat)]
-    except Exception as error:  # whatever a user's code raises
+    except Exception as error:  # a user's code may raise anything
         raise TaskFailed(where, f"raised {type(error).__name__}: {error}") from error
     for each in variants:
         if type(each) is not type(task):
@@ -183,15 +184,17 @@ def _inputs(task: Task, repeat: int) -> list[Task]:
 
 
 def _stem(task: Task, settings: Settings, repeat: int) -> str:
-    """What the names of all rows begin with: another one for whatever would change their results."""
+    """Prefix of the names of all rows: another one wherever their results could differ."""
     address = address_of(type(task))
-    compared = (address, dumped(task), settings.models, settings.seed, settings.on_undecided, settings.known_inputs, repeat)
-    return f"compare-{name_of(address, TASKS).lower()}-{_digest(compared)}"
+    compared = (address, dumped(task), settings.models, settings.seed, settings.on_undecided, repeat)
+    return f"compare-{TASKS.name_of(address).lower()}-{_digest(compared)}"
 
 
-def _chosen(task: Task, strategies: Sequence[str | Strategy], ks: Sequence[int], options: Mapping[str, Any]) -> list[Strategy]:
+def _chosen(
+    task: Task, strategies: Sequence[str | Strategy], ks: Sequence[int], options: Mapping[str, Any], short: Mapping[str, Any]
+) -> list[Strategy]:
     """Every strategy, with every k if it has one; the same one twice is taken once."""
-    kinds = [find("strategy", each, STRATEGIES, Strategy) if isinstance(each, str) else type(each) for each in strategies]
+    kinds = [STRATEGIES.find(each, Strategy) if isinstance(each, str) else type(each) for each in strategies]
     fields = list(dict.fromkeys(name for kind in kinds for name in kind.model_fields))
     for name in (*options, *["k"] * bool(ks)):
         if name not in fields:
@@ -200,36 +203,42 @@ def _chosen(task: Task, strategies: Sequence[str | Strategy], ks: Sequence[int],
     for given, kind in zip(strategies, kinds, strict=True):
         own = {name: value for name, value in options.items() if name in kind.model_fields}
         for more in [{"k": k} for k in ks] if ks and "k" in kind.model_fields else [{}]:
-            strategy = strategy_of(given, task, {**own, **more})
+            strategy = strategy_of(given, task, {**own, **more}, short)
             if strategy not in found:
                 found.append(strategy)
     return found
 
 
-def _contenders(chosen: Sequence[Strategy], inputs: Sequence[Task], shared: Settings, stem: str) -> list[_Contender]:
+def _entries(
+    chosen: Sequence[Strategy], inputs: Sequence[Task], shared: Settings, objects: Mapping[str, Model | ModelFunction], stem: str
+) -> list[_Entry]:
     roles = [_roles(strategy) for strategy in chosen]
     everywhere = [role for each in roles for role in each]
     found = []
     for strategy, own in zip(chosen, roles, strict=True):
         k = getattr(strategy, "k", None)
-        name = name_of(address_of(type(strategy)), STRATEGIES)
+        name = STRATEGIES.name_of(address_of(type(strategy)))
         settings = {
             **shared.model_dump(),
             "run_id": f"{stem}-{name.lower()}{'' if k is None else f'-k{k}'}{_suffix(strategy)}",
             "models": _of_roles(shared.models, own, everywhere),
             "deploy": _of_roles(shared.deploy, own, everywhere),
         }
-        plan = Plan(tasks=inputs, listed=True, strategy=strategy, settings=validated(Settings, "the comparison", settings))
-        found.append(_Contender(name=name, k=k, plan=plan))
+        plan = Plan(
+            tasks=inputs, listed=True, strategy=strategy, settings=validated(Settings, "the comparison", settings), model_objects=objects
+        )
+        found.append(_Entry(name=name, k=k, plan=plan))
     return found
 
 
 def _suffix(strategy: Strategy) -> str:
-    """What tells a strategy from another one of its name and k."""
+    """Suffix that tells a strategy from others with its name and k."""
     address = address_of(type(strategy))
     usual = {name: info.default for name, info in type(strategy).model_fields.items()}
-    unusual = {name: value for name, value in dumped(strategy).items() if name != "k" and value != usual[name]}
-    return f"-{_digest((address, unusual))}" if unusual or address not in STRATEGIES.values() else ""
+    unusual = {
+        name: value for name, value in dumped(strategy).items() if name not in ("k", *strategy.changes_no_decision) and value != usual[name]
+    }
+    return f"-{_digest((address, unusual))}" if unusual or address not in STRATEGIES.addresses.values() else ""
 
 
 def _digest(value: object) -> str:
@@ -241,29 +250,29 @@ def _roles(strategy: Strategy) -> list[str]:
 
 
 def _of_roles(given: Mapping[str, V], own: Sequence[str], everywhere: Sequence[str]) -> dict[str, V]:
-    """What is said of roles, without those that only other rows have."""
+    """Options by role, without roles that only other rows have."""
     return {role: value for role, value in given.items() if role.lower() in own or role.lower() not in everywhere}
 
 
-# -- what is recorded ------------------------------------------------------------------------------------------------------------------
+# -- journals -------------------------------------------------------------------------------------------------------------------------
 
 
 class Recorded(NamedTuple):
-    """What a row came to in earlier sittings."""
+    """The result of a row in earlier sittings."""
 
     result: Result
     left: list[int]
     """Inputs that have not ended."""
 
 
-def _recorded(contenders: Sequence[_Contender], runs_dir: Path) -> dict[str, Recorded]:
-    """What there is of the rows, by their runs.
+def _recorded(entries: Sequence[_Entry], runs_dir: Path) -> dict[str, Recorded]:
+    """The rows that have journals, by the names of their runs.
 
     Raises:
         JournalMismatch: a journal is that of another comparison; nothing was started.
     """
     found = {}
-    for each in contenders:
+    for each in entries:
         if holds_nothing(journal_of(runs_dir, each.run_id)):
             continue
         with reader_of(runs_dir, each.run_id) as reader:
@@ -278,20 +287,20 @@ def _recorded(contenders: Sequence[_Contender], runs_dir: Path) -> dict[str, Rec
     return found
 
 
-# -- what it may take ------------------------------------------------------------------------------------------------------------------
+# -- limits ---------------------------------------------------------------------------------------------------------------------------
 
 
 class _Budget:
-    """Limits over all rows: each row may use what the others have left of them."""
+    """Limits over all rows: each row may use the part that the others have left."""
 
     def __init__(self, limits: Settings, results: Mapping[str, Result]) -> None:
         self._limits = limits
         self._began_s = time.monotonic()
         self._results = dict(results)
-        """What every row has come to so far, by its run."""
+        """The result of every row so far, by the name of its run."""
 
     def take(self, result: Result) -> None:
-        """Note what a row has come to."""
+        """Note the result of a row."""
         self._results[result.run_id] = result
 
     def spent_before(self, run_id: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What a comparison of strategies gives: a row for each, read from the result of its run."""
+"""Results of a comparison: a row for each strategy, read from the result of its run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ENDED = ("completed", "undecided", "failed")
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """How one strategy did. What is said per input, and the rate, is None until all inputs have ended."""
+    """The results of one strategy. The rate and all figures per input are None until all inputs have ended."""
 
     strategy: str
     k: int | None
-    """None for a strategy that has none."""
+    """None for a strategy without a k."""
     options: dict[str, Any]
     """All options of the strategy."""
     run_id: str
@@ -33,7 +33,7 @@ class Row(Struct, frozen=True, kw_only=True):
     completed: int
     """Inputs with a result, right or wrong."""
     repeat: int
-    """How many inputs there are."""
+    """Number of inputs."""
     rate: float | None
     """Share of inputs that are solved."""
     low: float | None
@@ -43,7 +43,7 @@ class Row(Struct, frozen=True, kw_only=True):
     undecided: int
     failed: int
     argmax: int | None
-    """Turns, over all inputs, at which no candidate had the votes it takes and the first was taken; None where no result tells."""
+    """Number of turns, over all inputs, that were decided by plurality; None where no result tells."""
     calls: int
     calls_per_input: float | None
     cost_usd: float | None
@@ -57,21 +57,21 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """What strategies made of the same inputs."""
+    """Strategies compared on the same inputs."""
 
     outcome: ComparisonOutcome
     """`completed` once all inputs of all rows have ended, solved or not."""
     reason: str | None
-    """Why it did not come to its end, in one sentence."""
+    """Why it ended early, in one sentence."""
     task: str
     options: dict[str, Any]
-    """Those of the task."""
+    """Options of the task."""
     models: dict[str, tuple[str, ...]]
     """Pools by role; ``""`` for every other role."""
     seed: int
     repeat: int
     rows: tuple[Row, ...]
-    """Those that were begun, in the order in which they were given."""
+    """Rows that were begun, in the order in which their strategies were given."""
 
     def as_json(self) -> dict[str, Any]:
         """What ``--json`` prints."""
@@ -79,14 +79,14 @@ class Comparison(Struct, frozen=True, kw_only=True):
         return {**written, "models": list(self.models[""]) if len(self.models) == 1 else written["models"]}
 
 
-def row_of(strategy: Strategy, result: Result, *, is_chain: bool) -> Row:
+def row_of(strategy: Strategy, result: Result, *, oracle_judges: bool) -> Row:
     """What a row's run has come to."""
     account, outcome = result.account, result.outcome
     assert outcome in ("completed", "undecided", "failed", "stopped", "interrupted")
     repeat, completed = len(result.value), account.inputs_done
     failed = result.failed_inputs or ()
     given = [each for each in result.value if isinstance(each, dict)]
-    solved = _solved(given, completed, all_right=is_chain and account.errors == 0)
+    solved = _solved(given, completed, all_right=oracle_judges and account.errors == 0)
     has_ended = completed + len(failed) == repeat
     rate = low = high = None
     if solved is not None and has_ended:

@@ -1,10 +1,10 @@
-"""The driver: carries a plan out. The only place where roles, runtime and journal meet."""
+"""Executes a plan in the driver's process: the only place where roles, runtime and journal meet."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,57 +14,44 @@ import msgspec
 from msgspec import Struct
 
 import microagents.roles  # noqa: F401 - names the roles of an election
-from microagents.actors import Context, Deployment
+from microagents.actors import Context, Deployment, Strategy
 from microagents.aio import TaskScope, retrieve_exception
-from microagents.durable import Conduct
+from microagents.conductor import Conduct
+from microagents.elections.admission import Drain
 from microagents.errors import InvalidUsage, MicroagentsError, Stopped, Undecided
 from microagents.journal.experiment import Experiment
-from microagents.journal.messages import Account, Drain, InputEnding, Report, RunOutcome
+from microagents.journal.messages import Account, InputEnding, Report, RunOutcome
 from microagents.journal.reading import Reader, journal_of
 from microagents.journal.schema import holds_nothing
 from microagents.messages import address_of
-from microagents.registry import STRATEGIES, TASKS, name_of, unknown
+from microagents.registry import RUNTIMES, STRATEGIES, TASKS, unknown
 from microagents.roles.limiter import Limiter
 from microagents.roles.recorder import AwaitFailure, JournalConfig, RecordEnding, Recorder
 from microagents.runs.batch import Batch, undecided_elections
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result, results_of
-from microagents.runs.settings import RuntimeName, Settings, validated
+from microagents.runs.settings import Settings, validated
 from microagents.runtimes.dispatcher import RoleMessenger
-from microagents.runtimes.local import LinkedRuntime, LocalRuntime
 from microagents.runtimes.runtime import Runtime
 from microagents.runtimes.testing.virtual import VirtualLoop
 
-
-def _on_ray(context: Context, deployments: Sequence[Deployment]) -> Runtime:
-    from microagents.runtimes.ray.cluster import Cluster  # noqa: PLC0415 - Ray takes a second, and only this runtime needs it
-    from microagents.runtimes.ray.runtime import RayRuntime  # noqa: PLC0415
-
-    cluster = Cluster(address=context.settings.get("address"), insecure=context.settings.get("insecure", False))
-    return RayRuntime(context, deployments, cluster=cluster)
-
-
-RUNTIMES: Mapping[RuntimeName, Callable[[Context, Sequence[Deployment]], Runtime]] = {
-    "local": LocalRuntime,
-    "linked": LinkedRuntime,
-    "ray": _on_ray,
-}
 PROGRESS_EVERY_S = 0.2
+"""Interval of calls of ``on_progress``."""
 VIRTUAL_COMMIT_S = 0.005
-"""How long a commit takes in virtual time."""
+"""Duration of a commit in virtual time."""
 OnProgress = Callable[[Account], None]
 End = tuple[RunOutcome, str | None, bytes | None]
-"""How a run ended, why, and what it gave, as JSON."""
+"""Outcome of a run, the reason for it, and the result as JSON."""
 
 
 INTERRUPTED: End = ("interrupted", "interrupted before its end; what was decided until then holds", None)
 
 
 class RunControl(Struct, frozen=True, kw_only=True):
-    """Who follows a run, and what ends it early."""
+    """The caller's hold on a run: its progress, and two ways to end it early."""
 
     on_progress: OnProgress | None = None
-    """Called a few times a second with the account as far as it is durable."""
+    """Called a few times a second with the account as of the last commit."""
     interrupt: asyncio.Event | None = None
     """Ends it after the calls in flight."""
     terminate: asyncio.Event | None = None
@@ -77,9 +64,17 @@ async def execute_plan(
     runs_dir: str | Path | None,
     only: Sequence[int] | None = None,
     accepted: Sequence[str] = (),
-    watched: RunControl | None = None,
+    control: RunControl | None = None,
 ) -> Result:
-    """Begin a run, or go on with it, to its end; one that is completed answers from its journal. ``only`` names inputs among many."""
+    """Begin a run, or go on with it, to its end; a completed run answers from its journal.
+
+    Args:
+        plan: the run.
+        runs_dir: the folder of journals; None for a run without one.
+        only: numbers of the inputs to do, among many; None for all that are not completed.
+        accepted: fields that may differ from those that the journal was begun with.
+        control: progress and interruption.
+    """
     settings = plan.settings
     experiment, own = experiment_of(plan)
     if runs_dir is not None:
@@ -93,38 +88,52 @@ async def execute_plan(
         tasks=plan.tasks,
         strategy=plan.strategy,
         models=settings.pools,
+        model_objects=plan.model_objects,
         settings=settings.model_dump(),
     )
     inputs = None
     if plan.listed:
-        inputs = Batch(path, len(plan.tasks), only=only, concurrency=settings.concurrency, known_inputs=settings.known_inputs)
-    started, watched = time.monotonic(), watched or RunControl()
+        passes = plan.strategy.passes_undecided
+        inputs = Batch(path, len(plan.tasks), only=only, concurrency=settings.concurrency, passes_undecided=passes)
+    started, control = time.monotonic(), control or RunControl()
     async with AsyncExitStack() as stack:
-        kept = path
+        recorded_in = path
         if path is None and settings.runtime == "ray":  # a role that dies is taken up from the journal
-            kept = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
-        full = settings.durability == "full" and path is not None  # one that goes with this process need not outlive a power cut
-        deployments = _deployments(plan, _recorder(kept, experiment, own, accepted, settings, full=full))
-        roles = await _entered(stack, RUNTIMES[settings.runtime](context, deployments), watched)
+            recorded_in = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
+        full = settings.durability == "full" and path is not None  # a temporary journal need not outlive a power cut
+        deployments = _deployments(plan, _recorder(recorded_in, experiment, own, accepted, settings, full=full))
+        roles = await _entered(stack, runtime_of(settings.runtime, context, deployments), control)
         if roles is None:
             return _result(plan, path, INTERRUPTED, Account(), sitting_s=time.monotonic() - started, endings=())
         try:
-            end, account = await _conducted(roles, inputs, settings, watched)
+            end, account = await _conducted(roles, inputs, plan, control)
         except MicroagentsError as error:
             if path is not None:
                 error.add_note(f"what was decided until then is kept in {path}: mend it, then resume run {settings.run_id}")
             raise
     sitting_s = time.monotonic() - started
-    with suppress(InvalidUsage):  # where the run was stopped because of its journal, that may not tell how inputs ended
+    with suppress(InvalidUsage):  # where the journal stopped the run, it may not be readable
         return _result(plan, path, end, account, sitting_s=sitting_s, endings=() if inputs is None else inputs.endings())
     return _result(plan, path, end, account, sitting_s=sitting_s, endings=())
 
 
-async def _entered(stack: AsyncExitStack, runtime: Runtime, watched: RunControl) -> Runtime | None:
-    """The runtime, once its roles are started; None where the run was ended before, which may take a while on a cluster."""
+def runtime_of(name: str, context: Context, deployments: Sequence[Deployment]) -> Runtime:
+    """The runtime of a name, with the roles that it will carry.
+
+    Raises:
+        InvalidUsage: there is none.
+        InvalidDefinition: the roles do not fit together.
+    """
+    kind: Any = RUNTIMES.find(name, object)
+    runtime: Runtime = kind(context, deployments)
+    return runtime
+
+
+async def _entered(stack: AsyncExitStack, runtime: Runtime, control: RunControl) -> Runtime | None:
+    """The runtime, once its roles are started; None where the run was ended before. On a cluster the start may take a while."""
     scope = TaskScope()
     entering = scope.start(stack.enter_async_context(runtime))
-    ended = [scope.start(event.wait()) for event in (watched.interrupt, watched.terminate) if event is not None]
+    ended = [scope.start(event.wait()) for event in (control.interrupt, control.terminate) if event is not None]
     try:
         await _first(entering, *ended)
         return await entering if entering.done() else None
@@ -133,7 +142,7 @@ async def _entered(stack: AsyncExitStack, runtime: Runtime, watched: RunControl)
 
 
 def _refuse_perishable(runs_dir: Path) -> None:
-    """Ray removes the folder that a job was submitted with."""
+    """Refuse the folder that a Ray job was submitted with: Ray removes it."""
     if "runtime_resources" in runs_dir.resolve().parts:
         raise InvalidUsage(
             f"{str(runs_dir)!r} is in the folder of this Ray job, which is removed with it, and the journal too; name a folder that stays: "
@@ -161,8 +170,8 @@ def _result(plan: Plan, path: Path | None, end: End, account: Account, *, sittin
         reason=reason,
         value=value,
         run_id=plan.settings.run_id,
-        task=name_of(address_of(type(plan.tasks[0])), TASKS),
-        strategy=name_of(address_of(type(plan.strategy)), STRATEGIES),
+        task=TASKS.name_of(address_of(type(plan.tasks[0]))),
+        strategy=STRATEGIES.name_of(address_of(type(plan.strategy))),
         settings=plan.settings,
         account=account,
         wall_s=sitting_s if path is None else _wall_s(path, sitting_s),
@@ -172,7 +181,7 @@ def _result(plan: Plan, path: Path | None, end: End, account: Account, *, sittin
 
 
 def _wall_s(path: Path, sitting_s: float) -> float:
-    """The time of all sittings; of this one where the journal cannot tell."""
+    """Seconds of all sittings; of this one where the journal cannot be read."""
     try:
         with Reader(path) as reader:
             return reader.wall_s()
@@ -197,12 +206,10 @@ def _recorder(
 
 
 def _deployments(plan: Plan, recorder: Deployment) -> list[Deployment]:
-    """The recorder starts first, so that a journal which is refused is refused before anything else, and stops last."""
+    """The roles of a run, in the order of their start. The recorder starts first, so that a journal is refused before anything else."""
     strategy, settings = plan.strategy, plan.settings
     limiter = Deployment(role=Limiter, in_driver=True)
     deployments = [recorder, limiter, *(_placed(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments()))]
-    if settings.known_inputs and not strategy.known_inputs:
-        raise InvalidUsage(f"strategy {type(strategy).__name__} cannot run with known inputs; maker can")
     there = [*dict.fromkeys([*strategy.drawing(), *(deployment.role.__name__.lower() for deployment in deployments)])]
     for name in settings.models:
         if name and name not in there:
@@ -215,7 +222,7 @@ def _deployments(plan: Plan, recorder: Deployment) -> list[Deployment]:
 
 
 def _placed(deployment: Deployment, settings: Settings) -> Deployment:
-    """A deployment as the settings of the run want it."""
+    """A deployment with the changes of the run's settings."""
     name = deployment.role.__name__
     wanted = next((wanted for role, wanted in settings.deploy.items() if role.lower() == name.lower()), {})
     if not wanted:
@@ -224,20 +231,19 @@ def _placed(deployment: Deployment, settings: Settings) -> Deployment:
     return validated(Deployment, f"the deployment of {name}", {**given, **wanted})
 
 
-async def _conducted(roles: Runtime, inputs: Batch | None, settings: Settings, watched: RunControl) -> tuple[End, Account]:
-    """Do the work; what leaves the run has been written down before."""
+async def _conducted(roles: Runtime, inputs: Batch | None, plan: Plan, control: RunControl) -> tuple[End, Account]:
+    """Do the work. The ending is recorded before it is returned."""
     messenger = roles.messenger
     try:
-        outcome, reason, value = await _conduct(
-            messenger, _the_one(messenger) if inputs is None else inputs.conduct(messenger), settings, watched
-        )
-        await roles.settled()
+        conducting = _single_input(messenger) if inputs is None else inputs.conduct(messenger)
+        outcome, reason, value = await _conduct(messenger, conducting, plan.settings, control)
+        await roles.flush()
         account = await messenger.ask(Report(final=True))
         if inputs is not None and outcome == "completed":
-            if settings.known_inputs:
+            if plan.strategy.passes_undecided:
                 account = await inputs.mark_undecided(messenger, account)
             outcome, reason = await inputs.outcome(messenger, account)
-        outcome, reason = _qualified(outcome, reason, account, settings)
+        outcome, reason = _qualified(outcome, reason, account, plan.strategy)
         await messenger.ask(RecordEnding(outcome=outcome, reason=reason, result=value))
     except Stopped as error:  # the journal cannot be written
         return ("stopped", str(error), None), await messenger.ask(Report())
@@ -248,20 +254,20 @@ async def _conducted(roles: Runtime, inputs: Batch | None, settings: Settings, w
     return (outcome, reason, value), account
 
 
-def _qualified(outcome: RunOutcome, reason: str | None, account: Account, settings: Settings) -> tuple[RunOutcome, str | None]:
+def _qualified(outcome: RunOutcome, reason: str | None, account: Account, strategy: Strategy) -> tuple[RunOutcome, str | None]:
     undecided = account.undecided_at
-    if undecided and settings.known_inputs and outcome == "completed":
+    if undecided and strategy.passes_undecided and outcome == "completed":
         return "undecided", undecided_elections(undecided)
     if outcome == "interrupted" and account.outage is not None:
         return outcome, f"{reason}, while calls were tried again: {account.outage}"
     return outcome, reason
 
 
-async def _the_one(messenger: RoleMessenger) -> bytes:
+async def _single_input(messenger: RoleMessenger) -> bytes:
     return (await messenger.ask(Conduct(input=0))).value
 
 
-async def _conduct(messenger: RoleMessenger, conducting: Coroutine[Any, Any, bytes | None], settings: Settings, watched: RunControl) -> End:
+async def _conduct(messenger: RoleMessenger, conducting: Coroutine[Any, Any, bytes | None], settings: Settings, control: RunControl) -> End:
     scope = TaskScope()
 
     def awaited(event: asyncio.Event | None) -> asyncio.Task[Any]:
@@ -271,16 +277,16 @@ async def _conduct(messenger: RoleMessenger, conducting: Coroutine[Any, Any, byt
         work = scope.start(conducting)
         failure = scope.start(messenger.ask(AwaitFailure()))
         failure.add_done_callback(retrieve_exception)
-        interrupt, terminate = awaited(watched.interrupt), awaited(watched.terminate)
+        interrupt, terminate = awaited(control.interrupt), awaited(control.terminate)
         timer = scope.start(_never() if settings.max_time_s is None else asyncio.sleep(settings.max_time_s))
-        watch = scope.start(_never() if watched.on_progress is None else _watch(messenger, watched.on_progress))
+        watch = scope.start(_never() if control.on_progress is None else _watch(messenger, control.on_progress))
         await _first(work, failure, interrupt, terminate, timer, watch)
         if (interrupt.done() or timer.done()) and not work.done():
             await _first(scope.start(messenger.ask(Drain())), work, failure, terminate, watch)
         if not work.done():
             for each in (watch, failure):
                 if each.done():
-                    await each  # raises: what the caller's on_progress did, or what ends the run
+                    await each  # raises the failure of the caller's on_progress, or the reason to stop
             if timer.done():
                 return (
                     "stopped",

@@ -1,4 +1,4 @@
-"""Looking on: what a run's journal tells, also while the run goes on; and a person's decision."""
+"""Inspection of a run by its journal, also while the run goes on; and a person's decision."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from microagents.journal.schema import connect
 from microagents.messages import resolve
 from microagents.problems.problem import Problem, answer_type, text_of
 from microagents.problems.tree import ProblemNode, solution_tree
-from microagents.registry import STRATEGIES, TASKS, name_of, unknown
+from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.runs.plan import plan_of, settings_of
 from microagents.runs.result import Result, results_of
 
 
 def look(runs_dir: Path, run_id: str) -> Result:
-    """A run as far as it is recorded: the same that it would give if it ended now.
+    """The result of a run as far as it is recorded.
 
     Raises:
         InvalidUsage: there is none, or its journal cannot be read.
@@ -37,7 +37,7 @@ def look(runs_dir: Path, run_id: str) -> Result:
 
 
 def recorded_result(reader: Reader) -> Result:
-    """A run as far as it is recorded, from its open journal."""
+    """The result of a run as far as it is recorded, from its open journal."""
     ending = reader.ending()
     outcome, reason = _state(reader, ending)
     recipe = reader.experiment.recipe
@@ -49,8 +49,8 @@ def recorded_result(reader: Reader) -> Result:
         reason=reason,
         value=value,
         run_id=reader.experiment.run_id,
-        task=name_of(recipe.task, TASKS),
-        strategy=name_of(recipe.strategy, STRATEGIES),
+        task=TASKS.name_of(recipe.task),
+        strategy=STRATEGIES.name_of(recipe.strategy),
         settings=settings_of(reader.experiment),
         account=reader.account(),
         wall_s=reader.wall_s(),
@@ -69,7 +69,7 @@ def _state(reader: Reader, ending: Ending | None) -> tuple[RunOutcome, str | Non
 
 
 def tree_of(reader: Reader, of_input: int) -> ProblemNode:
-    """The tree by which an input was solved, as far as it is recorded. Imports the module of the task, which knows the problem's text.
+    """The tree of sub-problems of an input, as far as it is recorded. Imports the task's module, which knows the problem's text.
 
     Raises:
         InvalidUsage: there is none, there is no such input, or it cannot be made from what is recorded.
@@ -77,7 +77,7 @@ def tree_of(reader: Reader, of_input: int) -> ProblemNode:
     experiment = reader.experiment
     run = experiment.run_id
     if not experiment.cuts_problems:
-        strategy = name_of(experiment.recipe.strategy, STRATEGIES)
+        strategy = STRATEGIES.name_of(experiment.recipe.strategy)
         raise InvalidUsage(
             f"run {run} used the strategy {strategy}; only one that cuts problems in two, such as recursive, makes a tree of them"
         )
@@ -87,13 +87,13 @@ def tree_of(reader: Reader, of_input: int) -> ProblemNode:
     rows, open_elections = reader.of_input(of_input)
     try:
         return solution_tree(of_input, text_of(task), answer_type(type(task)), rows, open_elections)
-    except Exception as error:  # noqa: BLE001 - whatever a user's code raises, and what a reader of damaged rows does
-        what = f"{type(error).__name__}: {error}"
-        raise InvalidUsage(f"the tree of run {run} cannot be made from its journal ({what}); all else that `show` tells holds") from None
+    except Exception as error:  # noqa: BLE001 - a user's code may raise anything, and so may damaged rows
+        reason = f"{type(error).__name__}: {error}"
+        raise InvalidUsage(f"the tree of run {run} cannot be made from its journal ({reason}); all else that `show` tells holds") from None
 
 
 def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
-    """All runs of a folder, the one that was last written to at the end, each with what is known of it."""
+    """All runs of a folder with their results, the last written one at the end."""
     found = sorted(runs_dir.glob("*.sqlite"), key=lambda path: path.stat().st_mtime)
     for path in found:
         try:
@@ -104,7 +104,7 @@ def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
 
 
 def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
-    """Write down a person's decision of what models left undecided; the next `resume` goes on from it. Gives the value as read.
+    """Record a person's decision of an undecided election; the next `resume` goes on from it. Returns the value as read.
 
     Raises:
         InvalidUsage: nothing is undecided there, the value is no reply, or the run goes on right now.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,11 @@ from microagents.errors import InvalidUsage
 from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, Recipe
 from microagents.journal.reading import Reader
 from microagents.messages import address_of
-from microagents.problems.problem import Problem, answer_type, direct_prompt, text_of
-from microagents.problems.questions import ToSolve
-from microagents.registry import STRATEGIES, TASKS, find
+from microagents.models.model import Model, ModelFunction
+from microagents.registry import STRATEGIES, TASKS, source_of
 from microagents.runs.settings import Settings, strategy_of, validated
 from microagents.runs.task_list import TaskList, dumped, written_down
-from microagents.task import ChainTask, Task, chain_types
+from microagents.task import Task
 
 SHOWN_CHARS = 200
 """A value that is longer enters the identity by its digest: both values of a change are shown."""
@@ -38,6 +36,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Whether it was given as a list of inputs: then it gives a list of results."""
     strategy: Strategy
     settings: Settings
+    model_objects: Mapping[str, Model | ModelFunction] = {}
+    """Models that were given as objects, by the spec that stands for each in the settings."""
 
 
 def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
@@ -49,9 +49,9 @@ def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
         run_id=settings.run_id,
         identity=dict(_identity(plan, first, own)),
         recipe=Recipe(
-            task=_source(type(task)),
+            task=source_of(type(task)),
             options=first,
-            strategy=_source(type(strategy)),
+            strategy=source_of(type(strategy)),
             strategy_options=dumped(strategy),
             settings=settings.model_dump(mode="json"),
         ),
@@ -77,19 +77,22 @@ def plan_of(reader: Reader) -> Plan:
                 f"the {kind} of run {experiment.run_id}, {source}, cannot be imported; run the program that began it again, with "
                 f"run_id={experiment.run_id!r}"
             )
-    kind_of_task = find("task", recipe.task, TASKS, Task)
+    kind_of_task = TASKS.find(recipe.task, Task)
     each = (validated(kind_of_task, f"task {recipe.task!r}", options) for options in reader.options())
     tasks = TaskList(kind_of_task, *written_down(each)) if experiment.listed else list(each)
-    chosen = validated(find("strategy", recipe.strategy, STRATEGIES, Strategy), recipe.strategy, recipe.strategy_options)
-    return Plan(tasks=tasks, listed=experiment.listed, strategy=strategy_of(chosen, tasks[0], {}), settings=settings_of(experiment))
+    kind_of_strategy = STRATEGIES.find(recipe.strategy, Strategy)
+    options = {**recipe.strategy_options, **recipe.moved_options(kind_of_strategy.model_fields)}
+    chosen = strategy_of(validated(kind_of_strategy, recipe.strategy, options), tasks[0], {})
+    return Plan(tasks=tasks, listed=experiment.listed, strategy=chosen, settings=settings_of(experiment))
 
 
 def settings_of(experiment: Experiment) -> Settings:
     """The settings that a journal was begun with."""
-    return validated(Settings, "the run", experiment.recipe.settings)
+    return validated(Settings, "the run", experiment.recipe.run_settings)
 
 
 def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """All that decisions depend on, field by field."""
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
     yield "task", address_of(type(task)).replace("__main__:", f"{Path(sys.argv[0]).stem}:")
     if plan.listed:
@@ -97,23 +100,23 @@ def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator
     else:
         yield from _options("task", first)
     yield "strategy", address_of(type(strategy))
-    yield from _options("strategy", dumped(strategy))
+    options = dumped(strategy)
+    yield from _options("strategy", {name: options[name] for name in options if name not in strategy.changes_no_decision})
     for role, pool in sorted(settings.models.items()):
         yield f"model {role}".rstrip(), ", ".join(pool)
     yield "seed", str(settings.seed)
-    yield "known_inputs", str(settings.known_inputs).lower()
-    if not isinstance(task, ChainTask | Problem):
+    if (reply := type(task).reply_type()) is None:
         return
-    reply = answer_type(type(task)) if isinstance(task, Problem) else chain_types(type(task))[1]
     yield "reply", fingerprint(reply).hex()
     try:
-        asked = direct_prompt(ToSolve(problem=text_of(task))) if isinstance(task, Problem) else task.prompt(task.start())
-    except Exception:  # whatever a user's code raises
+        asked = task.first_prompt()
+    except Exception:  # a user's code may raise anything
         if not plan.listed:
             raise
-        return  # that input fails where it is conducted, which must not hold up the others
-    system = system_with_instructions(asked.system, reply, task.format)
-    yield FIRST_PROMPT, blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return  # that input fails where it is conducted, and must not hold up the others
+    if asked is not None:
+        system = system_with_instructions(asked.system, reply, task.format)
+        yield FIRST_PROMPT, blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _digest_of(first: dict[str, Any], own: Sequence[str]) -> str:
@@ -133,12 +136,3 @@ def _shown(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     digest = blake2b(text.encode(), digest_size=16).hexdigest()
     return text if len(text) <= SHOWN_CHARS else f"{len(text):,} characters with the digest {digest}"
-
-
-def _source(named: type) -> str:
-    """Where a class can be found again: its module, or its file where it is one of the user's own."""
-    module = sys.modules[named.__module__]
-    file = getattr(module, "__file__", None)
-    if file is not None and named.__module__ != "__main__" and "." not in module.__name__ and not hasattr(module, "__path__"):
-        return f"{Path(inspect.getfile(named)).resolve()}:{named.__qualname__}"
-    return address_of(named)

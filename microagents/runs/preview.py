@@ -1,4 +1,4 @@
-"""One step of a chain shown whole: what is asked, what comes back, what is flagged and how the vote goes."""
+"""Preview of one step of a chain: its prompt, the replies, their flags, and the vote."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from msgspec import Struct
 
 from microagents.actors import Context, Deployment, Messenger, Strategy
 from microagents.chat import Format, Malformed, Prompt, Reply, Sample, parse
-from microagents.durable import Conduct, Conducted, Conductor, Resolution
+from microagents.conductor import Conduct, Conducted
+from microagents.durable import Resolution, Work
 from microagents.elections.election import Ballot, Draw, Flagged, Verdict
 from microagents.elections.red_flags import MALFORMED
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import Account, Report
 from microagents.messages import Request, resolve
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
-from microagents.runs.settings import Settings
+from microagents.runs.plan import Plan
 from microagents.runtimes.local import LocalRuntime
-from microagents.task import ChainTask, chain_types
+from microagents.strategies.chain import ChainConductor
+from microagents.task import ChainTask
 
 
 class ShownReply(Struct, frozen=True, kw_only=True):
@@ -33,13 +35,13 @@ class ShownReply(Struct, frozen=True, kw_only=True):
     cost_usd: float | None
     flag: str | None
     why: str | None
-    """What the parser says of a malformed reply."""
+    """The parser's reason for a malformed reply."""
     vote: Any
     """The reply as read, as JSON-like values; None for a flagged one."""
 
 
 class ShownStep(Struct, frozen=True, kw_only=True):
-    """One step, whole."""
+    """One step with everything that was asked and answered in it."""
 
     step: int
     system: str
@@ -52,37 +54,36 @@ class ShownStep(Struct, frozen=True, kw_only=True):
     cost_usd: float | None
 
 
-class Samples(Request[list[tuple[Draw, Sample]]], frozen=True, kw_only=True):
-    """What was drawn so far, in order of launch."""
+class DrawnSamples(Request[list[tuple[Draw, Sample]]], frozen=True, kw_only=True):
+    """Ask for the samples drawn so far, in launch order."""
 
 
-class OpenSolver(Solver):
-    """A solver that keeps what it drew, to be shown."""
+class RecordingSolver(Solver):
+    """A solver that keeps the samples that it draws."""
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
         self._drawn: dict[int, tuple[Draw, Sample]] = {}
 
     async def draw(self, request: Draw) -> Sample:
-        """One sample, kept."""
+        """Take one sample, and keep it."""
         sample = await super().draw(request)
         self._drawn[request.id.seq] = (request, sample)
         return sample
 
-    async def samples(self, request: Samples) -> list[tuple[Draw, Sample]]:  # noqa: ARG002 - the message is the address
-        """What was drawn."""
+    async def samples(self, request: DrawnSamples) -> list[tuple[Draw, Sample]]:  # noqa: ARG002 - the message is the address
+        """The samples drawn so far."""
         return [kept for _, kept in sorted(self._drawn.items())]
 
 
-class StepConductor(Conductor[ChainTask[Any, Any], Strategy]):
-    """Holds the election of one step, whose state the oracle leads to."""
+class StepConductor(ChainConductor[Strategy]):
+    """Holds the election of one step, in the state to which the oracle leads."""
 
-    asks = (Samples,)
+    asks = (DrawnSamples,)
 
-    async def conduct(self) -> ShownStep:
-        """The step."""
-        task, wanted = self.task, self.context.settings["step"]
-        reply = chain_types(type(task))[1]
+    async def conduct(self, work: Work[ChainTask[Any, Any], Strategy]) -> ShownStep:
+        """Hold the election of the step; returns everything that was asked and answered in it."""
+        task, wanted, chain = work.task, self.context.settings["step"], self.chain(work)
         state = task.start()
         for step in range(wanted):
             known = None if task.done(state) else task.oracle(state)
@@ -92,16 +93,15 @@ class StepConductor(Conductor[ChainTask[Any, Any], Strategy]):
             state = task.advance(state, known)
         if task.done(state):
             raise InvalidUsage(f"step {wanted} cannot be shown: {type(task).__name__} is over before it; try --step {wanted - 1}")
-        question = self.question(task.prompt(state), reply, max_draws=getattr(self.strategy, "max_draws", 100), state=state)
-        election = self.election_id(f"step/{wanted}", question)
-        verdict = await self.hold(election, question)
-        decision = self.commit(Resolution(id=election, verdict=verdict), reply, lambda right: task.correct(state, right))
-        drawn = await self.ask(Samples())
+        shown = chain.step(wanted, state)
+        verdict = await work.hold(shown.election, shown.question)
+        resolution = Resolution(id=shown.election, verdict=verdict)
+        decision = work.commit(resolution, chain.reply_type, lambda right: task.correct(state, right))
         return _shown(
             wanted,
-            question.prompts[0],
+            shown.question.prompts[0],
             verdict,
-            drawn,
+            await self.ask(DrawnSamples()),
             form=task.format,
             correct=task.correct(state, decision.require()) if decision.decided else None,
         )
@@ -146,21 +146,23 @@ def _why(text: str, reply: str, form: Format) -> str | None:
     return None
 
 
-async def show_step(task: ChainTask[Any, Any], strategy: Strategy, settings: Settings, step: int) -> ShownStep:
-    """Hold the election of one step, counted from 0, and keep everything that is said in it.
+async def show_step(plan: Plan, step: int) -> ShownStep:
+    """Hold the election of one step, counted from 0; returns everything that was asked and answered in it.
 
     Raises:
-        InvalidUsage: when there is no such step, or no oracle to get to it.
+        InvalidUsage: there is no such step, or no oracle that leads to it.
     """
+    settings = plan.settings
     context = Context(
         run_id=settings.run_id,
         seed=settings.seed,
-        tasks=[task],
-        strategy=strategy,
+        tasks=plan.tasks,
+        strategy=plan.strategy,
         models=settings.models,
+        model_objects=plan.model_objects,
         settings={**settings.model_dump(), "step": step},
     )
-    roles = [Deployment(role=role) for role in (Recorder, Limiter, StepConductor, Voter, OpenSolver, RedFlagger)]
+    roles = [Deployment(role=role) for role in (Recorder, Limiter, StepConductor, Voter, RecordingSolver, RedFlagger)]
     async with LocalRuntime(context, roles) as runtime:
         conducted: Conducted = await runtime.messenger.ask(Conduct(input=0))
         account: Account = await runtime.messenger.ask(Report())

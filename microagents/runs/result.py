@@ -1,4 +1,4 @@
-"""How a run ended, and what it took."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from microagents.runs.settings import Settings
 
 
 class FailedInput(Struct, frozen=True, kw_only=True):
-    """An input among many that did not complete although it was tried."""
+    """An input among many that was tried and did not complete."""
 
     input: int
     """Its number, counted from 0."""
@@ -26,13 +26,13 @@ class FailedInput(Struct, frozen=True, kw_only=True):
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """How a run ended, and what it took, over all its sittings."""
+    """Outcome, value and account of a run, over all its sittings."""
 
     outcome: RunOutcome
     reason: str | None
     """Why it did not complete, in one sentence; None when it did."""
     value: Any
-    """What the task's ``result`` gave, as JSON-like values; None when it did not complete. Of a list of inputs, the list of these."""
+    """The task's ``result``, as JSON-like values; None when it did not complete. Of a list of inputs, the list of these."""
     run_id: str
     task: str
     strategy: str
@@ -51,11 +51,11 @@ class Result(Struct, frozen=True, kw_only=True):
 
     @property
     def cost_usd(self) -> float | None:
-        """What they cost; None where a price is unknown."""
+        """Their cost in US dollars; None where a price is unknown."""
         return self.account.cost_usd
 
     def decisions(self) -> Iterator[tuple[str, Any]]:
-        """All that was decided, by path, as JSON-like values; read from the journal.
+        """Every decision by path, as JSON-like values; read from the journal.
 
         Raises:
             InvalidUsage: the run has none, or it is damaged.
@@ -68,7 +68,7 @@ class Result(Struct, frozen=True, kw_only=True):
                     yield path, _read(self.journal, row.value)
 
     def as_json(self) -> dict[str, Any]:
-        """What ``--json`` prints."""
+        """The object that ``--json`` prints."""
         account, settings = self.account, self.settings
         inputs = (
             {}
@@ -112,7 +112,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[list[Any], tuple[FailedInput, ...]]:
-    """The results of many inputs in their order, None for one that gave none; and the inputs that failed."""
+    """The results of many inputs in their order, None for one without a result; and the inputs that failed."""
     results: list[Any] = [None] * inputs
     failed = []
     for ended in endings:

@@ -1,63 +1,79 @@
-"""What a run is made of, validated before anything starts."""
+"""The settings of a run, validated before anything starts, and how words and objects become its models and its strategy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from microagents.actors import Strategy
 from microagents.errors import InvalidUsage
-from microagents.models.model import ModelSpec
-from microagents.problems.problem import Problem
-from microagents.registry import STRATEGIES, find, unknown
-from microagents.task import ChainTask, Task
+from microagents.models.model import Model, ModelFunction, ModelSpec, spec_of
+from microagents.registry import RUNTIMES, STRATEGIES, unknown
+from microagents.task import Task
 
 M = TypeVar("M", bound=BaseModel)
-Models = str | Sequence[str] | Mapping[str, Sequence[str]]
-RuntimeName = Literal["local", "linked", "ray"]
-Durability = Literal["full", "normal"]
+OneModel = str | Model | ModelFunction
+"""A spec, an instance of a provider of your own, or an async function."""
+Models = OneModel | Sequence[OneModel] | Mapping[str, OneModel | Sequence[OneModel]]
+"""One model, a pool that samples rotate through, or pools by role."""
+
+
+class Flag(NamedTuple):
+    """The command line's option for a setting that may change from one sitting of a run to the next."""
+
+    metavar: str | None = None
+    name: str | None = None
+    """The option, where it is not the field's name."""
 
 
 class Settings(BaseModel):
-    """The settings of a run beside its task and its strategy."""
+    """The settings of a run beside its task and its strategy.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    They are the keywords of `microagents.run`. Those with a `Flag` are options of every command that begins or resumes a run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     models: dict[str, tuple[str, ...]]
-    """Pools of model specs by role; ``""`` for every other role."""
+    """Pools of model specs by role; "" is the pool of every other role."""
     seed: int = 0
-    """Seeds the simulated model."""
-    runtime: RuntimeName = "local"
-    """`ray`: each replica of a role is a Ray actor. `linked` splits the roles over two dispatchers that share no memory."""
-    address: str | None = None
-    """The Ray cluster's; None: $RAY_ADDRESS, else a Ray of the run's own."""
-    insecure: bool = False
-    """Use a cluster on other machines although whoever reaches it may run programs there."""
-    deploy: dict[str, dict[str, Any]] = {}
-    """How roles are deployed, where that is other than their strategy says: `Deployment` options by role."""
+    """Seeds simulated models."""
     run_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    """The name of the run."""
-    known_inputs: bool = False
-    """Every step's input is the oracle's; steps run side by side."""
-    speculate: bool = True
-    """A chain opens its next steps on guesses, before the ones before them are decided."""
-    concurrency: Annotated[int, Field(ge=1)] | None = None
-    """Calls open at a time over the whole run; None for no bound but the provider's own."""
-    max_outage_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 7200.0
-    """How long a provider may be out before the run stops."""
-    durability: Durability = "full"
-    """`full`: what is recorded survives a power cut; `normal`: it survives the process."""
-    on_undecided: str = "stop"
-    """What is done where an election ends undecided: `stop`, `leader` (its leader is taken, and marked), or another model's spec."""
-    max_calls: Annotated[int, Field(ge=1)] | None = None
-    """Stop after so many calls; those in flight by then are waited for."""
-    max_cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Stop once they cost so much; those in flight by then are waited for."""
-    max_time_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Stop after so many seconds of this sitting."""
+    """The run's name."""
+    runtime: Annotated[str, Flag("NAME")] = "local"
+    """Where roles live: `local` in this process, `ray` each in a Ray actor; `linked` encodes every message, as Ray does."""
+    address: Annotated[str | None, Flag("HOST:PORT|auto")] = None
+    """The Ray cluster of --runtime ray. [default: $RAY_ADDRESS, else a Ray of the run's own on this machine]"""
+    insecure: Annotated[bool, Flag()] = False
+    """Use a Ray cluster on other machines that lets everyone who reaches it run programs on it."""
+    deploy: Annotated[dict[str, dict[str, Any]], Flag("ROLE.OPTION=VALUE")] = {}
+    """Deploy a role in another way than the strategy does: solver.num_replicas=4, solver.num_cpus=1, solver.resources.GPU=1, or \
+voter.colocate=core to share actors. Repeatable."""
+    durability: Annotated[Literal["full", "normal"], Flag()] = "full"
+    """`full`: records survive a power cut; `normal`: they survive a kill of the process."""
+    on_undecided: Annotated[str, Flag("stop|leader|SPEC")] = "stop"
+    """Where an election ends undecided: `stop`, take its `leader` (and mark it), or ask another model, by its spec."""
+    concurrency: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
+    """Calls in flight at a time over the whole run; no bound if not given."""
+    max_calls: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
+    """Stop after this many calls; calls in flight are waited for."""
+    max_cost_usd: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Flag("USD", "--max-cost")] = None
+    """Stop once calls cost this much; calls in flight are waited for."""
+    max_time_s: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Flag("S", "--max-time")] = None
+    """Stop after this many seconds of this sitting."""
+    max_outage_s: Annotated[float, Field(ge=0, allow_inf_nan=False), Flag("S", "--max-outage")] = 7200.0
+    """Stop once a provider is out for this many seconds."""
+
+    @field_validator("runtime")
+    @classmethod
+    def _is_a_runtime(cls, value: str) -> str:
+        if value not in RUNTIMES.addresses and ":" not in value:
+            raise ValueError(unknown("runtime", value, list(RUNTIMES.addresses)))
+        return value
 
     @field_validator("on_undecided")
     @classmethod
@@ -71,7 +87,7 @@ class Settings(BaseModel):
 
     @property
     def pools(self) -> dict[str, tuple[str, ...]]:
-        """All models that may be asked: the pools by role, and the one for what stays undecided."""
+        """All models that may be asked: the pools by role, and the one for undecided elections."""
         second = {} if self.on_undecided in ("stop", "leader") else {"undecided": (self.on_undecided,)}
         return {**self.models, **second}
 
@@ -96,13 +112,23 @@ def validated(model: type[M], what: str, given: Mapping[str, Any], *, flag: str 
         raise InvalidUsage(f"{what}: {name}={first['input']!r:.100} will not do: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
 
 
-def model_pools(models: Models, strategies: Sequence[Strategy]) -> dict[str, tuple[str, ...]]:
+class ModelPools(NamedTuple):
+    """The models of a run."""
+
+    pools: dict[str, tuple[str, ...]]
+    """Specs by role."""
+    objects: dict[str, Model | ModelFunction]
+    """Models that were given as objects, by the spec that stands for each."""
+
+
+def model_pools(models: Models, strategies: Sequence[Strategy]) -> ModelPools:
     """Pools by role from any of the forms that `run` takes.
 
     Raises:
-        InvalidUsage: for a pool without a model, or a role of one of the strategies without a pool.
+        InvalidUsage: for a pool without a model, a role of one of the strategies without a pool, or two objects with one spec.
     """
-    pools = _pools(models)
+    objects: dict[str, Model | ModelFunction] = {}
+    pools = {role: tuple([_spec(each, objects) for each in pool]) for role, pool in _pools(models).items()}
     if not (pools and all(pools.values())):
         raise InvalidUsage(f"{models!r} names no model, or a pool without one")
     if "" not in pools:
@@ -112,19 +138,38 @@ def model_pools(models: Models, strategies: Sequence[Strategy]) -> dict[str, tup
                 f"there is a model for {', '.join(pools)}, but none for {', '.join(missing)}; name one for all other roles, too: "
                 "--model SPEC, or the role '' in a dict"
             )
-    return {"": next(iter(pools.values())), **pools}
+    return ModelPools({"": next(iter(pools.values())), **pools}, objects)
 
 
-def _pools(models: Models) -> dict[str, tuple[str, ...]]:
-    if isinstance(models, str):
-        return {"": (models,)}
+def _pools(models: Models) -> dict[str, Sequence[OneModel]]:
     if isinstance(models, Mapping):
-        return {role.lower(): tuple([pool] if isinstance(pool, str) else pool) for role, pool in models.items()}
-    return {"": tuple(models)}
+        return {role.lower(): _pool(pool) for role, pool in models.items()}
+    return {"": _pool(models)}
 
 
-def strategy_of(strategy: str | Strategy | None, task: Task, given: Mapping[str, Any]) -> Strategy:
+def _pool(models: OneModel | Sequence[OneModel]) -> Sequence[OneModel]:
+    return models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
+
+
+def _spec(model: OneModel, objects: dict[str, Model | ModelFunction]) -> str:
+    if isinstance(model, str):
+        return model
+    spec = spec_of(model)
+    if objects.setdefault(spec, model) is not model:
+        raise InvalidUsage(f"two models have the spec {spec!r}; give each object another `spec`: the journal names them by it")
+    return spec
+
+
+def strategy_of(
+    strategy: str | Strategy | None, task: Task, given: Mapping[str, Any], short: Mapping[str, Any] = MappingProxyType({})
+) -> Strategy:
     """The strategy, checked against the task; the task's own where none is named.
+
+    Args:
+        strategy: a name, an instance, or None.
+        task: the task, or the first of many.
+        given: options by name.
+        short: options by their short forms (``-k``, ``--no-speculate``, ``--known-inputs``); None for one that is not given.
 
     Raises:
         InvalidUsage: unknown, wrong options, or not for this kind of task.
@@ -132,29 +177,34 @@ def strategy_of(strategy: str | Strategy | None, task: Task, given: Mapping[str,
     if strategy is None:
         strategy = task.default_strategy
     if isinstance(strategy, str):
-        strategy = validated(find("strategy", strategy, STRATEGIES, Strategy), f"strategy {strategy!r}", given, flag="-s")
-    elif given:
-        strategy = validated(type(strategy), type(strategy).__name__, {**strategy.model_dump(), **given})
+        kind = STRATEGIES.find(strategy, Strategy)
+        strategy = validated(kind, f"strategy {strategy!r}", {**given, **_short_options(kind, short)}, flag="-s")
+    elif options := {**given, **_short_options(type(strategy), short)}:
+        strategy = validated(type(strategy), type(strategy).__name__, {**strategy.model_dump(), **options})
     if not isinstance(task, strategy.solves):
         kinds = ", ".join(kind.__name__ for kind in strategy.solves) or "nothing"
         raise InvalidUsage(
             f"{type(strategy).__name__} solves {kinds}; {type(task).__name__} is none of these; its own strategy is {task.default_strategy}"
         )
-    _check_whole(task, ChainTask, ("start", "done", "prompt", "advance"), "chain")
-    _check_whole(task, Problem, ("statement",), "problem")
+    if missing := type(task).missing_methods():
+        raise InvalidUsage(f"{type(task).__name__} lacks {', '.join(f'{name}()' for name in missing)}, which every task of its kind needs")
     return strategy
 
 
-def _check_whole(task: Task, base: type[Task], needed: Sequence[str], what: str) -> None:
-    if isinstance(task, base) and (missing := [name for name in needed if getattr(type(task), name) is getattr(base, name)]):
-        raise InvalidUsage(f"{type(task).__name__} lacks {', '.join(f'{name}()' for name in missing)}, which every {what} needs")
+def _short_options(strategy: type[Strategy], short: Mapping[str, Any]) -> dict[str, Any]:
+    options = {name: value for name, value in short.items() if value is not None}
+    if "speculate" not in strategy.model_fields:  # there is nothing to turn off
+        options.pop("speculate", None)
+    if "known_inputs" not in strategy.model_fields and options.pop("known_inputs", False):
+        raise InvalidUsage(f"strategy {strategy.__name__} cannot run with known inputs; maker can")
+    return options
 
 
-def check_address(address: str | None, runtime: RuntimeName) -> None:
-    """Whoever names a cluster wants to use it.
+def check_address(address: str | None, runtime: str) -> None:
+    """Refuse the address of a cluster that the run would not use.
 
     Raises:
-        InvalidUsage: the run would not.
+        InvalidUsage: an address is given, and the runtime is not Ray.
     """
     if address is not None and runtime != "ray":
         raise InvalidUsage(f"the address {address!r} is a Ray cluster's, but the runtime is {runtime!r}; add --runtime ray")

@@ -1,4 +1,4 @@
-"""Many tasks of one class: their options written down once, and each built when it is needed."""
+"""Many tasks of one class: kept as the differences of their options, each built when it is needed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from microagents.runs.settings import validated
 from microagents.task import Task
 
 REMEMBERED = 4096
-"""Tasks that are kept once they are built; more than a run has open at a time."""
+"""Number of built tasks that are kept: more than a run has open at a time."""
 
 
 class TaskList(Sequence[Task]):
-    """Tasks that are built as they are asked for: a hundred thousand that are there take fifty megabytes.
+    """Tasks that are built on access: a hundred thousand built ones take fifty megabytes.
 
     Args:
         kind: their class.
         first: the options of the first one.
-        own: which options of each differ from those, as JSON.
+        own: the options of each that differ from the first one's, as JSON.
     """
 
     def __init__(self, kind: type[Task], first: dict[str, Any], own: Sequence[str]) -> None:
@@ -80,7 +80,7 @@ def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
 
 
 def written_down(tasks: Iterable[Task]) -> tuple[dict[str, Any], list[str]]:
-    """The options of the first task, and which of each one's differ from them, as JSON."""
+    """The options of the first task, and for each task its options that differ from them, as JSON."""
     first: dict[str, Any] = {}
     own: list[str] = []
     for task in tasks:

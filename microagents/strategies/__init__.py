@@ -1,6 +1,25 @@
-"""Strategies: which elections to hold. One file per paper's system: its settings, then its conductor."""
+"""Strategies: which elections to hold, in which order. One file per paper's system, beside the parts that they share."""
 
+from microagents.strategies.chain import Chain, ChainConductor, Step, step_by_step
+from microagents.strategies.known_inputs import KnownInputs, side_by_side
 from microagents.strategies.maker import Maker
+from microagents.strategies.problem_conductor import ProblemConductor
 from microagents.strategies.recursive import Recursive
+from microagents.strategies.self_consistency import SelfConsistency
+from microagents.strategies.single_shot import SingleShot
+from microagents.strategies.speculation import guess_ahead
 
-__all__ = ["Maker", "Recursive"]
+__all__ = [
+    "Chain",
+    "ChainConductor",
+    "KnownInputs",
+    "Maker",
+    "ProblemConductor",
+    "Recursive",
+    "SelfConsistency",
+    "SingleShot",
+    "Step",
+    "guess_ahead",
+    "side_by_side",
+    "step_by_step",
+]

@@ -1,4 +1,4 @@
-"""How the work on a problem ends, whatever strategy solved it."""
+"""The base of conductors that solve problems: how the work on a problem ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from msgspec import Raw
 
 from microagents.actors import G
 from microagents.chat import Reply
-from microagents.durable import Conductor
+from microagents.conductor import Conductor
+from microagents.durable import Work
 from microagents.elections.election import ElectionId, Verdict
 from microagents.errors import TaskFailed
 from microagents.journal.messages import RecordDecision
@@ -19,14 +20,25 @@ from microagents.problems.tree import ROOT, Solution
 
 
 class ProblemConductor(Conductor[Problem[Any], G]):
-    """A conductor whose work comes to one answer."""
+    """A conductor whose work gives one answer."""
 
-    def concluded(self, answer: Reply, *, problems: int = 1, argmax: tuple[str, ...] = ()) -> Solution:
-        """The solution. Its answer enters the record, the digests and the account of errors; ``problems`` were solved for it."""
-        self.progress(problems, problems)
-        value, correct = msgspec.json.encode(answer), self.task.correct(answer)
+    def concluded(self, work: Work[Problem[Any], G], answer: Reply, *, problems: int = 1, argmax: tuple[str, ...] = ()) -> Solution:
+        """The solution. Its answer enters the record, the digests and the account of errors.
+
+        Args:
+            work: the work on this input.
+            answer: the answer to the problem.
+            problems: number of problems that were solved for it, itself included.
+            argmax: paths of turns that were decided by plurality.
+
+        Raises:
+            TaskFailed: ``correct()`` gave something else than True, False or None.
+        """
+        work.progress(problems, problems)
+        value, correct = msgspec.json.encode(answer), work.task.correct(answer)
         if correct is not None and not isinstance(correct, bool):
-            raise TaskFailed(f"{type(self.task).__name__}.correct()", f"must give True, False or None, not {correct!r:.100}")
-        place = ElectionId(path=f"{self.input}/{ROOT}", question_digest=problem_id(text_of(self.task)))
-        self.tell(RecordDecision(id=place, verdict=Verdict(outcome="sampled", leader=0, tally=((value, 1),), ballots=()), correct=correct))
+            raise TaskFailed(f"{type(work.task).__name__}.correct()", f"must give True, False or None, not {correct!r:.100}")
+        place = ElectionId(path=work.path_of(ROOT), question_digest=problem_id(text_of(work.task)))
+        verdict = Verdict(outcome="sampled", leader=0, tally=((value, 1),), ballots=())
+        self.tell(RecordDecision(id=place, verdict=verdict, correct=correct))
         return Solution(answer=Raw(value), correct=correct, argmax=argmax)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 from msgspec import Struct
@@ -13,15 +13,15 @@ from pydantic import Field, model_validator
 from microagents.actors import Deployment, Strategy
 from microagents.aio import TaskScope, retrieve_exception
 from microagents.chat import A, Sampling
+from microagents.durable import DurableRequest, Work
 from microagents.errors import RoleFailed, Undecided
-from microagents.messages import Request
 from microagents.problems.candidates import merged
-from microagents.problems.problem import Problem, answer_type, direct_prompt, text_of
-from microagents.problems.questions import Asked, Decomposition, ToDecompose, ToSolve, problem_id
-from microagents.problems.tree import MOST_DEPTH, ROOT, Solution, Turn
+from microagents.problems.problem import Problem, answer_type_of, direct_prompt, text_of
+from microagents.problems.questions import Asked, Decomposition, ToCompose, ToDecompose, ToSolve, problem_id
+from microagents.problems.tree import MAX_DEPTH, ROOT, Solution, Turn
 from microagents.roles.composer import Compose, Composer, to_compose
 from microagents.roles.decomposer import Decompose, Decomposer
-from microagents.roles.discriminator import Chosen, Discriminate, Discriminator
+from microagents.roles.discriminator import Discriminate, Discriminator
 from microagents.strategies.problem_conductor import ProblemConductor
 
 
@@ -36,181 +36,166 @@ class Solved(Struct, frozen=True, kw_only=True):
     """Turns at which no candidate came to k votes, and the one with most was taken."""
 
 
-class Solve(Request[Solved], frozen=True, kw_only=True):
-    """Solve a problem: the message by which a conductor hands the halves to conductors."""
+class Solve(DurableRequest[Solved], frozen=True, kw_only=True):
+    """Solve a problem: the message by which a conductor passes sub-problems to conductors."""
 
-    route_by = "at"
-    input: int
-    at: str
     problem: str
     depth: int
-    """How many cuts led to it."""
+    """Number of cuts that led to it."""
     width: int | None
-    """At most so many direct answers may come of it; None for no bound."""
-    recalls: bool
-    """See `DurableRole.recalls`."""
+    """Upper bound of direct answers below it; None for no bound."""
     above: tuple[bytes, ...] = ()
     """Ids of the problems that it came from."""
 
 
+ProblemWork = Work[Problem[Any], "Recursive"]
+
+
 class RecursiveConductor(ProblemConductor["Recursive"]):
-    """Solves a problem and, as one of several replicas, problems that others cut."""
+    """Solves problems, and sub-problems of other replicas."""
 
     asks = (Solve, Decompose, Compose, Discriminate)
 
-    async def conduct(self) -> Solution:
-        """The answer."""
-        self.progress(0)
-        root = Solve(
-            input=self.input,
-            at=ROOT,
-            problem=text_of(self.task),
-            depth=0,
-            width=self.strategy.width,
-            recalls=await self.recalls(),
-        )
-        solved = await self.ask(root)
-        answer = msgspec.json.decode(solved.answer, type=answer_type(type(self.task)))
-        return self.concluded(answer, problems=solved.problems, argmax=solved.argmax)
+    async def conduct(self, work: ProblemWork) -> Solution:
+        """Solve the whole problem."""
+        work.progress(0)
+        solved = await work.ask(Solve(at=ROOT, problem=text_of(work.task), depth=0, width=work.strategy.width))
+        answer = msgspec.json.decode(solved.answer, type=answer_type_of(work.task))
+        return self.concluded(work, answer, problems=solved.problems, argmax=solved.argmax)
 
     async def solve(self, request: Solve) -> Solved:
-        """The answer to one problem."""
-        return await self.for_input(request.input, recalls=request.recalls)._solve(request)  # noqa: SLF001 - its own
-
-    async def _solve(self, node: Solve) -> Solved:
-        turns: list[str] = []
-        decomposition = None
-        if node.depth < self.strategy.depth and node.width != 1:
-            decomposition = await self._decomposition(node, turns)
+        """Solve one problem: cut it, solve both halves, compose; or answer it directly."""
+        work: ProblemWork = self.work_on(request)
+        strategy, turns, decomposition = work.strategy, _Turns(work, request), None
+        if request.depth < strategy.depth and request.width != 1:
+            decomposition = await turns.decomposition()
         if decomposition is None or decomposition.is_atomic:
-            return Solved(answer=await self._answer(node, turns), argmax=tuple(turns))
-        first, second = await self._halves(node, decomposition)
-        asked = to_compose(node.problem, decomposition, (first.answer, second.answer))
-        composed = await self.ask(
-            Compose(
-                input=node.input,
-                at=f"{node.at}/{Turn.COMPOSE}",
-                recalls=await self.recalls(),
-                asked=msgspec.json.encode(asked),
-                candidates=self.strategy.candidates,
-                sampling=self._sampling(self.strategy.composer_temperature),
-            )
-        )
-        decode = msgspec.json.Decoder(answer_type(type(self.task))).decode
-        answer = await self._chosen(node, Turn.COMPOSE, asked, [decode(each) for each in composed], turns)
+            return Solved(answer=await turns.answer(), argmax=tuple(turns.argmax))
+        first, second = await _halves(work, request, decomposition)
+        answer = await turns.composition(to_compose(request.problem, decomposition, (first.answer, second.answer)))
         return Solved(
-            answer=msgspec.json.encode(answer),
+            answer=answer,
             problems=1 + first.problems + second.problems,
-            argmax=(*turns, *first.argmax, *second.argmax),
+            argmax=(*turns.argmax, *first.argmax, *second.argmax),
         )
 
-    async def _decomposition(self, node: Solve, turns: list[str]) -> Decomposition | None:
-        """The elected way to cut a problem; None where no valid one was proposed."""
-        proposed = await self.ask(
+
+class _Turns:
+    """The turns at one problem: candidates are drawn for each, and one of them is elected."""
+
+    def __init__(self, work: ProblemWork, node: Solve) -> None:
+        self.argmax: list[str] = []
+        """Paths of the turns that were decided by plurality."""
+        self._work = work
+        self._node = node
+        self._answer_type = answer_type_of(work.task)
+
+    async def decomposition(self) -> Decomposition | None:
+        """The elected decomposition; None where no valid one was proposed."""
+        node, strategy = self._node, self._work.strategy
+        proposed = await self._work.ask(
             Decompose(
-                input=node.input,
                 at=f"{node.at}/{Turn.DECOMPOSE}",
-                recalls=await self.recalls(),
                 problem=node.problem,
                 above=node.above,
-                candidates=self.strategy.candidates,
-                sampling=self._sampling(self.strategy.decomposer_temperature),
+                candidates=strategy.candidates,
+                sampling=self._sampling(strategy.decomposer_temperature),
             )
         )
-        return await self._chosen(node, Turn.DECOMPOSE, ToDecompose(problem=node.problem), proposed, turns) if proposed else None
+        return await self._chosen(Turn.DECOMPOSE, ToDecompose(problem=node.problem), proposed) if proposed else None
 
-    async def _halves(self, node: Solve, decomposition: Decomposition) -> Sequence[Solved]:
-        """Both halves solved, side by side, wherever there is a conductor.
-
-        Where one is undecided the other goes on to its end: what is decided must not depend on which is faster, and once a person has
-        decided it is needed.
-
-        Raises:
-            Undecided: one of them is.
-        """
-        above = (*node.above, problem_id(node.problem))
-        more, fewer = (None, None) if node.width is None else (node.width - node.width // 2, node.width // 2)
-        halves = (decomposition.first, more), (decomposition.second, fewer)
-        recalls = await self.recalls()
-        scope = TaskScope()
-        try:
-            open_halves = [
-                scope.start(
-                    self._solved(
-                        Solve(
-                            input=node.input,
-                            at=f"{node.at}/{number}",
-                            problem=problem,
-                            depth=node.depth + 1,
-                            width=width,
-                            recalls=recalls,
-                            above=above,
-                        )
-                    )
-                )
-                for number, (problem, width) in enumerate(halves, 1)
-            ]
-            for half in open_halves:
-                half.add_done_callback(retrieve_exception)
-            ended = await asyncio.gather(*open_halves)  # whatever else one fails with ends the other at once
-        finally:
-            await scope.close()
-        solved = []
-        for each in ended:
-            if isinstance(each, Undecided):
-                raise each
-            solved.append(each)
-        return solved
-
-    async def _solved(self, half: Solve) -> Solved | Undecided:
-        try:
-            return await self.ask(half)
-        except Undecided as error:
-            return error
-
-    async def _answer(self, node: Solve, turns: list[str]) -> bytes:
-        """A direct answer (``ATOMIC``); the solver is the thinking module."""
-        asked = ToSolve(problem=node.problem)
-        drawn = await self.sample(
-            f"{node.at}/{Turn.ANSWER}",
+    async def answer(self) -> bytes:
+        """A direct answer (``ATOMIC``) as JSON; the solver is the thinking module."""
+        strategy, asked = self._work.strategy, ToSolve(problem=self._node.problem)
+        drawn = await self._work.sample(
+            f"{self._node.at}/{Turn.ANSWER}",
             direct_prompt(asked),
-            answer_type(type(self.task)),
-            n=self.strategy.candidates,
-            max_draws=self.strategy.candidates,
-            sampling=self._sampling(self.strategy.solver_temperature),
+            self._answer_type,
+            n=strategy.candidates,
+            max_draws=strategy.candidates,
+            sampling=self._sampling(strategy.solver_temperature),
             needed=True,
         )
-        return msgspec.json.encode(await self._chosen(node, Turn.ANSWER, asked, drawn, turns))
+        return msgspec.json.encode(await self._chosen(Turn.ANSWER, asked, drawn))
 
-    async def _chosen(self, node: Solve, turn: Turn, asked: Asked, replies: Sequence[A], turns: list[str]) -> A:
-        """The candidate that discriminators elect; where all samples say the same there is nothing to vote on."""
-        candidates = merged(replies)
+    async def composition(self, asked: ToCompose) -> bytes:
+        """The elected composition of the answers to both halves, as JSON."""
+        strategy = self._work.strategy
+        composed = await self._work.ask(
+            Compose(
+                at=f"{self._node.at}/{Turn.COMPOSE}",
+                asked=msgspec.json.encode(asked),
+                candidates=strategy.candidates,
+                sampling=self._sampling(strategy.composer_temperature),
+            )
+        )
+        decode = msgspec.json.Decoder(self._answer_type).decode
+        return msgspec.json.encode(await self._chosen(Turn.COMPOSE, asked, [decode(each) for each in composed]))
+
+    async def _chosen(self, turn: Turn, asked: Asked, replies: Sequence[A]) -> A:
+        """The candidate that discriminators elect; where all samples agree there is no vote."""
+        work, at, candidates = self._work, f"{self._node.at}/{turn}/{Turn.VOTE}", merged(replies)
         if not candidates:
-            raise RoleFailed("Composer", "Compose", f"gave no candidate for {node.at}, and raised nothing")
+            raise RoleFailed("Composer", "Compose", f"gave no candidate for {self._node.at}, and raised nothing")
         if len(candidates) == 1:
             return candidates[0].reply
-        at = f"{node.at}/{turn}/{Turn.VOTE}"
-        chosen: Chosen = await self.ask(
+        chosen = await work.ask(
             Discriminate(
-                input=node.input,
                 at=at,
-                recalls=await self.recalls(),
                 question=msgspec.json.encode(asked),
                 candidates=tuple(msgspec.json.encode(each.reply) for each in candidates),
                 copies=tuple(each.copies for each in candidates),
-                k=self.strategy.k,
-                max_draws=self.strategy.max_draws,
-                sampling=self._sampling(self.strategy.discriminator_temperature),
+                k=work.strategy.k,
+                max_draws=work.strategy.max_draws,
+                sampling=self._sampling(work.strategy.discriminator_temperature),
             )
         )
         if chosen.place not in range(len(candidates)):
             raise RoleFailed("Discriminator", "Discriminate", f"chose candidate {chosen.place!r} of {len(candidates)} at {at}")
         if chosen.outcome == "argmax":
-            turns.append(f"{node.input}/{at}")
+            self.argmax.append(work.path_of(at))
         return candidates[chosen.place].reply
 
     def _sampling(self, temperature: float) -> Sampling:
-        return msgspec.structs.replace(self.task.sampling, first_temperature=temperature, temperature=temperature)
+        return msgspec.structs.replace(self._work.task.sampling, first_temperature=temperature, temperature=temperature)
+
+
+async def _halves(work: ProblemWork, node: Solve, decomposition: Decomposition) -> Sequence[Solved]:
+    """Solve both halves side by side, on any replicas of the conductor.
+
+    Where one half is undecided the other still runs to its end. What is decided must not depend on which half is faster, and once a
+    person has decided, the other half is needed. Any other failure of one half cancels the other.
+
+    Raises:
+        Undecided: one of them is.
+    """
+    above = (*node.above, problem_id(node.problem))
+    more, fewer = (None, None) if node.width is None else (node.width - node.width // 2, node.width // 2)
+    halves = [
+        Solve(at=f"{node.at}/{number}", problem=problem, depth=node.depth + 1, width=width, above=above)
+        for number, (problem, width) in enumerate([(decomposition.first, more), (decomposition.second, fewer)], 1)
+    ]
+    scope = TaskScope()
+    try:
+        open_halves = [scope.start(_solved(work, half)) for half in halves]
+        for half in open_halves:
+            half.add_done_callback(retrieve_exception)
+        ended = await asyncio.gather(*open_halves)
+    finally:
+        await scope.close()
+    solved = []
+    for each in ended:
+        if isinstance(each, Undecided):
+            raise each
+        solved.append(each)
+    return solved
+
+
+async def _solved(work: ProblemWork, half: Solve) -> Solved | Undecided:
+    try:
+        return await work.ask(half)
+    except Undecided as error:
+        return error
 
 
 class Recursive(Strategy):
@@ -222,7 +207,7 @@ class Recursive(Strategy):
 
     k: Annotated[int, Field(ge=1, le=100)] = 2
     """Votes that decide; with k = 1 there is one candidate, and no vote."""
-    depth: Annotated[int, Field(ge=0, le=MOST_DEPTH)] = 5
+    depth: Annotated[int, Field(ge=0, le=MAX_DEPTH)] = 5
     """After so many cuts a sub-problem is answered directly."""
     width: Annotated[int, Field(ge=1)] | None = None
     """At most so many sub-problems are answered directly, shared out evenly at every cut; as many as the depth allows if not given."""

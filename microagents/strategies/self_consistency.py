@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from pydantic import Field
 
 from microagents.actors import Strategy
+from microagents.durable import Work
 from microagents.problems.candidates import merged
 from microagents.problems.problem import Problem, answer_type, direct_prompt, text_of
 from microagents.problems.questions import ToSolve
@@ -18,25 +19,25 @@ from microagents.strategies.problem_conductor import ProblemConductor
 class SelfConsistencyConductor(ProblemConductor["SelfConsistency"]):
     """Asks many times at once."""
 
-    async def conduct(self) -> Solution:
+    async def conduct(self, work: Work[Problem[Any], SelfConsistency]) -> Solution:
         """The answer that most replies gave, the first launched of equals; marked where they are no majority of the samples.
 
         Raises:
             Undecided: every reply was flagged.
         """
-        strategy, temperature = self.strategy, self.strategy.temperature
-        replies = await self.sample(
+        strategy, temperature = work.strategy, work.strategy.temperature
+        replies = await work.sample(
             "answer",
-            direct_prompt(ToSolve(problem=text_of(self.task))),
-            answer_type(type(self.task)),
+            direct_prompt(ToSolve(problem=text_of(work.task))),
+            answer_type(type(work.task)),
             n=strategy.samples,
-            sampling=msgspec.structs.replace(self.task.sampling, first_temperature=temperature, temperature=temperature),
+            sampling=msgspec.structs.replace(work.task.sampling, first_temperature=temperature, temperature=temperature),
             max_draws=strategy.samples,
             needed=True,
         )
         most = max(merged(replies), key=lambda candidate: candidate.copies)
         is_majority = 2 * most.copies > strategy.samples
-        return self.concluded(most.reply, argmax=() if is_majority else (f"{self.input}/answer",))
+        return self.concluded(work, most.reply, argmax=() if is_majority else (work.path_of("answer"),))
 
 
 class SelfConsistency(Strategy):

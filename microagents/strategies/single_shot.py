@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from pydantic import Field
 
 from microagents.actors import Strategy
+from microagents.durable import Work
 from microagents.problems.problem import Problem, answer_type, direct_prompt, text_of
 from microagents.problems.questions import ToSolve
 from microagents.problems.tree import Solution
@@ -17,21 +18,21 @@ from microagents.strategies.problem_conductor import ProblemConductor
 class SingleShotConductor(ProblemConductor["SingleShot"]):
     """Asks once."""
 
-    async def conduct(self) -> Solution:
+    async def conduct(self, work: Work[Problem[Any], SingleShot]) -> Solution:
         """The answer.
 
         Raises:
             Undecided: the reply was flagged.
         """
-        (answer,) = await self.sample(
+        (answer,) = await work.sample(
             "answer",
-            direct_prompt(ToSolve(problem=text_of(self.task))),
-            answer_type(type(self.task)),
-            sampling=msgspec.structs.replace(self.task.sampling, first_temperature=self.strategy.temperature),
+            direct_prompt(ToSolve(problem=text_of(work.task))),
+            answer_type(type(work.task)),
+            sampling=msgspec.structs.replace(work.task.sampling, first_temperature=work.strategy.temperature),
             max_draws=1,
             needed=True,
         )
-        return self.concluded(answer)
+        return self.concluded(work, answer)
 
 
 class SingleShot(Strategy):

@@ -1,42 +1,140 @@
-"""Guessing ahead in a chain: what is known of steps that are open on states that are not decided yet."""
+"""Speculation: the next steps of a chain open on guesses, so that voting costs no waiting time.
+
+Step i+1 needs the state after step i, not its confirmation. It opens on the first valid ballot that arrives for step i. Decisions are
+still taken in launch order and committed in step order, and a step commits only if its question is the one that the decided state asks.
+So decisions and digests are those of `step_by_step`; only time and wasted calls differ.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Hashable
+from contextlib import aclosing
+from typing import Any
 
-from msgspec import Struct
+import structlog
 
+from microagents.aio import TaskScope, retrieve_exception
 from microagents.chat import Reply, decoder_of
-from microagents.elections.election import Ballot, ElectionId, Question, Verdict
+from microagents.elections.election import Ballot, Verdict
+from microagents.elections.rules import Tally
+from microagents.strategies.chain import Chain, Step
 
 WASTE_SHARE = 0.05
+"""Guessing pauses while more than this share of recent calls was wasted."""
 WASTE_OVER_CALLS = 1000
+"""Number of recent calls over which the share is taken."""
+
+
+async def guess_ahead(chain: Chain, *, ahead: int) -> object:
+    """Walk a chain with at most ``ahead`` steps open at a time; returns the task's result."""
+    task, total = chain.task, chain.task.steps()
+    state, done = await chain.take_up()
+    window = _Window(chain, ahead)
+    try:
+        while not task.done(state):
+            step, verdict = await window.first(done, state)
+            decision = await chain.commit(step, verdict)
+            done += 1
+            state = window.advance(decision.require(), calls=len(verdict.ballots))
+            chain.work.progress(done, total)
+        return task.result(state)
+    finally:
+        await window.close()
+
+
+class _Window:
+    """The open steps, first to last: the first is asked in a decided state, each other one on the guess at the reply before it."""
+
+    def __init__(self, chain: Chain, ahead: int) -> None:
+        self._chain = chain
+        self._ahead = ahead
+        self._steps: deque[OpenStep] = deque()
+        self._waste = Waste()
+        self._scope = TaskScope()
+
+    async def first(self, number: int, state: Any) -> tuple[Step, Verdict]:
+        """The step to decide next, and its verdict."""
+        if not self._steps:  # no step was guessed, or a wrong one
+            self._open(number, state)
+        return self._steps[0].step, await self._steps[0].verdict
+
+    def advance(self, reply: Any, *, calls: int) -> Any:
+        """Close the first step with its decided reply; returns the state after it. Steps that were opened on another guess are dropped."""
+        first = self._steps.popleft()
+        if self._steps and first.guess == reply:
+            state = self._steps[0].step.state
+        else:
+            state = self._chain.task.advance(first.step.state, reply)
+            if self._steps and (self._chain.task.done(state) or not self._asks_the_same(first.step.number + 1, state)):
+                self._drop(0)
+        self._waste.used(calls)
+        if self._steps:
+            self._extend(self._steps[-1])
+        return state
+
+    async def close(self) -> None:
+        """Cancel all open steps."""
+        await self._scope.close()
+
+    def _asks_the_same(self, number: int, state: Any) -> bool:
+        return self._chain.step(number, state).election == self._steps[0].step.election
+
+    def _open(self, number: int, state: Any) -> None:
+        opened = OpenStep(self._chain.step(number, state), self._chain.reply_type)
+        opened.verdict = self._scope.start(self._follow(opened))
+        opened.verdict.add_done_callback(retrieve_exception)
+        self._steps.append(opened)
+
+    async def _follow(self, opened: OpenStep) -> Verdict:
+        async with aclosing(self._chain.follow(opened.step)) as items:
+            async for item in items:
+                if isinstance(item, Verdict):
+                    return item
+                if opened.arrive(item) and opened in self._steps:
+                    self._drop(opened.step.number + 1 - self._steps[0].step.number)
+                    self._extend(opened)
+        raise AssertionError("an election is followed to its verdict")
+
+    def _extend(self, last: OpenStep) -> None:
+        """Open the step after the last one, on the guess at its reply."""
+        if last.guess is None or len(self._steps) >= self._ahead or self._waste.is_high:
+            return
+        try:
+            state = self._chain.task.advance(last.step.state, last.guess)
+            if not self._chain.task.done(state):
+                self._open(last.step.number + 1, state)
+        except Exception as error:  # noqa: BLE001 - the user's code may refuse a state that no decision leads to
+            structlog.get_logger().debug("a guess leads to no state of the task", step=last.step.number, error=repr(error))
+
+    def _drop(self, place: int) -> None:
+        """Cancel the open steps from a place on, first launched first."""
+        dropped = [self._steps.pop() for _ in range(len(self._steps) - place)]
+        for opened in reversed(dropped):
+            opened.verdict.cancel()
+            self._waste.wasted(max(opened.arrived, Tally(opened.step.question.rule).votes_needed))
 
 
 class OpenStep:
-    """A step whose election is held, on a state that may be a guess.
+    """A step whose election is open, in a state that may be a guess.
 
-    The guess at its reply is what most ballots that have *arrived* say. It is only used to open the next step early: decisions are taken
-    in launch order, and a step commits only if its question is the one that the decided state before it asks.
+    The guess at its reply is the vote with most ballots that have *arrived*. It only opens the next step early.
     """
 
-    def __init__(self, number: int, state: Struct, election: ElectionId, question: Question, reply: type[Reply]) -> None:
-        self.number = number
-        self.state = state
-        self.election = election
-        self.question = question
-        self.held: asyncio.Task[Verdict]
+    def __init__(self, step: Step, reply: type[Reply]) -> None:
+        self.step = step
+        self.verdict: asyncio.Task[Verdict]
         """The election, to its verdict."""
         self.arrived = 0
+        """Number of ballots that have arrived."""
         self.guess: Reply | None = None
         self._decode = decoder_of(reply).decode
         self._counts: dict[Hashable, int] = {}
         self._leader: Hashable = None
 
     def arrive(self, ballot: Ballot) -> bool:
-        """Count a ballot that arrived; whether the guess is another one now: it moves only when another reply has more ballots."""
+        """Count a ballot that arrived; whether the guess changed. It changes only when another reply has more ballots."""
         reply = self._decode(ballot.value)
         vote = reply.vote()
         self.arrived += 1
@@ -48,23 +146,24 @@ class OpenStep:
 
 
 class Waste:
-    """The share of calls that wrong guesses wasted, over the last thousand or so."""
+    """The share of recent calls that wrong guesses wasted."""
 
     def __init__(self) -> None:
         self._steps: deque[tuple[int, int]] = deque()
+        """Calls and wasted calls of recent steps."""
         self._calls = self._wasted = 0
 
     def used(self, calls: int) -> None:
-        """A step was committed that took so many calls."""
+        """Count the calls of a committed step."""
         self._add(calls, 0)
 
     def wasted(self, calls: int) -> None:
-        """A step was dropped on which so many calls were made."""
+        """Count the calls of a dropped step."""
         self._add(calls, calls)
 
     @property
     def is_high(self) -> bool:
-        """Whether to wait with guesses: they waste more than they should."""
+        """Whether guessing should pause."""
         return self._wasted > WASTE_SHARE * max(self._calls, WASTE_OVER_CALLS)
 
     def _add(self, calls: int, wasted: int) -> None:

@@ -1,1 +1,1 @@
-"""Roles as Ray actors."""
+"""Roles in Ray actors."""

@@ -1,4 +1,4 @@
-"""The Ray cluster that a run lives on: one of its own, started for it, or one at an address."""
+"""Connection to a Ray cluster: one started for the run on this machine, or one at an address."""
 
 from __future__ import annotations
 
@@ -17,42 +17,44 @@ from ray._private.authentication.authentication_utils import is_token_auth_enabl
 from microagents.errors import InvalidUsage
 
 PROBE_S = 10.0
-HOW_TO_ENTER = (
-    "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to what `ray get-auth-token` prints on its head, or put that into ~/.ray/auth_token"
+"""Seconds in which a cluster must answer before Ray is asked to connect, since Ray itself waits for minutes."""
+HOW_TO_AUTHENTICATE = (
+    "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the output of `ray get-auth-token` on its head, or write that into ~/.ray/auth_token"
 )
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
-    """Which one."""
+    """The cluster that a run uses."""
 
     address: str | None = None
-    """``HOST:PORT`` or ``auto``; None: $RAY_ADDRESS, else a Ray of this run's own on this machine."""
+    """``HOST:PORT`` or ``auto``; None: $RAY_ADDRESS, else a new Ray on this machine, which ends with the run."""
     insecure: bool = False
-    """Whether another machine's may be used although whoever reaches it may run programs there."""
+    """Whether a cluster without authentication on other machines may be used; every client that reaches it can run programs there."""
 
 
 _connecting = threading.Lock()
+"""Held while the connection of this process begins or ends: two runs in threads may do so at the same time."""
 _connected: list[Cluster] = []
-"""Who uses the connection that was made here."""
+"""The uses of the connection that `connect` made; empty where the program itself connected to Ray."""
 
 
 def connect(cluster: Cluster) -> None:
-    """Connect this process, or use its connection if it has one; `disconnect` when it is not needed any more.
+    """Connect this process to a cluster, or share its connection if it has one; each call is paired with one of `disconnect`.
 
     Raises:
-        InvalidUsage: there is no cluster at the address, it runs other versions, or it lets everybody in.
+        InvalidUsage: there is no cluster at the address, it runs other versions of Ray or Python, or it has no authentication.
     """
     with _connecting:
         if not ray.is_initialized():
             _connected.clear()
             _init(_address(cluster))
-        elif not _connected:  # the program that we are part of has connected itself
+        elif not _connected:  # the program connected to Ray itself, so it also disconnects
             return
         _connected.append(cluster)
 
 
 def disconnect() -> None:
-    """Leave a connection that was made here; the last one ends it, and a Ray that was started with it."""
+    """Leave the connection; the last user ends it, and with it a Ray that was started for it."""
     with _connecting:
         if _connected:
             _connected.pop()
@@ -63,14 +65,14 @@ def disconnect() -> None:
 def _address(cluster: Cluster) -> str:
     address = cluster.address or os.environ.get("RAY_ADDRESS") or "local"
     if address == "auto":
-        address = os.environ.get("RAY_ADDRESS") or _here() or address
+        address = os.environ.get("RAY_ADDRESS") or _local_address() or address
     if "://" in address:
         raise InvalidUsage(
             f"{address!r} is not the address of a cluster: give HOST:PORT (6379 on the head node), or submit the run as a job: ray job "
             f"submit --address {address} --working-dir . -- microagents run ... --runtime ray"
         )
     if address not in ("local", "auto"):
-        _look_at(address, insecure=cluster.insecure)
+        _probe(address, insecure=cluster.insecure)
     return address
 
 
@@ -80,19 +82,24 @@ def _init(address: str) -> None:
     try:
         dashboard = False if address == "local" else None
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=dashboard)
-    except Exception as error:  # noqa: BLE001 - Ray raises plain ones too
-        said = " ".join(str(error).split())
-        token = f"; if its token is another one, {HOW_TO_ENTER}" if address != "local" and is_token_auth_enabled() else ""
+    except Exception as error:  # noqa: BLE001 - Ray also raises plain exceptions
+        text = " ".join(str(error).split())
+        token = f"; if its token is a different one, {HOW_TO_AUTHENTICATE}" if address != "local" and is_token_auth_enabled() else ""
         where = "on this machine" if address == "local" else f"on the Ray cluster at {address!r}"
-        raise InvalidUsage(f"no run can be started {where}: {said[:300]}{token}") from None
+        raise InvalidUsage(f"no run can be started {where}: {text[:300]}{token}") from None
     finally:
-        log.setLevel(level)
-    # Ray prints a paragraph about every process that dies, to stdout, where the result goes; the runtime says it in a line of the log.
-    vars(ray._private.worker)["print_to_stdstream"] = lambda *_, **__: None  # noqa: SLF001 - there is no setting for it
+        log.setLevel(level)  # ray.init sets the level of the program's own logger
+    # Ray prints a paragraph about every process that dies to stdout, which belongs to the result; the runtime logs deaths itself.
+    vars(ray._private.worker)["print_to_stdstream"] = lambda *_, **__: None  # noqa: SLF001 - Ray has no setting for it
 
 
-def missing(num_cpus: float, resources: dict[str, float]) -> str | None:
-    """What an actor needs that no node has free, in words; None where one has."""
+def missing_resource(num_cpus: float, resources: dict[str, float]) -> str | None:
+    """Describe the resource that an actor waits for; None where the cluster has enough of all.
+
+    Args:
+        num_cpus: CPUs that the actor needs.
+        resources: amounts of other resources that it needs.
+    """
     needed = {**({"CPU": num_cpus} if num_cpus else {}), **resources}
     for name, amount in needed.items():
         most = max((node["Resources"].get(name, 0) for node in ray.nodes() if node["Alive"]), default=0)
@@ -104,18 +111,18 @@ def missing(num_cpus: float, resources: dict[str, float]) -> str | None:
     return None
 
 
-def _here() -> str | None:
-    """Where the cluster of this machine is, if Ray has noted one."""
+def _local_address() -> str | None:
+    """The address of a cluster on this machine, if Ray has noted one."""
     try:
         return services.canonicalize_bootstrap_address("auto")
     except (ConnectionError, ValueError, OSError):
         return None
 
 
-def _look_at(address: str, *, insecure: bool) -> None:
-    """Ask a cluster, without saying who we are, whether it is there; Ray itself would wait for minutes.
+def _probe(address: str, *, insecure: bool) -> None:
+    """Check that a cluster answers, and that it asks for authentication unless it is on this machine.
 
-    Whoever reaches one without authentication can run programs on it: that is refused for machines other than this one.
+    The probe carries no token: a cluster that answers it lets every client run programs.
     """
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit()):
@@ -126,19 +133,19 @@ def _look_at(address: str, *, insecure: bool) -> None:
         except grpc.RpcError as error:
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                 raise InvalidUsage(
-                    f"no Ray cluster answers at {address}: see that its head runs, and that its port can be reached"
+                    f"no Ray cluster answers at {address}: check that its head runs and that its port can be reached"
                 ) from None
             if not is_token_auth_enabled():
-                raise InvalidUsage(f"the Ray cluster at {address} wants its token: {HOW_TO_ENTER}") from None
+                raise InvalidUsage(f"the Ray cluster at {address} wants its token: {HOW_TO_AUTHENTICATE}") from None
             return
-    if not (insecure or _is_here(host)):
+    if not (insecure or _is_this_machine(host)):
         raise InvalidUsage(
-            f"the Ray cluster at {address} lets everybody who reaches it run programs on it; start it with RAY_AUTH_MODE=token, or pass "
-            "--insecure if nobody else can reach it"
+            f"the Ray cluster at {address} lets every client that reaches it run programs; start it with RAY_AUTH_MODE=token, or pass "
+            "--insecure if no other client can reach it"
         )
 
 
-def _is_here(host: str) -> bool:
+def _is_this_machine(host: str) -> bool:
     try:
         found = {each[4][0] for each in socket.getaddrinfo(host, None)}
         own = {each[4][0] for each in socket.getaddrinfo(socket.gethostname(), None)}

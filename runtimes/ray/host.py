@@ -1,4 +1,4 @@
-"""The Ray actor that hosts a dispatcher with the roles that live in it, and the links between such actors and the driver."""
+"""The Ray actor that hosts a dispatcher and its roles, and the links between such actors and the driver."""
 
 from __future__ import annotations
 
@@ -21,26 +21,29 @@ from msgspec import Struct
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.runtimes import wire
 from microagents.runtimes.dispatcher import Dispatcher
-from microagents.runtimes.local_ref import said
-from microagents.runtimes.ray.placement import homes_of, slots_of
+from microagents.runtimes.local_ref import describe
+from microagents.runtimes.ray.placement import place_replicas, slots_of
 from microagents.runtimes.role_group import DRIVER, RoleGroup
 
-MOST_OPEN = 2
-"""So many deliveries to one peer are under way at a time; what is sent meanwhile goes with the next."""
+MAX_DELIVERIES = 2
+"""Deliveries to one peer that may be under way at a time; later frames wait and leave together with the next delivery."""
 ENOUGH_BYTES = 50_000
-"""A delivery takes no more frames once it has so many bytes: beyond 100 KB Ray takes the way through its object store."""
+"""Bytes from which a delivery takes no more frames. Above 100 KB Ray uses its object store, which halved the rate (measured)."""
 RESEND_S = 5.0
-"""Ray loses nothing while both processes live; a network may."""
+"""Ray loses no delivery while both processes live, so only a failure of the network needs a repetition."""
 ACKNOWLEDGE_S = 1.0
-"""What goes the other way mostly says it before."""
+"""Batches in the other direction acknowledge most batches earlier."""
 LINGER_S = 0.2
-"""What an actor tells the driver is for the record; to collect it costs as much as to ask."""
+"""One-way messages to the driver are for the record, and a collection costs as much as a call, so they wait for company."""
 YOUNG_OBJECTS = 50_000
-"""After so many new objects Python looks for those that nobody needs any more, in an actor."""
+"""New objects after which Python's garbage collector runs in an actor."""
 
 
 class Delivery(Struct, frozen=True, array_like=True):
-    """What one call carries to a peer, as one argument of bytes: these Ray hands on as they are, any other costs both ends time."""
+    """The argument of one `Host.deliver` call.
+
+    It travels as one argument of bytes, which Ray hands on unchanged; with three arguments a step took a tenth longer (measured).
+    """
 
     sender: str
     incarnation: int
@@ -52,7 +55,16 @@ _decode = msgspec.msgpack.Decoder(Delivery).decode
 
 
 class Host:
-    """The actor: one dispatcher, and the roles that live in it. What its roles raise is returned, encoded: Ray would wrap it."""
+    """The actor: one dispatcher with its roles.
+
+    Methods that run code of roles return an encoded error, or None, since Ray would wrap an exception.
+
+    Args:
+        run_id: the run, for the log.
+        name: name of the slot and of the dispatcher.
+        incarnation: number of processes that the slot had before.
+        log_level: level from which the log is sent to the driver.
+    """
 
     def __init__(self, run_id: str, name: str, incarnation: int, log_level: int) -> None:
         self._dispatcher = Dispatcher(name, incarnation=incarnation)
@@ -64,75 +76,83 @@ class Host:
 
     @ray.method(enable_task_events=False)
     async def deliver(self, data: bytes) -> None:
-        """Take what a peer sends: an encoded `Delivery`."""
+        """Take an encoded `Delivery` from a peer."""
         delivery = _decode(data)
         for frame in delivery.frames:
             self._dispatcher.receive(delivery.sender, frame, delivery.incarnation)
 
     @ray.method(enable_task_events=False)
     async def collect(self) -> tuple[list[bytes], list[dict[str, Any]]]:
-        """What there is for the driver, as soon as there is something: frames, and lines of its log."""
-        return await self._up.taken()
+        """Wait until there are frames or lines of the log for the driver, and return all of them."""
+        return await self._up.take()
 
     async def build(self, folders: Sequence[str], recipe: bytes, peers: Mapping[str, tuple[Any, int]]) -> bytes | None:
-        """Build the roles that live here; gives what went wrong."""
-        return await _outcome(self._name, "building it", self._build(folders, recipe, peers))
+        """Build the roles of this actor.
+
+        Args:
+            folders: folders of the driver's import path that hold the user's modules.
+            recipe: the pickled context and deployments.
+            peers: handle and incarnation of every other actor, by name of its slot.
+
+        Returns:
+            The encoded error, or None.
+        """
+        return await _error_of(self._name, "building it", self._build(folders, recipe, peers))
 
     async def _build(self, folders: Sequence[str], recipe: bytes, peers: Mapping[str, tuple[Any, int]]) -> None:
-        _put_on_path(folders)
+        _extend_import_path(folders)
         context, deployments = ray.cloudpickle.loads(recipe)
-        places = slots_of(deployments)
-        homes = homes_of(deployments, places)
+        slots = slots_of(deployments)
         self._dispatcher.connect(DRIVER, self._up)
         for name, (actor, incarnation) in peers.items():
-            self.meet(name, actor, incarnation)
-        self._group = RoleGroup(self._dispatcher, deployments, homes)
-        seats = next(place.seats for place in places if place.name == self._name)
-        for name, deployment in seats.items():
+            self._connect(name, actor, incarnation)
+        self._group = RoleGroup(self._dispatcher, deployments, place_replicas(deployments, slots))
+        own = next(slot for slot in slots if slot.name == self._name)
+        for name, deployment in own.replicas.items():
             self._group.build(name, deployment, context)
         self._group.connect()
-        # Calls under way are many objects that all live for a while: looking through them again and again took a third of the time.
+        # Thousands of open calls are many objects that live for a while. With Python's default threshold of 700 new objects the garbage
+        # collector took a third of the time (measured).
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS)
 
-    def meet(self, name: str, actor: Any, incarnation: int) -> None:
-        """Send to this process what is for a peer, from now on."""
+    def _connect(self, name: str, actor: Any, incarnation: int) -> None:
         self._dispatcher.connect(name, RayLink(self._name, self._incarnation, actor), incarnation)
 
-    async def met(self, name: str, actor: Any, incarnation: int) -> None:
-        """The same, told by the driver."""
-        self.meet(name, actor, incarnation)
+    async def connect(self, name: str, actor: Any, incarnation: int) -> None:
+        """Send envelopes for a peer to this process from now on."""
+        self._connect(name, actor, incarnation)
 
     async def lose(self, name: str, failed: bytes) -> None:
-        """A peer is given up."""
-        self._dispatcher.lose(name, error_in(failed))
+        """Give a peer up; ``failed`` is the encoded error for its callers."""
+        self._dispatcher.lose(name, decode_error(failed))
 
-    async def start(self, seat: str) -> bytes | None:
-        """Start a role; gives what went wrong."""
-        return await _outcome(seat, "start", self._group.start(seat))
+    async def start(self, replica: str) -> bytes | None:
+        """Start a replica; returns the encoded error, or None."""
+        return await _error_of(replica, "start", self._group.start(replica))
 
     async def open(self) -> None:
-        """Handle what was asked meanwhile."""
+        """Handle the calls that arrived before the roles were started, and all later ones."""
         self._dispatcher.open()
 
     async def ping(self) -> None:
-        """Say that the event loop turns."""
+        """Return, which shows that the event loop turns."""
 
-    async def settle(self) -> None:
-        """Wait until all that was told has arrived."""
-        await self._dispatcher.settled()
+    async def flush(self) -> None:
+        """Wait until all one-way messages sent so far have arrived."""
+        await self._dispatcher.flush()
 
     async def close(self) -> None:
-        """Cancel what is being handled."""
+        """Cancel all handlers that still run."""
         await self._dispatcher.close()
 
-    async def stop(self, seat: str) -> None:
-        """Stop a role."""
-        await self._group.stop(seat)
+    async def stop(self, replica: str) -> None:
+        """Stop a replica."""
+        await self._group.stop(replica)
 
 
 class UpLink:
-    """From an actor to the driver, which no actor can call: it collects."""
+    """The link from an actor to the driver: actors cannot call the driver, so frames wait until the driver collects them."""
 
     resend_s = RESEND_S
     acknowledge_s = ACKNOWLEDGE_S
@@ -141,37 +161,45 @@ class UpLink:
     def __init__(self) -> None:
         self._frames: list[bytes] = []
         self._lines: list[dict[str, Any]] = []
-        self._wanted: asyncio.Future[None] | None = None
+        """Lines of the log."""
+        self._wakeup: asyncio.Future[None] | None = None
+        """Wakes `take`."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def send(self, peer: str, batch: bytes) -> None:  # noqa: ARG002 - there is one
-        """Keep it until the driver collects."""
+    def send(self, peer: str, batch: bytes) -> None:  # noqa: ARG002 - the driver is the only peer
+        """Keep a batch until the driver collects it."""
         self._frames.append(batch)
         self._wake()
 
     def log(self, line: dict[str, Any]) -> None:
-        """Keep a line of the log, whichever thread it comes from."""
+        """Keep a line of the log until the driver collects it; may be called from any thread."""
         self._lines.append(line)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        if self._wanted is not None and not self._wanted.done():
-            self._wanted.set_result(None)
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
 
-    async def taken(self) -> tuple[list[bytes], list[dict[str, Any]]]:
-        """All there is, once there is something."""
+    async def take(self) -> tuple[list[bytes], list[dict[str, Any]]]:
+        """Wait until there are frames or lines of the log, and remove and return all of them."""
         self._loop = asyncio.get_running_loop()
         while not (self._frames or self._lines):
-            self._wanted = asyncio.get_running_loop().create_future()
-            await self._wanted
+            self._wakeup = asyncio.get_running_loop().create_future()
+            await self._wakeup
         taken = self._frames, self._lines
         self._frames, self._lines = [], []
         return taken
 
 
 class RayLink:
-    """From any dispatcher to the actor that hosts another."""
+    """The link from the driver or an actor to an actor.
+
+    Args:
+        sender: name of the dispatcher that sends.
+        incarnation: incarnation of its process.
+        actor: Ray's handle of the receiving actor.
+    """
 
     resend_s = RESEND_S
     acknowledge_s = ACKNOWLEDGE_S
@@ -182,67 +210,73 @@ class RayLink:
         self._incarnation = incarnation
         self._actor = actor
         self._waiting: deque[bytes] = deque()
-        self._free = deque([None] * MOST_OPEN)
-        """One for each delivery that may be opened now."""
+        self._permits = deque([None] * MAX_DELIVERIES)
+        """One entry per delivery that may start now. A deque, since its append and pop are atomic between threads."""
         self._loop = asyncio.get_running_loop()
 
-    def send(self, peer: str, batch: bytes) -> None:  # noqa: ARG002 - there is one
-        """Deliver it now, or with the next delivery."""
+    def send(self, peer: str, batch: bytes) -> None:  # noqa: ARG002 - the actor is the only peer
+        """Deliver a batch now, or with the next delivery."""
         self._waiting.append(batch)
         self._deliver()
 
     def _deliver(self) -> None:
-        while self._waiting and self._free:
-            self._free.pop()
+        while self._waiting and self._permits:
+            self._permits.pop()
             frames, size = [], 0
             while self._waiting and size < ENOUGH_BYTES:
                 frames.append(self._waiting.popleft())
                 size += len(frames[-1])
             delivery = Delivery(self._sender, self._incarnation, frames)
-            self._actor.deliver.remote(_encode(delivery)).future().add_done_callback(self._ended)
+            self._actor.deliver.remote(_encode(delivery)).future().add_done_callback(self._end_delivery)
 
-    def _ended(self, delivery: Any) -> None:
-        """In a thread of Ray's."""
-        delivery.exception()  # that a peer has died is heard elsewhere
-        self._free.append(None)
-        # Waking the loop costs it a turn. Here a place is free before we look for what waits, and `send` lets it wait before it looks for a
-        # place: whichever comes first, one of both sees it.
+    def _end_delivery(self, delivery: Any) -> None:
+        """Return the permit of a delivery that has ended; Ray calls this in one of its threads."""
+        delivery.exception()  # marks it as seen: the death of a peer is noticed by the driver
+        self._permits.append(None)
+        # Waking the loop costs it a turn, so it is woken only when a frame waits. No frame is forgotten: this thread frees the permit
+        # before it looks for frames, and `send` queues its frame before it looks for a permit, so the later of the two sees both.
         if self._waiting:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._deliver)
 
 
-def _put_on_path(folders: Sequence[str]) -> None:
-    """Let modules of the user's own be imported: from where the driver has them, or from this node's copy of the working directory."""
+def _extend_import_path(folders: Sequence[str]) -> None:
+    """Make the user's modules importable: from the driver's folders, or from this node's copy of the job's working directory."""
     for folder in folders:
         here = folder if Path(folder).is_dir() else os.path.join(os.getcwd(), os.path.basename(folder))  # noqa: PTH109, PTH118, PTH119
         if here not in sys.path:
             sys.path.insert(0, here)
 
 
-async def _outcome(seat: str, doing: str, work: Awaitable[None]) -> bytes | None:
+async def _error_of(replica: str, doing: str, work: Awaitable[None]) -> bytes | None:
+    """Await code of a role and return its error, encoded; None where it raised none."""
     try:
         await work
     except MicroagentsError as error:
-        return wire.encode([wire.failed(0, error)])
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's module raises
-        return wire.encode([wire.failed(0, RoleFailed(seat, doing, said(error)))])
+        return encode_error(error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything
+        return encode_error(RoleFailed(replica, doing, describe(error)))
     return None
 
 
-def error_in(failed: bytes) -> MicroagentsError:
-    """What a role raised in an actor."""
+def encode_error(error: MicroagentsError) -> bytes:
+    """Encode an error for another process; its class and ``args`` survive, which Ray does not promise."""
+    return wire.encode([wire.pack_error(0, error)])
+
+
+def decode_error(failed: bytes) -> MicroagentsError:
+    """Decode an error from another process."""
     (envelope,) = wire.decode(failed)
     assert isinstance(envelope, wire.Failed)
-    return wire.error_of(envelope)
+    return wire.unpack_error(envelope)
 
 
-def _log_through(keep: Callable[[dict[str, Any]], None], level: int, **always: str) -> None:
-    """Send what this process logs to the driver, as structured lines."""
+def _log_through(keep: Callable[[dict[str, Any]], None], level: int, **bound: str) -> None:
+    """Send the log of this process to the driver, as structured lines; ``bound`` is added to each."""
 
     def forward(_: Any, name: str, event: Any) -> Any:
-        said = {key: value if isinstance(value, str | int | float | None) else repr(value) for key, value in event.items()}
-        keep({"level": name, "event": said.pop("event", None), "said": {**always, **said}})
+        fields = {key: value if isinstance(value, str | int | float | None) else repr(value) for key, value in event.items()}
+        keep({"level": name, "event": fields.pop("event", None), "fields": {**bound, **fields}})
         raise structlog.DropEvent
 
     structlog.configure(
@@ -251,7 +285,7 @@ def _log_through(keep: Callable[[dict[str, Any]], None], level: int, **always: s
     )
 
     class Forward(logging.Handler):
-        """For libraries, which use the standard library's log."""
+        """Forwards the standard library's log, which libraries use."""
 
         def emit(self, record: logging.LogRecord) -> None:
             getattr(structlog.get_logger(), record.levelname.lower(), structlog.get_logger().warning)(

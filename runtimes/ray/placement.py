@@ -1,4 +1,4 @@
-"""Which Ray actor each replica of a role lives in, and what it needs there."""
+"""Slots: the Ray actors of a run, and the replicas of roles that live in each."""
 
 from __future__ import annotations
 
@@ -6,59 +6,111 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct, field
-
 from microagents.actors import Deployment
 from microagents.errors import InvalidDefinition
 from microagents.runtimes.role_group import DRIVER, replica_names
 
 
-class ActorSlot(Struct, kw_only=True):
-    """One Ray actor: what lives in it, and what it needs."""
+class ActorSlot:
+    """A Ray actor of a run: its replicas, the resources that it needs, and its current process.
 
-    name: str
-    seats: dict[str, Deployment]
-    num_cpus: float
-    resources: dict[str, float]
-    actor: Any = None
-    """The handle of its process now."""
-    is_ready: bool = False
-    """Whether that process runs."""
-    incarnation: int = 0
-    deaths: deque[float] = field(default_factory=deque)
-    cause: str | None = None
-    """Why we ended its process ourselves."""
+    The process may die; another one takes the slot then, with the next incarnation.
+
+    Args:
+        name: name of the slot and of its dispatcher.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.replicas: dict[str, Deployment] = {}
+        """By name of the replica."""
+        self.num_cpus = 0.0
+        self.resources: dict[str, float] = {}
+        self.actor: Any = None
+        """Ray's handle of the current process; None before the first."""
+        self.incarnation = 0
+        """Number of processes that the slot had before the current one."""
+        self.is_ready = False
+        """Whether the current process has answered and the slot is not given up."""
+        self.kill_cause: str | None = None
+        """Reason for which the driver killed the current process; None where it did not."""
+        self._deaths: deque[float] = deque()
+        """Times of deaths, in seconds of the event loop's clock."""
+
+    def add(self, replica: str, deployment: Deployment) -> None:
+        """Place a replica in the slot."""
+        self.replicas[replica] = deployment
+        self.num_cpus += deployment.num_cpus
+        for resource, amount in deployment.resources.items():
+            self.resources[resource] = self.resources.get(resource, 0) + amount
+
+    def occupy(self, actor: Any) -> None:
+        """Set the handle of a new process."""
+        self.actor = actor
+
+    def mark_ready(self) -> None:
+        """Note that the current process answers."""
+        self.is_ready = True
+
+    def mark_lost(self) -> None:
+        """Note that the slot is given up."""
+        self.is_ready = False
+
+    def mark_killed(self, cause: str) -> None:
+        """Note that the driver kills the current process, and why."""
+        self.kill_cause = cause
+
+    def begin_incarnation(self) -> None:
+        """Prepare the slot for another process."""
+        self.incarnation += 1
+        self.is_ready = False
+        self.kill_cause = None
+
+    def count_death(self, now_s: float, within_s: float) -> int:
+        """Note a death of the current process.
+
+        Args:
+            now_s: the event loop's time, in seconds.
+            within_s: length of the time over which deaths are counted, in seconds.
+
+        Returns:
+            Number of deaths within that time.
+        """
+        self._deaths.append(now_s)
+        while self._deaths[0] < now_s - within_s:
+            self._deaths.popleft()
+        return len(self._deaths)
 
 
 def slots_of(deployments: Sequence[Deployment]) -> list[ActorSlot]:
-    """One actor a replica; roles with one ``colocate`` share an actor, replica by replica.
+    """One slot per replica; roles with the same ``colocate`` share slots, replica by replica.
 
     Raises:
-        InvalidDefinition: roles that are to share actors have different numbers of replicas.
+        InvalidDefinition: roles that share slots have different numbers of replicas, or ``colocate`` is the name of a role.
     """
-    found: dict[str, ActorSlot] = {}
+    slots: dict[str, ActorSlot] = {}
     for deployment in deployments:
         if deployment.in_driver:
             continue
-        for replica, seat in enumerate(replica_names(deployment)):
-            name = f"{deployment.colocate}/{replica}" if deployment.colocate else seat
-            place = found.setdefault(name, ActorSlot(name=name, seats={}, num_cpus=0, resources={}))
-            place.seats[seat] = deployment
-            place.num_cpus += deployment.num_cpus
-            for resource, amount in deployment.resources.items():
-                place.resources[resource] = place.resources.get(resource, 0) + amount
+        for number, replica in enumerate(replica_names(deployment)):
+            name = f"{deployment.colocate}/{number}" if deployment.colocate else replica
+            slots.setdefault(name, ActorSlot(name)).add(replica, deployment)
+    _check_colocation(deployments)
+    return list(slots.values())
+
+
+def _check_colocation(deployments: Sequence[Deployment]) -> None:
     roles = [each.role.__name__ for each in deployments]
     for label in {each.colocate: None for each in deployments if each.colocate}:
         if label in roles:
-            raise InvalidDefinition(f"colocate={label!r} is the name of a role; name what roles share otherwise")
+            raise InvalidDefinition(f"colocate={label!r} is the name of a role; choose another name for the shared actors")
         replicas = {each.role.__name__: each.num_replicas for each in deployments if each.colocate == label}
         if len(set(replicas.values())) > 1:
             shown = ", ".join(f"{role} {number}" for role, number in replicas.items())
-            raise InvalidDefinition(f"roles that share actors (colocate={label!r}) need as many replicas each; there are: {shown}")
-    return list(found.values())
+            raise InvalidDefinition(f"roles that share actors (colocate={label!r}) need equal numbers of replicas; there are: {shown}")
 
 
-def homes_of(deployments: Sequence[Deployment], places: Sequence[ActorSlot]) -> dict[str, str]:
-    """Which dispatcher each replica lives in."""
-    of_driver = {name: DRIVER for each in deployments if each.in_driver for name in replica_names(each)}
-    return {**of_driver, **{seat: place.name for place in places for seat in place.seats}}
+def place_replicas(deployments: Sequence[Deployment], slots: Sequence[ActorSlot]) -> dict[str, str]:
+    """The name of a dispatcher for each replica: the driver's, or that of the replica's slot."""
+    in_driver = {name: DRIVER for each in deployments if each.in_driver for name in replica_names(each)}
+    return {**in_driver, **{replica: slot.name for slot in slots for replica in slot.replicas}}

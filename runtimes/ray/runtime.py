@@ -1,7 +1,7 @@
-"""Roles as Ray actors: a dispatcher in each, one in the driver, and the links between them.
+"""Roles in Ray actors: a dispatcher in each actor, one in the driver, and the links between them.
 
-The driver makes every actor, hears when one dies, makes another in its place and tells the rest; nobody else has to watch anybody. Actors
-are neither detached nor named: Ray ends them when the driver ends, however it ends.
+The driver creates every actor, notices when one dies, puts another process into its slot and connects the other actors to it. Actors are
+neither detached nor named: Ray ends them when the driver ends, also after SIGKILL.
 """
 
 from __future__ import annotations
@@ -27,223 +27,232 @@ from microagents.actors import Context, Deployment
 from microagents.aio import TaskScope, retrieve_exception
 from microagents.errors import InvalidDefinition, MicroagentsError, NoHandler, PeerLost
 from microagents.journal.messages import RecordLost
-from microagents.runtimes import role_group, wire
+from microagents.runtimes import role_group
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger
-from microagents.runtimes.ray.cluster import Cluster, connect, disconnect, missing
-from microagents.runtimes.ray.host import Host, RayLink, error_in
-from microagents.runtimes.ray.placement import ActorSlot, homes_of, slots_of
+from microagents.runtimes.ray.cluster import Cluster, connect, disconnect, missing_resource
+from microagents.runtimes.ray.host import Host, RayLink, decode_error, encode_error
+from microagents.runtimes.ray.placement import ActorSlot, place_replicas, slots_of
 from microagents.runtimes.role_group import DRIVER, RoleGroup, replica_names
 
 T = TypeVar("T")
 
 PLACE_S = 30.0
-"""How long an actor may wait for resources that the cluster does not have."""
+"""Seconds that an actor may wait for resources that the cluster does not have."""
 READY_S = 120.0
-"""How long it may take to start where there is room for it."""
+"""Seconds that an actor may take to start where the cluster has room for it."""
 PING_EVERY_S = 10.0
+"""Seconds between two checks that an actor's event loop turns."""
 SILENT_S = 30.0
-"""An actor that does not answer for so long is taken for dead."""
-MOST_DEATHS, WITHIN_S = 5, 600.0
-"""An actor that dies more often than this is given up."""
+"""Seconds without an answer after which an actor counts as dead and is killed."""
+MAX_DEATHS, WITHIN_S = 5, 600.0
+"""A slot is given up after more than `MAX_DEATHS` deaths within `WITHIN_S` seconds."""
+FLUSH_BEFORE_STOP_S = 1.0
+"""Seconds that the driver's roles wait, before they stop, for one-way messages from actors."""
+RETRY_COLLECT_S = 1.0
+"""Seconds until the driver collects again from an actor that could not be reached."""
 
 
 class RayRuntime:
-    """Dispatchers in Ray actors, one a replica of a role unless some are colocated; the driver's own is one of them.
+    """Roles in Ray actors, one actor per replica unless deployments are colocated; the driver hosts a dispatcher, too.
 
     An async context manager: on entry roles start in the order of their deployments, on exit they stop in reverse.
     """
 
-    def __init__(self, context: Context, deployments: Sequence[Deployment], *, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, context: Context, deployments: Sequence[Deployment]) -> None:
+        self._cluster = Cluster(address=context.settings.get("address"), insecure=context.settings.get("insecure", False))
         self._context = context
         self._deployments = deployments
         self._recipe: bytes
-        self._lay_out()
+        """The pickled context and deployments, from which actors build roles."""
+        self._reset()
 
-    def _lay_out(self) -> None:
-        self._places = {place.name: place for place in slots_of(self._deployments)}
-        self._home_of = {seat: place for place in self._places.values() for seat in place.seats}
+    def _reset(self) -> None:
+        """Begin with empty slots; called before every attempt to start."""
+        self._slots = {slot.name: slot for slot in slots_of(self._deployments)}
+        self._slot_of = {replica: slot for slot in self._slots.values() for replica in slot.replicas}
         self._dispatcher = Dispatcher(DRIVER)
-        self._group = RoleGroup(self._dispatcher, self._deployments, homes_of(self._deployments, list(self._places.values())))
+        self._group = RoleGroup(self._dispatcher, self._deployments, place_replicas(self._deployments, list(self._slots.values())))
         self._scope = TaskScope()
-        self._introducing = asyncio.Lock()
+        self._connecting = asyncio.Lock()
         self._lost: dict[str, bytes] = {}
-        """Why actors are given up, encoded, by place."""
-        self._is_up = asyncio.Event()
-        self._fallen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Fails when an actor dies while roles are started."""
-        self._fallen.add_done_callback(retrieve_exception)
+        """Encoded errors of the slots that are given up, by name."""
+        self._is_started = asyncio.Event()
+        self._early_death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Raises `_ActorDied` when an actor dies while roles are started."""
+        self._early_death.add_done_callback(retrieve_exception)
         self.messenger: RoleMessenger = self._group.messenger(DRIVER)
-        """The driver's own post: it may ask everybody."""
+        """The driver's messenger, which may send every message that a deployed role handles."""
 
     async def __aenter__(self) -> Self:
         _refuse_main(self._context, self._deployments)
         self._recipe = _pickled(self._context, self._deployments)
-        await _to_its_end(asyncio.to_thread(connect, self._cluster), undo=disconnect)
-        _keep_our_signals()
+        await _run_to_end(asyncio.to_thread(connect, self._cluster), undo=disconnect)
+        _keep_signal_handlers()
         try:
-            await self._begin_again_and_again()
+            await self._start_with_retries()
         except BaseException:
             await self._stop()
             raise
-        self._is_up.set()
-        self._scope.start(self._watch_this_node())
+        self._is_started.set()
+        self._scope.start(self._watch_driver_node())
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self._stop()
 
-    async def _begin_again_and_again(self) -> None:
-        """Nothing is done yet while roles are started: where one dies, all begin anew."""
-        for deaths in range(1, MOST_DEATHS + 2):
-            beginning = asyncio.ensure_future(self._begin())
+    async def flush(self) -> None:
+        """Wait until all one-way messages sent so far have arrived, except those from and to actors that die."""
+        await _gather([_try_call(slot.actor.flush.remote(), role_group.STOP_S) for slot in self._slots.values()])
+        await self._dispatcher.flush()
+
+    # -- starting ---------------------------------------------------------------------------------------------------------------------
+
+    async def _start_with_retries(self) -> None:
+        """Start all roles; when an actor dies, start all of them anew, since no work is done yet.
+
+        Raises:
+            PeerLost: more than `MAX_DEATHS` attempts failed.
+        """
+        for attempt in range(1, MAX_DEATHS + 2):
+            starting = asyncio.ensure_future(self._start_all())
             try:
-                await asyncio.wait([beginning, self._fallen], return_when=asyncio.FIRST_COMPLETED)
-                if self._fallen.done():  # also one that nobody waits for
-                    await self._fallen
-                await beginning
-            except _Died as died:
-                if deaths > MOST_DEATHS:
-                    raise PeerLost(died.replica, f"it died while it was started, {deaths} times, last because {died.cause}") from None
-                _warn("an actor died while it was started; all begin anew", replica=died.replica, cause=died.cause)
-                await _cancelled(beginning)
+                await asyncio.wait([starting, self._early_death], return_when=asyncio.FIRST_COMPLETED)
+                if self._early_death.done():  # the start may not wait for the actor that died
+                    await self._early_death
+                await starting
+            except _ActorDied as died:
+                if attempt > MAX_DEATHS:
+                    raise PeerLost(died.replica, f"it died while it was started, {attempt} times, last because {died.cause}") from None
+                _warn("an actor died while it was started; all actors start anew", replica=died.replica, cause=died.cause)
+                await _cancel(starting)
                 await self._end_actors()
-                self._lay_out()
+                self._reset()
             except asyncio.CancelledError:
-                await _cancelled(beginning)
+                await _cancel(starting)
                 raise
             else:
                 return
 
-    async def _begin(self) -> None:
-        places = list(self._places.values())
-        for place in places:
-            self._make(place)
-        await _together([_alive(place, self._ready(place)) for place in places])
-        for place in places:
-            self._dispatcher.connect(place.name, RayLink(DRIVER, 0, place.actor))
-        await _together([_alive(place, self._build(place)) for place in places])
-        for deployment in self._deployments:
-            for seat in replica_names(deployment) if deployment.in_driver else ():
-                self._group.build(seat, deployment, self._context)
-        self._group.connect()
-        for place in places:
-            self._start(place, self._collect(place, place.actor, place.incarnation))
-            self._start(place, self._listen(place, place.actor))
-        for deployment in self._deployments:
-            for seat in replica_names(deployment):
-                if deployment.in_driver:
-                    await self._group.start(seat)
-                else:
-                    home = self._home_of[seat]
-                    await _alive(home, _done(home.actor.start.remote(seat)))
+    async def _start_all(self) -> None:
+        slots = list(self._slots.values())
+        for slot in slots:
+            self._create_actor(slot)
+        await _gather([_unless_dead(slot, self._wait_ready(slot)) for slot in slots])
+        for slot in slots:
+            self._dispatcher.connect(slot.name, RayLink(DRIVER, 0, slot.actor))
+        await _gather([_unless_dead(slot, self._build(slot)) for slot in slots])
+        self._build_in_driver()
+        for slot in slots:
+            self._supervise(slot, self._collect(slot, slot.actor, slot.incarnation))
+            self._supervise(slot, self._ping(slot, slot.actor))
+        await self._start_replicas()
 
-    async def settled(self) -> None:
-        """Wait until what roles have told has arrived, as far as they live."""
-        await _together([_gone_or_done(place.actor.settle.remote(), role_group.STOP_S) for place in self._places.values()])
-        await self._dispatcher.settled()
+    def _build_in_driver(self) -> None:
+        for deployment in self._deployments:
+            for replica in replica_names(deployment) if deployment.in_driver else ():
+                self._group.build(replica, deployment, self._context)
+        self._group.connect()
+
+    async def _start_replicas(self) -> None:
+        for deployment in self._deployments:
+            for replica in replica_names(deployment):
+                if deployment.in_driver:
+                    await self._group.start(replica)
+                else:
+                    slot = self._slot_of[replica]
+                    await _unless_dead(slot, _call_role(slot.actor.start.remote(replica)))
 
     # -- one actor --------------------------------------------------------------------------------------------------------------------
 
-    def _make(self, place: ActorSlot) -> None:
+    def _create_actor(self, slot: ActorSlot) -> None:
         level = logging.getLevelNamesMapping().get(os.environ.get("MICROAGENTS_LOG", "info").upper(), logging.INFO)
-        named = {"num_gpus": place.resources.get("GPU", 0), "memory": place.resources.get("memory", 0)}  # Ray's own have names of their own
-        place.is_ready = False
+        # Ray takes GPUs and memory as options with names of their own, not among the resources.
+        named = {"num_gpus": slot.resources.get("GPU", 0), "memory": slot.resources.get("memory", 0)}
         try:
-            place.actor = (
+            actor = (
                 ray.remote(Host)
                 .options(
-                    num_cpus=place.num_cpus,
-                    resources={name: amount for name, amount in place.resources.items() if name not in ("GPU", "memory")},
+                    num_cpus=slot.num_cpus,
+                    resources={name: amount for name, amount in slot.resources.items() if name not in ("GPU", "memory")},
                     **{name: amount for name, amount in named.items() if amount},
+                    # The driver itself creates the next process, so that each has its own handle and incarnation.
                     max_restarts=0,
                     max_task_retries=0,
                     scheduling_strategy="SPREAD",
                     enable_task_events=False,
                 )
-                .remote(self._context.run_id, place.name, place.incarnation, level)
+                .remote(self._context.run_id, slot.name, slot.incarnation, level)
             )
         except ValueError as error:
-            raise InvalidDefinition(f"{place.name} cannot be deployed like this: {' '.join(str(error).split())}") from None
+            raise InvalidDefinition(f"{slot.name} cannot be deployed like this: {' '.join(str(error).split())}") from None
+        slot.occupy(actor)
 
-    async def _ready(self, place: ActorSlot) -> None:
-        """Wait until it runs.
+    async def _wait_ready(self, slot: ActorSlot) -> None:
+        """Wait until the actor answers.
 
         Raises:
-            PeerLost: there is no room for it, or it does not start.
+            PeerLost: the cluster has no room for it, or it does not start in time.
         """
-        ready = asyncio.ensure_future(_result(place.actor.ping.remote()))
+        ready = asyncio.ensure_future(_future(slot.actor.ping.remote()))
         try:
-            if await _ends(ready, PLACE_S):
-                place.is_ready = True
-                return
-            lacking = await asyncio.to_thread(missing, place.num_cpus, place.resources)
-            if lacking is not None:
-                raise PeerLost(place.name, f"there was no room for it within {PLACE_S:g} s: {lacking}")
-            if not await _ends(ready, READY_S - PLACE_S):
-                raise PeerLost(place.name, f"its process did not start within {READY_S:g} s; Ray's logs say why (`ray logs`)")
-            place.is_ready = True
+            if not await _ends_within(ready, PLACE_S):
+                lacking = await asyncio.to_thread(missing_resource, slot.num_cpus, slot.resources)
+                if lacking is not None:
+                    raise PeerLost(slot.name, f"there was no room for it within {PLACE_S:g} s: {lacking}")
+                if not await _ends_within(ready, READY_S - PLACE_S):
+                    raise PeerLost(slot.name, f"its process did not start within {READY_S:g} s; Ray's logs say why (`ray logs`)")
+            slot.mark_ready()
         finally:
             ready.cancel()
 
-    async def _build(self, place: ActorSlot) -> None:
-        peers = {each.name: (each.actor, each.incarnation) for each in self._places.values() if each is not place}
-        await _done(place.actor.build.remote(_folders(), self._recipe, peers))
+    async def _build(self, slot: ActorSlot) -> None:
+        peers = {each.name: (each.actor, each.incarnation) for each in self._slots.values() if each is not slot}
+        await _call_role(slot.actor.build.remote(_import_folders(), self._recipe, peers))
 
-    async def _collect(self, place: ActorSlot, actor: Any, incarnation: int) -> None:
-        """Take what an actor has for the driver, until it dies."""
-        while True:
-            try:
-                frames, lines = await _result(actor.collect.remote())
-            except ActorUnavailableError:
-                await asyncio.sleep(1)  # what it had is sent again
-                continue
-            except RayActorError as error:
-                cause = place.cause or _why(error)
-                if not self._is_up.is_set() and not self._fallen.done():
-                    self._fallen.set_exception(_Died(place.name, cause))
-                self._start(place, self._revive(place, cause))
-                return
-            for frame in frames:
-                self._dispatcher.receive(place.name, frame, incarnation)
-            for line in lines:
-                _log(line["level"], line["event"], line["said"])
+    def _supervise(self, slot: ActorSlot, work: Coroutine[Any, Any, None]) -> None:
+        self._scope.start(self._lose_on_error(slot, work))
 
-    def _start(self, place: ActorSlot, work: Coroutine[Any, Any, None]) -> None:
-        self._scope.start(self._heard(place, work))
-
-    async def _heard(self, place: ActorSlot, work: Coroutine[Any, Any, None]) -> None:
-        """A defect of ours must not leave anybody waiting."""
+    async def _lose_on_error(self, slot: ActorSlot, work: Coroutine[Any, Any, None]) -> None:
+        """Await the work for a slot; on an unexpected error give the slot up, so that no caller waits for it for ever."""
         try:
             await work
         except Exception as error:
-            await self._lose(place, PeerLost(place.name, f"{type(error).__name__}: {error}"))
+            await self._lose(slot, PeerLost(slot.name, f"{type(error).__name__}: {error}"))
             raise
 
-    async def _watch_this_node(self) -> None:
-        """Where Ray ends on the driver's own machine, no death of an actor is heard of any more."""
-        mine = ray.get_runtime_context().get_node_id()
-        while True:
-            await asyncio.sleep(PING_EVERY_S)
-            with suppress(RayError, TimeoutError):
-                async with asyncio.timeout(SILENT_S):
-                    nodes = await asyncio.to_thread(ray.nodes)
-                    if any(node["NodeID"] == mine and node["Alive"] for node in nodes):
-                        continue
-            for place in self._places.values():
-                place.is_ready = False
-                self._dispatcher.lose(place.name, PeerLost(place.name, "Ray has ended on the machine of the driver"))
-            return
+    async def _collect(self, slot: ActorSlot, actor: Any, incarnation: int) -> None:
+        """Receive frames and log lines from an actor until it dies, and start its replacement then.
 
-    async def _listen(self, place: ActorSlot, actor: Any) -> None:
-        """End an actor whose event loop does not turn any more."""
+        One call to the actor is always open, so this is also where its death is noticed.
+        """
+        while True:
+            try:
+                frames, lines = await _future(actor.collect.remote())
+            except ActorUnavailableError:
+                await asyncio.sleep(RETRY_COLLECT_S)  # frames that were lost are sent again
+                continue
+            except RayActorError as error:
+                self._notice_death(slot, slot.kill_cause or _cause_of(error))
+                return
+            for frame in frames:
+                self._dispatcher.receive(slot.name, frame, incarnation)
+            for line in lines:
+                _log(line["level"], line["event"], line["fields"])
+
+    def _notice_death(self, slot: ActorSlot, cause: str) -> None:
+        if not self._is_started.is_set() and not self._early_death.done():
+            self._early_death.set_exception(_ActorDied(slot.name, cause))
+        self._supervise(slot, self._replace(slot, cause))
+
+    async def _ping(self, slot: ActorSlot, actor: Any) -> None:
+        """Kill an actor whose event loop no longer turns."""
         while True:
             await asyncio.sleep(PING_EVERY_S)
             try:
                 async with asyncio.timeout(SILENT_S):
-                    await _result(actor.ping.remote())
+                    await _future(actor.ping.remote())
             except TimeoutError:
-                place.cause = f"it was not heard of for {SILENT_S:g} s: something in it keeps its event loop"
+                slot.mark_killed(f"it was not heard of for {SILENT_S:g} s: something in it keeps its event loop")
                 ray.kill(actor)
                 return
             except ActorUnavailableError:
@@ -251,98 +260,115 @@ class RayRuntime:
             except RayActorError:
                 return
 
-    async def _revive(self, place: ActorSlot, cause: str) -> None:
-        """Put another process in the place of one that died, and let everybody know."""
-        await self._is_up.wait()
-        if place.name in self._lost:
+    async def _watch_driver_node(self) -> None:
+        """Give all slots up when Ray ends on the driver's machine: deaths of actors are no longer reported then."""
+        own = ray.get_runtime_context().get_node_id()
+        while True:
+            await asyncio.sleep(PING_EVERY_S)
+            with suppress(RayError, TimeoutError):
+                async with asyncio.timeout(SILENT_S):
+                    nodes = await asyncio.to_thread(ray.nodes)
+                    if any(node["NodeID"] == own and node["Alive"] for node in nodes):
+                        continue
+            for slot in self._slots.values():
+                slot.mark_lost()
+                self._dispatcher.lose(slot.name, PeerLost(slot.name, "Ray has ended on the machine of the driver"))
             return
-        _warn("an actor died; another takes its place", replica=place.name, cause=cause)
-        with suppress(NoHandler):  # roles that keep no record
-            for seat in place.seats:
-                self.messenger.tell(RecordLost(source=seat))
-        now_s = asyncio.get_running_loop().time()
-        place.deaths.append(now_s)
-        while place.deaths[0] < now_s - WITHIN_S:
-            place.deaths.popleft()
-        try:
-            if len(place.deaths) > MOST_DEATHS:
-                raise PeerLost(place.name, f"it died {len(place.deaths)} times within {WITHIN_S / 60:g} minutes, last because {cause}")
-            await self._follow(place)
-        except RayActorError as error:  # the next one has died as well, which is heard of in its turn
-            if isinstance(error, ActorUnavailableError):
-                ray.kill(place.actor)
-        except MicroagentsError as error:
-            await self._lose(place, error)
 
-    async def _follow(self, place: ActorSlot) -> None:
-        place.incarnation += 1
-        place.cause = None
-        self._make(place)
-        actor, incarnation = place.actor, place.incarnation
-        self._start(place, self._collect(place, actor, incarnation))  # also hears of its death, whenever that is
-        await self._ready(place)
-        async with self._introducing:  # one after the other, so that everybody has the same of everybody
-            if place.incarnation != incarnation:  # it has died as well, and another is on its way
+    # -- after a death ----------------------------------------------------------------------------------------------------------------
+
+    async def _replace(self, slot: ActorSlot, cause: str) -> None:
+        """Put another process into the slot of one that died, or give the slot up after too many deaths."""
+        await self._is_started.wait()
+        if slot.name in self._lost:
+            return
+        _warn("an actor died; another takes its place", replica=slot.name, cause=cause)
+        with suppress(NoHandler):  # a run without a recorder
+            for replica in slot.replicas:
+                self.messenger.tell(RecordLost(source=replica))
+        deaths = slot.count_death(asyncio.get_running_loop().time(), WITHIN_S)
+        try:
+            if deaths > MAX_DEATHS:
+                raise PeerLost(slot.name, f"it died {deaths} times within {WITHIN_S / 60:g} minutes, last because {cause}")
+            await self._start_successor(slot)
+        except RayActorError as error:  # the successor has died as well, which its own `_collect` notices
+            if isinstance(error, ActorUnavailableError):
+                ray.kill(slot.actor)
+        except MicroagentsError as error:
+            await self._lose(slot, error)
+
+    async def _start_successor(self, slot: ActorSlot) -> None:
+        slot.begin_incarnation()
+        self._create_actor(slot)
+        actor, incarnation = slot.actor, slot.incarnation
+        self._supervise(slot, self._collect(slot, actor, incarnation))  # from now on its death is noticed
+        await self._wait_ready(slot)
+        # One successor at a time, so that each is built with the current process of every other slot and is made known to all of them.
+        async with self._connecting:
+            if slot.incarnation != incarnation:  # it died while it waited for the lock, and its own successor starts already
                 return
-            await self._build(place)
+            await self._build(slot)
             for name, failed in self._lost.items():
-                await _result(actor.lose.remote(name, failed))
-            others = [each for each in self._places.values() if each is not place and each.is_ready]
-            await _together([_gone_or_done(each.actor.met.remote(place.name, actor, incarnation), SILENT_S) for each in others])
-            self._dispatcher.connect(place.name, RayLink(DRIVER, 0, actor), incarnation)
-        self._start(place, self._listen(place, actor))
+                await _future(actor.lose.remote(name, failed))
+            others = [each for each in self._slots.values() if each is not slot and each.is_ready]
+            await _gather([_try_call(each.actor.connect.remote(slot.name, actor, incarnation), SILENT_S) for each in others])
+            self._dispatcher.connect(slot.name, RayLink(DRIVER, 0, actor), incarnation)
+        self._supervise(slot, self._ping(slot, actor))
         try:
             async with asyncio.timeout(READY_S):
-                for seat in place.seats:
-                    await _done(actor.start.remote(seat))
-                await _done(actor.open.remote())
+                for replica in slot.replicas:
+                    await _call_role(actor.start.remote(replica))
+                await _call_role(actor.open.remote())
         except TimeoutError:
-            raise PeerLost(place.name, f"it took the place of one that died, but did not start within {READY_S:g} s") from None
+            raise PeerLost(slot.name, f"it took the place of one that died, but did not start within {READY_S:g} s") from None
 
-    async def _lose(self, place: ActorSlot, error: MicroagentsError) -> None:
-        failed = self._lost[place.name] = wire.encode([wire.failed(0, error)])
-        ray.kill(place.actor)  # it may still wait for its place
-        place.is_ready = False
-        self._dispatcher.lose(place.name, error)
-        others = [each for each in self._places.values() if each is not place]
-        await _together([_gone_or_done(each.actor.lose.remote(place.name, failed), SILENT_S) for each in others])
+    async def _lose(self, slot: ActorSlot, error: MicroagentsError) -> None:
+        """Give a slot up: all open and later calls to it raise the error."""
+        failed = self._lost[slot.name] = encode_error(error)
+        ray.kill(slot.actor)  # it may still wait for resources
+        slot.mark_lost()
+        self._dispatcher.lose(slot.name, error)
+        others = [each for each in self._slots.values() if each is not slot]
+        await _gather([_try_call(each.actor.lose.remote(slot.name, failed), SILENT_S) for each in others])
+
+    # -- stopping ---------------------------------------------------------------------------------------------------------------------
 
     async def _stop(self) -> None:
         try:
-            await _to_its_end(self._end_actors())
+            await _run_to_end(self._end_actors())
         finally:
-            await _to_its_end(asyncio.to_thread(disconnect))
+            await _run_to_end(asyncio.to_thread(disconnect))
 
     async def _end_actors(self) -> None:
-        self._is_up.clear()
-        actors = [place.actor for place in self._places.values() if place.is_ready]
-        await _together([_gone_or_done(actor.close.remote(), role_group.STOP_S) for actor in actors])
+        self._is_started.clear()  # from now on a death starts no successor
+        actors = [slot.actor for slot in self._slots.values() if slot.is_ready]
+        await _gather([_try_call(actor.close.remote(), role_group.STOP_S) for actor in actors])
         await self._dispatcher.close()
         for deployment in reversed(self._deployments):
-            for seat in reversed(replica_names(deployment)):
+            for replica in reversed(replica_names(deployment)):
                 if deployment.in_driver:
-                    await _together([_gone_or_done(actor.settle.remote(), 1.0) for actor in actors])
-                    await self._group.stop(seat)
-                elif self._home_of[seat].is_ready:
-                    await self._stop_seat(seat)
+                    await _gather([_try_call(actor.flush.remote(), FLUSH_BEFORE_STOP_S) for actor in actors])
+                    await self._group.stop(replica)
+                elif self._slot_of[replica].is_ready:
+                    await self._stop_replica(replica)
         await self._scope.close()
         self._dispatcher.disconnect()
-        for place in self._places.values():
-            if place.actor is not None:
-                ray.kill(place.actor)
+        for slot in self._slots.values():
+            if slot.actor is not None:
+                ray.kill(slot.actor)
 
-    async def _stop_seat(self, seat: str) -> None:
+    async def _stop_replica(self, replica: str) -> None:
         try:
             async with asyncio.timeout(role_group.STOP_S):
-                await _result(self._home_of[seat].actor.stop.remote(seat))
+                await _future(self._slot_of[replica].actor.stop.remote(replica))
         except TimeoutError as error:
-            structlog.get_logger().warning("a role did not stop cleanly", role=seat.partition("/")[0], error=repr(error))
+            structlog.get_logger().warning("a role did not stop cleanly", role=replica.partition("/")[0], error=repr(error))
         except RayError:
-            return  # it is gone
+            return  # its actor has died
 
 
-class _Died(Exception):
-    """An actor died while it was started."""
+class _ActorDied(Exception):
+    """An actor died while roles were started."""
 
     def __init__(self, replica: str, cause: str) -> None:
         super().__init__(replica, cause)
@@ -350,15 +376,55 @@ class _Died(Exception):
         self.cause = cause
 
 
-async def _cancelled(task: asyncio.Future[None]) -> None:
-    """Cancel it and wait until it has ended."""
+# -- calls of actors ----------------------------------------------------------------------------------------------------------------------
+
+
+def _future(reference: Any) -> asyncio.Future[Any]:
+    """The result of a call as a future of this event loop."""
+    return asyncio.wrap_future(reference.future())
+
+
+async def _call_role(reference: Any) -> None:
+    """Await a `Host` method that runs code of roles, and raise the error that it returns."""
+    failed = await _future(reference)
+    if failed is not None:
+        raise decode_error(failed)
+
+
+async def _try_call(reference: Any, timeout_s: float) -> None:
+    """Await a call for a while; the death of its actor is no error here."""
+    with suppress(RayError, TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await _future(reference)
+
+
+async def _unless_dead(slot: ActorSlot, work: Awaitable[None]) -> None:
+    """Await a call of an actor; its death is raised as `_ActorDied`."""
+    try:
+        await work
+    except RayActorError as error:
+        raise _ActorDied(slot.name, _cause_of(error)) from None
+
+
+def _cause_of(error: RayActorError) -> str:
+    """The cause of a death in Ray's words, without Ray's advice."""
+    text = " ".join(str(error).split())
+    found = re.search(r"because (.+?)(?:\. Some common causes|$)", text)
+    return (found[1] if found else text)[:300]
+
+
+# -- waiting ------------------------------------------------------------------------------------------------------------------------------
+
+
+async def _cancel(task: asyncio.Future[None]) -> None:
+    """Cancel a task and wait until it has ended."""
     task.cancel()
     await asyncio.wait([task])
     retrieve_exception(task)
 
 
-async def _to_its_end(work: Coroutine[Any, Any, None], undo: Callable[[], None] | None = None) -> None:
-    """Wait for what must not be left half done, also where we are cancelled meanwhile; then it is undone, if it can be."""
+async def _run_to_end(work: Coroutine[Any, Any, None], undo: Callable[[], None] | None = None) -> None:
+    """Await work that must not be left half done. A cancellation meanwhile is raised at its end, after ``undo`` has run in a thread."""
     task = asyncio.ensure_future(work)
     interrupted: asyncio.CancelledError | None = None
     while not task.done():
@@ -373,52 +439,52 @@ async def _to_its_end(work: Coroutine[Any, Any, None], undo: Callable[[], None] 
         raise interrupted
 
 
-def _pickled(context: Context, deployments: Sequence[Deployment]) -> bytes:
-    """All that a role is built from, for other processes."""
+async def _ends_within(work: asyncio.Future[Any], timeout_s: float) -> bool:
+    """Whether a future ends in time. It is not cancelled at the timeout, and its exception is raised."""
+    done, _ = await asyncio.wait([work], timeout=timeout_s)
+    for each in done:
+        each.result()
+    return bool(done)
+
+
+async def _gather(work: Sequence[Coroutine[Any, Any, T]]) -> None:
+    """Run coroutines side by side; the first error is raised and cancels the others."""
+    scope = TaskScope()
     try:
-        pickled: bytes = ray.cloudpickle.dumps((context, [_shipped(each) for each in deployments]))
+        await asyncio.gather(*[scope.start(each) for each in work])
+    finally:
+        await scope.close()
+
+
+# -- the driver's process -----------------------------------------------------------------------------------------------------------------
+
+
+def _pickled(context: Context, deployments: Sequence[Deployment]) -> bytes:
+    """The recipe from which other processes build roles."""
+    try:
+        pickled: bytes = ray.cloudpickle.dumps((context, [_without_driver_options(each) for each in deployments]))
     except (TypeError, AttributeError, ValueError, RecursionError) as error:
         raise InvalidDefinition(f"the task, the strategy or an option of a deployment cannot be sent to other processes: {error}") from None
     return pickled
 
 
-def _warn(event: str, **said: str) -> None:
-    _log("warning", event, said)
-
-
-def _log(level: str, event: Any, said: Mapping[str, Any]) -> None:
-    """A log that cannot be written, such as to a pipe that nobody reads any more, ends nothing."""
-    with suppress(OSError, ValueError):
-        getattr(structlog.get_logger(), level, structlog.get_logger().warning)(event, **said)
-
-
-def _keep_our_signals() -> None:
-    """Ray puts a handler of its own, which prints a stack, before those that are there."""
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if (handler := signal.getsignal(number)) is not None:
-                signal.signal(number, handler)
-
-
-async def _alive(place: ActorSlot, work: Awaitable[None]) -> None:
-    try:
-        await work
-    except RayActorError as error:
-        raise _Died(place.name, _why(error)) from None
-
-
-def _shipped(deployment: Deployment) -> Deployment:
-    """What other processes need to know of a deployment."""
+def _without_driver_options(deployment: Deployment) -> Deployment:
+    """A deployment without the options of a role in the driver, which need not be picklable."""
     return deployment.model_copy(update={"options": {}}) if deployment.in_driver else deployment
 
 
-def _folders() -> list[str]:
-    """Where modules of the user's own are found."""
+def _import_folders() -> list[str]:
+    """The folders of the import path that hold the user's modules."""
     installed = (sys.prefix, sys.base_prefix)
     return [each for each in map(os.path.abspath, sys.path) if Path(each).is_dir() and not each.startswith(installed)]
 
 
 def _refuse_main(context: Context, deployments: Sequence[Deployment]) -> None:
+    """Refuse classes of the main program, which other processes cannot import.
+
+    Raises:
+        InvalidDefinition: the task, the strategy, a role or a message is defined there.
+    """
     classes = [type(context.strategy), *map(type, context.tasks[:1])]
     for deployment in deployments:
         classes += [deployment.role, *deployment.role.handlers]
@@ -430,43 +496,19 @@ def _refuse_main(context: Context, deployments: Sequence[Deployment]) -> None:
             )
 
 
-def _why(error: RayActorError) -> str:
-    """What Ray says of a death, without its advice."""
-    text = " ".join(str(error).split())
-    found = re.search(r"because (.+?)(?:\. Some common causes|$)", text)
-    return (found[1] if found else text)[:300]
+def _keep_signal_handlers() -> None:
+    """Install the program's signal handlers again, in the place of Ray's, which print a stack first."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if (handler := signal.getsignal(number)) is not None:
+                signal.signal(number, handler)
 
 
-def _result(reference: Any) -> asyncio.Future[Any]:
-    return asyncio.wrap_future(reference.future())
+def _warn(event: str, **fields: str) -> None:
+    _log("warning", event, fields)
 
 
-async def _ends(work: asyncio.Future[Any], within_s: float) -> bool:
-    """Whether it ends in time; it is not cancelled where it does not. Raises what it raised."""
-    done, _ = await asyncio.wait([work], timeout=within_s)
-    for each in done:
-        each.result()
-    return bool(done)
-
-
-async def _done(reference: Any) -> None:
-    """Wait for a call of a `Host`, and raise what its roles raised."""
-    failed = await _result(reference)
-    if failed is not None:
-        raise error_in(failed)
-
-
-async def _gone_or_done(reference: Any, timeout_s: float) -> None:
-    """Wait for a call for a while; an actor that has died needs nothing any more."""
-    with suppress(RayError, TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await _result(reference)
-
-
-async def _together(work: Sequence[Coroutine[Any, Any, T]]) -> None:
-    """Do all of it side by side; the first failure is raised, and ends the rest."""
-    scope = TaskScope()
-    try:
-        await asyncio.gather(*[scope.start(each) for each in work])
-    finally:
-        await scope.close()
+def _log(level: str, event: Any, fields: Mapping[str, Any]) -> None:
+    # A log that cannot be written, such as a pipe that its reader has closed, must not end the run.
+    with suppress(OSError, ValueError):
+        getattr(structlog.get_logger(), level, structlog.get_logger().warning)(event, **fields)

@@ -1,1 +1,1 @@
-"""The engine under test: virtual time, and links that lose messages."""
+"""Runtimes for tests: virtual time, and links that lose messages."""

@@ -1,6 +1,6 @@
-"""The real engine under faults, in virtual time: a link that delays, reorders, repeats and drops, and a process that dies at a moment.
+"""A runtime with faults: a link that delays, reorders, repeats and drops batches, and a process that dies at a given time.
 
-Everything is drawn from a seed, so that what a seed did can be done again.
+All faults are drawn from a seed, so that in virtual time a seed repeats its faults exactly.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from microagents.runtimes.local import LinkedRuntime, LoopLink
 
 
 class Faults(Struct, frozen=True, kw_only=True):
-    """What goes wrong, and how often."""
+    """The faults of a run, and their rates."""
 
     seed: int
+    """Seed of all random draws."""
     dropped: float = 0.1
     """Share of batches that never arrive."""
     repeated: float = 0.05
     """Share of batches that arrive twice."""
     delay_s: float = 0.05
-    """Median time of a batch on its way; being spread widely, it reorders them."""
+    """Median delay of a batch, in seconds; delays differ widely, so batches overtake each other."""
     spread: float = 1.0
-    """Standard deviation of the logarithm of that time."""
+    """Standard deviation of the natural logarithm of the delay."""
     kill_at_s: float | None = None
-    """When the process is killed, as by kill -9, in seconds after the roles were started; None for never."""
+    """Time at which this process is killed by SIGKILL, in seconds after the runtime is entered; None: never."""
 
 
 class LossyLink(LoopLink):
-    """Loses, repeats and delays batches between dispatchers on one event loop."""
+    """A link between dispatchers on one event loop that drops, repeats and delays batches."""
 
     def __init__(self, sender: str, dispatchers: dict[str, Dispatcher], faults: Faults) -> None:
         super().__init__(sender, dispatchers)
@@ -45,7 +46,7 @@ class LossyLink(LoopLink):
         self._random = Random(f"{faults.seed} {sender}")  # noqa: S311 - seeded on purpose
 
     def send(self, peer: str, batch: bytes) -> None:
-        """Hand over some time later, or never, or twice."""
+        """Deliver a batch after a random delay: once, twice or never."""
         random, faults = self._random, self._faults
         for _ in range(1 + (random.random() < faults.repeated)):
             after_s = faults.delay_s * random.lognormvariate(0, faults.spread)
@@ -54,7 +55,7 @@ class LossyLink(LoopLink):
 
 
 class LossyRuntime(LinkedRuntime):
-    """Two dispatchers behind such a link."""
+    """Two dispatchers in one process, with a lossy link between them."""
 
     def __init__(self, context: Context, deployments: Sequence[Deployment], *, faults: Faults) -> None:
         self._faults = faults

@@ -1,8 +1,8 @@
 """Virtual time: an event loop whose clock jumps from timer to timer, and which steps its tasks in an order that a seed decides.
 
-The real engine runs on it unchanged, so that a week of waiting takes milliseconds and an interleaving is replayed from its seed. Nothing
-real may happen in virtual time: threads, sockets, subprocesses and signals are refused. The clock moves only when nothing is ready: a
-coroutine that polls with ``sleep(0)`` until some time has come polls forever.
+The engine runs on it unchanged, so that a week of waiting takes milliseconds and an interleaving is replayed from its seed. Operations
+outside the process's own memory are refused: threads, sockets, subprocesses and signals. The clock moves only when no callback is ready: a
+coroutine that polls the time with ``sleep(0)`` polls for ever.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ VIRTUAL = frozenset(
     | {"run_until_complete", "set_debug", "set_exception_handler", "set_task_factory", "shutdown_asyncgens", "shutdown_default_executor"}
     | {"stop", "time"}
 )
-"""What an event loop can do without touching the world; everything else that asyncio knows, now or later, is refused."""
+"""The methods of an event loop that need nothing outside the process; all other methods of asyncio's loops are refused."""
 
 
 class NotVirtual(MicroagentsError):
-    """Code in virtual time reached for the real world; args: what it called."""
+    """Code in virtual time called a method that needs threads, files or the network; args: the call."""
 
     def __str__(self) -> str:
         (called,) = self.args
-        return f"{called} was called in virtual time, where nothing real may happen; nothing was started; simulate it, or use asyncio.run"
+        return f"{called} was called in virtual time, where only memory may be used; nothing was started; simulate it, or use asyncio.run"
 
 
 class Deadlocked(MicroagentsError):
-    """Tasks wait and nothing will ever wake them; args: virtual time in seconds, a line for each task, in the order of their creation."""
+    """All tasks wait, no callback is ready and no timer is set; args: virtual time in seconds, one line per task in order of creation."""
 
     def __str__(self) -> str:
         time_s, waiting = self.args
@@ -56,8 +56,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     """An event loop in virtual time, which starts at 0.0.
 
     Args:
-        seed: decides in which order the tasks that are ready in one turn are stepped. All other callbacks keep their order and their
-            places. None: first come, first served, as in asyncio's own loop.
+        seed: decides the order in which the tasks that are ready in one turn are stepped. All other callbacks keep their positions in
+            the turn. None: tasks are stepped in the order in which they became ready, as in asyncio's own loop.
     """
 
     # The base class has these; its type stubs do not know them.
@@ -68,23 +68,26 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self, seed: int | None = None) -> None:
         super().__init__()
         self._scheduled: list[tuple[float, int, Any]] = []
-        # What is left here is closed in the order of iteration, which in the base class's WeakSet is that of addresses.
-        self._asyncgens = _InOrder()
-        # The base class holds tasks weakly: when a forgotten one vanishes would depend on the garbage collector.
+        # Open generators are closed in the order of iteration, and the base class's WeakSet iterates in the order of memory addresses.
+        self._asyncgens = _OrderedWeakSet()
+        # The base class holds tasks weakly, so the garbage collector would decide when a task without another reference vanishes.
         self._tasks: dict[asyncio.Task[Any], tuple[int, str]] = {}
+        """The tasks that are not done: number and name in the trace, in the order of creation."""
         self._task_numbers = count(1)
         self._timer_numbers = count(1)
         self._timers_cancelled = 0
+        """Number of cancelled timers that are still in the heap."""
         self._thread = threading.get_ident()
         self._now = 0.0
         self._random = None if seed is None else Random(seed)  # noqa: S311 - seeded on purpose
         self._trace = sha256()
         self._untraced: list[str] = []
+        """Lines of the trace that are not hashed yet."""
 
     @property
     def trace_sha256(self) -> str:
-        """SHA-256 of what has run so far: each turn's virtual time, then the name of each callback, or a task's coroutine and number."""
-        self._take_in_trace()
+        """SHA-256 of all turns so far: the virtual time, then the name of each callback, or of a task its coroutine and number."""
+        self._hash_trace()
         return self._trace.hexdigest()
 
     @property
@@ -93,37 +96,37 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return [task for task in self._tasks if not task.done()]
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Virtual seconds since the loop was created."""
         return self._now
 
     def call_at(self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> asyncio.TimerHandle:
-        """Call back at a virtual time; equal times in the order of these calls."""
+        """Call back at a virtual time, in seconds; callbacks with equal times run in the order of these calls."""
         self._check_closed()
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         heappush(self._scheduled, (when, next(self._timer_numbers), timer))
         return timer
 
     def call_soon_threadsafe(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> asyncio.Handle:
-        """Call back in the next turn; only from the loop's own thread, after all."""
+        """Call back in the next turn; refused for other threads, since their timing is real."""
         if threading.get_ident() != self._thread:
             raise NotVirtual("call_soon_threadsafe() from another thread")
         return self.call_soon(callback, *args, context=context)
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
-        """Run a coroutine as a task, called after its number on this loop unless it is given a name."""
+        """Run a coroutine as a task; without a given name the task is named by its number on this loop."""
         task: asyncio.Task[Any] = super().create_task(coro, **options)
-        if not task.done():  # an eager one may be
+        if not task.done():  # an eager task may have ended already
             number, _ = self._numbered(task)
             if options.get("name") is None:
                 task.set_name(f"Task-{number}")
         return task
 
     def _run_once(self) -> None:
-        """One turn: what is ready when it begins is run. The base class calls it over and over."""
-        self._take_in_trace()
+        """Run the callbacks that are ready at the beginning of one turn. The base class calls this in a loop."""
+        self._hash_trace()
         self._take_due_timers()
         ready, trace = self._ready, self._untraced
-        tasks = [_stepped(handle._callback) for handle in ready]  # noqa: SLF001 - asyncio itself looks there for the task
+        tasks = [_stepped(handle._callback) for handle in ready]  # noqa: SLF001 - only the callback knows its task
         if self._random is not None and len(tasks) > 1:
             tasks = self._shuffled(tasks, self._random)
         trace.append(repr(self._now))
@@ -131,18 +134,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if not handle.cancelled():
                 trace.append(_name(handle._callback) if task is None else self._numbered(task)[1])  # noqa: SLF001 - as above
-                handle._run()  # noqa: SLF001 - it is a loop's to call
+                handle._run()  # noqa: SLF001 - a loop calls it
                 if task is not None and task.done():
                     del self._tasks[task]
 
-    def _take_in_trace(self) -> None:
+    def _hash_trace(self) -> None:
         self._trace.update("\n".join([*self._untraced, ""]).encode())
         self._untraced.clear()
 
     def _take_due_timers(self) -> None:
-        """Make due timers ready; where nothing is ready, jump to the next one first."""
+        """Make due timers ready; if no callback is ready, move the clock to the next timer first."""
         timers = self._scheduled
-        if self._timers_cancelled * 2 > len(timers):  # timeouts that were met must not fill the memory until their time
+        if self._timers_cancelled * 2 > len(timers):  # else cancelled timeouts fill the memory until their time
             timers[:] = [entry for entry in timers if not entry[2].cancelled()]
             heapify(timers)
             self._timers_cancelled = 0
@@ -159,20 +162,28 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers_cancelled += 1
 
     def _shuffled(self, tasks: list[asyncio.Task[Any] | None], random: Random) -> list[asyncio.Task[Any] | None]:
-        """Put the steps of tasks into another order, each in the place of another one; gives the tasks of all that is ready."""
-        steps = [(self._numbered(task)[0], place) for place, task in enumerate(tasks) if task is not None]
-        # By number first: who cancels the tasks of a set, as asyncio.TaskGroup does, makes them ready in the order of addresses.
+        """Shuffle the steps of tasks among their positions in the turn.
+
+        Args:
+            tasks: for each ready callback the task that it steps, or None.
+            random: draws the new order.
+
+        Returns:
+            ``tasks`` in the new order.
+        """
+        steps = [(self._numbered(task)[0], position) for position, task in enumerate(tasks) if task is not None]
+        # Sorted by number before the draw: asyncio.TaskGroup cancels the tasks of a set, which become ready in the order of addresses.
         drawn = sorted(sorted(steps), key=lambda _: random.random())
         origins = list(range(len(tasks)))
-        for (_, place), (_, origin) in zip(steps, drawn, strict=True):
-            origins[place] = origin
+        for (_, position), (_, origin) in zip(steps, drawn, strict=True):
+            origins[position] = origin
         turn = list(self._ready)
         self._ready.clear()
         self._ready.extend(turn[origin] for origin in origins)
         return [tasks[origin] for origin in origins]
 
     def _numbered(self, task: asyncio.Task[Any]) -> tuple[int, str]:
-        """A task's number and its name in the trace; also of one that was made without the loop's `create_task`."""
+        """A task's number and its name in the trace; a task created without the loop's `create_task` gets both here."""
         found = self._tasks.get(task)
         if found is None:
             found = self._tasks[task] = (number := next(self._task_numbers), f"{_name(task.get_coro())}#{number}")
@@ -180,10 +191,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 def run_virtual(coroutine: Coroutine[Any, Any, T], *, seed: int | None = None) -> T:
-    """`asyncio.run` in virtual time: run a coroutine, then cancel what is left in the order of its creation and close async generators.
+    """Run a coroutine in virtual time, as `asyncio.run` does in real time.
+
+    At the end remaining tasks are cancelled in the order of their creation, and open async generators are closed.
+
+    Args:
+        coroutine: the main coroutine.
+        seed: decides the order of tasks; see `VirtualLoop`.
 
     Raises:
-        Deadlocked: it waits and nothing will ever wake it.
+        Deadlocked: the coroutine waits, and no callback or timer is left that could wake it.
         InvalidUsage: an event loop runs already in this thread.
     """
     if asyncio._get_running_loop() is not None:  # noqa: SLF001 - as asyncio.run does
@@ -193,10 +210,10 @@ def run_virtual(coroutine: Coroutine[Any, Any, T], *, seed: int | None = None) -
         try:
             return loop.run_until_complete(coroutine)
         finally:
-            loop.run_until_complete(_wind_up(loop, loop.pending))
+            loop.run_until_complete(_shut_down(loop, loop.pending))
 
 
-async def _wind_up(loop: VirtualLoop, left: list[asyncio.Task[Any]]) -> None:
+async def _shut_down(loop: VirtualLoop, left: list[asyncio.Task[Any]]) -> None:
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
@@ -207,7 +224,10 @@ async def _wind_up(loop: VirtualLoop, left: list[asyncio.Task[Any]]) -> None:
 
 
 def _stepped(callback: Any) -> asyncio.Task[Any] | None:
-    """The task that a callback steps: it is bound to the task, and the task has no method of that name, in C as in Python."""
+    """The task that a callback steps, or None for any other callback.
+
+    A step is bound to its task under a name that the task has no public method for, in asyncio's C and its Python version alike.
+    """
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.Task) and not hasattr(owner, getattr(callback, "__name__", "")):
         return owner
@@ -221,16 +241,16 @@ def _name(called: Any) -> str:
 
 
 def _where(task: asyncio.Task[Any]) -> str:
-    """The coroutines that await one another, outermost first, each with its file and line."""
-    places = []
+    """The chain of coroutines in which a task waits, outermost first, each with its file and line."""
+    frames = []
     awaiting: Any = task.get_coro()
     while (frame := getattr(awaiting, "cr_frame", None)) is not None:
-        places.append(f"{_name(awaiting)} ({frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno})")
+        frames.append(f"{_name(awaiting)} ({frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno})")
         awaiting = awaiting.cr_await
-    return " > ".join(places) or _name(awaiting)
+    return " > ".join(frames) or _name(awaiting)
 
 
-class _InOrder(WeakKeyDictionary[Any, None]):
+class _OrderedWeakSet(WeakKeyDictionary[Any, None]):
     """A weak set that iterates in the order of insertion."""
 
     def add(self, item: object) -> None:

@@ -14,11 +14,12 @@ from collections.abc import Hashable
 from statistics import median
 
 from microagents import Prompt, run
+from microagents.actors import Context
 from microagents.chat import Malformed, parse, system_with_instructions
 from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.red_flags import flag_unread
-from microagents.models.model import Call, Model
-from microagents.models.registry import open_model
+from microagents.models.model import Call, Model, open_model
+from microagents.strategies import Maker
 from microagents.tasks.hanoi import Step, Towers
 from tests.benchmarks.first_steps import FirstSteps
 
@@ -71,7 +72,7 @@ def _us_a_step(task: FirstSteps, runtime: str) -> float:
     gc.collect()
     started = time.perf_counter()
     if runtime == "bare":
-        asyncio.run(bare_loop(task, open_model(MODEL, [task], 0)))
+        asyncio.run(bare_loop(task, open_model(MODEL, Context(run_id="bare", seed=0, tasks=[task], strategy=Maker()))))
     else:
         asyncio.run(run(task, models=MODEL, k=K, speculate=False, runs_dir=None))
     return (time.perf_counter() - started) / task.length * 1e6

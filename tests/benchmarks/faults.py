@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -50,7 +50,7 @@ def sitting(seed: int, runs: Path, faults: Faults) -> bool:
     """A sitting in a process of its own; whether it came to the end. It raises nothing: its promises are checked in its journal."""
     child = os.fork()
     if not child:
-        driving.RUNTIMES = {"linked": partial(LossyRuntime, faults=faults)}
+        vars(driving).update(runtime_of=lambda _, context, deployments: LossyRuntime(context, deployments, faults=faults))
         driving.VIRTUAL_COMMIT_S = COMMIT_S
         try:
             os._exit(0 if carried_out(seed, runs).outcome == "completed" else 1)

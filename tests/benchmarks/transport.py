@@ -18,7 +18,7 @@ from typing import Any
 import ray
 
 from microagents import Context, Deployment, run
-from microagents.runs.execute import RUNTIMES
+from microagents.runs.execute import runtime_of
 from microagents.tasks.hanoi import Hanoi
 from tests.benchmarks.asks import Doubler, NoStrategy
 from tests.benchmarks.first_steps import FirstSteps
@@ -38,7 +38,7 @@ async def asks(turns: int) -> float:
     plain: Any = ray.remote(PlainHurrier).options(**options).remote(doubler)
     context = Context(run_id="transport", seed=0, tasks=[], strategy=NoStrategy())
     alone_s = 0.0
-    async with RUNTIMES["ray"](context, [Deployment(role=Hurrier), Deployment(role=Doubler)]) as roles:
+    async with runtime_of("ray", context, [Deployment(role=Hurrier), Deployment(role=Doubler)]) as roles:
         for in_flight, number in SIDES.items():
             fewer = number if in_flight == 1 else max(in_flight, number // PLAIN_SHARE)
             ours, theirs = [], []
@@ -98,7 +98,7 @@ async def many(turns: int, inputs: int) -> None:
     rates: dict[str, list[float]] = {"local": [], "ray": []}
     for _ in range(turns):
         for runtime, each in rates.items():
-            result = await run(tasks, models="sim:gpt-4.1-mini", runtime=runtime, runs_dir=None)  # type: ignore[arg-type]
+            result = await run(tasks, models="sim:gpt-4.1-mini", runtime=runtime, runs_dir=None)
             assert result.outcome == "completed"
             each.append(result.account.steps / result.wall_s)
     share = median(one / other for one, other in zip(rates["ray"], rates["local"], strict=True))

@@ -21,7 +21,6 @@ import pytest
 import structlog
 
 from microagents import run
-from microagents.runs.settings import RuntimeName
 from microagents.tasks.drift import Drift
 from tests.cli.commands import COMMAND, COMPLETED, FAILED, INTERRUPTED, UNDECIDED, WAIT_S, WRONG_USAGE, Ran, installed, microagents, write
 
@@ -220,7 +219,7 @@ def test_ctrl_c_ends_a_run_in_order_with_130_and_shows_what_was_done() -> None:
 
 
 @pytest.mark.parametrize("runtime", ["local", "linked"])
-async def test_calls_in_flight_when_a_run_is_terminated_are_counted(runtime: RuntimeName) -> None:
+async def test_calls_in_flight_when_a_run_is_terminated_are_counted(runtime: str) -> None:
     terminate = asyncio.Event()
     result = await run(
         Drift(length=3), models="sim:perfect@latency=50", runtime=runtime, terminate=terminate, on_progress=lambda _: terminate.set()
@@ -684,8 +683,6 @@ def test_an_estimate_of_what_cannot_be_is_refused(words: str, said: list[str]) -
         "run",
         "run drift --bogus",
         "run drift -k few",
-        "run drift --runtime moon",
-        "run drift --concurrency 0",
         "walk drift",
         "estimate --p 0.9",
     ],
@@ -695,6 +692,18 @@ def test_words_that_no_command_has_end_with_2_and_without_a_traceback(words: str
     assert (ran.code, ran.out) == (WRONG_USAGE, "")
     assert "Traceback" not in ran.err
     assert ran.err.splitlines()[-1].startswith("Error: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("run drift --runtime moon", ["no runtime 'moon'", "local, linked, ray"]),
+        ("run drift --concurrency 0", ["concurrency=0", "greater than or equal to 1"]),
+        ("run drift --max-cost 0", ["max_cost_usd=0", "greater than 0"]),
+    ],
+)
+def test_settings_that_will_not_do_are_refused_in_one_sentence(words: str, said: list[str]) -> None:
+    assert_one_sentence(microagents(*words.split()), *said)
 
 
 # -- as installed ------------------------------------------------------------------------------------------------------
@@ -790,7 +799,7 @@ def test_known_inputs_are_refused_where_the_strategy_cannot_feed_them() -> None:
         from microagents import ChainTask, Conductor, Strategy
 
         class OwnConductor(Conductor):
-            async def conduct(self):
+            async def conduct(self, work):
                 return None
 
         class Own(Strategy):

@@ -63,7 +63,7 @@ CASES = {
 ASIDE = """
     from asyncio import gather
 
-    from microagents import Conductor, Deployment, Request, Role, Strategy
+    from microagents import Conductor, Deployment, Request, Role, Strategy, Work
     from microagents.strategies import Maker
     from microagents.tasks.drift import RING, Drift, Onward, Place
 
@@ -77,20 +77,20 @@ ASIDE = """
     class AsideConductor(Conductor[Drift, "Aside"]):
         asks = (Turns,)
 
-        async def conduct(self) -> dict[str, int]:
+        async def conduct(self, work: Work[Drift, "Aside"]) -> dict[str, int]:
             number = 1
-            for at in range(self.task.length):
-                turns = await self.once(f"round/{at}/turns", Turns(round=at))
-                asked = [self.task.prompt(Place(number=number + turn)) for turn in range(turns)]
-                drafts = await self.sample(f"round/{at}/draft", asked, Onward, n=2)
-                decisions = await gather(*[self.elect(f"round/{at}/turn/{turn}", each, Onward) for turn, each in enumerate(asked)])
+            for at in range(work.task.length):
+                turns = await work.once(f"round/{at}/turns", Turns(round=at))
+                asked = [work.task.prompt(Place(number=number + turn)) for turn in range(turns)]
+                drafts = await work.sample(f"round/{at}/draft", asked, Onward, n=2)
+                decisions = await gather(*[work.elect(f"round/{at}/turn/{turn}", each, Onward) for turn, each in enumerate(asked)])
                 replies = [*drafts, *[decision.require() for decision in decisions]]
                 number = sum(reply.number for reply in replies) % RING
-                self.progress(at + 1, self.task.length)
+                work.progress(at + 1, work.task.length)
             return {"number": number}
 
     class Aside(Maker):
-        conductor, in_order, known_inputs = AsideConductor, False, False
+        conductor, in_order = AsideConductor, False
 
         def deployments(self) -> list[Deployment]:
             return [*super().deployments(), Deployment(role=Wheel)]
@@ -808,7 +808,7 @@ def test_verify_finds_a_row_that_was_changed(statement: str, said: str) -> None:
 def test_a_name_with_path_characters_is_no_run(command: tuple[str, ...], run: str) -> None:
     microagents("run", "drift", "-o", "length=1", "--runs-dir", ".", "--run-id", "x")
     word, *rest = command
-    assert_one_sentence(microagents(word, run, *rest), repr(run), "no name of a run")
+    assert_one_sentence(microagents(word, run, *rest), repr(run), "not a valid run id")
 
 
 @pytest.mark.parametrize("command", ["resume", "show"])
@@ -969,7 +969,7 @@ def test_another_margin_is_refused_unless_it_is_meant() -> None:
         (("-o", "length=61"), "task.length", "60", "61"),
         (("--model", "sim:perfect"), "model", STALEMATE[4], f"{STALEMATE[4]}, sim:perfect"),
         (("-s", "rule=first-to"), "strategy.rule", '"ahead-by"', '"first-to"'),
-        (("--known-inputs",), "known_inputs", "false", "true"),
+        (("--known-inputs",), "strategy.known_inputs", "false", "true"),
     ],
     ids=["seed", "option", "model", "rule", "known inputs"],
 )

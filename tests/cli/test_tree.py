@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from microagents.cli.tree import drawn
-from microagents.problems.tree import ProblemNode, Turn, TurnResult, folded
+from microagents.problems.tree import ProblemNode, Turn, TurnResult, fold
 from tests.cli.commands import COMPLETED, STOPPED, UNDECIDED, WRONG_USAGE, Ran, microagents, write
 
 FIVE = ("run", "multiplication", "-o", "digits=5", "--run-id", "r")
@@ -243,5 +243,5 @@ def test_what_is_undecided_is_counted_where_it_is_folded() -> None:
     leaf = ProblemNode(at="", problem="p", depth=2, turns=(undecided,), answer=None, calls=3, cost_usd=0.0)
     half = ProblemNode(at="", problem="p", depth=1, turns=(), answer=None, calls=3, cost_usd=0.0, children=(leaf, leaf))
     whole = ProblemNode(at="", problem="p", depth=0, turns=(), answer=None, calls=3, cost_usd=0.0, children=(half, leaf))
-    assert "+4 problems, 3 of them undecided" in drawn(folded(whole, 0))
-    assert "+2 problems, 2 of them undecided" in drawn(folded(whole, 1))
+    assert "+4 problems, 3 of them undecided" in drawn(fold(whole, 0))
+    assert "+2 problems, 2 of them undecided" in drawn(fold(whole, 1))

@@ -451,7 +451,7 @@ CHANGES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "pool": ({"models": [MODEL, "sim:perfect"]}, "model", MODEL, f"{MODEL}, sim:perfect"),
     "a role's model": ({"models": {"": [MODEL], "solver": ["sim:perfect"]}}, "model solver", "nothing", "sim:perfect"),
     "seed": ({"seed": 7}, "seed", "0", "7"),
-    "known inputs": ({"known_inputs": True}, "known_inputs", "false", "true"),
+    "known inputs": ({"known_inputs": True}, "strategy.known_inputs", "false", "true"),
 }
 
 

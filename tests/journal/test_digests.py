@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from microagents import Deployment, Draw, Result, Sample, run
 from microagents.elections.election import Ballot
 from microagents.journal.digests import ChainDigest, TreeDigest
+from microagents.registry import RUNTIMES
 from microagents.roles import Solver
 from microagents.roles.voter import RunningElection
-from microagents.runs.execute import RUNTIMES
-from microagents.runs.settings import RuntimeName
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
 
@@ -30,7 +29,7 @@ ERRING = "sim:perfect@error=0.4,flag=0.1"
 STEPS = 80
 
 both_ks = pytest.mark.parametrize("k", [1, 2])
-every_runtime = pytest.mark.parametrize("runtime", RUNTIMES)
+every_runtime = pytest.mark.parametrize("runtime", RUNTIMES.shipped)
 in_one_process = pytest.mark.parametrize("runtime", ["local", "linked"])
 """For mutants: other processes do not hear of them."""
 
@@ -66,7 +65,7 @@ class Shuffled(Maker):
         return [Deployment(role=ShufflingSolver) if each.role is Solver else each for each in super().deployments()]
 
 
-async def drift(strategy: Maker, *, runtime: RuntimeName = "local", seed: int = 0, known_inputs: bool = False) -> Result:
+async def drift(strategy: Maker, *, runtime: str = "local", seed: int = 0, known_inputs: bool = False) -> Result:
     result = await run(
         Drift(length=STEPS), models=ERRING, strategy=strategy, runtime=runtime, seed=seed, known_inputs=known_inputs, speculate=False
     )
@@ -85,9 +84,7 @@ def digests(result: Result) -> tuple[str, str]:
 @every_runtime
 @pytest.mark.parametrize("strategy", [Maker, Slow, Shuffled])
 @pytest.mark.parametrize("known_inputs", [False, True])
-async def test_digests_do_not_depend_on_runtime_or_latency(
-    k: int, runtime: RuntimeName, strategy: type[Maker], *, known_inputs: bool
-) -> None:
+async def test_digests_do_not_depend_on_runtime_or_latency(k: int, runtime: str, strategy: type[Maker], *, known_inputs: bool) -> None:
     first = await drift(Maker(k=k), known_inputs=known_inputs)
     again = await drift(strategy(k=k), runtime=runtime, known_inputs=known_inputs)
     assert digests(again) == digests(first)
@@ -131,7 +128,7 @@ def launch_too_many(election: RunningElection) -> None:
 
 
 @in_one_process
-async def test_a_voter_that_counts_arrivals_is_seen_by_its_ballots(runtime: RuntimeName, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_voter_that_counts_arrivals_is_seen_by_its_ballots(runtime: str, monkeypatch: pytest.MonkeyPatch) -> None:
     true = await drift(Maker(k=2))
     monkeypatch.setattr(RunningElection, "_count_arrived", count_as_they_arrive)
     mutant = await drift(Shuffled(k=2), runtime=runtime)
@@ -143,7 +140,7 @@ async def test_a_voter_that_counts_arrivals_is_seen_by_its_ballots(runtime: Runt
 @both_ks
 @in_one_process
 async def test_a_voter_that_counts_arrivals_among_more_draws_than_needed_is_seen_by_its_decisions(
-    k: int, runtime: RuntimeName, monkeypatch: pytest.MonkeyPatch
+    k: int, runtime: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     true = await drift(Maker(k=k))
     monkeypatch.setattr(RunningElection, "_count_arrived", count_as_they_arrive)

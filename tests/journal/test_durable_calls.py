@@ -24,6 +24,7 @@ from microagents import (
     RoleFailed,
     Strategy,
     Task,
+    Work,
     run_sync,
 )
 from microagents.errors import JournalMismatch
@@ -78,16 +79,16 @@ class TravelConductor(Conductor[Journey, "Travel"]):
     remark: ClassVar[dict[str, str]] = {}
     """What is added to the question at a place."""
 
-    async def conduct(self) -> object:
+    async def conduct(self, work: Work[Journey, Travel]) -> object:
         number = 1
         for stop in range(STOPS):
-            rate = await self.once(self._come_to(f"{stop}/rate"), RateOf(currency="USD" + self.remark.get(f"{stop}/rate", "")))
-            drafts = await self.sample(self._come_to(f"{stop}/draft"), self._prompt(f"{stop}/draft", number), Plan, n=2)
+            rate = await work.once(self._come_to(f"{stop}/rate"), RateOf(currency="USD" + self.remark.get(f"{stop}/rate", "")))
+            drafts = await work.sample(self._come_to(f"{stop}/draft"), self._prompt(f"{stop}/draft", number), Plan, n=2)
             number += sum(draft.number for draft in drafts)
             asked = self._prompt(f"{stop}/choice", number)
-            choice = await self.elect(self._come_to(f"{stop}/choice"), asked, Plan, rule=FirstToAheadBy(2))
+            choice = await work.elect(self._come_to(f"{stop}/choice"), asked, Plan, rule=FirstToAheadBy(2))
             number += int(choice.require().number * rate)
-            self.progress(stop + 1, STOPS)
+            work.progress(stop + 1, STOPS)
         self._come_to("the end")
         return number
 

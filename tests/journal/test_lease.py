@@ -146,7 +146,7 @@ def test_a_process_that_was_killed_is_succeeded_at_once() -> None:
 def test_a_process_that_was_stopped_for_long_is_succeeded_and_writes_nothing_when_it_comes_back() -> None:
     with running() as first:
         stop(first)
-        with pytest.raises(InvalidUsage, match=f"process {first.pid} on .*, heard of [0-9]+ s ago"):
+        with pytest.raises(InvalidUsage, match=f"process {first.pid} on .*, last active [0-9]+ s ago"):
             go_on()
         let_age(LATE_S)
         second = go_on()

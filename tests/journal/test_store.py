@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from microagents import Conductor, InvalidUsage, MicroagentsError, Prompt, Reply, RoleFailed, Strategy, Task, Usage, run, run_sync
+from microagents import Conductor, InvalidUsage, MicroagentsError, Prompt, Reply, RoleFailed, Strategy, Task, Usage, Work, run, run_sync
 from microagents.chat import write
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict, input_of
 from microagents.journal.books import Books
@@ -775,9 +775,9 @@ class Adding(Task):
 class AddsUpConductor(Conductor[Adding, "AddsUp"]):
     """Two elections: one is decided against a loser, the other unanimously."""
 
-    async def conduct(self) -> object:
-        split = await self.elect("split", Prompt(user="?"), Sum)
-        agreed = await self.elect("a/9", Prompt(user="?"), Sum)
+    async def conduct(self, work: Work[Adding, AddsUp]) -> object:
+        split = await work.elect("split", Prompt(user="?"), Sum)
+        agreed = await work.elect("a/9", Prompt(user="?"), Sum)
         return [split.require(), agreed.require()]
 
 

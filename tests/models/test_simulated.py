@@ -23,15 +23,16 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from microagents import run_sync
+from microagents.actors import Context
 from microagents.chat import Format, Malformed, Prompt, Reply, Sample, parse
 from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.laws import expected_votes, race_won
 from microagents.elections.red_flags import flag_unread
 from microagents.errors import InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.models import simulated
-from microagents.models.model import Call, Model, ModelSpec
-from microagents.models.registry import open_model
+from microagents.models.model import Call, Model, ModelSpec, open_model
 from microagents.models.simulated import SimulatedModel
+from microagents.strategies import Maker
 from microagents.task import ChainTask, Task
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi, Step, Towers
@@ -40,6 +41,7 @@ FLAG_ABOVE_TOKENS = 750
 UNCUT = 4096
 """A cap that no simulated reply reaches."""
 DRIFT = Drift()
+CONTEXT = Context(run_id="r", seed=0, tasks=[DRIFT], strategy=Maker())
 NUMBER = DRIFT.prompt(Place(number=5))
 RIGHT = DRIFT.oracle(Place(number=5))
 TOWERS = Hanoi(disks=6)
@@ -236,7 +238,7 @@ def test_latency_reorders_what_is_asked_at_once() -> None:
 
 
 def test_asking_again_gives_the_same_reply_even_to_a_question_long_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated, "REMEMBERED", 2)
+    monkeypatch.setattr(simulated, "MAX_CACHED_QUESTIONS", 2)
     asked = model(ERRING)
     assert replies(asked, MIXED) == replies(asked, MIXED) == replies(asked, MIXED[::-1])[::-1]
 
@@ -559,7 +561,7 @@ def line(step: int, seq: int, number: int, **more: object) -> dict[str, object]:
 
 def test_a_script_is_replayed_by_place_and_sample_whatever_the_order_of_its_lines(tmp_path: Path) -> None:
     spec = scripted(tmp_path, line(1, 0, 7), line(0, 1, 6, finish="length", output_tokens=9), line(0, 0, 5))
-    first, cut, other = replies(open_model(spec, [DRIFT], 0), [call(0), call(1), call(0, path="0/step/1")])
+    first, cut, other = replies(open_model(spec, CONTEXT), [call(0), call(1), call(0, path="0/step/1")])
     assert (first.text, first.finish, first.usage.output_tokens, first.usage.cost_usd) == ("number = 5", "stop", None, None)
     assert (cut.text, cut.finish, cut.usage.output_tokens) == ("number = 6", "length", 9)
     assert other.text == "number = 7"
@@ -567,14 +569,14 @@ def test_a_script_is_replayed_by_place_and_sample_whatever_the_order_of_its_line
 
 
 def test_a_sample_that_the_script_does_not_have_is_refused_for_good(tmp_path: Path) -> None:
-    asked = open_model(scripted(tmp_path, line(0, 0, 5)), [DRIFT], 0)
+    asked = open_model(scripted(tmp_path, line(0, 0, 5)), CONTEXT)
     with pytest.raises(ModelUnavailable, match=r"no reply for sample 3 of 0/step/0") as refused:
         replies(asked, [call(3)])
     assert not refused.value.retryable
 
 
 def test_a_line_that_fails_so_often_replies_afterwards(tmp_path: Path) -> None:
-    asked = open_model(scripted(tmp_path, line(0, 0, 5, fails=2)), [DRIFT], 0)
+    asked = open_model(scripted(tmp_path, line(0, 0, 5, fails=2)), CONTEXT)
     for _ in range(2):
         with pytest.raises(ModelUnavailable, match="scripted failure") as failed:
             replies(asked, [call()])
@@ -607,9 +609,9 @@ def test_a_script_that_cannot_be_read_is_refused(content: str, tmp_path: Path) -
     script = tmp_path / "script.jsonl"
     script.write_text(content, encoding="utf-8")
     with pytest.raises(InvalidUsage, match=re.escape(str(script))):
-        open_model(f"scripted:{script}", [DRIFT], 0)
+        open_model(f"scripted:{script}", CONTEXT)
 
 
 def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidUsage, match=r"nowhere\.jsonl"):
-        open_model(f"scripted:{tmp_path}/nowhere.jsonl", [DRIFT], 0)
+        open_model(f"scripted:{tmp_path}/nowhere.jsonl", CONTEXT)

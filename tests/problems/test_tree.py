@@ -20,7 +20,7 @@ from microagents.journal.messages import OpenElection, Recalled
 from microagents.journal.reading import reader_of
 from microagents.problems.problem import WorkedProblem
 from microagents.problems.questions import Choice, Decomposition
-from microagents.problems.tree import ROOT, ProblemNode, SubtreeTotals, Turn, TurnResult, folded, solution_tree
+from microagents.problems.tree import ROOT, ProblemNode, SubtreeTotals, Turn, TurnResult, fold, solution_tree
 from microagents.runs.inspection import decide, tree_of
 from microagents.strategies.recursive import Recursive
 from microagents.tasks.hanoi import Hanoi
@@ -363,7 +363,7 @@ async def test_candidates_have_the_labels_by_which_a_person_may_decide() -> None
 async def test_a_folded_tree_adds_up_what_it_leaves_out(depth: int) -> None:
     await solve()
     whole = tree()
-    part = folded(whole, depth)
+    part = fold(whole, depth)
     deeper = [node for node in nodes(whole) if node.depth > depth]
     assert max(node.depth for node in nodes(part)) == min(depth, max(node.depth for node in nodes(whole)))
     assert len(list(nodes(part))) == len(list(nodes(whole))) - len(deeper)

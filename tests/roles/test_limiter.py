@@ -17,8 +17,7 @@ from microagents.messages import address_of
 from microagents.models.model import Call, Model
 from microagents.roles import Limiter, Recorder, Solver
 from microagents.roles.limiter import Permit, Unbilled
-from microagents.runs.execute import RUNTIMES
-from microagents.runs.settings import RuntimeName
+from microagents.runs.execute import runtime_of
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
@@ -56,7 +55,7 @@ class GaugedSolver(Solver):
             own.open -= 1
 
 
-class Busy:
+class Busy(Model):
     """A provider that turns the first attempt at every other sample away, and bills nothing for it."""
 
     priced = True
@@ -97,7 +96,7 @@ class Gauged(Maker):
         return [Deployment(role=role, num_replicas=self.replicas) if each.role is Solver else each for each in super().deployments()]
 
 
-def gauged(runtime: RuntimeName, seed: int = 0, *, is_busy: bool = False, replicas: int = 3, length: int = 40, **options: Any) -> Result:
+def gauged(runtime: str, seed: int = 0, *, is_busy: bool = False, replicas: int = 3, length: int = 40, **options: Any) -> Result:
     """A run in virtual time, and what its solvers saw."""
     GaugedSolver.sent, GaugedSolver.replicas, GaugedSolver.open, GaugedSolver.most = [], set(), 0, 0
     strategy = Gauged(k=2, is_busy=is_busy, replicas=replicas)
@@ -107,7 +106,7 @@ def gauged(runtime: RuntimeName, seed: int = 0, *, is_busy: bool = False, replic
 
 @both_runtimes
 @pytest.mark.parametrize("concurrency", [1, 4])
-def test_never_are_more_calls_open_than_allowed_however_many_replicas_send_them(runtime: RuntimeName, concurrency: int) -> None:
+def test_never_are_more_calls_open_than_allowed_however_many_replicas_send_them(runtime: str, concurrency: int) -> None:
     result = gauged(runtime, concurrency=concurrency)
     assert (result.outcome, result.calls) == ("completed", len(GaugedSolver.sent))
     assert GaugedSolver.most == concurrency, "all that is allowed is used"
@@ -115,7 +114,7 @@ def test_never_are_more_calls_open_than_allowed_however_many_replicas_send_them(
 
 
 @both_runtimes
-def test_decisions_do_not_depend_on_how_many_calls_are_open_at_a_time(runtime: RuntimeName) -> None:
+def test_decisions_do_not_depend_on_how_many_calls_are_open_at_a_time(runtime: str) -> None:
     bounded, free = gauged(runtime, concurrency=2).account, gauged(runtime).account
     assert (bounded.decisions_sha256, bounded.ballots_sha256) == (free.decisions_sha256, free.ballots_sha256)
 
@@ -123,7 +122,7 @@ def test_decisions_do_not_depend_on_how_many_calls_are_open_at_a_time(runtime: R
 @both_runtimes
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("more", [{}, {"concurrency": 3}, {"is_busy": True}], ids=str)
-def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(runtime: RuntimeName, seed: int, more: dict[str, Any]) -> None:
+def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(runtime: str, seed: int, more: dict[str, Any]) -> None:
     result = gauged(runtime, seed, max_calls=50, **more)
     assert (result.outcome, result.calls, result.account.in_flight) == ("stopped", 50, 0)
     assert result.reason == "--max-calls 50 is reached; what was decided until then holds; resume with a higher one"
@@ -132,7 +131,7 @@ def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(runtim
 
 
 @both_runtimes
-def test_a_run_that_needs_no_more_calls_than_it_may_make_is_completed(runtime: RuntimeName) -> None:
+def test_a_run_that_needs_no_more_calls_than_it_may_make_is_completed(runtime: str) -> None:
     needed = gauged(runtime, speculate=False).calls
     result = gauged(runtime, speculate=False, max_calls=needed)
     assert (result.outcome, result.calls) == ("completed", needed)
@@ -140,7 +139,7 @@ def test_a_run_that_needs_no_more_calls_than_it_may_make_is_completed(runtime: R
 
 
 @both_runtimes
-def test_a_call_that_waits_to_be_tried_again_holds_no_permit_meanwhile(runtime: RuntimeName) -> None:
+def test_a_call_that_waits_to_be_tried_again_holds_no_permit_meanwhile(runtime: str) -> None:
     gauged(runtime, is_busy=True, concurrency=1, known_inputs=True)
     sent = GaugedSolver.sent
     turned_away = next(place for place, each in enumerate(sent) if sent.count(each) > 1)
@@ -164,10 +163,10 @@ def test_without_a_limit_nobody_asks_for_a_permit(monkeypatch: pytest.MonkeyPatc
 
 
 @asynccontextmanager
-async def limiting(runtime: RuntimeName = "local", **settings: int) -> AsyncIterator[RoleMessenger]:
+async def limiting(runtime: str = "local", **settings: int) -> AsyncIterator[RoleMessenger]:
     """A limiter alone."""
     context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings=settings)
-    async with asyncio.timeout(20), RUNTIMES[runtime](context, [Deployment(role=Recorder), Deployment(role=Limiter)]) as opened:
+    async with asyncio.timeout(20), runtime_of(runtime, context, [Deployment(role=Recorder), Deployment(role=Limiter)]) as opened:
         yield opened.messenger
 
 
@@ -209,7 +208,7 @@ ASKED: Sequence[tuple[str, int]] = [
 
 
 @both_runtimes
-async def test_the_lowest_step_goes_first_then_who_was_launched_first(runtime: RuntimeName) -> None:
+async def test_the_lowest_step_goes_first_then_who_was_launched_first(runtime: str) -> None:
     leave = asyncio.Event()
     async with limiting(runtime, concurrency=1) as messenger:
         askers = Askers(messenger)
@@ -232,7 +231,7 @@ async def test_the_lowest_step_goes_first_then_who_was_launched_first(runtime: R
 
 
 @both_runtimes
-async def test_who_is_cancelled_frees_the_permit_held_and_takes_none_if_it_waited(runtime: RuntimeName) -> None:
+async def test_who_is_cancelled_frees_the_permit_held_and_takes_none_if_it_waited(runtime: str) -> None:
     async with limiting(runtime, concurrency=1) as messenger:
         askers = Askers(messenger)
         holds, waits, last = askers.ask("0/step/0", leave=asyncio.Event()), askers.ask("0/step/1"), askers.ask("0/step/2")
@@ -278,7 +277,7 @@ async def test_a_permit_that_is_waited_for_can_be_withdrawn() -> None:
 
 @both_runtimes
 @pytest.mark.parametrize("turns_later", range(1, 9))
-def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(runtime: RuntimeName, turns_later: int, tmp_path: Path) -> None:
+def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(runtime: str, turns_later: int, tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_bytes(b'{"path": "0/q", "seq": 0, "text": "a", "after_s": 1}\n')
     draw = Draw(
@@ -293,7 +292,7 @@ def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(runtime: Run
     async def drawn() -> str:
         settings = {"max_calls": 1, "max_outage_s": 0.0}
         context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings=settings)
-        async with RUNTIMES[runtime](context, [Deployment(role=role) for role in (Recorder, Limiter, GaugedSolver)]) as opened:
+        async with runtime_of(runtime, context, [Deployment(role=role) for role in (Recorder, Limiter, GaugedSolver)]) as opened:
             first = asyncio.create_task(opened.messenger.ask(draw))
             for _ in range(turns_later):
                 await asyncio.sleep(0)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from microagents import Context, Deployment, Result, Usage, run
-from microagents.journal.messages import Account, Drain, RecordCalls, RecordLost, Report
+from microagents.elections.admission import Drain
+from microagents.journal.messages import Account, RecordCalls, RecordLost, Report
 from microagents.journal.reading import Reader
 from microagents.journal.store import Store
 from microagents.roles import Recorder, recorder

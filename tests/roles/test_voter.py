@@ -43,20 +43,20 @@ from microagents import (
     Undecided,
     Unvoted,
     Usage,
+    Work,
     run,
 )
 from microagents.chat import fingerprint, write
-from microagents.durable import Conduct
+from microagents.conductor import Conduct
 from microagents.elections.election import Ballot, ElectionId, Flagged, Follow, Question, Screen, Verdict
-from microagents.elections.rules import Rule, Tally
+from microagents.elections.rules import PortableRule, Tally
 from microagents.errors import ModelUnavailable
 from microagents.journal.messages import Report
 from microagents.messages import address_of
 from microagents.models.model import Call, Model
 from microagents.models.scripted import Line
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter, solver
-from microagents.runs.execute import RUNTIMES
-from microagents.runs.settings import RuntimeName
+from microagents.runs.execute import runtime_of
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.testing.virtual import run_virtual
 
@@ -170,9 +170,9 @@ async def turns() -> None:
 class AskOnceConductor(Conductor[Quiz, "AskOnce"]):
     """Holds one election."""
 
-    async def conduct(self) -> object:
-        decision = await self.elect("line/7", Prompt(user="?"), Say, max_draws=self.strategy.max_draws)
-        if self.strategy.goes_on:
+    async def conduct(self, work: Work[Quiz, AskOnce]) -> object:
+        decision = await work.elect("line/7", Prompt(user="?"), Say, max_draws=work.strategy.max_draws)
+        if work.strategy.goes_on:
             return {"value": decision.value, "outcome": decision.outcome, "decided": decision.decided, "flagged": decision.flagged}
         return decision.require()
 
@@ -190,7 +190,7 @@ class AskOnce(Strategy):
 async def voting(
     solver_: Deployment,
     *,
-    runtime: RuntimeName = "local",
+    runtime: str = "local",
     strategy: Strategy | None = None,
     model: str = "",
     max_outage_s: float = 0.0,
@@ -201,7 +201,7 @@ async def voting(
     run_settings = {"concurrency": concurrency, "max_outage_s": max_outage_s}
     context = Context(run_id="a", seed=0, tasks=[Quiz()], strategy=chosen, models={"": (model,)} if model else {}, settings=run_settings)
     roles = [Deployment(role=role) for role in (Recorder, Limiter, chosen.conductor, Voter, RedFlagger)]
-    async with asyncio.timeout(ROBUST_S), RUNTIMES[runtime](context, [*roles, solver_]) as opened:
+    async with asyncio.timeout(ROBUST_S), runtime_of(runtime, context, [*roles, solver_]) as opened:
         yield opened.messenger
 
 
@@ -219,7 +219,7 @@ def a_line(seq: int, reply: Reply | None, *, fails: int = 0, after_s: float = 0.
 
 
 def a_question(
-    rule: Rule | None = None,
+    rule: PortableRule | None = None,
     *,
     prompts: Sequence[Prompt] = (Prompt(user="?"),),
     reply: type[Reply] = Say,
@@ -257,7 +257,7 @@ def tally_of(verdict: Verdict) -> dict[str, int]:
     return {msgspec.json.decode(value, type=Say).word: votes for value, votes in verdict.tally}
 
 
-async def verdict_of(question: Question, replies: Sequence[Reply | None], order: Sequence[int], runtime: RuntimeName = "local") -> Verdict:
+async def verdict_of(question: Question, replies: Sequence[Reply | None], order: Sequence[int], runtime: str = "local") -> Verdict:
     """The verdict where replies arrive in this order of preference."""
     held = Resolution()
     async with voting(holding(held), runtime=runtime) as messenger:
@@ -273,7 +273,7 @@ async def verdict_of(question: Question, replies: Sequence[Reply | None], order:
 
 
 @both_runtimes
-async def test_ballots_are_counted_in_order_of_launch_whatever_the_order_of_arrival(runtime: RuntimeName) -> None:
+async def test_ballots_are_counted_in_order_of_launch_whatever_the_order_of_arrival(runtime: str) -> None:
     replies = [Say(word="a", remark="first"), Say(word="b"), None, Say(word="a", remark="second"), Say(word="a")]
     question = a_question(FirstToAheadBy(k=2))
     verdicts = [await verdict_of(question, replies, order, runtime) for order in permutations(range(5))]
@@ -286,7 +286,7 @@ async def test_ballots_are_counted_in_order_of_launch_whatever_the_order_of_arri
 @both_runtimes
 @pytest.mark.parametrize(("costs_usd", "together"), [((0.25, 0.5, 0.125, 8.0), 0.875), ((0.25, None, 0.125, 8.0), None)])
 async def test_a_verdict_has_what_the_counted_samples_cost_flagged_ones_too(
-    runtime: RuntimeName, costs_usd: Sequence[float | None], together: float | None
+    runtime: str, costs_usd: Sequence[float | None], together: float | None
 ) -> None:
     replies = [Say(word="a"), None, Say(word="a"), Say(word="b")]
     held = Resolution(costs_usd)
@@ -299,7 +299,7 @@ async def test_a_verdict_has_what_the_counted_samples_cost_flagged_ones_too(
     assert verdict.cost_usd == together
 
 
-def counted_prefix(replies: Sequence[Reply | None], arrived: set[int], rule: Rule, cap: int) -> tuple[int, int]:
+def counted_prefix(replies: Sequence[Reply | None], arrived: set[int], rule: PortableRule, cap: int) -> tuple[int, int]:
     """How many samples are counted once these have arrived, and how many votes are needed then, from the definition."""
     tally, counted = Tally(rule), 0
     while counted in arrived and counted < cap and tally.votes_needed:
@@ -316,7 +316,7 @@ rules = st.builds(FirstToAheadBy, k=st.integers(1, 4)) | st.builds(FirstTo, k=st
 @settings(deadline=None, max_examples=300)
 @given(replies=samples, rule=rules, cap=st.integers(1, 30), order=st.permutations(range(30)))
 async def test_exactly_the_decisive_prefix_is_drawn_and_at_every_moment_no_more_than_can_be_needed(
-    replies: list[Reply | None], rule: Rule, cap: int, order: list[int]
+    replies: list[Reply | None], rule: PortableRule, cap: int, order: list[int]
 ) -> None:
     held, arrived = Resolution(), set[int]()
     prefix, left_open = counted_prefix(replies, set(range(30)), rule, cap)
@@ -479,7 +479,7 @@ async def test_an_outage_longer_than_allowed_stops_the_run(tmp_path: Path) -> No
 
 
 @both_runtimes
-async def test_a_refusal_ends_the_election_once_and_for_all_who_follow_it(runtime: RuntimeName) -> None:
+async def test_a_refusal_ends_the_election_once_and_for_all_who_follow_it(runtime: str) -> None:
     held, question = Resolution(), a_question()
     async with voting(holding(held), runtime=runtime) as messenger:
         asking = [asyncio.create_task(messenger.ask(elect(question))) for _ in range(3)]
@@ -504,7 +504,7 @@ async def test_a_refusal_of_the_model_is_not_tried_again(tmp_path: Path) -> None
 
 @both_runtimes
 @pytest.mark.parametrize("reply", [Touchy, Unhashed])
-async def test_a_vote_that_raises_gives_one_typed_error_and_no_other_noise(runtime: RuntimeName, reply: type[Touchy | Unhashed]) -> None:
+async def test_a_vote_that_raises_gives_one_typed_error_and_no_other_noise(runtime: str, reply: type[Touchy | Unhashed]) -> None:
     noise: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
     held, question = Resolution(), a_question(reply=reply)
@@ -534,7 +534,7 @@ async def test_what_a_tasks_own_flag_raises_ends_the_election() -> None:
 
 
 @both_runtimes
-async def test_two_who_ask_for_one_election_share_its_draws(runtime: RuntimeName) -> None:
+async def test_two_who_ask_for_one_election_share_its_draws(runtime: str) -> None:
     held, question = Resolution(), a_question()
     async with voting(holding(held), runtime=runtime) as messenger:
         first = asyncio.create_task(messenger.ask(elect(question)))
@@ -548,7 +548,7 @@ async def test_two_who_ask_for_one_election_share_its_draws(runtime: RuntimeName
 
 
 @both_runtimes
-async def test_elections_of_other_questions_or_places_share_nothing(runtime: RuntimeName) -> None:
+async def test_elections_of_other_questions_or_places_share_nothing(runtime: str) -> None:
     held = Resolution()
     async with voting(holding(held), runtime=runtime) as messenger:
         asked = [elect(a_question()), elect(a_question(), "0/r"), elect(a_question(state=b"x"))]
@@ -561,7 +561,7 @@ async def test_elections_of_other_questions_or_places_share_nothing(runtime: Run
 
 
 @both_runtimes
-async def test_who_joins_late_is_first_shown_what_has_arrived(runtime: RuntimeName) -> None:
+async def test_who_joins_late_is_first_shown_what_has_arrived(runtime: str) -> None:
     held, question = Resolution(), a_question()
     async with voting(holding(held), runtime=runtime) as messenger:
         asking = asyncio.create_task(messenger.ask(elect(question)))
@@ -590,7 +590,7 @@ async def test_who_joins_an_election_that_has_ended_and_is_still_read_gets_its_v
 
 
 @both_runtimes
-async def test_one_who_leaves_does_not_end_it_for_the_other(runtime: RuntimeName) -> None:
+async def test_one_who_leaves_does_not_end_it_for_the_other(runtime: str) -> None:
     held, question = Resolution(), a_question()
     async with voting(holding(held), runtime=runtime) as messenger:
         leaving, staying = [asyncio.create_task(messenger.ask(elect(question))) for _ in range(2)]
@@ -605,7 +605,7 @@ async def test_one_who_leaves_does_not_end_it_for_the_other(runtime: RuntimeName
 
 
 @both_runtimes
-async def test_a_reader_who_leaves_does_not_end_it_for_the_other(runtime: RuntimeName) -> None:
+async def test_a_reader_who_leaves_does_not_end_it_for_the_other(runtime: str) -> None:
     held, question = Resolution(), a_question()
     async with voting(holding(held), runtime=runtime) as messenger:
         staying = asyncio.create_task(messenger.ask(elect(question)))
@@ -620,7 +620,7 @@ async def test_a_reader_who_leaves_does_not_end_it_for_the_other(runtime: Runtim
 
 
 @both_runtimes
-async def test_when_the_last_one_leaves_the_draws_are_cancelled_in_order_of_launch(runtime: RuntimeName) -> None:
+async def test_when_the_last_one_leaves_the_draws_are_cancelled_in_order_of_launch(runtime: str) -> None:
     held, question = Resolution(), a_question(FirstToAheadBy(k=6))
     async with voting(holding(held), runtime=runtime) as messenger:
         asking = asyncio.create_task(messenger.ask(elect(question)))
@@ -633,7 +633,7 @@ async def test_when_the_last_one_leaves_the_draws_are_cancelled_in_order_of_laun
 
 
 @both_runtimes
-async def test_calls_that_are_cancelled_are_accounted_for(runtime: RuntimeName, tmp_path: Path) -> None:
+async def test_calls_that_are_cancelled_are_accounted_for(runtime: str, tmp_path: Path) -> None:
     model = scripted(tmp_path / "script", [a_line(seq, Say(word="a"), after_s=3600.0) for seq in range(3)])
     async with voting(Deployment(role=Solver), model=model, runtime=runtime) as messenger:
         asking = asyncio.create_task(messenger.ask(elect(a_question(models=[model]))))
@@ -663,7 +663,7 @@ class AskCounted(AskOnce):
 
 
 @both_runtimes
-async def test_calls_that_a_termination_cancels_are_in_the_result(runtime: RuntimeName, tmp_path: Path) -> None:
+async def test_calls_that_a_termination_cancels_are_in_the_result(runtime: str, tmp_path: Path) -> None:
     lines = [a_line(seq, Say(word="a"), after_s=3600.0, path="0/line/7") for seq in range(3)]
     model, terminate = scripted(tmp_path / "script", lines), asyncio.Event()
     running = asyncio.create_task(run(Quiz(), models=model, strategy=AskOnce(), runtime=runtime, runs_dir=None, terminate=terminate))
@@ -674,7 +674,7 @@ async def test_calls_that_a_termination_cancels_are_in_the_result(runtime: Runti
 
 
 @both_runtimes
-async def test_an_interrupt_waits_for_the_calls_in_flight_and_launches_no_more(runtime: RuntimeName, tmp_path: Path) -> None:
+async def test_an_interrupt_waits_for_the_calls_in_flight_and_launches_no_more(runtime: str, tmp_path: Path) -> None:
     CountingSolver.sent = 0
     lines = [a_line(seq, Say(word=word), after_s=0.1, path="0/line/7") for seq, word in enumerate("abab")]
     model, interrupt = scripted(tmp_path / "script", lines), asyncio.Event()
@@ -703,7 +703,7 @@ class AskUnhurried(AskOnce):
 
 
 @both_runtimes
-def test_an_interrupt_waits_until_what_was_bought_is_read(runtime: RuntimeName, tmp_path: Path) -> None:
+def test_an_interrupt_waits_until_what_was_bought_is_read(runtime: str, tmp_path: Path) -> None:
     lines = [a_line(seq, Say(word=word), after_s=1.0, path="0/line/7") for seq, word in enumerate("abab")]
 
     async def interrupted() -> Result:
@@ -720,7 +720,7 @@ def test_an_interrupt_waits_until_what_was_bought_is_read(runtime: RuntimeName, 
 
 @both_runtimes
 @pytest.mark.parametrize("seed", range(20))
-def test_nobody_hears_of_a_verdict_before_what_it_cost_is_told(runtime: RuntimeName, seed: int, tmp_path: Path) -> None:
+def test_nobody_hears_of_a_verdict_before_what_it_cost_is_told(runtime: str, seed: int, tmp_path: Path) -> None:
     words = says("a.b.aaba.a.aaaa")
 
     async def held() -> tuple[int, int]:
@@ -735,7 +735,7 @@ def test_nobody_hears_of_a_verdict_before_what_it_cost_is_told(runtime: RuntimeN
 
 @both_runtimes
 @pytest.mark.parametrize("by", ["interrupt", "terminate"])
-async def test_whenever_a_run_is_ended_early_every_call_is_accounted_for_once(runtime: RuntimeName, by: str, tmp_path: Path) -> None:
+async def test_whenever_a_run_is_ended_early_every_call_is_accounted_for_once(runtime: str, by: str, tmp_path: Path) -> None:
     model = scripted(tmp_path / "script", [a_line(seq, word, path="0/line/7") for seq, word in enumerate(says("ab.bbaaaaa"))])
     missed: dict[int, tuple[int, int]] = {}
     for turn in range(60):

@@ -19,6 +19,7 @@ from microagents import (
     Task,
     TaskFailed,
     Undecided,
+    Work,
     resume,
     run,
     run_sync,
@@ -61,11 +62,12 @@ raised: dict[int, MicroagentsError] = {}
 
 
 class VisitConductor(Conductor[Item, "Visit"]):
-    async def conduct(self) -> int:
-        if self.task.number in raised:
-            raise raised[self.task.number]
-        await crowd.visit(self.task.number)
-        return self.task.number * 10
+    async def conduct(self, work: Work[Item, Visit]) -> int:
+        number = work.task.number
+        if number in raised:
+            raise raised[number]
+        await crowd.visit(number)
+        return number * 10
 
 
 class Visit(Strategy):

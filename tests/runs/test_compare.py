@@ -179,14 +179,14 @@ def test_of_a_row_that_has_not_ended_nothing_is_said_per_input() -> None:
     result = structs.replace(
         result, outcome="interrupted", value=[result.value[0], None], account=Account(inputs=2, inputs_done=1, calls=1)
     )
-    row = row_of(SingleShot(), result, is_chain=False)
+    row = row_of(SingleShot(), result, oracle_judges=False)
     assert (row.completed, row.repeat, row.calls) == (1, 2, 1)
     assert (row.rate, row.low, row.high, row.calls_per_input, row.cost_per_input) == (None,) * 5
 
 
 def test_an_unknown_cost_is_not_taken_for_none() -> None:
     result = run_sync([SMALL], models=MODEL, strategy="single-shot", runs_dir=None)
-    row = row_of(SingleShot(), structs.replace(result, account=structs.replace(result.account, cost_usd=None)), is_chain=False)
+    row = row_of(SingleShot(), structs.replace(result, account=structs.replace(result.account, cost_usd=None)), oracle_judges=False)
     assert (row.cost_usd, row.cost_per_input, row.calls_per_input) == (None, None, 1.0)
 
 

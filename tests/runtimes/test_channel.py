@@ -70,7 +70,7 @@ def test_whoever_waits_until_all_has_arrived_hears_of_it_though_acknowledgements
         ends = Ends(seed)
         ends.left.send(b"x")
         async with asyncio.timeout(1000 * RESEND_S):
-            await ends.left.drained()
+            await ends.left.flush()
 
     run_virtual(talk(), seed=seed)
 

@@ -21,8 +21,8 @@ from structlog.testing import capture_logs
 
 from microagents import Context, Deployment, MicroagentsError, Request, Role, RoleFailed, Stopped, Stream, Undecided
 from microagents.errors import DeadlinePassed, InvalidUsage, ModelUnavailable, NoHandler
-from microagents.runs.execute import RUNTIMES
-from microagents.runs.settings import RuntimeName
+from microagents.registry import RUNTIMES
+from microagents.runs.execute import runtime_of
 from microagents.runtimes import role_group
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.strategies import Maker
@@ -38,27 +38,27 @@ T = TypeVar("T")
 Opened = Callable[..., AbstractAsyncContextManager[RoleMessenger]]
 
 
-@pytest.fixture(params=RUNTIMES)
-def runtime(request: pytest.FixtureRequest) -> RuntimeName:
-    name: RuntimeName = request.param
+@pytest.fixture(params=RUNTIMES.shipped)
+def runtime(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
     return name
 
 
 @pytest.fixture
-def opened(runtime: RuntimeName) -> Opened:
+def opened(runtime: str) -> Opened:
     """Opens the runtime with some roles and gives the driver's post."""
 
     @asynccontextmanager
     async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[RoleMessenger]:
         given = [each if isinstance(each, Deployment) else Deployment(role=each) for each in deployments]
         context = Context(run_id="suite", seed=0, tasks=[], strategy=Maker())
-        async with asyncio.timeout(ROBUST_S), RUNTIMES[runtime](context, given) as roles:
+        async with asyncio.timeout(ROBUST_S), runtime_of(runtime, context, given) as roles:
             yield roles.messenger
 
     return opened
 
 
-needs_encoding = pytest.mark.parametrize("runtime", [name for name in RUNTIMES if name != "local"], indirect=True)
+needs_encoding = pytest.mark.parametrize("runtime", [name for name in RUNTIMES.shipped if name != "local"], indirect=True)
 """For what holds only where messages are encoded; within one dispatcher they are handed over as they are."""
 
 

@@ -11,12 +11,12 @@ from typing import ClassVar
 import pytest
 from msgspec import Struct
 
-from microagents import ChainTask, Conductor, FirstTo, FirstToAheadBy, Prompt, Reply, Result, RoleFailed, Strategy, run, run_sync
+from microagents import ChainTask, Conductor, FirstTo, FirstToAheadBy, Prompt, Reply, Result, RoleFailed, Strategy, Work, run, run_sync
 from microagents.elections import laws
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.journal.messages import Account
-from microagents.runs.execute import RUNTIMES
-from microagents.runs.settings import Models, RuntimeName, strategy_of
+from microagents.registry import RUNTIMES
+from microagents.runs.settings import Models, strategy_of
 from microagents.strategies import Maker
 from microagents.tasks.drift import RING, Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi
@@ -67,9 +67,9 @@ class Stumble(Drift):
 # -- chains ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("runtime", RUNTIMES.shipped)
 @pytest.mark.parametrize("disks", range(1, 7))
-async def test_a_tower_of_hanoi_is_solved_without_an_error(disks: int, runtime: RuntimeName) -> None:
+async def test_a_tower_of_hanoi_is_solved_without_an_error(disks: int, runtime: str) -> None:
     result = await run(Hanoi(disks=disks), models="sim:gpt-4.1-mini@error=0.02,flag=0.1", runtime=runtime, speculate=False)
     steps = 2**disks - 1
     assert (result.outcome, result.reason) == ("completed", None)
@@ -125,8 +125,8 @@ async def test_first_to_k_takes_the_first_reply_with_k_votes() -> None:
 # -- known inputs ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-async def test_the_curves_of_known_inputs_start_with_all_steps_never_rise_and_end_with_none(runtime: RuntimeName) -> None:
+@pytest.mark.parametrize("runtime", RUNTIMES.shipped)
+async def test_the_curves_of_known_inputs_start_with_all_steps_never_rise_and_end_with_none(runtime: str) -> None:
     result = await run(Drift(length=300), models="sim:perfect@error=0.2,flag=0.2", known_inputs=True, runtime=runtime)
     shown, account = result.value, result.account
     assert result.outcome == "completed"
@@ -286,8 +286,8 @@ class Packing(ChainTask[Bag, Onward]):
         return Onward(number=7)
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-async def test_a_state_may_hold_sets_and_large_integers(runtime: RuntimeName) -> None:
+@pytest.mark.parametrize("runtime", RUNTIMES.shipped)
+async def test_a_state_may_hold_sets_and_large_integers(runtime: str) -> None:
     result = await run(Packing(), models="sim:perfect", runtime=runtime)
     assert result.value["large"] == 10**33 + 777
 
@@ -310,8 +310,8 @@ async def test_two_reply_classes_of_one_name_are_refused() -> None:
         pass
 
     class PickConductor(Conductor[Picking, "PickOne"]):
-        async def conduct(self) -> object:
-            return (await self.elect("a", Prompt(user="?"), first)).outcome
+        async def conduct(self, work: Work[Picking, PickOne]) -> object:
+            return (await work.elect("a", Prompt(user="?"), first)).outcome
 
     class PickOne(Strategy):
         solves, conductor = (Picking,), PickConductor

@@ -32,7 +32,7 @@ from microagents.roles.decomposer import Decompose
 from microagents.roles.recorder import JournalConfig
 from microagents.runs.inspection import decide
 from microagents.runs.plan import Plan, experiment_of
-from microagents.runs.settings import RuntimeName, Settings
+from microagents.runs.settings import Settings
 from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.recursive import Recursive
@@ -373,7 +373,7 @@ PROBLEM = Multiplication(digits=4, instance=3)
 
 @pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
 @pytest.mark.parametrize("replicas", [1, 3])
-async def test_digests_are_the_same_on_every_runtime_at_any_number_of_conductors(runtime: RuntimeName, replicas: int) -> None:
+async def test_digests_are_the_same_on_every_runtime_at_any_number_of_conductors(runtime: str, replicas: int) -> None:
     first = await run(PROBLEM, models="sim:gpt-4.1-nano", k=2, runs_dir=None)
     deploy = {"recursiveconductor": {"num_replicas": replicas}}
     again = await run(PROBLEM, models="sim:gpt-4.1-nano", k=2, runtime=runtime, deploy=deploy, runs_dir=None)

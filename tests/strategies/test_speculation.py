@@ -11,7 +11,7 @@ import pytest
 from microagents import FirstToAheadBy, Prompt, Result, RoleFailed, Sampling, run
 from microagents.chat import write
 from microagents.elections.election import Ballot, Question
-from microagents.runs.settings import RuntimeName
+from microagents.strategies.chain import Step
 from microagents.strategies.maker import Maker
 from microagents.strategies.speculation import WASTE_OVER_CALLS, OpenStep, Waste
 from microagents.tasks.drift import Drift, Onward, Place
@@ -27,12 +27,12 @@ def opened() -> OpenStep:
     question = Question(
         prompts=(Prompt(user="?"),), reply="", form=b"", rule=FirstToAheadBy(3), sampling=Sampling(), models=("sim:perfect",), max_draws=9
     )
-    return OpenStep(0, Place(), question.id_at("0/step/0"), question, Onward)
+    return OpenStep(Step(number=0, state=Place(), election=question.id_at("0/step/0"), question=question), Onward)
 
 
 @pytest.mark.parametrize("runtime", ["local", "linked"])
 @pytest.mark.parametrize("k", [1, 2, 3])
-async def test_decisions_and_ballots_are_the_same_with_guesses_and_without(k: int, runtime: RuntimeName) -> None:
+async def test_decisions_and_ballots_are_the_same_with_guesses_and_without(k: int, runtime: str) -> None:
     ahead, step_by_step = [
         await run(Drift(length=150), models=ERRING, k=k, seed=5, runtime=runtime, speculate=speculate) for speculate in (True, False)
     ]

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from microagents import ChainTask, Context, Deployment, InvalidUsage, Result, Role, Task, run
 from microagents.errors import InvalidDefinition, PeerLost
-from microagents.runs.execute import RUNTIMES
+from microagents.runs.execute import runtime_of
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.ray import runtime as ray_module
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect
@@ -58,7 +58,7 @@ def undisturbed(task: str, model: str = MODEL) -> tuple[str, str, str]:
 @asynccontextmanager
 async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[RoleMessenger]:
     given = [each if isinstance(each, Deployment) else Deployment(role=each) for each in deployments]
-    async with asyncio.timeout(WAIT_S), RUNTIMES["ray"](Context(run_id="crowd", seed=0, tasks=[], strategy=Maker()), given) as roles:
+    async with asyncio.timeout(WAIT_S), runtime_of("ray", Context(run_id="crowd", seed=0, tasks=[], strategy=Maker()), given) as roles:
         yield roles.messenger
 
 
@@ -108,7 +108,7 @@ async def with_kills(task: Task, seed: int, **options: Any) -> Result:
 
 @pytest.mark.parametrize(("task", "seed"), [("hanoi", 0), ("drift", 1), ("drift", 2)])
 def test_actors_that_are_killed_at_random_change_no_decision(task: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "MOST_DEATHS", 100)
+    monkeypatch.setattr(ray_module, "MAX_DEATHS", 100)
     result = asyncio.run(with_kills(TASKS[task], seed, deploy=TWICE, speculate=bool(seed % 2)))
     assert digests(result) == undisturbed(task, SLOW)
     account = result.account
@@ -118,7 +118,7 @@ def test_actors_that_are_killed_at_random_change_no_decision(task: str, seed: in
 
 
 def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_problem_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "MOST_DEATHS", 100)
+    monkeypatch.setattr(ray_module, "MAX_DEATHS", 100)
     problem = Multiplication(digits=5)
     right = asyncio.run(run(problem, models=SLOW, k=2, runs_dir=None))
     result = asyncio.run(with_kills(problem, 0, deploy={**TWICE, "recursiveconductor": {"num_replicas": 3}}))
@@ -127,9 +127,9 @@ def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_prob
 
 
 async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "MOST_DEATHS", 2)
+    monkeypatch.setattr(ray_module, "MAX_DEATHS", 2)
     async with opened(Mortal, Summer) as messenger:
-        with capture_logs() as logs, pytest.raises(PeerLost, match=r"^Mortal/0 cannot be had: it died 3 times within 10 minutes"):
+        with capture_logs() as logs, pytest.raises(PeerLost, match=r"^Mortal/0 is lost: it died 3 times within 10 minutes"):
             await messenger.ask(Die())
         with pytest.raises(PeerLost, match="Mortal/0"):
             await messenger.ask(Die())
@@ -138,11 +138,11 @@ async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch
 
 
 async def test_whoever_comes_after_a_role_was_given_up_hears_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "MOST_DEATHS", 0)
+    monkeypatch.setattr(ray_module, "MAX_DEATHS", 0)
     async with opened(Mortal, Relay) as messenger:
         with pytest.raises(PeerLost, match="Mortal/0"):
             await messenger.ask(PassOn())
-        monkeypatch.setattr(ray_module, "MOST_DEATHS", 5)
+        monkeypatch.setattr(ray_module, "MAX_DEATHS", 5)
         (victim,) = actors_of(os.getpid())
         kill(victim)
         with pytest.raises(PeerLost, match="Mortal/0"):
@@ -158,14 +158,14 @@ async def test_one_that_dies_while_it_takes_the_place_of_another_is_followed_as_
 
 
 async def test_a_role_that_asks_a_mortal_while_it_starts_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "MOST_DEATHS", 1)
+    monkeypatch.setattr(ray_module, "MAX_DEATHS", 1)
     with pytest.raises(PeerLost, match=r"Mortal/0 .* it died while it was started, 2 times"):
         async with opened(Hasty, Mortal):
             pytest.fail("it must not open")
 
 
 async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"MOST_DEATHS": 1, "PING_EVERY_S": 0.1, "SILENT_S": 1.0}.items():
+    for name, value in {"MAX_DEATHS": 1, "PING_EVERY_S": 0.1, "SILENT_S": 1.0}.items():
         monkeypatch.setattr(ray_module, name, value)
     async with opened(Blocker) as messenger:
         with pytest.raises(PeerLost, match=r"Blocker/0 .* it was not heard of for 1 s: something in it keeps its event loop"):

@@ -21,7 +21,6 @@ import pytest
 
 from microagents import Result, run
 from microagents.errors import InvalidUsage
-from microagents.runs.settings import RuntimeName
 from microagents.runtimes.testing.virtual import VIRTUAL, Deadlocked, NotVirtual, VirtualLoop, run_virtual
 from microagents.tasks.drift import Drift
 
@@ -567,7 +566,7 @@ def test_tasks_in_python_are_recognised_as_those_in_c() -> None:
 MODEL = "sim:gpt-4.1-mini@error=0.3,flag=0.1,sigma=1.0,latency="
 
 
-async def drift(runtime: RuntimeName) -> Result:
+async def drift(runtime: str) -> Result:
     return await run(Drift(length=10), models=f"{MODEL}0.002", k=2, runtime=runtime)
 
 
@@ -577,7 +576,7 @@ def digests(result: Result) -> tuple[str | None, str | None]:
 
 
 @pytest.mark.parametrize("runtime", ["local", "linked"])
-def test_the_engine_decides_the_same_under_every_interleaving(runtime: RuntimeName) -> None:
+def test_the_engine_decides_the_same_under_every_interleaving(runtime: str) -> None:
     async def replayed() -> tuple[tuple[str | None, str | None], float, str]:
         return digests(await drift(runtime)), loop().time(), loop().trace_sha256
 
@@ -589,7 +588,7 @@ def test_the_engine_decides_the_same_under_every_interleaving(runtime: RuntimeNa
 
 
 @pytest.mark.parametrize("runtime", ["local", "linked"])
-def test_days_of_waiting_for_a_model_take_no_time(runtime: RuntimeName) -> None:
+def test_days_of_waiting_for_a_model_take_no_time(runtime: str) -> None:
     async def main() -> float:
         digests(await run(Drift(length=50), models=f"{MODEL}7200.0", runtime=runtime))
         return loop().time()

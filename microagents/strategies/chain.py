@@ -1,0 +1,160 @@
+"""Chains: the parts of the work on a `ChainTask`, for strategies to combine.
+
+`Chain` knows the steps of one input: their questions, how they are held, how they are committed. `step_by_step` walks them in order;
+`microagents.strategies.speculation` walks them with guesses, `microagents.strategies.known_inputs` side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from microagents.actors import G
+from microagents.chat import decoder_of
+from microagents.conductor import Conductor
+from microagents.durable import Resolution, Work, encode_state
+from microagents.elections.election import ESCALATED, Ballot, Decision, ElectionId, Question, Verdict
+from microagents.errors import InvalidDefinition, InvalidUsage
+from microagents.journal.messages import Recall
+from microagents.task import ChainTask, chain_types
+
+ChainWork = Work[ChainTask[Any, Any], Any]
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One step of a chain, in the state that its question is made from."""
+
+    number: int
+    """Counted from 0."""
+    state: Any
+    election: ElectionId
+    question: Question
+
+
+class Chain:
+    """The chain of one input.
+
+    Args:
+        work: the work on the input.
+        max_draws: cap of each step's election.
+    """
+
+    def __init__(self, work: ChainWork, *, max_draws: int) -> None:
+        self.work = work
+        self.task = work.task
+        self.max_draws = max_draws
+        self.state_type, self.reply_type = chain_types(type(work.task))
+        self._first = 0
+        """Number of the step at which the chain is taken up."""
+
+    def step(self, number: int, state: Any) -> Step:
+        """The step with this number, asked in this state."""
+        question = self.work.question(self.task.prompt(state), self.reply_type, max_draws=self.max_draws, state=state)
+        return Step(number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question)
+
+    async def take_up(self) -> tuple[Any, int]:
+        """The state to go on from, and the number of steps that led to it.
+
+        Raises:
+            InvalidUsage: the journal's last decision is not the one that its checkpoint names.
+            InvalidDefinition: a state cannot be read back from JSON.
+        """
+        state, self._first = await self._taken_up()
+        self.work.progress(self._first, self.task.steps())
+        return state, self._first
+
+    async def hold(self, step: Step) -> Verdict:
+        """The verdict of a step: of an earlier sitting, or of an election held now."""
+        return await self._recall(step) or await self.work.hold(step.election, step.question)
+
+    async def follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
+        """The same, item by item: valid ballots as they arrive, then the verdict."""
+        recalled = await self._recall(step)
+        if recalled is not None:
+            yield recalled
+            return
+        async with aclosing(self.work.follow(step.election, step.question)) as items:
+            async for item in items:
+                yield item
+
+    async def commit(self, step: Step, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
+        """Go on from a verdict. With ``checkpoint`` a resumed run takes the chain up after this step.
+
+        A plurality (``argmax``) decides no step: it is undecided.
+        """
+        work, election = self.work, step.election
+        if verdict.outcome == "argmax":
+            verdict = structs.replace(verdict, outcome="undecided")
+        decided = verdict.outcome == "decided"
+        resolution = Resolution(id=election, verdict=verdict) if decided else await work.settle(election, step.question, verdict)
+        done = step.number + 1 if checkpoint else None
+        return work.commit(
+            resolution, self.reply_type, lambda reply: self.task.correct(step.state, reply), done=done, state=step.question.state
+        )
+
+    async def _recall(self, step: Step) -> Verdict | None:
+        # Only the step at which the chain is taken up can have ended before: undecided, or decided by a person since.
+        return await self.work.recall(step.election, step.question) if step.number == self._first else None
+
+    async def _taken_up(self) -> tuple[Any, int]:
+        checkpoint = self.work.checkpoint
+        if checkpoint is None:
+            self._check_readable(self.task.start())
+            return self.task.start(), 0
+        last = self.step(checkpoint.done - 1, self._read_state(checkpoint.state))
+        if await self._decided_at(last) != checkpoint.value:
+            raise InvalidUsage(
+                f"the journal does not fit together: what step {last.number} decided is not where the run is to be taken up; it "
+                "was left as it is; begin another run"
+            )
+        return self.task.advance(last.state, decoder_of(self.reply_type).decode(checkpoint.value)), checkpoint.done
+
+    async def _decided_at(self, step: Step) -> bytes | None:
+        """The journal's decision of a step that was asked in this state."""
+        recalled = await self.work.recalled(step.election)
+        if recalled is None or recalled.value is None:  # another model decided
+            recalled = await self.work.role.ask(Recall(path=step.election.path + ESCALATED))
+        return None if recalled is None else recalled.value
+
+    def _read_state(self, state: bytes) -> Any:
+        try:
+            return msgspec.json.decode(state, type=self.state_type)
+        except (msgspec.MsgspecError, TypeError, ValueError) as error:
+            name = self.state_type.__qualname__
+            raise InvalidDefinition(
+                f"a {name} cannot be read back from the journal: {error}; give its fields types that JSON has"
+            ) from None
+
+    def _check_readable(self, state: Struct) -> None:
+        # A state that cannot be read back would otherwise show only when a long run is resumed.
+        written = encode_state(state)
+        if encode_state(self._read_state(written)) != written:
+            raise InvalidDefinition(f"{state!r:.200} is another state when it is read back from JSON; give its fields types that JSON has")
+
+
+async def step_by_step(chain: Chain) -> object:
+    """Walk a chain, each step after the one before is decided; returns the task's result."""
+    task, total = chain.task, chain.task.steps()
+    state, done = await chain.take_up()
+    while not task.done(state):
+        step = chain.step(done, state)
+        decision = await chain.commit(step, await chain.hold(step))
+        state, done = task.advance(state, decision.require()), done + 1
+        chain.work.progress(done, total)
+    return task.result(state)
+
+
+class ChainConductor(Conductor[ChainTask[Any, Any], G]):
+    """The base of conductors that walk chains. `microagents step` shows a step of any strategy whose conductor is one."""
+
+    def chain(self, work: Work[ChainTask[Any, Any], G]) -> Chain:
+        """The chain of one input, with the strategy's ``max_draws`` as the cap of each election."""
+        return Chain(work, max_draws=getattr(work.strategy, "max_draws", 100))
+
+    async def conduct(self, work: Work[ChainTask[Any, Any], G]) -> object:
+        """Walk the chain step by step."""
+        return await step_by_step(self.chain(work))

@@ -1,0 +1,90 @@
+"""Known inputs: every step of a chain is fed the oracle's state, so that steps run side by side (MAKER, figure 8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from typing import Any
+
+from msgspec import Struct
+
+from microagents.aio import TaskScope
+from microagents.elections.election import Ballot, Verdict
+from microagents.errors import InvalidUsage
+from microagents.strategies.chain import Chain, Step
+
+
+class KnownInputs(Struct, frozen=True, kw_only=True):
+    """Result of a run with known inputs: how its elections ended, and after how many rounds (MAKER, figure 8)."""
+
+    steps: int
+    wrong: int
+    """Decisions that the oracle calls wrong."""
+    undecided: int
+    sampling_rounds: list[int]
+    """Undecided steps after each round of samples, flagged ones included; the first item is before any (figure 8a)."""
+    voting_rounds: list[int]
+    """The same after each round of valid ballots (figure 8b)."""
+
+
+async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
+    """Hold every step's election in the oracle's state, with at most ``window`` of them open at a time."""
+    task, state, total, launched = chain.task, chain.task.start(), chain.task.steps(), 0
+    open_steps: deque[tuple[Step, asyncio.Task[Verdict]]] = deque()
+    curves = _Curves()
+    scope = TaskScope()
+    chain.work.progress(0, total)
+    try:
+        while open_steps or not task.done(state):
+            while len(open_steps) < window and not task.done(state):
+                step = chain.step(launched, state)
+                open_steps.append((step, scope.start(chain.work.recall_or_hold(step.election, step.question))))
+                state, launched = task.advance(state, _known(chain, state)), launched + 1
+            step, held = open_steps.popleft()
+            verdict = await held
+            decision = await chain.commit(step, verdict, checkpoint=False)
+            curves.add(verdict, wrong=decision.decided and task.correct(step.state, decision.require()) is False)
+            chain.work.progress(launched - len(open_steps), total)
+    finally:
+        await scope.close()
+    return curves.drawn()
+
+
+def _known(chain: Chain, state: Any) -> Any:
+    reply = chain.task.oracle(state)
+    if reply is None:
+        raise InvalidUsage(f"{type(chain.task).__name__} has no oracle, so its inputs are not known; run it without --known-inputs")
+    return reply
+
+
+class _Curves:
+    def __init__(self) -> None:
+        self._samples: Counter[int] = Counter()
+        """Number of decided elections by samples counted."""
+        self._ballots: Counter[int] = Counter()
+        """The same by valid ballots counted."""
+        self._steps = self._wrong = self._undecided = 0
+
+    def add(self, verdict: Verdict, *, wrong: bool) -> None:
+        self._steps += 1
+        self._wrong += wrong
+        if verdict.outcome == "undecided":
+            self._undecided += 1
+        else:
+            self._samples[len(verdict.ballots)] += 1
+            self._ballots[sum(isinstance(ballot, Ballot) for ballot in verdict.ballots)] += 1
+
+    def drawn(self) -> KnownInputs:
+        return KnownInputs(
+            steps=self._steps,
+            wrong=self._wrong,
+            undecided=self._undecided,
+            sampling_rounds=self._left_after(self._samples),
+            voting_rounds=self._left_after(self._ballots),
+        )
+
+    def _left_after(self, decided: Counter[int]) -> list[int]:
+        left = [self._steps]
+        for after in range(1, max(decided, default=0) + 1):
+            left.append(left[-1] - decided[after])
+        return left

@@ -1,0 +1,104 @@
+"""Calls of one dispatcher to replicas that others host, until they end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec import Raw
+
+from microagents.runtimes import wire
+from microagents.runtimes.deadlines import Deadlines
+
+Answer = wire.Replied | wire.Item | wire.Finished | wire.Failed
+Reply = asyncio.Future[Raw | None]
+"""The encoded reply to a request; None where the handler was cancelled."""
+Items = asyncio.Queue[Answer]
+"""The answers to a stream that are not read yet."""
+
+
+class OutgoingCalls:
+    """The open calls of one dispatcher, each with a number that no other call of this process has."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._open: dict[int, Reply | Items] = {}
+        """By number, the future or the queue that the caller waits for."""
+        self._late: dict[int, Raw] = {}
+        """Replies that arrived between the cancellation of a caller's task and its next step."""
+        self._deadlines = Deadlines(self._pass_deadline)
+
+    def open_request(self, timeout_s: float | None) -> tuple[int, Reply]:
+        """Number a new request; its reply raises `DeadlineReached` after ``timeout_s`` seconds."""
+        reply: Reply = asyncio.get_running_loop().create_future()
+        call = self._open_call(reply)
+        if timeout_s is not None:
+            self._deadlines.add(call, timeout_s)
+        return call, reply
+
+    def open_stream(self) -> tuple[int, Items]:
+        """Number a new stream."""
+        items: Items = asyncio.Queue()
+        return self._open_call(items), items
+
+    def _open_call(self, waiting: Reply | Items) -> int:
+        self._last += 1
+        self._open[self._last] = waiting
+        return self._last
+
+    def expect_end(self, call: int) -> Reply:
+        """Replace the future or the queue of a cancelled call by a future for its end."""
+        end: Reply = asyncio.get_running_loop().create_future()
+        self._open[call] = end
+        return end
+
+    def pop_late_reply(self, call: int) -> Raw | None:
+        """The reply that arrived after the caller's task was cancelled, and before that task took its next step."""
+        return self._late.pop(call, None)
+
+    def close_request(self, call: int, timeout_s: float | None) -> None:
+        """Forget a request that has ended."""
+        del self._open[call]
+        if timeout_s is not None:
+            self._deadlines.remove(call, timeout_s)
+
+    def close_stream(self, call: int) -> None:
+        """Forget a stream that has ended."""
+        del self._open[call]
+
+    def deliver(self, answer: Answer) -> None:
+        """Hand an answer to the caller that waits for it; an answer to a call that is no longer open is dropped."""
+        match self._open.get(answer.call):
+            case asyncio.Queue() as items:
+                items.put_nowait(answer)
+            case asyncio.Future() as reply if not reply.done():
+                _resolve(reply, answer)
+            case asyncio.Future() as reply if reply.cancelled() and isinstance(answer, wire.Replied):
+                # Cancelling a task cancels the future that it awaits at once, but the task hears of it only in its next step.
+                self._late[answer.call] = answer.body
+
+    def close(self) -> None:
+        """Stop all deadlines."""
+        self._deadlines.close()
+
+    def _pass_deadline(self, call: int) -> None:
+        match self._open.get(call):
+            case asyncio.Future() as reply if not reply.done():
+                reply.set_exception(DeadlineReached())
+            case _:
+                pass
+
+
+class DeadlineReached(Exception):
+    """The timeout of a call has passed."""
+
+
+def _resolve(reply: Reply, answer: Answer) -> None:
+    match answer:
+        case wire.Replied(_, body):
+            reply.set_result(body)
+        case wire.Failed():
+            reply.set_exception(wire.unpack_error(answer))
+        case wire.Finished():
+            reply.set_result(None)
+        case wire.Item():
+            pass  # the stream was cancelled while this item was on its way

@@ -1,0 +1,179 @@
+"""Another dispatcher, as one dispatcher knows it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from msgspec import Raw
+
+from microagents.errors import MicroagentsError
+from microagents.runtimes import wire
+from microagents.runtimes.channel import Channel
+from microagents.runtimes.incoming_calls import IncomingCalls
+from microagents.runtimes.link import Link
+from microagents.runtimes.outgoing_calls import Reply
+
+CANCEL_S = 5.0
+"""Seconds that a cancelled caller waits until the handler at the peer has ended."""
+MAX_ENVELOPES = 256
+"""Envelopes in one batch."""
+
+
+class Peer:
+    """Another dispatcher: the connection to its current process, and the calls that its next process will be asked again.
+
+    Args:
+        name: name of the dispatcher.
+        link: carries batches to its current process.
+        incarnation: number of processes that it had before.
+        on_envelope: called with each envelope from it.
+    """
+
+    def __init__(self, name: str, link: Link, incarnation: int, on_envelope: Callable[[Peer, wire.Envelope], None]) -> None:
+        self.incoming = IncomingCalls(self.enqueue)
+        """The calls from this peer."""
+        self._name = name
+        self._incarnation = incarnation
+        self._on_envelope = on_envelope
+        self._lost: MicroagentsError | None = None
+        """Reason for which the peer was given up."""
+        self._outbox: list[wire.Envelope] = []
+        self._is_scheduled = False
+        """Whether the outbox is sent on the next turn of the event loop."""
+        self._unanswered: dict[int, wire.Sent] = {}
+        """Open calls to the peer, by number."""
+        self._cancelled: dict[int, Reply] = {}
+        """Ends of the calls that were cancelled here and still run at the peer, by number."""
+        self._connect(link)
+
+    def _connect(self, link: Link) -> None:
+        self._linger_s = link.linger_s
+        send = partial(link.send, self._name)
+        self._channel = Channel(send, self._receive_batch, resend_s=link.resend_s, acknowledge_s=link.acknowledge_s)
+
+    # -- calls to the peer ------------------------------------------------------------------------------------------------------------
+
+    def raise_if_lost(self) -> None:
+        """Refuse a message to a peer that was given up.
+
+        Raises:
+            MicroagentsError: the reason, as passed to `lose`.
+        """
+        if self._lost is not None:
+            raise self._lost
+
+    def ask(self, call: int, sent: wire.Sent) -> None:
+        """Send a request, and send it again to each later process until it is forgotten or cancelled."""
+        self._unanswered[call] = sent
+        self.enqueue(sent)
+
+    def tell(self, sent: wire.Sent) -> None:
+        """Send a one-way message; it may linger, and keeps its order among all messages to the peer."""
+        if not self._linger_s:
+            self.enqueue(sent)
+            return
+        if not self._outbox:
+            asyncio.get_running_loop().call_later(self._linger_s, self._send_outbox)
+        self._outbox.append(sent)
+
+    def forget(self, call: int) -> None:
+        """Do not send a request again."""
+        self._unanswered.pop(call, None)
+
+    async def cancel(self, call: int, end: Reply) -> Raw | None:
+        """Cancel a call at the peer and wait until its handler has ended, at most `CANCEL_S` seconds.
+
+        A call within one dispatcher behaves alike: handler and caller are one task there.
+
+        Args:
+            call: number of the call.
+            end: done once the answer that ends the call has arrived.
+
+        Returns:
+            The reply, if the handler replied all the same.
+        """
+        del self._unanswered[call]
+        if self._lost is not None:
+            return None
+        self._cancelled[call] = end
+        self.enqueue(wire.Cancelled(call))
+        try:
+            with suppress(TimeoutError, MicroagentsError):  # the caller is gone, so the handler's error interests no caller
+                async with asyncio.timeout(CANCEL_S):
+                    return await end
+        finally:
+            del self._cancelled[call]
+        return None
+
+    # -- the connection ---------------------------------------------------------------------------------------------------------------
+
+    def enqueue(self, envelope: wire.Envelope) -> None:
+        """Put an envelope into the outbox; one batch takes all that is in it on the next turn of the event loop."""
+        self._outbox.append(envelope)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._send_outbox)
+
+    def _send_outbox(self) -> None:
+        self._is_scheduled = False
+        envelopes, self._outbox = self._outbox, []
+        if self._lost is None:
+            for first in range(0, len(envelopes), MAX_ENVELOPES):
+                self._channel.send(wire.encode(envelopes[first : first + MAX_ENVELOPES]))
+
+    def receive(self, data: bytes, incarnation: int) -> None:
+        """Take a frame from a link; a frame from a process that has died since is dropped."""
+        if incarnation == self._incarnation and self._lost is None:
+            self._channel.receive(data)
+
+    def _receive_batch(self, batch: bytes) -> None:
+        for envelope in wire.decode(batch):
+            self._on_envelope(self, envelope)
+
+    async def flush(self) -> None:
+        """Send the outbox and wait until it has arrived."""
+        self._send_outbox()
+        await self._channel.flush()
+
+    def close(self) -> None:
+        """Send nothing again."""
+        self._channel.close()
+
+    # -- the processes of the peer ----------------------------------------------------------------------------------------------------
+
+    def is_older_than(self, incarnation: int) -> bool:
+        """Whether the process that is connected came before the given incarnation."""
+        return self._incarnation < incarnation
+
+    def replace(self, link: Link, incarnation: int) -> None:
+        """Connect to the process that follows one that died, and ask it all that the dead one left unanswered."""
+        self.incoming.orphan_all()
+        self._end_connection()
+        # Answers and cancellations in the outbox concern calls of the dead process, and open requests are all sent again. One-way messages
+        # that have not left yet exist only here.
+        one_way = [envelope for envelope in self._outbox if isinstance(envelope, wire.Sent) and envelope.call is None]
+        self._incarnation = incarnation
+        self._connect(link)
+        self._outbox.clear()
+        for envelope in (*one_way, *self._unanswered.values()):
+            self.enqueue(envelope)
+
+    def lose(self, error: MicroagentsError) -> list[int]:
+        """Give the peer up; messages to it raise ``error`` from now on.
+
+        Returns:
+            Numbers of the calls that are left without an answer.
+        """
+        self.incoming.orphan_all()
+        self._end_connection()
+        self._lost = error
+        return list(self._unanswered)
+
+    def _end_connection(self) -> None:
+        self._channel.close()
+        for end in self._cancelled.values():  # the handlers have died with their process
+            if not end.done():
+                end.set_result(None)
