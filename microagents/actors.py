@@ -93,13 +93,16 @@ class Role:
         """Send a request to the role that handles it and await the reply.
 
         Raises:
-            DeadlinePassed: no reply within ``timeout_s`` seconds; the callee was cancelled.
+            DeadlinePassed: no reply within ``timeout_s`` seconds; the handler was cancelled.
             RoleFailed: the handler raised.
         """
         return self._messenger.ask(request, timeout_s)
 
     def stream(self, request: Stream[R], *, timeout_s: float | None = None) -> AsyncGenerator[R]:
-        """Send a request and iterate over its items. ``timeout_s`` bounds the wait for each. Close it (``aclosing``) to cancel the callee."""
+        """Send a request and iterate over its items. ``timeout_s`` bounds the wait for each item.
+
+        Closing the iterator (``aclosing``) cancels the handler.
+        """
         return self._messenger.stream(request, timeout_s)
 
     def tell(self, request: Request[None]) -> None:

@@ -1,4 +1,4 @@
-"""Micro-roles: one file each, with the messages that are its own."""
+"""Micro-roles: one file for each, with the messages that only it handles."""
 
 from microagents.actors import Deployment, deploy_by_default
 from microagents.roles.composer import Composer

@@ -17,10 +17,10 @@ Do what `compose` says with the two answers as they are given, and give the answ
 
 
 class Compose(DurableRequest[tuple[bytes, ...]], frozen=True, kw_only=True):
-    """Compose answers from those to the sub-problems: valid replies as JSON, in launch order."""
+    """Compose answers to a problem from those to its sub-problems; returns valid replies as JSON, in launch order."""
 
     asked: bytes
-    """A `ToCompose` as JSON: the answers in it may hold numbers that only JSON can carry."""
+    """The question, a `ToCompose` as JSON: answers may contain integers that msgpack cannot encode."""
     candidates: int
     """Number of samples to draw."""
     sampling: Sampling
@@ -32,7 +32,7 @@ class Composer(DurableRole):
     draws_as = "composer"
 
     async def compose(self, request: Compose) -> tuple[bytes, ...]:
-        """Draw samples and return the valid ones.
+        """Draw samples; returns the valid ones.
 
         Raises:
             Undecided: no sample is valid.

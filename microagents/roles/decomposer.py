@@ -17,11 +17,11 @@ directly."""
 
 
 class Decompose(DurableRequest[tuple[Decomposition, ...]], frozen=True, kw_only=True):
-    """Propose decompositions of a problem: the valid ones, in launch order."""
+    """Propose decompositions of a problem; returns the valid ones in launch order."""
 
     problem: str
     above: tuple[bytes, ...]
-    """Ids of the problems that it came from."""
+    """Ids of the problems above it in the tree."""
     candidates: int
     """Number of samples to draw."""
     sampling: Sampling
@@ -33,7 +33,7 @@ class Decomposer(DurableRole):
     draws_as = "decomposer"
 
     async def decompose(self, request: Decompose) -> tuple[Decomposition, ...]:
-        """Draw samples and return the valid ones, without those that lead back to a problem above."""
+        """Draw samples; returns the valid ones, without those that lead back to a problem above."""
         work = self.work_on(request)
         form = json_form(answer_type_of(work.task))
         proposed = await work.sample(

@@ -29,21 +29,22 @@ class Chosen(Struct, frozen=True, kw_only=True):
     """The candidate that a vote chose."""
 
     place: int
-    """Its place among the candidates of the request."""
+    """Its index among the candidates of the request."""
     outcome: ElectionOutcome
 
 
 class Discriminate(DurableRequest[Chosen], frozen=True, kw_only=True):
-    """Vote among candidates: first to k votes, else the one with most of 2k - 1."""
+    """Vote among candidates: the first with k votes wins, else the one with most of 2k - 1 votes."""
 
     question: bytes
     """The question that the candidates answer, as JSON."""
     candidates: tuple[bytes, ...]
-    """Different replies as JSON, in the order of their first launch."""
+    """Distinct replies as JSON, in the order of their first launch."""
     copies: tuple[int, ...]
     """Number of samples that gave each candidate."""
     k: int
     max_draws: int
+    """Cap of the vote, in ballots."""
     sampling: Sampling
 
 
@@ -53,7 +54,7 @@ class Discriminator(DurableRole):
     draws_as = "discriminator"
 
     async def discriminate(self, request: Discriminate) -> Chosen:
-        """Hold the vote and return the chosen candidate; ``argmax`` where none has k votes.
+        """Hold the vote; returns the chosen candidate, marked ``argmax`` if none has k votes.
 
         Raises:
             Undecided: too many ballots were flagged.
@@ -61,18 +62,18 @@ class Discriminator(DurableRole):
         """
         work = self.work_on(request)
         labels = labels_of(request.candidates)
-        most = 2 * request.k - 1
+        max_votes = 2 * request.k - 1
         labelled = [Labelled(label=label, reply=Raw(reply)) for label, reply in zip(labels, request.candidates, strict=True)]
         asked = msgspec.json.decode(request.question, type=Asked)
         assert not isinstance(asked, ToChoose)
         prompts = [
             prompt_of(SYSTEM, ToChoose(question=asked, candidates=tuple(labelled[place] for place in shuffled(labels, ballot))))
-            for ballot in range(min(most, MAX_ORDERS))
+            for ballot in range(min(max_votes, MAX_ORDERS))
         ]
         question = work.question(
             prompts,
             Choice,
-            rule=FirstTo(request.k, at_most=most),
+            rule=FirstTo(request.k, at_most=max_votes),
             sampling=request.sampling,
             max_draws=request.max_draws,
             choices=labels,
@@ -90,7 +91,7 @@ class Discriminator(DurableRole):
 
 
 def _with_ties_broken(verdict: Verdict, labels: list[str], copies: tuple[int, ...]) -> Verdict:
-    """The verdict with ties broken by the number of copies; the vote alone would take the label that was launched first."""
+    """The verdict with ties broken by the number of copies. The tally alone would take the label whose first ballot was launched first."""
     named = [msgspec.json.decode(value, type=Choice).vote() for value, _ in verdict.tally]
     votes = {label: count for label, (_, count) in zip(named, verdict.tally, strict=True)}
     return structs.replace(verdict, leader=named.index(labels[leader_of(votes, labels, copies)]))

@@ -1,4 +1,4 @@
-"""The limiter: grants permits to send calls, to all replicas of the solver. It lives in the driver's process."""
+"""The limiter: grants all replicas of the solver permits to send calls. It runs in the driver's process."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from microagents.messages import Request, Stream
 
 
 class Permit(Stream[None], frozen=True, kw_only=True):
-    """Ask to send one call. One item grants it; the permit lasts until the asker closes the stream, or dies.
+    """Ask for a permit to send one call. One item grants it; it lasts until the solver closes the stream, or dies.
 
-    The stream ends without an item where no call may be sent any more.
+    The stream ends without an item once no more calls may be sent.
     """
 
     id: SampleId
@@ -31,9 +31,9 @@ class Permit(Stream[None], frozen=True, kw_only=True):
 
 
 class Unbilled(Request[None], frozen=True, kw_only=True):
-    """Report that the call of a permit is not billed or not sent, so that it does not count for ``--max-calls``.
+    """Report that the call of a permit was not billed or not sent, so that it does not count for ``--max-calls``.
 
-    The solver sends it before it closes the stream. A permit that is not granted yet is withdrawn.
+    The solver sends it before it closes the stream. It also withdraws a permit that is not granted yet.
     """
 
     permit: Permit
@@ -45,7 +45,7 @@ def is_limited(settings: Mapping[str, Any]) -> bool:
 
 
 class Limiter(Role):
-    """Bounds the calls in flight (``--concurrency``), lowest step first, and the calls that may be billed (``--max-calls``)."""
+    """Bounds the calls in flight (``--concurrency``) and the billed calls (``--max-calls``). Calls of the lowest step go first."""
 
     asks = (FollowAdmission, RecordLimit, Report)
 
@@ -56,14 +56,16 @@ class Limiter(Role):
         self._left: int | None = None
         """Number of calls that may still be billed; None for no bound."""
         self._may_send = True
-        self._is_told = False
+        self._is_reported = False
         """Whether the limit was reported to the recorder."""
         self._asked = 0
+        """Number of permits requested so far."""
         self._open = 0
         """Number of granted permits that are not returned."""
         self._claims: dict[Permit, Claim] = {}
+        """Requests for permits whose streams are open."""
         self._waiting: list[Claim] = []
-        """A heap. A claim whose asker has left is dropped when its turn comes."""
+        """A heap of claims. A claim whose stream was closed stays in it, and is dropped when its turn comes."""
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
 
@@ -90,13 +92,13 @@ class Limiter(Role):
                 await self._loop.create_future()  # until the asker closes the stream, or dies
         finally:
             self._open -= claim.is_open
-            # A replica that took the place of one that died may have asked the same.
+            # The replacement of a dead replica may have sent an equal request, whose claim is then in this place.
             if self._claims.get(request) is claim:
                 del self._claims[request]
             self._grant()
 
     async def unbilled(self, request: Unbilled) -> None:
-        """Return a call that is not billed to the limit."""
+        """Give the call of a permit back to the limit."""
         claim = self._claims.get(request.permit)
         if claim is None:
             return
@@ -116,7 +118,7 @@ class Limiter(Role):
         self._grant()
 
     def _grant(self) -> None:
-        """Grant permits to the claims whose turn it is."""
+        """Grant permits in the order of claims, while there is capacity; refuse all claims once no calls may be sent."""
         while self._waiting and (self._has_capacity() or not self._may_send):
             claim = heappop(self._waiting)
             if claim.granted.done():
@@ -127,9 +129,9 @@ class Limiter(Role):
                 if self._left is not None:
                     self._left -= 1
             claim.granted.set_result(self._may_send)
-        # Only after the last call has ended: a call that is not billed does not count for the limit.
-        if self._left == 0 and not self._open and not self._is_told and any(not claim.granted.done() for claim in self._waiting):
-            self._is_told = True
+        # Open permits come first: a call of theirs that turns out unbilled gives the limit one call back.
+        if self._left == 0 and not self._open and not self._is_reported and any(not claim.granted.done() for claim in self._waiting):
+            self._is_reported = True
             self.tell(RecordLimit(limit=f"--max-calls {self._max_calls}"))
 
     def _has_capacity(self) -> bool:
@@ -142,8 +144,9 @@ class Claim:
     def __init__(self, permit: Permit, number: int) -> None:
         self.granted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.is_open = False
+        """Whether the permit is granted."""
         self.counts = False
-        """Whether its call counts as one that may be billed."""
+        """Whether its call counts for ``--max-calls``."""
         self._order = (in_order(permit.id.election.path), permit.id.seq, number)
 
     def __lt__(self, other: Claim) -> bool:

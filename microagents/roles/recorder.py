@@ -1,4 +1,4 @@
-"""The recorder: the only writer of a run's journal. It writes behind: records are queued, and no sender waits for the disk."""
+"""The recorder: the only writer of a run's journal. It queues records and commits them later, so no sender waits for the disk."""
 
 from __future__ import annotations
 
@@ -45,37 +45,44 @@ from microagents.journal.writer import Inline, NullStore, Writer
 from microagents.messages import Request
 
 MAX_QUEUED = 1024
-MAX_BEHIND_S = 0.05
-"""With more records queued, or a longer commit, no election opens: a crash loses what is not durable, and it is bought again."""
+"""Number of queued records at which no more elections open. A crash loses queued records, and their calls are paid twice."""
+MAX_COMMIT_S = 0.05
+"""Duration of a commit after which no more elections open, for the same reason."""
 COMMIT_EVERY_S = 0.02
 """Interval of commits under load: one commit costs as much as thirty more records in it. The first after a pause is made at once."""
-DRAIN_S = 60.0
+MAX_DRAIN_S = 60.0
 """Longest wait for calls in flight when a run is ended early."""
+HIGHER_LIMIT = "resume with a higher limit"
+NO_COST_LIMIT = "run it again under the same --run-id without --max-cost"
+"""Next steps for the user, by the cause of the stop. A resumed run keeps a limit that is not given, so `resume` cannot drop one."""
 
 
 class JournalConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how a run is recorded."""
+    """Location of the journal, and how it is written."""
 
     path: Path
     experiment: Experiment
     own: Sequence[str] = ()
-    """Options of each input that differ from the first one's, as JSON; empty for a single input."""
+    """For each input its options that differ from the first one's, as JSON; empty for a single input."""
     accepted: tuple[str, ...] = ()
+    """Fields that may differ from the recorded experiment."""
     full: bool = True
+    """Whether a commit must survive a power cut, or only a kill of the process."""
     inline_s: float | None = None
-    """Seconds that a commit on the event loop takes, in virtual time; None to commit in a thread."""
+    """Duration of a commit on the event loop, in virtual time; None to commit in a thread."""
 
 
 class RecordEnding(Request[None], frozen=True, kw_only=True):
-    """Record how the run, or this sitting of it, ended; answered once that is durable."""
+    """Record the ending of this sitting of the run. The reply comes once the ending is durable."""
 
     outcome: RunOutcome
     reason: str | None
     result: bytes | None
+    """The result, as JSON."""
 
 
 class AwaitFailure(Request[None], frozen=True, kw_only=True):
-    """Block until the run must stop, then raise the reason.
+    """Wait until the run must stop, then raise the reason.
 
     Raises:
         Stopped: the journal cannot be written, or a limit is reached.
@@ -84,33 +91,36 @@ class AwaitFailure(Request[None], frozen=True, kw_only=True):
 
 
 class Recorder(Role):
-    """Records every call, ballot and decision of a run. It lives in the driver's process."""
+    """Records every call, ballot and decision of a run. It runs in the driver's process."""
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
         self._durable = Account()
         """The account as of the last commit."""
         self._null: NullStore | None = None
-        """The store of a run without a journal: it adds records up at once, so none is queued."""
+        """The store of a run without a journal. It adds records up at once, so none is queued."""
         self._outage: str | None = None
+        """Why a provider does not deliver; None while all do."""
         self._queue: list[Record] = []
         self._scope = TaskScope()
         self._writer: Writer | Inline
         self._woken: asyncio.Future[None] | None = None
+        """Done once a record is queued, while the writing task waits for one."""
         self._changed = Notifier()
-        """Notifies of new records and commits."""
+        """Notifies of commits, of departed followers and of outages; without a journal also of records."""
         self._admission_changed = Notifier()
-        self._following = 0
-        """Number of followers of the admission: each may have draws in flight."""
-        self._must_end = Notifier()
+        self._followers = 0
+        """Number of followers of the admission. Each may have draws in flight."""
+        self._must_stop = Notifier()
         self._failure: MicroagentsError | None = None
         """Why the journal cannot be written any more."""
         self._limit: Stopped | None = None
-        """The limit that is reached."""
+        """The limit that is reached, once the calls in flight have ended."""
         self._admission: Admission = "elections"
         self._received = self._committed = 0
-        """Number of records received, and of those that are durable."""
+        """Number of records received, and number of those that are durable."""
         self._is_draining = self._is_writing = self._has_begun = False
+        """Whether nothing more is admitted; whether a commit is under way; whether the work on an input has begun."""
         self._max_cost_usd: float | None = context.options.get("max_cost_usd")
 
     async def start(self) -> None:
@@ -139,7 +149,7 @@ class Recorder(Role):
                 self._writer = Writer(opened)
                 try:
                     await self._writer.opened()
-                except asyncio.CancelledError:  # a recorder that is started in this one's place must find the journal free
+                except asyncio.CancelledError:  # a recorder that is started in its place must find the journal unlocked
                     await self._writer.close(forget=True)
                     raise
         self._durable = await self._writer.do(lambda store: store.books.account())
@@ -147,15 +157,15 @@ class Recorder(Role):
         self._scope.start(self._write())
 
     async def stop(self) -> None:
-        """Write the queued records and release the journal; one without a begun input is removed."""
-        await self._flushed()
+        """Write the queued records and close the journal. A journal in which no input was begun is removed."""
+        await self._flush()
         await self._scope.close()
         await self._writer.close(forget=not self._has_begun)
 
     # -- records --------------------------------------------------------------------------------------------------------------------
 
     async def draws(self, request: RecordDraws) -> None:
-        """Record ballots, flags and replies."""
+        """Record samples and the texts of replies."""
         self._add(*request.records)
 
     async def calls(self, request: RecordCalls) -> None:
@@ -179,17 +189,17 @@ class Recorder(Role):
         self._add(request)
 
     async def input_ended(self, request: InputEnding) -> None:
-        """Record how an input ended."""
+        """Record the ending of an input."""
         self._add(request)
 
     async def outage(self, request: RecordOutage) -> None:
-        """Note the begin or the end of a provider's outage."""
+        """Note the start or the end of a provider's outage."""
         self._outage = request.error
         self._changed.notify()
 
     async def limit(self, request: RecordLimit) -> None:
-        """End the run after the calls in flight."""
-        self._stop(f"{request.limit} is reached")
+        """Stop the run after the calls in flight."""
+        self._stop(f"{request.limit} is reached", HIGHER_LIMIT)
 
     def _add(self, *records: Record) -> None:
         if self._null is not None:
@@ -205,7 +215,7 @@ class Recorder(Role):
             self._set_admission()
 
     async def _write(self) -> None:
-        """Commit all queued records at once, again and again; records that arrive meanwhile go into the next commit."""
+        """Commit all queued records, again and again. Records that arrive during a commit go into the next one."""
         loop = asyncio.get_running_loop()
         next_s = loop.time()
         while self._failure is None:
@@ -217,14 +227,14 @@ class Recorder(Role):
             next_s = loop.time() + COMMIT_EVERY_S
             batch, self._queue = self._queue, []
             self._is_writing = True
-            late = loop.call_later(MAX_BEHIND_S, partial(self._set_admission, is_late=True))
+            late = loop.call_later(MAX_COMMIT_S, partial(self._set_admission, is_late=True))
             try:
                 self._durable = await self._writer.do(lambda store, batch=batch: store.commit(batch))  # type: ignore[misc]
                 self._committed += len(batch)
                 self._check_cost()
             except MicroagentsError as error:
                 self._fail(error)
-            except Exception as error:  # a defect must end the run, not leave it waiting
+            except Exception as error:  # a defect here must stop the run, not leave it waiting for ever
                 self._fail(RoleFailed("Recorder", "a commit", f"{type(error).__name__}: {error}"))
                 raise
             finally:
@@ -235,10 +245,11 @@ class Recorder(Role):
 
     def _fail(self, error: MicroagentsError) -> None:
         self._failure = error
-        self._must_end.notify()
+        self._must_stop.notify()
 
     @property
     def _account(self) -> Account:
+        """The account as of the last commit; without a journal the current one."""
         return self._durable if self._null is None else self._null.books.account()
 
     def _check_cost(self) -> None:
@@ -246,19 +257,19 @@ class Recorder(Role):
             return
         cost_usd = self._account.cost_usd
         if cost_usd is None:
-            self._stop(f"what a call costs is unknown, so --max-cost {self._max_cost_usd:g} cannot be kept")
+            self._stop(f"the price of a call is unknown, so --max-cost {self._max_cost_usd:g} cannot be enforced", NO_COST_LIMIT)
         elif cost_usd >= self._max_cost_usd:
-            self._stop(f"--max-cost {self._max_cost_usd:g} is reached")
+            self._stop(f"--max-cost {self._max_cost_usd:g} is reached", HIGHER_LIMIT)
 
-    def _stop(self, reason: str) -> None:
+    def _stop(self, reason: str, remedy: str) -> None:
         if not self._is_draining:
             self._is_draining = True
-            self._scope.start(self._stop_after_calls(reason))
+            self._scope.start(self._stop_after_calls(f"{reason}; all decisions so far are kept; {remedy}"))
 
     async def _stop_after_calls(self, reason: str) -> None:
-        await self._drained()
-        self._limit = Stopped(f"{reason}; what was decided until then holds; resume with a higher one")
-        self._must_end.notify()
+        await self._await_drained()
+        self._limit = Stopped(reason)
+        self._must_stop.notify()
 
     # -- admission ------------------------------------------------------------------------------------------------------------------
 
@@ -271,98 +282,99 @@ class Recorder(Role):
 
     async def follow_admission(self, request: FollowAdmission) -> AsyncIterator[Admission]:  # noqa: ARG002 - the message is the address
         """Yield the admission as it changes."""
-        shown: Admission = "elections"
-        self._following += 1
+        sent: Admission = "elections"
+        self._followers += 1
         try:
             while True:
-                if self._admission != shown:
-                    shown = self._admission
-                    yield shown
+                if self._admission != sent:
+                    sent = self._admission
+                    yield sent
                 else:
                     await self._admission_changed.wait()
         finally:
-            self._following -= 1
+            self._followers -= 1
             self._changed.notify()
 
     async def drain(self, request: Drain) -> None:  # noqa: ARG002 - the message is the address
-        """Admit nothing from now on, and wait for the draws in flight, up to a bound."""
+        """Admit nothing from now on, and wait for the calls in flight, at most `MAX_DRAIN_S`."""
         self._is_draining = True
-        await self._drained()
+        await self._await_drained()
 
-    async def _drained(self) -> None:
+    async def _await_drained(self) -> None:
+        """Announce that nothing is admitted, and wait until no work is in flight, the journal fails or a provider is out."""
         self._set_admission()
         try:
-            async with asyncio.timeout(DRAIN_S):
-                await asyncio.sleep(0)  # records of draws that were launched before arrive in this turn
+            async with asyncio.timeout(MAX_DRAIN_S):
+                await asyncio.sleep(0)  # draws that were launched before send their records in this turn of the loop
                 while self._failure is None and self._outage is None and self._has_work_in_flight():
                     await self._changed.wait()
         except TimeoutError:
             return
 
     def _has_work_in_flight(self) -> bool:
-        return bool(self._following or self._queue) or self._is_writing or self._account.in_flight > 0
+        return bool(self._followers or self._queue) or self._is_writing or self._account.in_flight > 0
 
     # -- queries --------------------------------------------------------------------------------------------------------------------
 
     async def report(self, request: Report) -> Account:
-        """The account as of the last commit; a final one waits for all records."""
+        """Return the account as of the last commit; a final one includes all records."""
         if request.final:
-            await self._flushed()
+            await self._flush()
             if self._failure is None:
                 account = await self._writer.do(lambda store: store.account_with_digests())
                 return structs.replace(account, outage=self._outage)
         return structs.replace(self._account, outage=self._outage)
 
     async def failure(self, request: AwaitFailure) -> None:  # noqa: ARG002 - the message is the address
-        """Block until the run must stop, then raise the reason."""
+        """Wait until the run must stop, then raise the reason."""
         while (reason := self._failure or self._limit) is None:
-            await self._must_end.wait()
+            await self._must_stop.wait()
         raise reason
 
     async def ended(self, request: RecordEnding) -> None:
-        """Record how the run ended.
+        """Record the ending of the run.
 
         Raises:
             Stopped: the journal cannot be written.
         """
-        await self._flushed()
+        await self._flush()
         if self._failure is not None:
             raise self._failure
         await self._writer.do(lambda store: store.end(request.outcome, request.reason, request.result))
 
     async def recall(self, request: Recall) -> Recalled | None:
-        """The row at a path."""
-        await self._flushed()
+        """Return the record at a path."""
+        await self._flush()
         return await self._writer.do(lambda store: store.recall(request.path))
 
     async def has_records(self, request: HasRecords) -> bool:
-        """Whether the journal holds records of an input."""
-        await self._flushed()
+        """Return whether the journal has records of an input."""
+        await self._flush()
         return await self._writer.do(lambda store: store.has_records(request.input))
 
     async def recall_completed_inputs(self, request: RecallCompletedInputs) -> list[int]:  # noqa: ARG002 - the message is the address
-        """The completed inputs."""
-        await self._flushed()
+        """Return the numbers of the completed inputs."""
+        await self._flush()
         return await self._writer.do(lambda store: [number for number, outcome in enumerate(store.books.ended) if outcome == "completed"])
 
     async def recall_failed_inputs(self, request: RecallFailedInputs) -> list[InputEnding]:  # noqa: ARG002 - the message is the address
-        """The inputs that failed or are undecided."""
-        await self._flushed()
+        """Return the endings of the inputs that failed or are undecided."""
+        await self._flush()
         return await self._writer.do(lambda store: store.failed_inputs())
 
     async def recall_checkpoint(self, request: RecallCheckpoint) -> Checkpoint | None:
-        """The checkpoint of an input."""
+        """Return the checkpoint of an input, whose work now begins."""
         self._has_begun = True
-        await self._flushed()
+        await self._flush()
         return await self._writer.do(lambda store: store.books.progress[request.input].reached)
 
     async def recall_open(self, request: RecallOpen) -> list[OpenElection]:  # noqa: ARG002 - the message is the address
-        """The elections that are not decided."""
-        await self._flushed()
+        """Return the elections without a verdict."""
+        await self._flush()
         return await self._writer.do(lambda store: store.open_elections())
 
-    async def _flushed(self) -> None:
-        """Wait until every record received so far is durable, or cannot be written any more."""
+    async def _flush(self) -> None:
+        """Wait until every record received so far is durable, or the journal cannot be written any more."""
         received = self._received
         while self._failure is None and self._committed < received:
             await self._changed.wait()

@@ -1,4 +1,4 @@
-"""The red-flagger: discards unreliable replies and reads ballots out of the others."""
+"""The red-flagger: discards unreliable replies, and reads ballots from the others."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ MAX_FLAG_CHARS = 60
 
 
 class RedFlagger(Role):
-    """Flags a sample by name, or reads a ballot out of it. It screens, it does not solve."""
+    """Flags a sample, or reads a ballot from it. It screens replies, it does not solve the task."""
 
     async def screen(self, request: Screen) -> Ballot | Flagged:
-        """Screen a sample. Flags are tried in this order: cut off, too long, empty, malformed, no such choice, the task's own."""
+        """Screen a sample. The order of flags is: cut off, too long, empty, malformed, no such choice, the task's flag."""
         seq, cost_usd = request.id.seq, request.sample.usage.cost_usd
         task = self.context.tasks[request.id.election.input]
-        read = _read(request, task)
-        if isinstance(read, Reply):
-            return Ballot(seq=seq, value=msgspec.json.encode(read), cost_usd=cost_usd)
-        return Flagged(seq=seq, flag=read, cost_usd=cost_usd)
+        screened = _reply_or_flag(request, task)
+        if isinstance(screened, Reply):
+            return Ballot(seq=seq, value=msgspec.json.encode(screened), cost_usd=cost_usd)
+        return Flagged(seq=seq, flag=screened, cost_usd=cost_usd)
 
 
-def _read(request: Screen, task: Task) -> Reply | str:
+def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
     """The reply in a sample, or the name of its red flag."""
     flag = flag_unread(request.sample, request.flag_above_tokens)
     if flag is not None:
@@ -40,10 +40,11 @@ def _read(request: Screen, task: Task) -> Reply | str:
     if request.choices and reply.vote() not in request.choices:
         return NO_SUCH_CHOICE
     flag = task.flag(reply)
-    return reply if flag is None else _named(task, flag)
+    return reply if flag is None else _checked_flag(task, flag)
 
 
-def _named(task: Task, flag: object) -> str:
+def _checked_flag(task: Task, flag: object) -> str:
+    # A flag is a key of the account and is shown on terminals, so it must be short and printable.
     if not isinstance(flag, str) or not flag.isprintable() or not 0 < len(flag) <= MAX_FLAG_CHARS:
         raise TaskFailed(f"{type(task).__name__}.flag()", f"must give None or a short name, not {flag!r:.100}")
     return flag

@@ -1,4 +1,4 @@
-"""The voter: holds elections. It counts ballots in launch order and launches no draw that the decision could do without."""
+"""The voter: holds elections. It counts ballots in launch order, and launches only draws that the decision needs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flag
 from microagents.errors import MicroagentsError, NotSent, RoleFailed
 from microagents.journal.messages import RecallOpen, RecordDraws, RecordReply, RecordSample
 
-REMEMBERED = 1024
+MAX_ABANDONED = 1024
 """Number of abandoned elections whose ballots are kept."""
 
 
 class Voter(Role):
-    """Holds one election per id; a second asker joins the open one."""
+    """Holds elections. A second request for an open election joins it."""
 
     asks = (Draw, Screen, RecordDraws, RecallOpen, FollowAdmission)
 
@@ -29,63 +29,64 @@ class Voter(Role):
         self.admission: Admission = "elections"
         self._open: dict[ElectionId, RunningElection] = {}
         self._paid: dict[ElectionId, Sequence[Ballot | Flagged]] = {}
-        """Ballots that are paid for, of elections that are not open: from an earlier sitting, or of a dropped guess that may come back."""
+        """Paid ballots of elections that are not open: those of an earlier sitting, or of a dropped guess that may be asked again."""
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
         self._admission_changed = Notifier()
         self._records: list[RecordSample | RecordReply] = []
 
     async def start(self) -> None:
-        """Load the ballots that are paid for, and follow the admission."""
+        """Load the paid ballots of earlier sittings, and follow the admission."""
         self._paid.update({each.id: each.ballots for each in await self.ask(RecallOpen())})
         self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
         """Stop following the admission, and send the last records."""
         await self._scope.close()
-        self.tell_records()
+        self.send_records()
 
     def record(self, record: RecordSample | RecordReply) -> None:
-        """Send a record to the recorder, in one message with all others of this turn of the loop."""
+        """Queue a record for the recorder. All records of one turn of the loop go in one message."""
         if not self._records:
-            self._loop.call_soon(self.tell_records)
+            self._loop.call_soon(self.send_records)
         self._records.append(record)
 
-    def tell_records(self) -> None:
-        """Send the records that wait."""
+    def send_records(self) -> None:
+        """Send the queued records."""
         if self._records:
             self.tell(RecordDraws(records=tuple(self._records)))
             self._records.clear()
 
     async def elect(self, request: Elect) -> Verdict:
-        """Hold or join an election; returns its verdict."""
+        """Hold an election, or join the open one; returns its verdict."""
         election = await self._join(request)
         try:
             while not election.announced:
                 await election.updates.wait()
             return election.verdict()
         finally:
-            if self._is_left(election):
-                await election.close()
+            if self._remove_follower(election):
+                await election.cancel_draws()
 
     async def follow(self, request: Follow) -> AsyncIterator[Ballot | Verdict]:
-        """Hold or join an election; yields valid ballots as they arrive, beginning with the first, then the verdict."""
+        """Hold an election, or join the open one; yields all its valid ballots in order of arrival, then the verdict."""
         election = await self._join(request)
-        shown = 0
+        sent = 0
         try:
             while True:
-                while shown < len(election.arrivals):
-                    yield election.arrivals[shown]
-                    shown += 1
+                while sent < len(election.arrivals):
+                    yield election.arrivals[sent]
+                    sent += 1
                 if election.announced:
                     break
                 await election.updates.wait()
             yield election.verdict()
         finally:
-            if self._is_left(election):
-                await election.close()
+            if self._remove_follower(election):
+                await election.cancel_draws()
 
     async def _join(self, request: Elect | Follow) -> RunningElection:
+        """The open election of a request; opens it once elections are admitted."""
         while self.admission != "elections" and request.id not in self._open:
             await self._admission_changed.wait()
         election = self._open.get(request.id)
@@ -104,62 +105,71 @@ class Voter(Role):
                 self._admission_changed.notify()
                 if admission == "nothing":
                     break
-            # The end of the run waits until this stream is closed: by then every paid ballot is recorded.
+            # The end of the run waits until this stream is closed. By then every paid ballot must be recorded.
             while draws := [draw for election in self._open.values() for draw in election.draws.values()]:
                 await asyncio.wait(draws)
-            self.tell_records()
+            self.send_records()
 
-    def _is_left(self, election: RunningElection) -> bool:
-        """Remove a follower; whether it was the last one while draws are still in flight."""
+    def _remove_follower(self, election: RunningElection) -> bool:
+        """Remove one follower, and the election with its last one; returns whether draws must be cancelled."""
         election.followers -= 1
         if election.followers:
             return False
         del self._open[election.id]
-        election.end(None)
+        election.close_count(None)
+        # A guess that is dropped and then asked again must not be paid twice, so its ballots are kept.
         self._paid[election.id] = election.ballots
-        if len(self._paid) > REMEMBERED:
+        if len(self._paid) > MAX_ABANDONED:
             del self._paid[next(iter(self._paid))]
         return bool(election.draws)
 
 
 class RunningElection:
-    """One open election: its launched draws, the ballots that arrived, and the count."""
+    """An open election: its launched draws, the ballots that arrived, and the count."""
 
     def __init__(self, voter: Voter, election_id: ElectionId, question: Question) -> None:
         self.id = election_id
         self.arrivals: list[Ballot] = []
         """Valid ballots in order of arrival: for guesses, not for the count."""
-        self.ended = False
-        """Whether the count is closed."""
+        self.count_is_closed = False
+        """Whether no more ballots are counted: the election is decided, at its cap, failed or abandoned."""
         self.announced = False
-        """Whether followers may see the verdict."""
+        """Whether followers may read the verdict."""
         self.followers = 0
+        """Number of requests that wait for the verdict."""
         self.draws: dict[int, asyncio.Task[None]] = {}
+        """Draws in flight, by seq."""
         self._failure: MicroagentsError | None = None
         self._voter = voter
         self._question = question
         self._count = Count(question)
         self._launched = 0
+        """Number of draws launched so far, paid ballots included."""
         self._paid: dict[int, Ballot | Flagged] = {}
-        """Ballots that need not be drawn, by seq."""
+        """Ballots that were paid for before and are not launched yet, by seq."""
         self._arrived: dict[int, Ballot | Flagged] = {}
+        """Ballots that arrived but are not counted, by seq: an earlier one is missing."""
         self._flagged_ahead = 0
-        """Flagged replies that arrived beyond the counted prefix."""
+        """Number of flagged replies among them."""
         self._texts: dict[int, str] = {}
-        """Raw replies by seq, kept until the decision: those that lost are recorded."""
+        """Raw replies by seq. After the decision those that lost are recorded."""
         self.updates = Notifier()
         """Notifies followers of ballots and of the verdict."""
         self._loop = asyncio.get_running_loop()
 
     def begin(self, paid: Sequence[Ballot | Flagged]) -> None:
-        """Launch the draws that are needed beyond the paid ballots."""
+        """Launch the election with its paid ballots, and the draws that it needs beyond them."""
         self._paid = {each.seq: each for each in paid}
         self.launch()
 
     def launch(self) -> None:
-        """Launch every draw that the decision needs, and no other: launched = n + votes needed + flagged ahead, up to the cap."""
+        """Launch every draw that the decision needs, and no other.
+
+        The number of launched draws is n + votes needed + f, at most the cap, where n ballots are counted and f flagged replies arrived
+        beyond them. So exactly the samples of the decisive prefix are drawn, in whatever order they arrive.
+        """
         count = self._count
-        while not self.ended and self._launched < min(
+        while not self.count_is_closed and self._launched < min(
             self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead
         ):
             seq = self._launched
@@ -173,10 +183,10 @@ class RunningElection:
                 self._arrive(seq, paid)
 
     def verdict(self) -> Verdict:
-        """The verdict.
+        """The verdict of the ballots counted so far.
 
         Raises:
-            MicroagentsError: the failure of a draw or a screen.
+            MicroagentsError: a draw, a screen or a vote failed with it.
         """
         if self._failure is not None:
             raise self._failure
@@ -184,10 +194,10 @@ class RunningElection:
 
     @property
     def ballots(self) -> Sequence[Ballot | Flagged]:
-        """All ballots that arrived, counted or not."""
+        """All paid ballots, counted or not."""
         return [*self._count.ballots, *self._arrived.values(), *self._paid.values()]
 
-    async def close(self) -> None:
+    async def cancel_draws(self) -> None:
         """Cancel the draws in flight, first launched first, and wait until they have ended."""
         draws = list(self.draws.values())
         for draw in draws:
@@ -208,7 +218,7 @@ class RunningElection:
                     model=_model_of(sample_id, question.models),
                 )
             )
-            if self.ended:
+            if self.count_is_closed:
                 return
             ballot = await self._voter.ask(
                 Screen(
@@ -219,13 +229,13 @@ class RunningElection:
                     choices=question.choices,
                 )
             )
-        except NotSent:
+        except NotSent:  # the run is ending: the election stays open, and a resumed run draws this sample
             return
         except MicroagentsError as error:
-            self.end(error)
+            self.close_count(error)
             return
-        except Exception as error:  # a defect must end the election, not leave it waiting
-            self.end(RoleFailed("Voter", "Elect", f"{type(error).__name__}: {error}"))
+        except Exception as error:  # a defect here must fail the election, not leave its followers waiting
+            self.close_count(RoleFailed("Voter", "Elect", f"{type(error).__name__}: {error}"))
             raise
         finally:
             del self.draws[seq]
@@ -235,11 +245,12 @@ class RunningElection:
         else:
             self._texts[seq] = sample.text
         self._arrive(seq, ballot)
-        if not self.ended:
+        if not self.count_is_closed:
             self.launch()
 
     def _arrive(self, seq: int, ballot: Ballot | Flagged) -> None:
-        if self.ended:
+        """Take in a ballot, and count all ballots whose turn it is. The count is closed once it is decided or at the cap."""
+        if self.count_is_closed:
             return
         self._arrived[seq] = ballot
         if isinstance(ballot, Ballot):
@@ -263,18 +274,18 @@ class RunningElection:
             if isinstance(ballot, Flagged):
                 self._flagged_ahead -= 1
 
-    def _tell_losers(self) -> None:
+    def _record_losers(self) -> None:
         for seq in self._count.losers():
             if seq in self._texts:
                 self._voter.record(RecordReply(id=SampleId(election=self.id, seq=seq), text=self._texts[seq]))
 
-    def end(self, failure: MicroagentsError | None) -> None:
-        """Close the count; followers see the verdict once all records of it are sent."""
-        if not self.ended:
-            self.ended = True
+    def close_count(self, failure: MicroagentsError | None) -> None:
+        """Count no more ballots. Followers read the verdict, or the failure, on the next turn of the loop."""
+        if not self.count_is_closed:
+            self.count_is_closed = True
             self._failure = failure
-            # The solver and this role send their records on the next turn of the loop. A follower that an earlier ballot has woken could
-            # otherwise report the verdict before the calls that led to it are accounted for.
+            # The solver and this role send their records on the next turn of the loop. If the verdict were announced now, a follower that
+            # an earlier ballot has woken could report it before the calls that led to it are accounted for.
             self._loop.call_soon(self._announce)
             self.updates.notify()
 
@@ -284,7 +295,7 @@ class RunningElection:
 
 
 def _model_of(sample: SampleId, models: tuple[str, ...]) -> str:
-    """The model of a sample: chosen from the pool by the sample's id, never by load, so that a resumed run asks the same."""
+    """The model of a sample. The sample's id chooses it from the pool, not the load, so that a resumed run asks the same model."""
     if len(models) == 1:
         return models[0]
     digest = blake2b(sample.election.question_digest + f"{sample.election.path}\0{sample.seq}".encode(), digest_size=8).digest()

@@ -477,7 +477,7 @@ async def test_what_is_asked_again_after_a_death_answers_from_the_journal_though
             Deployment(role=Recorder, options={"journaling": journaling}),
             *(Deployment(role=role) for role in (Limiter, Voter, Solver, RedFlagger, Decomposer)),
         ]
-        environment.setattr(voter_module, "REMEMBERED", 0)
+        environment.setattr(voter_module, "MAX_ABANDONED", 0)
         ask = Decompose(
             input=0, at="solve/decompose", recalls=False, problem=PROBLEM.statement(), above=(), candidates=3, sampling=PROBLEM.sampling
         )
