@@ -165,7 +165,7 @@ class Dispatcher:
         known = self._peers.get(peer)
         if known is None:
             self._peers[peer] = Peer(peer, link, incarnation, self._take)
-        elif known.is_older_than(incarnation):  # else it is known already: news of a process may come by several ways
+        elif known.is_older_than(incarnation):  # the same process may be announced twice
             self._drop_held(known)
             known.replace(link, incarnation)
 

@@ -31,8 +31,10 @@ class IncomingCall:
 
     def __init__(self, call: int, sent: wire.Sent, send: Callable[[wire.Envelope], None]) -> None:
         self.call = call
+        """The number under which the current process of the caller knows the call."""
         self.sent = sent
         self.is_stream = False
+        """Whether the handler yields items; known once its task has taken its first step."""
         self._send = send
         self._task: asyncio.Task[None] | None = None
         self._kept: list[wire.Envelope] | None = None

@@ -15,7 +15,7 @@ from microagents.cli.options import pairs
 from microagents.errors import InputMismatch, InvalidUsage
 from microagents.registry import TASKS
 from microagents.runs.settings import validated
-from microagents.runs.task_list import TaskList, written_down
+from microagents.runs.task_list import TaskList, compact_options
 from microagents.task import Task
 
 STDIN = "-"
@@ -61,7 +61,7 @@ def lines_of(task: str, options: list[str], file: str) -> Lines:
                 numbers.append(number)
 
     with _opened(file) as stream:
-        first, own = written_down(tasks(stream))
+        first, own = compact_options(tasks(stream))
     if not own:
         raise InvalidUsage(f"{source} holds no input: write one JSON object a line, the options of one input")
     return Lines(source, TaskList(kind, first, own), numbers)

@@ -261,10 +261,11 @@ class RunningElection:
         try:
             self._count_arrived()
             if not self._count.tally.votes_needed or len(self._count.ballots) == self._question.max_draws:
-                self._tell_losers()
-                self.end(None)
-        except Exception as error:  # noqa: BLE001 - a defect must end the election, not leave it waiting
-            self.end(error if isinstance(error, MicroagentsError) else RoleFailed("Voter", "Elect", f"{type(error).__name__}: {error}"))
+                self._record_losers()
+                self.close_count(None)
+        except Exception as error:  # noqa: BLE001 - a defect here must fail the election, not leave its followers waiting
+            failure = error if isinstance(error, MicroagentsError) else RoleFailed("Voter", "Elect", f"{type(error).__name__}: {error}")
+            self.close_count(failure)
 
     def _count_arrived(self) -> None:
         # Counting arrivals would favour fast answers: a ballot waits here until every earlier one is in.

@@ -1,4 +1,4 @@
-"""Many inputs in one run: each is conducted to an end of its own, a bounded number of them side by side."""
+"""Batches: runs with many inputs, which are done side by side up to a bound. The failure of one input stops no other."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from microagents.journal.messages import Account, InputEnding, RecallCompletedIn
 from microagents.journal.reading import Reader
 from microagents.runtimes.dispatcher import RoleMessenger
 
-AT_A_TIME = 1024
-"""Number of inputs that are open at a time, where no bound of calls is given."""
+MAX_OPEN = 1024
+"""Maximum number of inputs that are open at a time, in a run without a bound of calls in flight."""
 REFUSES_ALL = (401, 402, 403, 404)
-"""HTTP statuses with which a provider refuses the key or the model, and so every call."""
+"""HTTP statuses by which a provider refuses the key or the model, and thereby every call."""
 
 
 class Batch:
     """The inputs of a run.
 
     Args:
-        journal: the file that records their endings; None for a run without one, whose endings are kept here.
+        journal: the file that records the endings of inputs; None for a run without one, whose endings stay in memory.
         total: number of inputs.
         only: numbers of the inputs to conduct, completed ones included; None for all that are not completed.
-        concurrency: number of inputs that are open at a time; None for `AT_A_TIME`.
-        passes_undecided: whether the work on an input goes past elections that end undecided.
+        concurrency: maximum number of inputs that are open at a time; None for `MAX_OPEN`.
+        passes_undecided: whether the work on an input continues to a result after an election ends undecided.
     """
 
     def __init__(
@@ -39,70 +39,73 @@ class Batch:
         self._journal = journal
         self._total = total
         self._only = only
-        self._at_a_time = concurrency or AT_A_TIME
+        self._max_open = concurrency or MAX_OPEN
         self._passes_undecided = passes_undecided
-        self._kept: dict[int, InputEnding] = {}
+        self._endings: dict[int, InputEnding] = {}
+        """Endings by input, as far as they are needed: `mark_undecided` and runs without a journal read them."""
 
     async def conduct(self, messenger: RoleMessenger) -> None:
-        """Conduct inputs, each to its end. The failure of one ends no other.
+        """Conduct each input to its end. The failure of one stops no other.
 
         Raises:
-            MicroagentsError: a failure that ends the run, such as a refused key.
+            MicroagentsError: a failure that ends the whole run, such as a refused key.
         """
-        done = await messenger.ask(RecallCompletedInputs())
-        completed = frozenset(done)
-        todo = [number for number in range(self._total) if number not in completed] if self._only is None else sorted({*self._only})
-        waiting = iter(todo)
+        completed = frozenset(await messenger.ask(RecallCompletedInputs()))
+        numbers = [number for number in range(self._total) if number not in completed] if self._only is None else sorted({*self._only})
+        remaining = iter(numbers)
         scope = TaskScope()
         try:
-            await asyncio.gather(*[scope.start(self._conduct_next(messenger, waiting)) for _ in todo[: self._at_a_time]])
+            await asyncio.gather(*[scope.start(self._conduct_remaining(messenger, remaining)) for _ in numbers[: self._max_open]])
         finally:
             await scope.close()
 
-    async def _conduct_next(self, messenger: RoleMessenger, waiting: Iterator[int]) -> None:
-        for number in waiting:  # the iterator is shared by all tasks
-            self._note(messenger, await _conducted(messenger, number))
+    async def _conduct_remaining(self, messenger: RoleMessenger, remaining: Iterator[int]) -> None:
+        for number in remaining:  # all tasks share the iterator, so each input is taken once
+            self._record(messenger, await _conduct_to_ending(messenger, number))
 
-    def _note(self, messenger: RoleMessenger, ended: InputEnding) -> None:
-        messenger.tell(ended)
+    def _record(self, messenger: RoleMessenger, ending: InputEnding) -> None:
+        messenger.tell(ending)
         if self._journal is None or self._passes_undecided:
-            self._kept[ended.input] = ended
+            self._endings[ending.input] = ending
 
     async def mark_undecided(self, messenger: RoleMessenger, account: Account) -> Account:
-        """Mark completed inputs with an undecided election as undecided; returns the account with them."""
+        """Change the outcome of completed inputs with an undecided election to undecided; returns the account after it."""
         undecided: dict[int, list[str]] = {}
         for path in account.undecided_at:
             undecided.setdefault(input_of(path), []).append(path)
         for number, paths in undecided.items():
-            ended = self._kept.get(number)
-            if ended is not None and ended.outcome == "completed":
-                self._note(messenger, structs.replace(ended, outcome="undecided", reason=undecided_elections(paths)))
+            ending = self._endings.get(number)
+            if ending is not None and ending.outcome == "completed":
+                self._record(messenger, structs.replace(ending, outcome="undecided", reason=undecided_elections(paths)))
         return await messenger.ask(Report(final=True)) if undecided else account
 
     def endings(self) -> Iterator[InputEnding]:
-        """The endings of inputs so far, in their order. Call it once the journal is closed."""
+        """The endings so far, in the order of inputs. With a journal, call it only after the run has closed the journal."""
         if self._journal is None:
-            yield from (self._kept[number] for number in sorted(self._kept))
+            yield from (self._endings[number] for number in sorted(self._endings))
             return
         with Reader(self._journal) as reader:
             yield from reader.input_endings()
 
     async def outcome(self, messenger: RoleMessenger, account: Account) -> tuple[RunOutcome, str | None]:
-        """The outcome of the run once its inputs are conducted, and the reason in one sentence."""
+        """The outcome of the run after its inputs were conducted, and the reason in one sentence."""
         # Not from the file: closing a second connection in the writing process would release SQLite's locks on it.
         endings = await messenger.ask(RecallFailedInputs()) if self._journal is not None else list(self.endings())
-        bad = [ended for ended in endings if ended.outcome != "completed"]
-        undecided = sum(ended.outcome == "undecided" for ended in bad)
-        failed, left = len(bad) - undecided, self._total - account.inputs_done - len(bad)
-        if not bad and not left:
+        unsolved = [ending for ending in endings if ending.outcome != "completed"]
+        undecided = sum(ending.outcome == "undecided" for ending in unsolved)
+        failed, left = len(unsolved) - undecided, self._total - account.inputs_done - len(unsolved)
+        if not unsolved and not left:
             return "completed", None
-        counts = [(undecided, "undecided"), (failed, "failed"), (left, "not done yet")]
-        said = f"of {self._total:,} inputs {', '.join(f'{count:,} {what}' for count, what in counts if count)}, the others are completed"
-        first = f"; input {bad[0].input}: {bad[0].reason}" if bad else ""
-        return "undecided" if undecided else "failed" if bad else "stopped", f"{said}{first}; resume does those that are not completed"
+        counts = ", ".join(
+            f"{count:,} {state}" for count, state in ((undecided, "undecided"), (failed, "failed"), (left, "not done yet")) if count
+        )
+        first = f"; input {unsolved[0].input}: {unsolved[0].reason}" if unsolved else ""
+        reason = f"of {self._total:,} inputs {counts}, the others are completed{first}; resume the run to do those that are not completed"
+        return "undecided" if undecided else "failed" if unsolved else "stopped", reason
 
 
-async def _conducted(messenger: RoleMessenger, number: int) -> InputEnding:
+async def _conduct_to_ending(messenger: RoleMessenger, number: int) -> InputEnding:
+    """Conduct an input. Its failure becomes an ending, unless it concerns the whole run."""
     try:
         conducted = await messenger.ask(Conduct(input=number))
     except (Stopped, TakenOver, JournalMismatch, NoHandler, PeerLost):
@@ -117,5 +120,5 @@ async def _conducted(messenger: RoleMessenger, number: int) -> InputEnding:
 
 
 def undecided_elections(paths: Sequence[str]) -> str:
-    """A sentence about elections that the work went past."""
+    """The reason of an undecided run or input whose work continued to a result."""
     return f"{len(paths)} elections are undecided, the first at {paths[0]}"

@@ -25,7 +25,7 @@ from microagents.runs.inspection import recorded_result
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result
 from microagents.runs.settings import Models, Settings, check_address, model_pools, strategy_of, validated
-from microagents.runs.task_list import dumped
+from microagents.runs.task_list import dump_options
 from microagents.task import Task
 
 V = TypeVar("V")
@@ -119,7 +119,7 @@ async def compare(
         outcome=outcome,
         reason=reason,
         task=TASKS.name_of(address_of(type(task))),
-        options=dumped(task),
+        options=dump_options(task),
         models=shared.models,
         seed=shared.seed,
         repeat=repeat,
@@ -186,7 +186,7 @@ def _inputs(task: Task, repeat: int) -> list[Task]:
 def _stem(task: Task, settings: Settings, repeat: int) -> str:
     """Prefix of the names of all rows: another one wherever their results could differ."""
     address = address_of(type(task))
-    compared = (address, dumped(task), settings.models, settings.seed, settings.on_undecided, repeat)
+    compared = (address, dump_options(task), settings.models, settings.seed, settings.on_undecided, repeat)
     return f"compare-{TASKS.name_of(address).lower()}-{_digest(compared)}"
 
 
@@ -236,7 +236,7 @@ def _suffix(strategy: Strategy) -> str:
     address = address_of(type(strategy))
     usual = {name: info.default for name, info in type(strategy).model_fields.items()}
     unusual = {
-        name: value for name, value in dumped(strategy).items() if name not in ("k", *strategy.changes_no_decision) and value != usual[name]
+        name: value for name, value in dump_options(strategy).items() if name not in ("k", *strategy.changes_no_decision) and value != usual[name]
     }
     return f"-{_digest((address, unusual))}" if unusual or address not in STRATEGIES.addresses.values() else ""
 

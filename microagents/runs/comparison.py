@@ -11,7 +11,7 @@ from msgspec import Struct
 from microagents.actors import Strategy
 from microagents.elections.laws import wilson_interval
 from microagents.runs.result import Result
-from microagents.runs.task_list import dumped
+from microagents.runs.task_list import dump_options
 
 ComparisonOutcome = Literal["completed", "stopped", "interrupted"]
 RowOutcome = Literal["completed", "undecided", "failed", "stopped", "interrupted"]
@@ -96,7 +96,7 @@ def row_of(strategy: Strategy, result: Result, *, oracle_judges: bool) -> Row:
     return Row(
         strategy=result.strategy,
         k=getattr(strategy, "k", None),
-        options=dumped(strategy),
+        options=dump_options(strategy),
         run_id=result.run_id,
         solved=solved,
         completed=completed,

@@ -1,4 +1,4 @@
-"""Executes a plan in the driver's process: the only place where roles, runtime and journal meet."""
+"""Execution of a plan in the driver's process. Roles, runtime and journal meet only here."""
 
 from __future__ import annotations
 
@@ -36,26 +36,25 @@ from microagents.runtimes.runtime import Runtime
 from microagents.runtimes.testing.virtual import VirtualLoop
 
 PROGRESS_EVERY_S = 0.2
-"""Interval of calls of ``on_progress``."""
+"""Interval between calls of ``on_progress``."""
 VIRTUAL_COMMIT_S = 0.005
 """Duration of a commit in virtual time."""
 OnProgress = Callable[[Account], None]
 End = tuple[RunOutcome, str | None, bytes | None]
 """Outcome of a run, the reason for it, and the result as JSON."""
 
-
-INTERRUPTED: End = ("interrupted", "interrupted before its end; what was decided until then holds", None)
+INTERRUPTED: End = ("interrupted", "interrupted before its end; all decisions so far are kept", None)
 
 
 class RunControl(Struct, frozen=True, kw_only=True):
-    """The caller's hold on a run: its progress, and two ways to end it early."""
+    """Callbacks and events by which a caller watches a run and ends it early."""
 
     on_progress: OnProgress | None = None
     """Called a few times a second with the account as of the last commit."""
     interrupt: asyncio.Event | None = None
-    """Ends it after the calls in flight."""
+    """Ends the run after the calls in flight."""
     terminate: asyncio.Event | None = None
-    """Ends it at once."""
+    """Ends the run at once."""
 
 
 async def execute_plan(
@@ -66,21 +65,21 @@ async def execute_plan(
     accepted: Sequence[str] = (),
     control: RunControl | None = None,
 ) -> Result:
-    """Begin a run, or go on with it, to its end; a completed run answers from its journal.
+    """Begin a run or continue it, until it ends. A completed run is answered from its journal.
 
     Args:
         plan: the run.
         runs_dir: the folder of journals; None for a run without one.
         only: numbers of the inputs to do, among many; None for all that are not completed.
-        accepted: fields that may differ from those that the journal was begun with.
+        accepted: names of fields that may differ from the recorded experiment.
         control: progress and interruption.
     """
     settings = plan.settings
     experiment, own = experiment_of(plan)
     if runs_dir is not None:
-        _refuse_perishable(Path(runs_dir))
+        _refuse_job_folder(Path(runs_dir))
     path = None if runs_dir is None else journal_of(Path(runs_dir), settings.run_id)
-    if path is not None and not holds_nothing(path) and (completed := _completed(path, plan, experiment, own, accepted)):
+    if path is not None and not holds_nothing(path) and (completed := _completed_result(path, plan, experiment, own, accepted)):
         return completed
     context = Context(
         run_id=settings.run_id,
@@ -98,59 +97,60 @@ async def execute_plan(
     started, control = time.monotonic(), control or RunControl()
     async with AsyncExitStack() as stack:
         recorded_in = path
-        if path is None and settings.runtime == "ray":  # a role that dies is taken up from the journal
+        if path is None and settings.runtime == "ray":  # the replacement of a role that died is restored from a journal
             recorded_in = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
         full = settings.durability == "full" and path is not None  # a temporary journal need not outlive a power cut
-        deployments = _deployments(plan, _recorder(recorded_in, experiment, own, accepted, settings, full=full))
-        roles = await _entered(stack, runtime_of(settings.runtime, context, deployments), control)
+        deployments = _deployments(plan, _recorder_deployment(recorded_in, experiment, own, accepted, settings, full=full))
+        roles = await _start_roles(stack, runtime_of(settings.runtime, context, deployments), control)
         if roles is None:
             return _result(plan, path, INTERRUPTED, Account(), sitting_s=time.monotonic() - started, endings=())
         try:
-            end, account = await _conducted(roles, inputs, plan, control)
+            end, account = await _conduct_and_record(roles, inputs, plan, control)
         except MicroagentsError as error:
             if path is not None:
-                error.add_note(f"what was decided until then is kept in {path}: mend it, then resume run {settings.run_id}")
+                error.add_note(f"all decisions so far are kept in {path}; correct the cause, then resume run {settings.run_id}")
             raise
     sitting_s = time.monotonic() - started
-    with suppress(InvalidUsage):  # where the journal stopped the run, it may not be readable
+    with suppress(InvalidUsage):  # if the journal itself stopped the run, it may not be readable
         return _result(plan, path, end, account, sitting_s=sitting_s, endings=() if inputs is None else inputs.endings())
     return _result(plan, path, end, account, sitting_s=sitting_s, endings=())
 
 
 def runtime_of(name: str, context: Context, deployments: Sequence[Deployment]) -> Runtime:
-    """The runtime of a name, with the roles that it will carry.
+    """Build the runtime of a name with its deployments.
 
     Raises:
-        InvalidUsage: there is none.
-        InvalidDefinition: the roles do not fit together.
+        InvalidUsage: there is no such runtime.
+        InvalidDefinition: the deployments do not fit together.
     """
     kind: Any = RUNTIMES.find(name, object)
     runtime: Runtime = kind(context, deployments)
     return runtime
 
 
-async def _entered(stack: AsyncExitStack, runtime: Runtime, control: RunControl) -> Runtime | None:
-    """The runtime, once its roles are started; None where the run was ended before. On a cluster the start may take a while."""
+async def _start_roles(stack: AsyncExitStack, runtime: Runtime, control: RunControl) -> Runtime | None:
+    """Start the roles; returns the runtime, or None if the caller ended the run first. On a cluster the start may take a while."""
     scope = TaskScope()
     entering = scope.start(stack.enter_async_context(runtime))
-    ended = [scope.start(event.wait()) for event in (control.interrupt, control.terminate) if event is not None]
+    ends = [scope.start(event.wait()) for event in (control.interrupt, control.terminate) if event is not None]
     try:
-        await _first(entering, *ended)
+        await _wait_for_first(entering, *ends)
         return await entering if entering.done() else None
     finally:
         await scope.close()
 
 
-def _refuse_perishable(runs_dir: Path) -> None:
-    """Refuse the folder that a Ray job was submitted with: Ray removes it."""
+def _refuse_job_folder(runs_dir: Path) -> None:
+    """Refuse the folder that a Ray job was submitted with: Ray removes it after the job."""
     if "runtime_resources" in runs_dir.resolve().parts:
         raise InvalidUsage(
-            f"{str(runs_dir)!r} is in the folder of this Ray job, which is removed with it, and the journal too; name a folder that stays: "
-            "--runs-dir /some/where/runs"
+            f"{str(runs_dir)!r} is in the folder of this Ray job, which Ray removes after the job, with the journal; name a folder that "
+            "stays: --runs-dir /some/where/runs"
         )
 
 
-def _completed(path: Path, plan: Plan, experiment: Experiment, own: Sequence[str], accepted: Sequence[str]) -> Result | None:
+def _completed_result(path: Path, plan: Plan, experiment: Experiment, own: Sequence[str], accepted: Sequence[str]) -> Result | None:
+    """The recorded result of a completed run; None if the run is not completed, or is changed now."""
     with Reader(path) as reader:
         changes = reader.changes_to(experiment, own, accepted)
         ending = reader.ending()
@@ -181,7 +181,7 @@ def _result(plan: Plan, path: Path | None, end: End, account: Account, *, sittin
 
 
 def _wall_s(path: Path, sitting_s: float) -> float:
-    """Seconds of all sittings; of this one where the journal cannot be read."""
+    """Seconds of all sittings; of this sitting alone if the journal cannot be read."""
     try:
         with Reader(path) as reader:
             return reader.wall_s()
@@ -189,9 +189,10 @@ def _wall_s(path: Path, sitting_s: float) -> float:
         return sitting_s
 
 
-def _recorder(
+def _recorder_deployment(
     path: Path | None, experiment: Experiment, own: Sequence[str], accepted: Sequence[str], settings: Settings, *, full: bool
 ) -> Deployment:
+    # In virtual time there are no threads and no disk to wait for: the loop makes each commit itself.
     journaling, is_virtual = None, isinstance(asyncio.get_running_loop(), VirtualLoop)
     if path is not None:
         journaling = JournalConfig(
@@ -206,10 +207,10 @@ def _recorder(
 
 
 def _deployments(plan: Plan, recorder: Deployment) -> list[Deployment]:
-    """The roles of a run, in the order of their start. The recorder starts first, so that a journal is refused before anything else."""
+    """The roles of a run, in the order of their start. The recorder starts first, so that a wrong journal is refused before all else."""
     strategy, settings = plan.strategy, plan.settings
     limiter = Deployment(role=Limiter, in_driver=True)
-    deployments = [recorder, limiter, *(_placed(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments()))]
+    deployments = [recorder, limiter, *(_with_settings(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments()))]
     there = [*dict.fromkeys([*strategy.drawing(), *(deployment.role.__name__.lower() for deployment in deployments)])]
     for name in settings.models:
         if name and name not in there:
@@ -221,8 +222,8 @@ def _deployments(plan: Plan, recorder: Deployment) -> list[Deployment]:
     return deployments
 
 
-def _placed(deployment: Deployment, settings: Settings) -> Deployment:
-    """A deployment with the changes of the run's settings."""
+def _with_settings(deployment: Deployment, settings: Settings) -> Deployment:
+    """A deployment, changed as the run's ``deploy`` setting says."""
     name = deployment.role.__name__
     wanted = next((wanted for role, wanted in settings.deploy.items() if role.lower() == name.lower()), {})
     if not wanted:
@@ -231,19 +232,20 @@ def _placed(deployment: Deployment, settings: Settings) -> Deployment:
     return validated(Deployment, f"the deployment of {name}", {**given, **wanted})
 
 
-async def _conducted(roles: Runtime, inputs: Batch | None, plan: Plan, control: RunControl) -> tuple[End, Account]:
-    """Do the work. The ending is recorded before it is returned."""
+async def _conduct_and_record(roles: Runtime, inputs: Batch | None, plan: Plan, control: RunControl) -> tuple[End, Account]:
+    """Do the work, and record its ending; returns the ending and the last account."""
     messenger = roles.messenger
     try:
-        conducting = _single_input(messenger) if inputs is None else inputs.conduct(messenger)
-        outcome, reason, value = await _conduct(messenger, conducting, plan.settings, control)
+        conducting = _conduct_single_input(messenger) if inputs is None else inputs.conduct(messenger)
+        outcome, reason, value = await _conduct_until_end(messenger, conducting, plan.settings, control)
+        # Roles in other processes may still have records under way; the last account must contain them.
         await roles.flush()
         account = await messenger.ask(Report(final=True))
         if inputs is not None and outcome == "completed":
             if plan.strategy.passes_undecided:
                 account = await inputs.mark_undecided(messenger, account)
             outcome, reason = await inputs.outcome(messenger, account)
-        outcome, reason = _qualified(outcome, reason, account, plan.strategy)
+        outcome, reason = _with_account(outcome, reason, account, plan.strategy)
         await messenger.ask(RecordEnding(outcome=outcome, reason=reason, result=value))
     except Stopped as error:  # the journal cannot be written
         return ("stopped", str(error), None), await messenger.ask(Report())
@@ -254,45 +256,50 @@ async def _conducted(roles: Runtime, inputs: Batch | None, plan: Plan, control: 
     return (outcome, reason, value), account
 
 
-def _qualified(outcome: RunOutcome, reason: str | None, account: Account, strategy: Strategy) -> tuple[RunOutcome, str | None]:
+def _with_account(outcome: RunOutcome, reason: str | None, account: Account, strategy: Strategy) -> tuple[RunOutcome, str | None]:
+    """The outcome and its reason, changed where the account has undecided elections or an outage."""
     undecided = account.undecided_at
     if undecided and strategy.passes_undecided and outcome == "completed":
         return "undecided", undecided_elections(undecided)
     if outcome == "interrupted" and account.outage is not None:
-        return outcome, f"{reason}, while calls were tried again: {account.outage}"
+        return outcome, f"{reason}; it was interrupted while calls were tried again: {account.outage}"
     return outcome, reason
 
 
-async def _single_input(messenger: RoleMessenger) -> bytes:
+async def _conduct_single_input(messenger: RoleMessenger) -> bytes:
     return (await messenger.ask(Conduct(input=0))).value
 
 
-async def _conduct(messenger: RoleMessenger, conducting: Coroutine[Any, Any, bytes | None], settings: Settings, control: RunControl) -> End:
+async def _conduct_until_end(
+    messenger: RoleMessenger, conducting: Coroutine[Any, Any, bytes | None], settings: Settings, control: RunControl
+) -> End:
+    """Do the work until it ends, the caller ends it, the recorder stops it or its time is over; returns the ending.
+
+    A passed time limit and an interrupt first wait for the calls in flight. `terminate` and a failure end the work at once.
+    """
     scope = TaskScope()
 
-    def awaited(event: asyncio.Event | None) -> asyncio.Task[Any]:
+    def wait_for(event: asyncio.Event | None) -> asyncio.Task[Any]:
         return scope.start((event or asyncio.Event()).wait())
 
     try:
         work = scope.start(conducting)
         failure = scope.start(messenger.ask(AwaitFailure()))
         failure.add_done_callback(retrieve_exception)
-        interrupt, terminate = awaited(control.interrupt), awaited(control.terminate)
+        interrupt, terminate = wait_for(control.interrupt), wait_for(control.terminate)
         timer = scope.start(_never() if settings.max_time_s is None else asyncio.sleep(settings.max_time_s))
-        watch = scope.start(_never() if control.on_progress is None else _watch(messenger, control.on_progress))
-        await _first(work, failure, interrupt, terminate, timer, watch)
+        progress = scope.start(_never() if control.on_progress is None else _report_progress(messenger, control.on_progress))
+        await _wait_for_first(work, failure, interrupt, terminate, timer, progress)
         if (interrupt.done() or timer.done()) and not work.done():
-            await _first(scope.start(messenger.ask(Drain())), work, failure, terminate, watch)
+            # Calls in flight are paid for, so they are waited for. The work may end meanwhile: then its own outcome counts.
+            await _wait_for_first(scope.start(messenger.ask(Drain())), work, failure, terminate, progress)
         if not work.done():
-            for each in (watch, failure):
+            for each in (progress, failure):
                 if each.done():
-                    await each  # raises the failure of the caller's on_progress, or the reason to stop
+                    await each  # raises the failure of the caller's on_progress, or the recorder's reason to stop
             if timer.done():
-                return (
-                    "stopped",
-                    f"--max-time {settings.max_time_s:g} is reached; what was decided until then holds; resume for as long again",
-                    None,
-                )
+                reason = f"--max-time {settings.max_time_s:g} is reached; all decisions so far are kept; resume it for as long again"
+                return "stopped", reason, None
             return INTERRUPTED
         value = await work
     except Undecided as error:
@@ -304,7 +311,8 @@ async def _conduct(messenger: RoleMessenger, conducting: Coroutine[Any, Any, byt
     return "completed", None, value
 
 
-async def _first(*tasks: asyncio.Task[Any]) -> None:
+async def _wait_for_first(*tasks: asyncio.Task[Any]) -> None:
+    """Wait until one of the tasks has ended."""
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
 
@@ -312,7 +320,7 @@ async def _never() -> None:
     await asyncio.Event().wait()
 
 
-async def _watch(messenger: RoleMessenger, on_progress: OnProgress) -> None:
+async def _report_progress(messenger: RoleMessenger, on_progress: OnProgress) -> None:
     while True:
         await asyncio.sleep(PROGRESS_EVERY_S)
         on_progress(await messenger.ask(Report()))

@@ -26,7 +26,7 @@ from microagents.runs.plan import plan_of, settings_of
 from microagents.runs.result import Result, results_of
 
 
-def look(runs_dir: Path, run_id: str) -> Result:
+def inspect_run(runs_dir: Path, run_id: str) -> Result:
     """The result of a run as far as it is recorded.
 
     Raises:

@@ -20,7 +20,7 @@ from microagents.messages import address_of
 from microagents.models.model import Model, ModelFunction
 from microagents.registry import STRATEGIES, TASKS, source_of
 from microagents.runs.settings import Settings, strategy_of, validated
-from microagents.runs.task_list import TaskList, dumped, written_down
+from microagents.runs.task_list import TaskList, dump_options, compact_options
 from microagents.task import Task
 
 SHOWN_CHARS = 200
@@ -43,7 +43,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
     """What a journal keeps of a run; and where it has a list of inputs, which options of each differ from the first's, as JSON."""
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
-    first, own = (plan.tasks.first, plan.tasks.own) if isinstance(plan.tasks, TaskList) else written_down(plan.tasks)
+    first, own = (plan.tasks.first, plan.tasks.own) if isinstance(plan.tasks, TaskList) else compact_options(plan.tasks)
     own = own if plan.listed else []
     experiment = Experiment(
         run_id=settings.run_id,
@@ -52,7 +52,7 @@ def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
             task=source_of(type(task)),
             options=first,
             strategy=source_of(type(strategy)),
-            strategy_options=dumped(strategy),
+            strategy_options=dump_options(strategy),
             settings=settings.model_dump(mode="json"),
         ),
         inputs=len(plan.tasks),
@@ -79,7 +79,7 @@ def plan_of(reader: Reader) -> Plan:
             )
     kind_of_task = TASKS.find(recipe.task, Task)
     each = (validated(kind_of_task, f"task {recipe.task!r}", options) for options in reader.options())
-    tasks = TaskList(kind_of_task, *written_down(each)) if experiment.listed else list(each)
+    tasks = TaskList(kind_of_task, *compact_options(each)) if experiment.listed else list(each)
     kind_of_strategy = STRATEGIES.find(recipe.strategy, Strategy)
     options = {**recipe.strategy_options, **recipe.moved_options(kind_of_strategy.model_fields)}
     chosen = strategy_of(validated(kind_of_strategy, recipe.strategy, options), tasks[0], {})
@@ -100,7 +100,7 @@ def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator
     else:
         yield from _options("task", first)
     yield "strategy", address_of(type(strategy))
-    options = dumped(strategy)
+    options = dump_options(strategy)
     yield from _options("strategy", {name: options[name] for name in options if name not in strategy.changes_no_decision})
     for role, pool in sorted(settings.models.items()):
         yield f"model {role}".rstrip(), ", ".join(pool)

@@ -1,4 +1,4 @@
-"""Many tasks of one class: kept as the differences of their options, each built when it is needed."""
+"""Lists of tasks of one class: stored as differences of their options, and built on access."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from microagents.journal.experiment import options_of
 from microagents.runs.settings import validated
 from microagents.task import Task
 
-REMEMBERED = 4096
-"""Number of built tasks that are kept: more than a run has open at a time."""
+MAX_BUILT = 4096
+"""Number of built tasks that are kept: more than the inputs that a run has open at a time."""
 
 
 class TaskList(Sequence[Task]):
-    """Tasks that are built on access: a hundred thousand built ones take fifty megabytes.
+    """A sequence of tasks that are built on access: a hundred thousand built tasks take fifty megabytes.
 
     Args:
-        kind: their class.
-        first: the options of the first one.
-        own: the options of each that differ from the first one's, as JSON.
+        kind: class of the tasks.
+        first: options of the first task.
+        own: for each task its options that differ from the first one's, as JSON.
     """
 
     def __init__(self, kind: type[Task], first: dict[str, Any], own: Sequence[str]) -> None:
@@ -50,16 +50,16 @@ class TaskList(Sequence[Task]):
         if found is None:
             (options,) = options_of(self.first, [self.own[index]])
             found = self._built[index] = validated(self._kind, f"input {index}", options)
-            if len(self._built) > REMEMBERED:
+            if len(self._built) > MAX_BUILT:
                 self._built.popitem(last=False)
         return found
 
 
 def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
-    """One task, or tasks of one class, as a list.
+    """The inputs of a run as a sequence of tasks of one class.
 
     Raises:
-        InvalidUsage: there is none, or two classes are mixed.
+        InvalidUsage: there is no task, or there are tasks of two classes.
     """
     if isinstance(given, Task):
         return [given]
@@ -74,17 +74,21 @@ def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
         if type(task) is not type(tasks[0]):
             raise InvalidUsage(
                 f"input {number} is a {type(task).__name__}, input 0 a {type(tasks[0]).__name__}; the inputs of a run are of one class: "
-                "begin a run for each"
+                "begin a run for each class"
             )
     return tasks
 
 
-def written_down(tasks: Iterable[Task]) -> tuple[dict[str, Any], list[str]]:
-    """The options of the first task, and for each task its options that differ from them, as JSON."""
+def compact_options(tasks: Iterable[Task]) -> tuple[dict[str, Any], list[str]]:
+    """Compact the options of many tasks.
+
+    Returns:
+        The options of the first task, and for each task its options that differ from the first one's, as JSON.
+    """
     first: dict[str, Any] = {}
     own: list[str] = []
     for task in tasks:
-        options = dumped(task)
+        options = dump_options(task)
         if not own:
             first = options
         differing = {name: value for name, value in options.items() if name not in first or value != first[name]}
@@ -92,11 +96,11 @@ def written_down(tasks: Iterable[Task]) -> tuple[dict[str, Any], list[str]]:
     return first, own
 
 
-def dumped(options: Task | Strategy) -> dict[str, Any]:
+def dump_options(options: Task | Strategy) -> dict[str, Any]:
     """The options of a task or a strategy, as JSON-like values.
 
     Raises:
-        InvalidDefinition: one of them cannot be written as JSON.
+        InvalidDefinition: an option cannot be written as JSON.
     """
     try:
         return options.model_dump(mode="json")

@@ -1,4 +1,4 @@
-"""Strategies: which elections to hold, in which order. One file per paper's system, beside the parts that they share."""
+"""Strategies: one file for each, with its settings and its conductor, and the parts that they share."""
 
 from microagents.strategies.chain import Chain, ChainConductor, Step, step_by_step
 from microagents.strategies.known_inputs import KnownInputs, side_by_side

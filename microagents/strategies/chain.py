@@ -1,7 +1,7 @@
 """Chains: the parts of the work on a `ChainTask`, for strategies to combine.
 
-`Chain` knows the steps of one input: their questions, how they are held, how they are committed. `step_by_step` walks them in order;
-`microagents.strategies.speculation` walks them with guesses, `microagents.strategies.known_inputs` side by side.
+`Chain` asks, holds and commits the steps of one input. There are three ways to walk them: `step_by_step` in order,
+`microagents.strategies.speculation` in order with guesses, and `microagents.strategies.known_inputs` side by side.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ChainWork = Work[ChainTask[Any, Any], Any]
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One step of a chain, in the state that its question is made from."""
+    """A step of a chain, asked in a given state."""
 
     number: int
     """Counted from 0."""
@@ -49,30 +49,30 @@ class Chain:
         self.max_draws = max_draws
         self.state_type, self.reply_type = chain_types(type(work.task))
         self._first = 0
-        """Number of the step at which the chain is taken up."""
+        """Number of the step at which this sitting resumes the chain."""
 
     def step(self, number: int, state: Any) -> Step:
-        """The step with this number, asked in this state."""
+        """Build the step with this number in this state."""
         question = self.work.question(self.task.prompt(state), self.reply_type, max_draws=self.max_draws, state=state)
         return Step(number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question)
 
     async def take_up(self) -> tuple[Any, int]:
-        """The state to go on from, and the number of steps that led to it.
+        """Resume from the checkpoint, or begin; returns the state and the number of steps that led to it.
 
         Raises:
-            InvalidUsage: the journal's last decision is not the one that its checkpoint names.
+            InvalidUsage: the checkpoint names another decision than the journal has.
             InvalidDefinition: a state cannot be read back from JSON.
         """
-        state, self._first = await self._taken_up()
+        state, self._first = await self._resume()
         self.work.progress(self._first, self.task.steps())
         return state, self._first
 
     async def hold(self, step: Step) -> Verdict:
-        """The verdict of a step: of an earlier sitting, or of an election held now."""
+        """The recorded verdict of a step, or that of an election held now."""
         return await self._recall(step) or await self.work.hold(step.election, step.question)
 
     async def follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
-        """The same, item by item: valid ballots as they arrive, then the verdict."""
+        """The same as `hold`, item by item: valid ballots as they arrive, then the verdict."""
         recalled = await self._recall(step)
         if recalled is not None:
             yield recalled
@@ -82,9 +82,9 @@ class Chain:
                 yield item
 
     async def commit(self, step: Step, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
-        """Go on from a verdict. With ``checkpoint`` a resumed run takes the chain up after this step.
+        """Settle and record a verdict; returns its decision.
 
-        A plurality (``argmax``) decides no step: it is undecided.
+        With ``checkpoint``, a resumed run continues after this step. A plurality (``argmax``) decides no step: it counts as undecided.
         """
         work, election = self.work, step.election
         if verdict.outcome == "argmax":
@@ -97,10 +97,10 @@ class Chain:
         )
 
     async def _recall(self, step: Step) -> Verdict | None:
-        # Only the step at which the chain is taken up can have ended before: undecided, or decided by a person since.
+        # Of the steps still to do, only the first can have a record: it ended undecided, and a person may have decided it since.
         return await self.work.recall(step.election, step.question) if step.number == self._first else None
 
-    async def _taken_up(self) -> tuple[Any, int]:
+    async def _resume(self) -> tuple[Any, int]:
         checkpoint = self.work.checkpoint
         if checkpoint is None:
             self._check_readable(self.task.start())
@@ -108,15 +108,15 @@ class Chain:
         last = self.step(checkpoint.done - 1, self._read_state(checkpoint.state))
         if await self._decided_at(last) != checkpoint.value:
             raise InvalidUsage(
-                f"the journal does not fit together: what step {last.number} decided is not where the run is to be taken up; it "
-                "was left as it is; begin another run"
+                f"the journal contradicts itself: its checkpoint does not match the decision of step {last.number}; it was left as it is; "
+                "begin another run"
             )
         return self.task.advance(last.state, decoder_of(self.reply_type).decode(checkpoint.value)), checkpoint.done
 
     async def _decided_at(self, step: Step) -> bytes | None:
-        """The journal's decision of a step that was asked in this state."""
+        """The recorded decision of a step."""
         recalled = await self.work.recalled(step.election)
-        if recalled is None or recalled.value is None:  # another model decided
+        if recalled is None or recalled.value is None:  # the step was undecided, and another model decided it
             recalled = await self.work.role.ask(Recall(path=step.election.path + ESCALATED))
         return None if recalled is None else recalled.value
 
@@ -130,14 +130,14 @@ class Chain:
             ) from None
 
     def _check_readable(self, state: Struct) -> None:
-        # A state that cannot be read back would otherwise show only when a long run is resumed.
+        # Without this check, a state that cannot be read back would fail only when a long run is resumed.
         written = encode_state(state)
         if encode_state(self._read_state(written)) != written:
             raise InvalidDefinition(f"{state!r:.200} is another state when it is read back from JSON; give its fields types that JSON has")
 
 
 async def step_by_step(chain: Chain) -> object:
-    """Walk a chain, each step after the one before is decided; returns the task's result."""
+    """Walk a chain, and ask each step only after the one before is decided; returns the task's result."""
     task, total = chain.task, chain.task.steps()
     state, done = await chain.take_up()
     while not task.done(state):
@@ -149,7 +149,7 @@ async def step_by_step(chain: Chain) -> object:
 
 
 class ChainConductor(Conductor[ChainTask[Any, Any], G]):
-    """The base of conductors that walk chains. `microagents step` shows a step of any strategy whose conductor is one."""
+    """The base class of conductors that walk chains. `microagents step` works with every strategy that has such a conductor."""
 
     def chain(self, work: Work[ChainTask[Any, Any], G]) -> Chain:
         """The chain of one input, with the strategy's ``max_draws`` as the cap of each election."""

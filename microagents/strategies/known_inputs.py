@@ -1,4 +1,4 @@
-"""Known inputs: every step of a chain is fed the oracle's state, so that steps run side by side (MAKER, figure 8)."""
+"""Known inputs: every step of a chain starts from the oracle's state, so that steps run side by side (MAKER, figure 8)."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from microagents.strategies.chain import Chain, Step
 
 
 class KnownInputs(Struct, frozen=True, kw_only=True):
-    """Result of a run with known inputs: how its elections ended, and after how many rounds (MAKER, figure 8)."""
+    """Result of a run with known inputs: numbers of steps, and the curves of MAKER's figure 8."""
 
     steps: int
     wrong: int
-    """Decisions that the oracle calls wrong."""
+    """Number of decisions that the oracle calls wrong."""
     undecided: int
+    """Number of steps that ended undecided."""
     sampling_rounds: list[int]
-    """Undecided steps after each round of samples, flagged ones included; the first item is before any (figure 8a)."""
+    """Number of undecided steps before the first round of samples and after each; flagged samples count (figure 8a)."""
     voting_rounds: list[int]
-    """The same after each round of valid ballots (figure 8b)."""
+    """The same for rounds of valid ballots (figure 8b)."""
 
 
 async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
-    """Hold every step's election in the oracle's state, with at most ``window`` of them open at a time."""
+    """Hold the elections of all steps in the oracle's states, with at most ``window`` of them open at a time."""
     task, state, total, launched = chain.task, chain.task.start(), chain.task.steps(), 0
     open_steps: deque[tuple[Step, asyncio.Task[Verdict]]] = deque()
     curves = _Curves()
@@ -39,18 +40,19 @@ async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
             while len(open_steps) < window and not task.done(state):
                 step = chain.step(launched, state)
                 open_steps.append((step, scope.start(chain.work.recall_or_hold(step.election, step.question))))
-                state, launched = task.advance(state, _known(chain, state)), launched + 1
-            step, held = open_steps.popleft()
-            verdict = await held
+                state, launched = task.advance(state, _oracle_reply(chain, state)), launched + 1
+            # Verdicts are committed in step order: the digest of decisions is a chain over the steps.
+            step, election = open_steps.popleft()
+            verdict = await election
             decision = await chain.commit(step, verdict, checkpoint=False)
             curves.add(verdict, wrong=decision.decided and task.correct(step.state, decision.require()) is False)
             chain.work.progress(launched - len(open_steps), total)
     finally:
         await scope.close()
-    return curves.drawn()
+    return curves.result()
 
 
-def _known(chain: Chain, state: Any) -> Any:
+def _oracle_reply(chain: Chain, state: Any) -> Any:
     reply = chain.task.oracle(state)
     if reply is None:
         raise InvalidUsage(f"{type(chain.task).__name__} has no oracle, so its inputs are not known; run it without --known-inputs")
@@ -58,11 +60,13 @@ def _known(chain: Chain, state: Any) -> Any:
 
 
 class _Curves:
+    """The counts from which the curves of figure 8 are computed."""
+
     def __init__(self) -> None:
         self._samples: Counter[int] = Counter()
-        """Number of decided elections by samples counted."""
+        """Number of decided elections for each number of counted samples."""
         self._ballots: Counter[int] = Counter()
-        """The same by valid ballots counted."""
+        """Number of decided elections for each number of counted valid ballots."""
         self._steps = self._wrong = self._undecided = 0
 
     def add(self, verdict: Verdict, *, wrong: bool) -> None:
@@ -74,7 +78,7 @@ class _Curves:
             self._samples[len(verdict.ballots)] += 1
             self._ballots[sum(isinstance(ballot, Ballot) for ballot in verdict.ballots)] += 1
 
-    def drawn(self) -> KnownInputs:
+    def result(self) -> KnownInputs:
         return KnownInputs(
             steps=self._steps,
             wrong=self._wrong,

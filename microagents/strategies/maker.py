@@ -17,10 +17,10 @@ from microagents.task import ChainTask
 
 
 class MakerConductor(ChainConductor["Maker"]):
-    """Walks the chain; each step's question is made from the state that the steps before it decided."""
+    """Walks a chain in the mode of the strategy: step by step, with guesses, or with known inputs."""
 
     async def conduct(self, work: Work[ChainTask[Any, Any], Maker]) -> object:
-        """The chain's result; with known inputs, how its elections went."""
+        """Walk the chain; returns the task's result, or with known inputs the counts of its elections."""
         strategy, chain = work.strategy, self.chain(work)
         if strategy.known_inputs:
             return await side_by_side(chain, window=strategy.window)
@@ -28,7 +28,7 @@ class MakerConductor(ChainConductor["Maker"]):
 
 
 class Maker(Strategy):
-    """First-to-ahead-by-k voting over red-flagged replies, step by step."""
+    """One election for each step of a chain: first-to-ahead-by-k voting over replies that no red flag discards."""
 
     solves = (ChainTask,)
     conductor = MakerConductor
@@ -36,17 +36,17 @@ class Maker(Strategy):
     changes_no_decision: ClassVar = ("speculate",)
 
     k: Annotated[int, Field(ge=1)] = 3
-    """The margin by which a reply must lead every other."""
+    """Number of votes that decide: a lead over every other reply, or a total with the rule first-to."""
     rule: Literal["ahead-by", "first-to"] = "ahead-by"
-    """`first-to`: the first reply with k votes wins."""
+    """`ahead-by`: the first reply that leads every other by k votes wins. `first-to`: the first reply with k votes wins."""
     max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    """The cap of an election: after so many samples, flagged ones included, it is undecided."""
+    """Cap of an election: after this many samples, flagged ones included, it ends undecided."""
     speculate: bool = True
-    """Open the next steps on guesses, before the steps before them are decided. Changes no decision."""
+    """Open the next steps on guesses. Changes no decision."""
     ahead: Annotated[int, Field(ge=1)] = 32
     """Number of steps that are open at a time with speculate."""
     known_inputs: bool = False
-    """Feed every step the oracle's state; steps run side by side."""
+    """Start every step from the oracle's state, so that steps run side by side."""
     window: Annotated[int, Field(ge=1)] = 256
     """Number of steps that are open at a time with known_inputs."""
 
@@ -58,7 +58,7 @@ class Maker(Strategy):
 
     @property
     def passes_undecided(self) -> bool:
-        """With known inputs a step that ends undecided holds up no other."""
+        """Whether undecided steps stop no others: only with known inputs."""
         return self.known_inputs
 
     @cached_property

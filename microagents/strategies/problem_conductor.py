@@ -1,4 +1,4 @@
-"""The base of conductors that solve problems: how the work on a problem ends."""
+"""The base class of conductors that solve problems."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from microagents.problems.tree import ROOT, Solution
 
 
 class ProblemConductor(Conductor[Problem[Any], G]):
-    """A conductor whose work gives one answer."""
+    """A conductor that gives one answer to a problem."""
 
     def concluded(self, work: Work[Problem[Any], G], answer: Reply, *, problems: int = 1, argmax: tuple[str, ...] = ()) -> Solution:
-        """The solution. Its answer enters the record, the digests and the account of errors.
+        """Record the answer to the problem; returns the solution. The answer enters the digests and the account of errors.
 
         Args:
-            work: the work on this input.
+            work: the work on the input.
             answer: the answer to the problem.
-            problems: number of problems that were solved for it, itself included.
+            problems: number of solved problems, sub-problems included.
             argmax: paths of turns that were decided by plurality.
 
         Raises:
-            TaskFailed: ``correct()`` gave something else than True, False or None.
+            TaskFailed: ``correct()`` returned something else than True, False or None.
         """
         work.progress(problems, problems)
         value, correct = msgspec.json.encode(answer), work.task.correct(answer)

@@ -26,33 +26,33 @@ from microagents.strategies.problem_conductor import ProblemConductor
 
 
 class Solved(Struct, frozen=True, kw_only=True):
-    """The answer to a problem, and what it took."""
+    """The answer to a problem, with counts of the work on it."""
 
     answer: bytes
     """The reply, as JSON."""
     problems: int = 1
-    """How many problems were solved, sub-problems included."""
+    """Number of solved problems, sub-problems included."""
     argmax: tuple[str, ...] = ()
-    """Turns at which no candidate came to k votes, and the one with most was taken."""
+    """Paths of turns at which no candidate reached k votes, so that the one with most votes was taken."""
 
 
 class Solve(DurableRequest[Solved], frozen=True, kw_only=True):
-    """Solve a problem: the message by which a conductor passes sub-problems to conductors."""
+    """Solve a problem. A conductor passes the sub-problems of a problem to all conductors with this message."""
 
     problem: str
     depth: int
     """Number of cuts that led to it."""
     width: int | None
-    """Upper bound of direct answers below it; None for no bound."""
+    """Maximum number of direct answers below it; None for no bound."""
     above: tuple[bytes, ...] = ()
-    """Ids of the problems that it came from."""
+    """Ids of the problems above it in the tree."""
 
 
 ProblemWork = Work[Problem[Any], "Recursive"]
 
 
 class RecursiveConductor(ProblemConductor["Recursive"]):
-    """Solves problems, and sub-problems of other replicas."""
+    """Solves problems, and sub-problems that any replica sends."""
 
     asks = (Solve, Decompose, Compose, Discriminate)
 
@@ -64,14 +64,14 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
         return self.concluded(work, answer, problems=solved.problems, argmax=solved.argmax)
 
     async def solve(self, request: Solve) -> Solved:
-        """Solve one problem: cut it, solve both halves, compose; or answer it directly."""
+        """Solve one problem: cut it in two, solve both halves and compose their answers; or answer it directly."""
         work: ProblemWork = self.work_on(request)
         strategy, turns, decomposition = work.strategy, _Turns(work, request), None
         if request.depth < strategy.depth and request.width != 1:
             decomposition = await turns.decomposition()
         if decomposition is None or decomposition.is_atomic:
             return Solved(answer=await turns.answer(), argmax=tuple(turns.argmax))
-        first, second = await _halves(work, request, decomposition)
+        first, second = await _solve_halves(work, request, decomposition)
         answer = await turns.composition(to_compose(request.problem, decomposition, (first.answer, second.answer)))
         return Solved(
             answer=answer,
@@ -81,7 +81,7 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
 
 
 class _Turns:
-    """The turns at one problem: candidates are drawn for each, and one of them is elected."""
+    """The turns at one problem. For each turn candidates are drawn, and one of them is elected."""
 
     def __init__(self, work: ProblemWork, node: Solve) -> None:
         self.argmax: list[str] = []
@@ -102,10 +102,10 @@ class _Turns:
                 sampling=self._sampling(strategy.decomposer_temperature),
             )
         )
-        return await self._chosen(Turn.DECOMPOSE, ToDecompose(problem=node.problem), proposed) if proposed else None
+        return await self._elect(Turn.DECOMPOSE, ToDecompose(problem=node.problem), proposed) if proposed else None
 
     async def answer(self) -> bytes:
-        """A direct answer (``ATOMIC``) as JSON; the solver is the thinking module."""
+        """The elected direct answer, as JSON."""
         strategy, asked = self._work.strategy, ToSolve(problem=self._node.problem)
         drawn = await self._work.sample(
             f"{self._node.at}/{Turn.ANSWER}",
@@ -116,7 +116,7 @@ class _Turns:
             sampling=self._sampling(strategy.solver_temperature),
             needed=True,
         )
-        return msgspec.json.encode(await self._chosen(Turn.ANSWER, asked, drawn))
+        return msgspec.json.encode(await self._elect(Turn.ANSWER, asked, drawn))
 
     async def composition(self, asked: ToCompose) -> bytes:
         """The elected composition of the answers to both halves, as JSON."""
@@ -130,10 +130,10 @@ class _Turns:
             )
         )
         decode = msgspec.json.Decoder(self._answer_type).decode
-        return msgspec.json.encode(await self._chosen(Turn.COMPOSE, asked, [decode(each) for each in composed]))
+        return msgspec.json.encode(await self._elect(Turn.COMPOSE, asked, [decode(each) for each in composed]))
 
-    async def _chosen(self, turn: Turn, asked: Asked, replies: Sequence[A]) -> A:
-        """The candidate that discriminators elect; where all samples agree there is no vote."""
+    async def _elect(self, turn: Turn, asked: Asked, replies: Sequence[A]) -> A:
+        """The candidate that the discriminator's vote chooses. If all samples are equal, there is no vote."""
         work, at, candidates = self._work, f"{self._node.at}/{turn}/{Turn.VOTE}", merged(replies)
         if not candidates:
             raise RoleFailed("Composer", "Compose", f"gave no candidate for {self._node.at}, and raised nothing")
@@ -160,16 +160,17 @@ class _Turns:
         return msgspec.structs.replace(self._work.task.sampling, first_temperature=temperature, temperature=temperature)
 
 
-async def _halves(work: ProblemWork, node: Solve, decomposition: Decomposition) -> Sequence[Solved]:
+async def _solve_halves(work: ProblemWork, node: Solve, decomposition: Decomposition) -> Sequence[Solved]:
     """Solve both halves side by side, on any replicas of the conductor.
 
-    Where one half is undecided the other still runs to its end. What is decided must not depend on which half is faster, and once a
-    person has decided, the other half is needed. Any other failure of one half cancels the other.
+    If one half is undecided, the other still runs to its end: decisions must not depend on which half is faster, and the other half is
+    needed once a person has decided. Any other failure of one half cancels the other.
 
     Raises:
-        Undecided: one of them is.
+        Undecided: one half is undecided.
     """
     above = (*node.above, problem_id(node.problem))
+    # Halving the bound on the width at every cut keeps decisions independent of time. A shared count would depend on the faster half.
     more, fewer = (None, None) if node.width is None else (node.width - node.width // 2, node.width // 2)
     halves = [
         Solve(at=f"{node.at}/{number}", problem=problem, depth=node.depth + 1, width=width, above=above)
@@ -177,7 +178,7 @@ async def _halves(work: ProblemWork, node: Solve, decomposition: Decomposition) 
     ]
     scope = TaskScope()
     try:
-        open_halves = [scope.start(_solved(work, half)) for half in halves]
+        open_halves = [scope.start(_solve_or_undecided(work, half)) for half in halves]
         for half in open_halves:
             half.add_done_callback(retrieve_exception)
         ended = await asyncio.gather(*open_halves)
@@ -191,7 +192,7 @@ async def _halves(work: ProblemWork, node: Solve, decomposition: Decomposition) 
     return solved
 
 
-async def _solved(work: ProblemWork, half: Solve) -> Solved | Undecided:
+async def _solve_or_undecided(work: ProblemWork, half: Solve) -> Solved | Undecided:
     try:
         return await work.ask(half)
     except Undecided as error:
@@ -206,13 +207,13 @@ class Recursive(Strategy):
     cuts_problems = True
 
     k: Annotated[int, Field(ge=1, le=100)] = 2
-    """Votes that decide; with k = 1 there is one candidate, and no vote."""
+    """Number of votes that decide. With k = 1 there is one candidate, and no vote."""
     depth: Annotated[int, Field(ge=0, le=MAX_DEPTH)] = 5
-    """After so many cuts a sub-problem is answered directly."""
+    """Maximum number of cuts above a sub-problem; a deeper one is answered directly."""
     width: Annotated[int, Field(ge=1)] | None = None
-    """At most so many sub-problems are answered directly, shared out evenly at every cut; as many as the depth allows if not given."""
+    """Maximum number of direct answers, halved at every cut; None for no bound."""
     max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    """The cap of a vote: so many ballots, flagged ones included, then it is undecided."""
+    """Cap of a vote: after this many ballots, flagged ones included, it ends undecided."""
     decomposer_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
     """Temperature of decompositions."""
     solver_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
@@ -230,9 +231,9 @@ class Recursive(Strategy):
 
     @property
     def candidates(self) -> int:
-        """N of algorithm 4."""
+        """Number of candidates at a turn: N of algorithm 4."""
         return 2 * self.k - 1
 
     def deployments(self) -> list[Deployment]:
-        """The roles of an election, and those that propose, compose and choose."""
+        """The roles of an election, and the decomposer, the composer and the discriminator."""
         return [*super().deployments(), *(Deployment(role=role) for role in (Decomposer, Composer, Discriminator))]

@@ -1,4 +1,4 @@
-"""Self-consistency: many direct answers, and the one that is given most often (arXiv 2203.11171)."""
+"""Self-consistency: the most frequent of many direct answers (arXiv 2203.11171)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from microagents.strategies.problem_conductor import ProblemConductor
 
 
 class SelfConsistencyConductor(ProblemConductor["SelfConsistency"]):
-    """Asks many times at once."""
+    """Draws many answers at once."""
 
     async def conduct(self, work: Work[Problem[Any], SelfConsistency]) -> Solution:
-        """The answer that most replies gave, the first launched of equals; marked where they are no majority of the samples.
+        """Draw the answers; returns the most frequent one, marked ``argmax`` if it is no majority of the samples.
+
+        Ties go to the answer that was launched first.
 
         Raises:
             Undecided: every reply was flagged.
@@ -41,12 +43,12 @@ class SelfConsistencyConductor(ProblemConductor["SelfConsistency"]):
 
 
 class SelfConsistency(Strategy):
-    """So many direct answers, and the one that is given most often: a plurality, which may be wrong together."""
+    """The most frequent of many direct answers: a plurality, without a margin."""
 
     solves = (Problem,)
     conductor = SelfConsistencyConductor
 
     samples: Annotated[int, Field(ge=1, le=10_000)] = 20
-    """How many answers are drawn."""
+    """Number of answers drawn."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
-    """Their temperature."""
+    """Temperature of the answers."""

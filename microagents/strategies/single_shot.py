@@ -1,4 +1,4 @@
-"""One call, taken as it is: what every other strategy has to beat."""
+"""Single shot: one call without a vote, the baseline of comparisons."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from microagents.strategies.problem_conductor import ProblemConductor
 
 
 class SingleShotConductor(ProblemConductor["SingleShot"]):
-    """Asks once."""
+    """Draws one answer."""
 
     async def conduct(self, work: Work[Problem[Any], SingleShot]) -> Solution:
-        """The answer.
+        """Draw the answer.
 
         Raises:
             Undecided: the reply was flagged.
@@ -36,10 +36,10 @@ class SingleShotConductor(ProblemConductor["SingleShot"]):
 
 
 class SingleShot(Strategy):
-    """One sample, no vote."""
+    """One direct answer, without a vote."""
 
     solves = (Problem,)
     conductor = SingleShotConductor
 
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """Temperature of the sample."""
+    """Temperature of the answer."""

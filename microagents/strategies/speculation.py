@@ -1,8 +1,8 @@
-"""Speculation: the next steps of a chain open on guesses, so that voting costs no waiting time.
+"""Speculation: open the next steps of a chain on guesses, so that voting costs no waiting time.
 
-Step i+1 needs the state after step i, not its confirmation. It opens on the first valid ballot that arrives for step i. Decisions are
-still taken in launch order and committed in step order, and a step commits only if its question is the one that the decided state asks.
-So decisions and digests are those of `step_by_step`; only time and wasted calls differ.
+Step i+1 needs the state after step i, not its decision. It opens on the first valid ballot that arrives for step i. Ballots are still
+counted in launch order, and steps are committed in their order. A step commits only if its question is the one that the decided state
+asks. So decisions and digests are those of `step_by_step`; only time and wasted calls differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WASTE_OVER_CALLS = 1000
 
 
 async def guess_ahead(chain: Chain, *, ahead: int) -> object:
-    """Walk a chain with at most ``ahead`` steps open at a time; returns the task's result."""
+    """Walk a chain with guesses, and with at most ``ahead`` steps open at a time; returns the task's result."""
     task, total = chain.task, chain.task.steps()
     state, done = await chain.take_up()
     window = _Window(chain, ahead)
@@ -45,7 +45,10 @@ async def guess_ahead(chain: Chain, *, ahead: int) -> object:
 
 
 class _Window:
-    """The open steps, first to last: the first is asked in a decided state, each other one on the guess at the reply before it."""
+    """The open steps of a chain in their order.
+
+    The first is asked in a decided state. Every other one is asked in the state that the guess at the step before it leads to.
+    """
 
     def __init__(self, chain: Chain, ahead: int) -> None:
         self._chain = chain
@@ -56,17 +59,18 @@ class _Window:
 
     async def first(self, number: int, state: Any) -> tuple[Step, Verdict]:
         """The step to decide next, and its verdict."""
-        if not self._steps:  # no step was guessed, or a wrong one
+        if not self._steps:  # there was no guess at it, or a wrong one that was dropped
             self._open(number, state)
         return self._steps[0].step, await self._steps[0].verdict
 
     def advance(self, reply: Any, *, calls: int) -> Any:
-        """Close the first step with its decided reply; returns the state after it. Steps that were opened on another guess are dropped."""
+        """Close the first step with its decided reply; returns the state after it. Steps on another guess are dropped."""
         first = self._steps.popleft()
         if self._steps and first.guess == reply:
             state = self._steps[0].step.state
         else:
             state = self._chain.task.advance(first.step.state, reply)
+            # Another reply may still lead to the same question, and then the open steps are right.
             if self._steps and (self._chain.task.done(state) or not self._asks_the_same(first.step.number + 1, state)):
                 self._drop(0)
         self._waste.used(calls)
@@ -92,49 +96,52 @@ class _Window:
             async for item in items:
                 if isinstance(item, Verdict):
                     return item
+                # A new guess replaces the steps that were opened on the old one. A step that was closed or dropped has none.
                 if opened.arrive(item) and opened in self._steps:
                     self._drop(opened.step.number + 1 - self._steps[0].step.number)
                     self._extend(opened)
         raise AssertionError("an election is followed to its verdict")
 
     def _extend(self, last: OpenStep) -> None:
-        """Open the step after the last one, on the guess at its reply."""
+        """Open the step after the last one, on the guess at the last one's reply."""
         if last.guess is None or len(self._steps) >= self._ahead or self._waste.is_high:
             return
         try:
             state = self._chain.task.advance(last.step.state, last.guess)
             if not self._chain.task.done(state):
                 self._open(last.step.number + 1, state)
-        except Exception as error:  # noqa: BLE001 - the user's code may refuse a state that no decision leads to
-            structlog.get_logger().debug("a guess leads to no state of the task", step=last.step.number, error=repr(error))
+        except Exception as error:  # noqa: BLE001 - a user's code may raise anything in a state that no decision leads to
+            structlog.get_logger().debug("the task refused the state of a guess", step=last.step.number, error=repr(error))
 
     def _drop(self, place: int) -> None:
-        """Cancel the open steps from a place on, first launched first."""
+        """Cancel the open steps from an index on, first launched first."""
         dropped = [self._steps.pop() for _ in range(len(self._steps) - place)]
         for opened in reversed(dropped):
             opened.verdict.cancel()
+            # Its launched draws are wasted: those that arrived, or at least those that a fresh election launches at once.
             self._waste.wasted(max(opened.arrived, Tally(opened.step.question.rule).votes_needed))
 
 
 class OpenStep:
     """A step whose election is open, in a state that may be a guess.
 
-    The guess at its reply is the vote with most ballots that have *arrived*. It only opens the next step early.
+    The guess at its reply is the vote with most ballots *by arrival*. It opens the next step early, and decides nothing.
     """
 
     def __init__(self, step: Step, reply: type[Reply]) -> None:
         self.step = step
         self.verdict: asyncio.Task[Verdict]
-        """The election, to its verdict."""
+        """The task that follows its election to the verdict."""
         self.arrived = 0
-        """Number of ballots that have arrived."""
+        """Number of valid ballots that have arrived."""
         self.guess: Reply | None = None
+        """The guess at its reply; None before the first ballot."""
         self._decode = decoder_of(reply).decode
         self._counts: dict[Hashable, int] = {}
         self._leader: Hashable = None
 
     def arrive(self, ballot: Ballot) -> bool:
-        """Count a ballot that arrived; whether the guess changed. It changes only when another reply has more ballots."""
+        """Add a ballot that arrived; returns whether the guess changed. It changes once another reply has more ballots."""
         reply = self._decode(ballot.value)
         vote = reply.vote()
         self.arrived += 1
@@ -146,11 +153,11 @@ class OpenStep:
 
 
 class Waste:
-    """The share of recent calls that wrong guesses wasted."""
+    """The share of recent calls that wrong guesses wasted. `WASTE_OVER_CALLS` calls are recent."""
 
     def __init__(self) -> None:
         self._steps: deque[tuple[int, int]] = deque()
-        """Calls and wasted calls of recent steps."""
+        """Calls and wasted calls of each recent step."""
         self._calls = self._wasted = 0
 
     def used(self, calls: int) -> None:

@@ -19,7 +19,7 @@ from microagents import ChainTask, InvalidUsage, MicroagentsError, Prompt, Reply
 from microagents.errors import JournalMismatch
 from microagents.journal.reading import Reader
 from microagents.journal.schema import APPLICATION_ID, VERSION
-from microagents.runs.inspection import look
+from microagents.runs.inspection import inspect_run
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
@@ -265,8 +265,8 @@ def little_memory() -> Iterator[None]:
 
 USES: dict[str, Callable[[int], object]] = {
     "verify": lambda _: problems(),
-    "show": lambda _: look(RUNS, "r").as_json(),
-    "decisions": lambda _: list(look(RUNS, "r").decisions()),
+    "show": lambda _: inspect_run(RUNS, "r").as_json(),
+    "decisions": lambda _: list(inspect_run(RUNS, "r").decisions()),
     "resume": lambda _: go_on(),
     "run": lambda length: walk(length=length),
 }
@@ -554,7 +554,7 @@ def test_a_completed_run_goes_on_where_an_accepted_change_makes_it_longer() -> N
 
 @pytest.mark.parametrize("name", ["../r", "a/b", "/etc/passwd", ".hidden", ".", "..", "", "a\\b", "a\0b", "a\nb", "a" * 300, "\ud800"])
 def test_a_run_id_is_no_path(name: str, tmp_path: Path) -> None:
-    attempts: list[Callable[[], object]] = [lambda: walk(run_id=name), lambda: asyncio.run(resume(name)), lambda: look(RUNS, name)]
+    attempts: list[Callable[[], object]] = [lambda: walk(run_id=name), lambda: asyncio.run(resume(name)), lambda: inspect_run(RUNS, name)]
     for attempt in attempts:
         with pytest.raises(InvalidUsage) as raised:
             attempt()
@@ -570,7 +570,7 @@ def test_a_run_outside_of_its_folder_cannot_be_named(tmp_path: Path) -> None:
         with pytest.raises(InvalidUsage):
             asyncio.run(resume(name))
         with pytest.raises(InvalidUsage):
-            look(RUNS, name)
+            inspect_run(RUNS, name)
         with pytest.raises(InvalidUsage):
             walk(run_id=name)
 

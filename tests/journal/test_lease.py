@@ -24,7 +24,7 @@ from microagents.journal import writer as writer_module
 from microagents.journal.lease import STALE_AFTER_S, Holder, Lease
 from microagents.journal.messages import RecordCalls
 from microagents.journal.reading import Reader
-from microagents.runs.inspection import look
+from microagents.runs.inspection import inspect_run
 from microagents.tasks.drift import Drift
 from tests.journal.walks import (
     COMPLETED,
@@ -108,7 +108,7 @@ def test_a_second_process_is_refused_with_one_sentence_and_the_first_goes_on() -
         for command in (PATIENTLY, ("resume", "r")):
             ran = microagents(*command)
             assert (ran.code, f"process {first.pid}" in ran.reason) == (WRONG_USAGE, True)
-        assert look(RUNS, "r").outcome == "running"
+        assert inspect_run(RUNS, "r").outcome == "running"
         ended = first.end()
     assert (ended.code, ended.json["outcome"]) == (COMPLETED, "completed")
     assert (ended.json["decisions_sha256"], ended.json["ballots_sha256"]) == undisturbed()
@@ -135,8 +135,8 @@ def test_a_process_that_was_killed_is_succeeded_at_once() -> None:
         left = lease()
         assert left.holder is not None
         assert (left.holder.pid, left.holder.is_gone, left.age_s < STALE_AFTER_S) == (first.pid, True, True)
-        assert look(RUNS, "r").outcome == "cut off"
-        assert 0 < look(RUNS, "r").account.decided < 300
+        assert inspect_run(RUNS, "r").outcome == "cut off"
+        assert 0 < inspect_run(RUNS, "r").account.decided < 300
         assert problems() == []
         result = go_on()
     assert (result.outcome, digests(result.account), problems()) == ("completed", undisturbed(), [])

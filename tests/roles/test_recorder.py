@@ -100,7 +100,7 @@ async def test_a_limit_of_time_ends_the_run() -> None:
 
 
 def test_an_input_begins_while_another_keeps_the_journal_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "AT_A_TIME", 2)
+    monkeypatch.setattr(batch, "MAX_OPEN", 2)
     seen: list[Account] = []
     monkeypatch.setattr(execute, "VIRTUAL_COMMIT_S", 0.03)  # something is told during every commit
     walks = [Drift(length=1500), *[Drift(length=1) for _ in range(20)]]

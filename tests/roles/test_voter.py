@@ -7,72 +7,48 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sqlite3
-from collections.abc import AsyncIterator, Hashable, Sequence
-from contextlib import aclosing, asynccontextmanager, closing
+from collections.abc import Hashable, Sequence
+from contextlib import aclosing
 from decimal import Decimal
 from itertools import permutations
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 
 from microagents import (
     Conductor,
-    Context,
     Decision,
     Deployment,
     Draw,
-    Elect,
     FirstTo,
     FirstToAheadBy,
     Prompt,
     Reply,
-    Result,
     Role,
     RoleFailed,
     Sample,
     Sampling,
-    Stopped,
     Strategy,
-    Task,
     Undecided,
-    Unvoted,
     Usage,
     Work,
-    run,
 )
-from microagents.chat import fingerprint, write
+from microagents.chat import write
 from microagents.conductor import Conduct
-from microagents.elections.election import Ballot, ElectionId, Flagged, Follow, Question, Screen, Verdict
+from microagents.elections.election import Ballot, ElectionId, Flagged, Follow, Question, Verdict
 from microagents.elections.rules import PortableRule, Tally
 from microagents.errors import ModelUnavailable
 from microagents.journal.messages import Report
-from microagents.messages import address_of
-from microagents.models.model import Call, Model
-from microagents.models.scripted import Line
-from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter, solver
-from microagents.runs.execute import runtime_of
-from microagents.runtimes.dispatcher import RoleMessenger
-from microagents.runtimes.testing.virtual import run_virtual
+from microagents.roles import Solver
+from microagents.tasks.drift import Onward
+from tests.roles.voting import Quiz, Say, a_line, a_question, elect, says, scripted, tally_of, turns, voting
 
 both_runtimes = pytest.mark.parametrize("runtime", ["local", "linked"])
 """Those in one process: when a reply arrives is decided in its memory."""
-ROBUST_S = 20.0
-"""A time that is not meant to pass."""
-TURNS = 20
-"""Turns of the loop in which all has happened that can happen without another arrival, links between dispatchers included."""
-
-
-class Say(Reply, frozen=True):
-    """A word, and what is not voted on."""
-
-    word: str
-    remark: Annotated[str, Unvoted] = ""
 
 
 class Amount(Reply, frozen=True):
@@ -97,16 +73,6 @@ class Unhashed(Reply, frozen=True):
 
     def vote(self) -> Hashable:
         return [self.word]  # type: ignore[return-value]
-
-
-class Quiz(Task):
-    """Screens two words."""
-
-    def flag(self, reply: Reply) -> str | None:
-        word = getattr(reply, "word", "")
-        if word == "explosive":
-            raise ValueError("boom")
-        return "rude" if word == "damn" else None
 
 
 class Resolution:
@@ -162,11 +128,6 @@ class HeldSolver(Role):
         return await held.reply(request)
 
 
-async def turns() -> None:
-    for _ in range(TURNS):
-        await asyncio.sleep(0)
-
-
 class AskOnceConductor(Conductor[Quiz, "AskOnce"]):
     """Holds one election."""
 
@@ -186,75 +147,12 @@ class AskOnce(Strategy):
     goes_on: bool = False
 
 
-@asynccontextmanager
-async def voting(
-    solver_: Deployment,
-    *,
-    runtime: str = "local",
-    strategy: Strategy | None = None,
-    model: str = "",
-    max_outage_s: float = 0.0,
-    concurrency: int | None = 100,
-) -> AsyncIterator[RoleMessenger]:
-    """The roles of an election around a solver."""
-    chosen = strategy or AskOnce()
-    run_settings = {"concurrency": concurrency, "max_outage_s": max_outage_s}
-    context = Context(run_id="a", seed=0, tasks=[Quiz()], strategy=chosen, models={"": (model,)} if model else {}, settings=run_settings)
-    roles = [Deployment(role=role) for role in (Recorder, Limiter, chosen.conductor, Voter, RedFlagger)]
-    async with asyncio.timeout(ROBUST_S), runtime_of(runtime, context, [*roles, solver_]) as opened:
-        yield opened.messenger
-
-
 def holding(held: Resolution) -> Deployment:
     return Deployment(role=HeldSolver, options={"held": held})
 
 
-def scripted(file: Path, lines: Sequence[Line]) -> str:
-    file.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
-    return f"scripted:{file}"
-
-
-def a_line(seq: int, reply: Reply | None, *, fails: int = 0, after_s: float = 0.0, path: str = "0/q") -> Line:
-    return Line(path=path, seq=seq, text="" if reply is None else write(reply), fails=fails, after_s=after_s)
-
-
-def a_question(
-    rule: PortableRule | None = None,
-    *,
-    prompts: Sequence[Prompt] = (Prompt(user="?"),),
-    reply: type[Reply] = Say,
-    sampling: Sampling | None = None,
-    models: Sequence[str] = ("held",),
-    max_draws: int = 100,
-    state: bytes = b"",
-) -> Question:
-    return Question(
-        prompts=tuple(prompts),
-        reply=address_of(reply),
-        form=fingerprint(reply),
-        rule=rule or FirstToAheadBy(k=3),
-        sampling=sampling or Sampling(),
-        models=tuple(models),
-        max_draws=max_draws,
-        state=state,
-    )
-
-
-def elect(question: Question, path: str = "0/q") -> Elect:
-    return Elect(id=question.id_at(path), question=question)
-
-
 def follow(question: Question, path: str = "0/q") -> Follow:
     return Follow(id=question.id_at(path), question=question)
-
-
-def says(words: str) -> list[Reply | None]:
-    """A reply per letter; a dot for one that is flagged."""
-    return [None if word == "." else Say(word=word) for word in words]
-
-
-def tally_of(verdict: Verdict) -> dict[str, int]:
-    return {msgspec.json.decode(value, type=Say).word: votes for value, votes in verdict.tally}
 
 
 async def verdict_of(question: Question, replies: Sequence[Reply | None], order: Sequence[int], runtime: str = "local") -> Verdict:
@@ -454,30 +352,6 @@ async def test_an_election_decided_by_its_last_draw_is_decided() -> None:
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_transport_error_is_tried_again_under_its_seq_and_is_neither_flag_nor_vote(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(solver, "BACKOFF_S", (0.0, 0.0))  # inside: a test does not wait for a provider to come back
-    lines = [a_line(0, Say(word="a")), a_line(1, Say(word="a"), fails=3), a_line(2, Say(word="a"), fails=1)]
-    model = scripted(tmp_path / "script", lines)
-    with capture_logs() as logs:
-        async with voting(Deployment(role=Solver), model=model, max_outage_s=60.0) as messenger:
-            verdict = await messenger.ask(elect(a_question(models=[model])))
-            account = await messenger.ask(Report(final=True))
-    assert (verdict.outcome, tally_of(verdict), account.flagged) == ("decided", {"a": 3}, {})
-    assert [ballot.seq for ballot in verdict.ballots] == [0, 1, 2]
-    assert [log["tries"] for log in logs if log["log_level"] == "info"] == [1, 1, 2, 3]
-    assert [log["log_level"] for log in logs].count("warning") == 1  # the outage as a whole is said once
-    assert account.calls == 3  # a provider does not bill a 503
-
-
-async def test_an_outage_longer_than_allowed_stops_the_run(tmp_path: Path) -> None:
-    model = scripted(tmp_path / "script", [a_line(seq, Say(word="a"), fails=1000) for seq in range(3)])
-    async with voting(Deployment(role=Solver), model=model, max_outage_s=0.0) as messenger:
-        with pytest.raises(Stopped, match=r"scripted failure.*gave up after 1 tr.*--max-outage"):
-            await messenger.ask(elect(a_question(models=[model])))
-
-
 @both_runtimes
 async def test_a_refusal_ends_the_election_once_and_for_all_who_follow_it(runtime: str) -> None:
     held, question = Resolution(), a_question()
@@ -491,15 +365,6 @@ async def test_a_refusal_ends_the_election_once_and_for_all_who_follow_it(runtim
     assert [each.args for each in ended if isinstance(each, ModelUnavailable)] == [("refused", "no such model", 404, None, None)] * 3
     assert held.seqs == [0, 1, 2]
     assert held.cancelled == [0, 2]
-
-
-async def test_a_refusal_of_the_model_is_not_tried_again(tmp_path: Path) -> None:
-    model = scripted(tmp_path / "script", [a_line(0, Say(word="a"))])
-    with capture_logs() as logs:
-        async with voting(Deployment(role=Solver), model=model, max_outage_s=60.0) as messenger:
-            with pytest.raises(ModelUnavailable, match=r"refused.*no reply for sample [12] of 0/q"):
-                await messenger.ask(elect(a_question(models=[model])))
-    assert logs == []
 
 
 @both_runtimes
@@ -632,126 +497,6 @@ async def test_when_the_last_one_leaves_the_draws_are_cancelled_in_order_of_laun
         assert held.cancelled == [0, 1, 3, 4, 5]
 
 
-@both_runtimes
-async def test_calls_that_are_cancelled_are_accounted_for(runtime: str, tmp_path: Path) -> None:
-    model = scripted(tmp_path / "script", [a_line(seq, Say(word="a"), after_s=3600.0) for seq in range(3)])
-    async with voting(Deployment(role=Solver), model=model, runtime=runtime) as messenger:
-        asking = asyncio.create_task(messenger.ask(elect(a_question(models=[model]))))
-        await turns()
-        assert (await messenger.ask(Report(final=True))).calls == 0
-        asking.cancel()
-        await turns()
-        account = await messenger.ask(Report(final=True))
-    assert (account.calls, account.wasted_calls, account.valid) == (3, 3, 0)
-
-
-class CountingSolver(Solver):
-    """Counts what it sends."""
-
-    sent: ClassVar[int] = 0
-
-    async def _attempt(self, model: Model, call: Call) -> Sample:
-        CountingSolver.sent += 1
-        return await super()._attempt(model, call)
-
-
-class AskCounted(AskOnce):
-    """One election, by such a solver."""
-
-    def deployments(self) -> list[Deployment]:
-        return [Deployment(role=CountingSolver) if each.role is Solver else each for each in super().deployments()]
-
-
-@both_runtimes
-async def test_calls_that_a_termination_cancels_are_in_the_result(runtime: str, tmp_path: Path) -> None:
-    lines = [a_line(seq, Say(word="a"), after_s=3600.0, path="0/line/7") for seq in range(3)]
-    model, terminate = scripted(tmp_path / "script", lines), asyncio.Event()
-    running = asyncio.create_task(run(Quiz(), models=model, strategy=AskOnce(), runtime=runtime, runs_dir=None, terminate=terminate))
-    await turns()
-    terminate.set()
-    result = await running
-    assert (result.outcome, result.calls) == ("interrupted", 3)
-
-
-@both_runtimes
-async def test_an_interrupt_waits_for_the_calls_in_flight_and_launches_no_more(runtime: str, tmp_path: Path) -> None:
-    CountingSolver.sent = 0
-    lines = [a_line(seq, Say(word=word), after_s=0.1, path="0/line/7") for seq, word in enumerate("abab")]
-    model, interrupt = scripted(tmp_path / "script", lines), asyncio.Event()
-    running = asyncio.create_task(run(Quiz(), models=model, strategy=AskCounted(), runtime=runtime, runs_dir=None, interrupt=interrupt))
-    while CountingSolver.sent < 3:  # noqa: ASYNC110 - turns of the loop are what passes here
-        await asyncio.sleep(0)
-    interrupt.set()
-    result = await running
-    assert (result.outcome, result.calls, result.account.in_flight) == ("interrupted", 3, 0)
-    assert result.wall_s >= 0.1, "all three were answered"
-
-
-class UnhurriedRedFlagger(RedFlagger):
-    """Reads a reply long after it came."""
-
-    async def screen(self, request: Screen) -> Ballot | Flagged:
-        await asyncio.sleep(5)
-        return await super().screen(request)
-
-
-class AskUnhurried(AskOnce):
-    """One election, with such a red-flagger."""
-
-    def deployments(self) -> list[Deployment]:
-        return [Deployment(role=UnhurriedRedFlagger) if each.role is RedFlagger else each for each in super().deployments()]
-
-
-@both_runtimes
-def test_an_interrupt_waits_until_what_was_bought_is_read(runtime: str, tmp_path: Path) -> None:
-    lines = [a_line(seq, Say(word=word), after_s=1.0, path="0/line/7") for seq, word in enumerate("abab")]
-
-    async def interrupted() -> Result:
-        interrupt = asyncio.Event()
-        asyncio.get_running_loop().call_later(0.5, interrupt.set)
-        model = scripted(tmp_path / "script", lines)
-        return await run(Quiz(), models=model, strategy=AskUnhurried(), runtime=runtime, runs_dir=tmp_path, interrupt=interrupt)
-
-    result = run_virtual(interrupted())
-    assert (result.outcome, result.calls, result.journal is None) == ("interrupted", 3, False)
-    with closing(sqlite3.connect(str(result.journal))) as db:
-        assert db.execute("SELECT count(*) FROM sample").fetchone() == (3,)
-
-
-@both_runtimes
-@pytest.mark.parametrize("seed", range(20))
-def test_nobody_hears_of_a_verdict_before_what_it_cost_is_told(runtime: str, seed: int, tmp_path: Path) -> None:
-    words = says("a.b.aaba.a.aaaa")
-
-    async def held() -> tuple[int, int]:
-        model = scripted(tmp_path / "script", [a_line(seq, word) for seq, word in enumerate(words)])
-        async with voting(Deployment(role=Solver), model=model, runtime=runtime, concurrency=None) as messenger:
-            verdict = await messenger.ask(elect(a_question(models=[model])))
-            return len(verdict.ballots), (await messenger.ask(Report(final=True))).calls
-
-    counted, calls = run_virtual(held(), seed=seed)
-    assert counted == calls
-
-
-@both_runtimes
-@pytest.mark.parametrize("by", ["interrupt", "terminate"])
-async def test_whenever_a_run_is_ended_early_every_call_is_accounted_for_once(runtime: str, by: str, tmp_path: Path) -> None:
-    model = scripted(tmp_path / "script", [a_line(seq, word, path="0/line/7") for seq, word in enumerate(says("ab.bbaaaaa"))])
-    missed: dict[int, tuple[int, int]] = {}
-    for turn in range(60):
-        CountingSolver.sent = 0
-        event = asyncio.Event()
-        ending: dict[str, Any] = {by: event}
-        running = asyncio.create_task(run(Quiz(), models=model, strategy=AskCounted(), runtime=runtime, runs_dir=None, **ending))
-        for _ in range(turn):
-            await asyncio.sleep(0)
-        event.set()
-        result = await running
-        if result.calls != CountingSolver.sent:
-            missed[turn] = (result.calls, CountingSolver.sent)
-    assert missed == {}
-
-
 # -- names -------------------------------------------------------------------------------------------------------------
 
 VARIANTS = {
@@ -792,8 +537,8 @@ def test_the_fork_of_an_equal_question_is_the_same_wherever_it_is_asked(variant:
 
 
 def test_the_fork_is_the_same_in_every_process() -> None:
-    fork = a_question(FirstTo(k=3), prompts=[Prompt(user="?", system="s")]).id_at("0/q").question_digest.hex()
-    assert fork == "e6b7607fcb0d6efe21131540d4f890f2"  # a change of it would orphan every journal
+    fork = a_question(FirstTo(k=3), prompts=[Prompt(user="?", system="s")], reply=Onward).id_at("0/q").question_digest.hex()
+    assert fork == "d2f55c74a0635d4d5288d9452a000769"  # a change of it would orphan every journal
 
 
 def test_an_election_is_named_by_its_input() -> None:

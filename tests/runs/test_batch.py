@@ -102,7 +102,7 @@ def test_one_task_gives_one_result() -> None:
 def test_so_many_inputs_are_open_at_a_time_and_the_first_come_first(
     concurrency: int | None, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inputs_of_runs, "AT_A_TIME", 4)
+    monkeypatch.setattr(inputs_of_runs, "MAX_OPEN", 4)
     visits(range(9), concurrency=concurrency, runs_dir=None)
     assert (crowd.most, crowd.order) == (most, list(range(9)))
 

@@ -1,31 +1,25 @@
 """The recursive solver, turn by turn: what is proposed, what is voted on, and what is done where a vote fails.
 
-Scripts say what each role replies; what has no line in a script must not be asked, or the run fails.
+What its roles do for themselves is tested beside them: `tests/roles/test_decomposer.py`, `test_composer.py`, `test_discriminator.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import pytest
 
 from microagents import Context, Deployment, Reply, Result, TaskFailed, resume, run
-from microagents.chat import write
-from microagents.elections.election import Draw
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.messages import Report
-from microagents.journal.reading import Reader
-from microagents.models.scripted import Line
 from microagents.models.simulated import Purchases, SimulatedModel
-from microagents.problems.candidates import labels_of, merged
-from microagents.problems.questions import ATOMIC, Choice, Decomposition, ToChoose, asked_in
+from microagents.problems.candidates import merged
+from microagents.problems.questions import ATOMIC, Decomposition, asked_in
 from microagents.roles import Decomposer, Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.roles import voter as voter_module
 from microagents.roles.decomposer import Decompose
@@ -36,54 +30,10 @@ from microagents.runs.settings import Settings
 from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.recursive import Recursive
-from microagents.tasks.ask import Answer, Ask
+from microagents.tasks.ask import Ask
 from microagents.tasks.multiplication import Multiplication, Product
 from microagents.tasks.sorting import Sorting
-
-CUT = Decomposition(first="How many legs?", second="How many arms?", compose="Add them.")
-OTHER = Decomposition(first="How many limbs?", second="How many of these are lost?", compose="Subtract.")
-QUESTION = "How many limbs are left?"
-Script = Mapping[str, Sequence[Reply | str]]
-
-
-def four(answer: str = "4") -> Answer:
-    return Answer(answer=answer)
-
-
-def label(wanted: Reply, *candidates: Reply) -> Choice:
-    """The ballot for one of the candidates."""
-    labels = labels_of([msgspec.json.encode(each) for each in candidates])
-    return Choice(choice=labels[candidates.index(wanted)])
-
-
-def scripted(file: str, script: Script, after_s: Mapping[str, float] = MappingProxyType({})) -> str:
-    """A model that replies so, by path; a text stands for itself."""
-    lines = [
-        Line(
-            path=f"0/{path}",
-            seq=seq,
-            text=reply if isinstance(reply, str) else write(reply, "json"),
-            after_s=after_s.get(path, 0.0),
-        )
-        for path, replies in script.items()
-        for seq, reply in enumerate(replies)
-    ]
-    Path(file).write_bytes(msgspec.json.Encoder().encode_lines(lines))
-    return f"scripted:{file}"
-
-
-async def solved(script: Script, *, problem: str = QUESTION, depth: int = 1, k: int = 2, **options: Any) -> Result:
-    """The run of a problem whose every reply is scripted."""
-    spec = scripted("script.jsonl", script)
-    strategy = Recursive(k=k, depth=depth, **options.pop("strategy", {}))
-    return await run(Ask(text=problem), models=spec, strategy=strategy, run_id="solved", **options)
-
-
-def rows() -> dict[str, tuple[str, Any]]:
-    """What was decided, by path: how, and what."""
-    with Reader(Path("runs/solved.sqlite")) as reader:
-        return {path.removeprefix("0/"): (row.outcome, json.loads(row.value or b"null")) for path, row in reader.decisions()}
-
+from tests.strategies.scripted import CUT, QUESTION, Script, four, label, scripted, solved
 
 # -- turns ---------------------------------------------------------------------------------------------------------------------------
 
@@ -109,107 +59,7 @@ async def test_n_is_2k_minus_1_and_where_all_candidates_agree_nobody_votes(k: in
     assert result.account.decided == 0
 
 
-async def test_equal_candidates_do_not_split_the_vote() -> None:
-    """Two say A, one says B: two candidates, and first to 2 among them."""
-    result = await solved(
-        {"solve/answer": [four("A"), four("B"), four("A")], "solve/answer/vote": [label(four("B"), four("A"), four("B"))] * 2}, depth=0
-    )
-    assert result.value["answer"] == {"answer": "B"}
-    assert result.calls == 5
-
-
-async def test_a_vote_ends_with_the_kth_ballot_for_one_candidate() -> None:
-    a, b = four("A"), four("B")
-    result = await solved({"solve/answer": [a, b, b], "solve/answer/vote": [label(a, a, b), label(b, a, b), label(a, a, b)]}, depth=0)
-    assert (result.value["answer"], result.value["argmax"]) == ({"answer": "A"}, [])
-    assert rows()["solve/answer/vote"][0] == "decided"
-
-
-async def test_where_nobody_comes_to_k_votes_the_one_with_most_is_taken_and_marked() -> None:
-    candidates = four("A"), four("B"), four("C"), four("D"), four("E")
-    ballots = [label(candidates[place], *candidates) for place in (4, 1, 2, 1, 3)]
-    result = await solved({"solve/answer": candidates, "solve/answer/vote": ballots}, depth=0, k=3)
-    assert result.outcome == "completed"
-    assert result.value == {"answer": {"answer": "B"}, "correct": None, "argmax": ["0/solve/answer/vote"]}
-    assert rows()["solve/answer/vote"] == ("argmax", {"choice": label(candidates[1], *candidates).choice})
-
-
-async def test_a_tie_goes_to_the_candidate_with_more_copies_then_to_the_first_launched() -> None:
-    a, b, c = four("A"), four("B"), four("C")
-    script: Script = {"solve/answer": [a, b, c, b, c], "solve/answer/vote": [label(each, a, b, c) for each in (a, c, b, c, b)]}
-    result = await solved(script, depth=0, k=3)
-    assert result.value["answer"] == {"answer": "B"}  # C was named first, B was launched first
-    assert rows()["solve/answer/vote"] == ("argmax", {"choice": label(b, a, b, c).choice})
-    await solved(script, depth=0, k=3)  # a completed run, from its journal
-    assert rows()["solve/answer/vote"] == ("argmax", {"choice": label(b, a, b, c).choice})
-
-
-async def test_a_tie_is_broken_in_the_same_way_when_the_run_is_taken_up_again() -> None:
-    a, b, c = four("A"), four("B"), four("C")
-    votes = [label(each, a, b, c) for each in (a, c, b, c, b)]
-    script: Script = {
-        "solve/decompose": [CUT] * 5,
-        "solve/1/answer": [a, b, c, b, c],
-        "solve/1/answer/vote": votes,
-        "solve/2/answer": [four("2")] * 5,
-    }
-    with pytest.raises(ModelUnavailable, match="has no reply"):
-        await solved(script, k=3)
-    result = await solved({**script, "solve/compose": [four()] * 5}, k=3)
-    assert result.value["argmax"] == ["0/solve/1/answer/vote"]
-    assert rows()["solve/1/answer/vote"] == ("argmax", {"choice": label(b, a, b, c).choice})
-
-
-# -- decompositions ------------------------------------------------------------------------------------------------------------------
-
-
-async def test_do_not_decompose_is_a_candidate_and_if_it_wins_the_problem_is_answered_directly() -> None:
-    result = await solved(
-        {"solve/decompose": [CUT, ATOMIC, CUT], "solve/decompose/vote": [label(ATOMIC, CUT, ATOMIC)] * 2, "solve/answer": [four()] * 3}
-    )
-    assert (result.value["answer"], result.account.steps) == ({"answer": "4"}, 1)
-
-
-async def test_where_every_decomposition_is_flagged_the_problem_is_answered_directly() -> None:
-    result = await solved({"solve/decompose": ["I would rather not."] * 3, "solve/answer": [four()] * 3})
-    assert result.value["answer"] == {"answer": "4"}
-    assert result.account.flagged == {"malformed": 3}
-
-
-@pytest.mark.parametrize("same", [QUESTION, f"  {QUESTION.replace(' ', chr(10))} "])
-async def test_a_problem_that_is_cut_into_itself_is_answered_directly(same: str) -> None:
-    looping = Decomposition(first=same, second="How many arms?", compose="Take the first.")
-    result = await solved({"solve/decompose": [looping] * 3, "solve/answer": [four()] * 3}, depth=64)
-    assert result.account.steps == 1
-
-
-async def test_a_problem_that_leads_back_to_one_above_it_is_not_cut_that_way() -> None:
-    back = Decomposition(first="How many toes?", second=QUESTION, compose="Take the second.")
-    result = await solved(
-        {
-            "solve/decompose": [CUT] * 3,
-            "solve/1/decompose": [back] * 3,
-            "solve/1/answer": [four("2")] * 3,
-            "solve/2/decompose": [back, ATOMIC, back],
-            "solve/2/answer": [four("2")] * 3,
-            "solve/compose": [four()] * 3,
-        },
-        depth=64,
-    )
-    assert result.value["answer"] == {"answer": "4"}
-
-
-async def test_only_some_looping_proposals_are_left_out_of_the_vote() -> None:
-    looping = Decomposition(first=QUESTION, second="?", compose="!")
-    result = await solved(
-        {
-            "solve/decompose": [looping, CUT, looping],
-            "solve/1/answer": [four("2")] * 3,
-            "solve/2/answer": [four("2")] * 3,
-            "solve/compose": [four()] * 3,
-        }
-    )
-    assert result.calls == 12
+# -- its bounds ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("width", "problems"), [(1, 1), (2, 3), (3, 5), (4, 7), (None, 7)])
@@ -224,42 +74,7 @@ async def test_depth_bounds_how_often_a_problem_is_cut(depth: int) -> None:
     assert result.account.steps == 2 ** (depth + 1) - 1
 
 
-# -- ballots -------------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("ballot", ["2.", "**2**", '{"choice": "ZZZZ"}', '{"choice": 2}', "", '{"label": "A"}'])
-async def test_a_malformed_ballot_or_one_for_nobody_is_flagged_and_drawn_again(ballot: str) -> None:
-    a, b = four("A"), four("B")
-    result = await solved({"solve/answer": [a, b, b], "solve/answer/vote": [ballot, label(a, a, b), ballot, label(a, a, b)]}, depth=0)
-    assert result.value["answer"] == {"answer": "A"}
-    assert sum(result.account.flagged.values()) == 2
-
-
-async def test_a_vote_of_which_every_ballot_is_flagged_is_undecided_at_its_cap() -> None:
-    result = await solved(
-        {"solve/answer": [four("A"), four("B"), four("B")], "solve/answer/vote": ["?"] * 7}, depth=0, strategy={"max_draws": 7}
-    )
-    assert result.outcome == "undecided"
-    assert result.account.undecided_at == ("0/solve/answer/vote",)
-
-
-async def test_ballots_see_the_candidates_in_different_orders_under_the_same_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[str, ...]] = []
-    draw = Solver.draw
-
-    async def noted(solver: Solver, request: Draw) -> Any:
-        asked = asked_in(request.prompt)
-        if isinstance(asked, ToChoose):
-            seen.append(tuple(each.label for each in asked.candidates))
-        return await draw(solver, request)
-
-    noted.__annotations__ = draw.__annotations__
-    monkeypatch.setattr(Solver, "draw", noted)
-    candidates = [four(letter) for letter in "ABCDE"]
-    await solved({"solve/answer": candidates, "solve/answer/vote": [label(each, *candidates) for each in candidates]}, depth=0, k=3)
-    assert len(seen) == 5
-    assert len(set(seen)) > 1
-    assert len({frozenset(each) for each in seen}) == 1
+# -- ballots-
 
 
 # -- undecided -----------------------------------------------------------------------------------------------------------------------
@@ -286,16 +101,6 @@ async def test_another_model_may_answer_what_the_first_could_not() -> None:
     result = await solved({"solve/answer": ["?"] * 3}, depth=0, on_undecided=second)
     assert result.value["answer"] == {"answer": "4"}
     assert result.account.settled_at == {"0/solve/answer/undecided": second}
-
-
-async def test_a_person_can_only_decide_for_a_candidate() -> None:
-    a, b = four("A"), four("B")
-    await solved({"solve/answer": [a, b, b], "solve/answer/vote": ["?"] * 7}, depth=0, strategy={"max_draws": 7})
-    with pytest.raises(InvalidUsage, match=r"names none of the candidates at '0/solve/answer/vote'; they are [A-Z2-7]{4}, [A-Z2-7]{4}"):
-        decide(Path("runs"), "solved", "0/solve/answer/vote", '{"choice": "ZZZZ"}')
-    decide(Path("runs"), "solved", "0/solve/answer/vote", write(label(b, a, b), "json"))
-    result = await resume("solved")
-    assert (result.value["answer"], result.account.settled_at) == ({"answer": "B"}, {"0/solve/answer/vote": "person"})
 
 
 # -- models and hostile texts --------------------------------------------------------------------------------------------------------

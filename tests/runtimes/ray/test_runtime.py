@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -17,16 +18,19 @@ import pytest
 import ray
 from structlog.testing import capture_logs
 
-from microagents import ChainTask, Context, Deployment, InvalidUsage, Result, Role, Task, run
+from microagents import ChainTask, Context, Deployment, InvalidUsage, Result, Role, Task, resume, run
 from microagents.errors import InvalidDefinition, PeerLost
 from microagents.runs.execute import runtime_of
+from microagents.runs.inspection import inspect_run
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.ray import runtime as ray_module
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect
+from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
+from tests.cli.commands import Ran
 from tests.runtimes.crowd import Block, Blocker, Built, Die, Hasty, Mortal, PassOn, Relay, Say, Speaker, Stumbler, Sum, Summer
 from tests.runtimes.ray.ray_processes import Program, actors_of, kill, until
 
@@ -35,10 +39,11 @@ pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.timeout(300)]
 MODEL = "sim:perfect@error=0.4,flag=0.1"
 """It errs so often that one wrong count would lead a walk elsewhere."""
 SLOW = f"{MODEL},latency=0.03"
-TASKS: dict[str, ChainTask[Any, Any]] = {"hanoi": Hanoi(disks=5), "drift": Drift(length=40)}
+TASKS: dict[str, ChainTask[Any, Any]] = {"hanoi": Hanoi(disks=5), "drift": Drift(length=40), "short": Drift(length=10)}
 CORE = {role: {"colocate": "core"} for role in ("makerconductor", "solver", "redflagger", "voter")}
 TWICE = {role: {"num_replicas": 2} for role in ("solver", "voter", "redflagger")}
 WAIT_S = 100.0
+ROOT = Path(__file__).parents[3]
 
 
 def digests(result: Result) -> tuple[str, str, str]:
@@ -65,12 +70,21 @@ async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[RoleMes
 # -- the same decisions ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("deploy", [{}, TWICE, CORE], ids=["an actor a role", "two replicas", "one actor"])
-def test_decisions_and_ballots_are_those_of_every_other_runtime(task: str, deploy: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("task", "deploy", "speculate"),
+    [
+        pytest.param("drift", {}, True, id="an actor a role"),
+        pytest.param("drift", {}, False, id="step by step", marks=pytest.mark.slow),
+        pytest.param("drift", TWICE, True, id="two replicas", marks=pytest.mark.slow),
+        pytest.param("drift", TWICE, False, id="two replicas, step by step", marks=pytest.mark.slow),
+        pytest.param("drift", CORE, True, id="one actor", marks=pytest.mark.slow),
+        pytest.param("drift", CORE, False, id="one actor, step by step", marks=pytest.mark.slow),
+        pytest.param("hanoi", TWICE, True, id="hanoi", marks=pytest.mark.slow),
+    ],
+)
+def test_decisions_and_ballots_are_those_of_every_other_runtime(task: str, deploy: dict[str, Any], *, speculate: bool) -> None:
     assert digests(asyncio.run(done(TASKS[task], runtime="linked"))) == undisturbed(task)
-    for speculate in (True, False):
-        assert digests(asyncio.run(done(TASKS[task], runtime="ray", deploy=deploy, speculate=speculate))) == undisturbed(task)
+    assert digests(asyncio.run(done(TASKS[task], runtime="ray", deploy=deploy, speculate=speculate))) == undisturbed(task)
 
 
 def test_many_inputs_spread_over_conductors_and_are_decided_the_same() -> None:
@@ -106,17 +120,19 @@ async def with_kills(task: Task, seed: int, **options: Any) -> Result:
         assert killed
 
 
-@pytest.mark.parametrize(("task", "seed"), [("hanoi", 0), ("drift", 1), ("drift", 2)])
-def test_actors_that_are_killed_at_random_change_no_decision(task: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("speculate", [True, False])
+def test_actors_that_are_killed_at_random_change_no_decision(*, speculate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_module, "MAX_DEATHS", 100)
-    result = asyncio.run(with_kills(TASKS[task], seed, deploy=TWICE, speculate=bool(seed % 2)))
-    assert digests(result) == undisturbed(task, SLOW)
+    result = asyncio.run(with_kills(TASKS["drift"], 1 + speculate, deploy=TWICE, speculate=speculate))
+    assert digests(result) == undisturbed("drift", SLOW)
     account = result.account
     assert account.in_flight == 0
     assert account.wasted_calls >= 0
-    assert account.steps == account.decided == TASKS[task].steps()
+    assert account.steps == account.decided == TASKS["drift"].steps()
 
 
+@pytest.mark.slow
 def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_problem_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_module, "MAX_DEATHS", 100)
     problem = Multiplication(digits=5)
@@ -127,14 +143,14 @@ def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_prob
 
 
 async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "MAX_DEATHS", 2)
+    monkeypatch.setattr(ray_module, "MAX_DEATHS", 1)
     async with opened(Mortal, Summer) as messenger:
-        with capture_logs() as logs, pytest.raises(PeerLost, match=r"^Mortal/0 is lost: it died 3 times within 10 minutes"):
+        with capture_logs() as logs, pytest.raises(PeerLost, match=r"^Mortal/0 is lost: it died 2 times within 10 minutes"):
             await messenger.ask(Die())
         with pytest.raises(PeerLost, match="Mortal/0"):
             await messenger.ask(Die())
         assert await messenger.ask(Sum(key=1, depth=3)) == 8, "others go on"
-    assert [log["replica"] for log in logs] == ["Mortal/0"] * 3
+    assert [log["replica"] for log in logs] == ["Mortal/0"] * 2
 
 
 async def test_whoever_comes_after_a_role_was_given_up_hears_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,18 +181,18 @@ async def test_a_role_that_asks_a_mortal_while_it_starts_ends_the_start(monkeypa
 
 
 async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"MAX_DEATHS": 1, "PING_EVERY_S": 0.1, "SILENT_S": 1.0}.items():
+    for name, value in {"MAX_DEATHS": 0, "PING_EVERY_S": 0.1, "SILENT_S": 1.0}.items():
         monkeypatch.setattr(ray_module, name, value)
     async with opened(Blocker) as messenger:
         with pytest.raises(PeerLost, match=r"Blocker/0 .* it was not heard of for 1 s: something in it keeps its event loop"):
             await messenger.ask(Block())
 
 
-@pytest.mark.parametrize(("depth", "width"), [(64, 1), (11, 2)], ids=["deep", "wide"])
-async def test_questions_that_lead_to_questions_of_the_same_role_do_not_wait_for_each_other(depth: int, width: int) -> None:
-    async with opened(Deployment(role=Summer, num_replicas=4)) as messenger:
-        leaves = await asyncio.gather(*(messenger.ask(Sum(key=each, depth=depth, width=width)) for each in range(3)))
-    assert leaves == [width**depth] * 3
+async def test_questions_that_lead_to_questions_of_the_same_role_do_not_wait_for_each_other() -> None:
+    async with opened(Deployment(role=Summer, num_replicas=2)) as messenger:
+        for depth, width in ((64, 1), (11, 2)):
+            leaves = await asyncio.gather(*(messenger.ask(Sum(key=each, depth=depth, width=width)) for each in range(3)))
+            assert leaves == [width**depth] * 3
 
 
 # -- one program, from its start to its end ----------------------------------------------------------------------------------------
@@ -186,20 +202,24 @@ def command(*words: str) -> tuple[str, ...]:
     return ("-m", "microagents", *words)
 
 
-WALK = command(
-    *("run", "drift", "-o", "length=40", "--model", SLOW, "-k", "2", "--runtime", "ray", "--run-id", "r", "--json", "--no-speculate")
-)
+def walk(length: int, model: str) -> tuple[str, ...]:
+    words = ("-o", f"length={length}", "--model", model, "-k", "2", "--runtime", "ray", "--run-id", "r", "--json", "--no-speculate")
+    return ("run", "drift", *words)
+
+
+WALK = command(*walk(40, SLOW))
 
 
 def test_nothing_is_left_of_a_run_that_completed_and_its_json_stands_alone() -> None:
-    with Program(*WALK) as program:
+    with Program(*command(*walk(10, MODEL))) as program:
         code, out, err = program.end()
         assert (code, err) == (0, "")
         shown = json.loads(out)
-        assert (shown["outcome"], shown["decisions_sha256"], shown["ballots_sha256"]) == undisturbed("drift", SLOW)
+        assert (shown["outcome"], shown["decisions_sha256"], shown["ballots_sha256"]) == undisturbed("short")
         until(lambda: not program.left())
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_a_run_that_failed() -> None:
     Path("broken.py").write_text(
         "from microagents.tasks.drift import Drift\n\n\nclass Broken(Drift):\n"
@@ -214,6 +234,7 @@ def test_nothing_is_left_of_a_run_that_failed() -> None:
         until(lambda: not program.left())
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_leaves_nothing_and_the_run_is_resumed_to_the_same_end() -> None:
     with Program(*WALK) as program:
         until(lambda: decided_steps() > 3)
@@ -222,9 +243,10 @@ def test_ctrl_c_saves_and_leaves_nothing_and_the_run_is_resumed_to_the_same_end(
         assert code == 130
         assert json.loads(out)["outcome"] == "interrupted"
         until(lambda: not program.left())
-    assert_resumed()
+    assert_resumed_here()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_terminated_saves_at_once_without_a_stack_of_ray() -> None:
     with Program(*WALK) as program:
         until(lambda: decided_steps() > 3)
@@ -235,6 +257,7 @@ def test_a_run_that_is_terminated_saves_at_once_without_a_stack_of_ray() -> None
         until(lambda: not program.left())
 
 
+@pytest.mark.slow
 def test_a_run_that_is_terminated_while_it_starts_ends_without_waiting_for_its_place() -> None:
     with Program(*WALK, "--deploy", "solver.resources.unobtainium=1") as program:
         until(lambda: bool(program.actors()))
@@ -245,44 +268,50 @@ def test_a_run_that_is_terminated_while_it_starts_ends_without_waiting_for_its_p
         until(lambda: not program.left())
 
 
-@pytest.mark.parametrize("runtime", ["ray", "local"])
-def test_a_driver_that_is_killed_leaves_nothing_and_the_run_is_resumed_to_the_same_end(runtime: str) -> None:
+@pytest.mark.slow
+def test_a_driver_that_is_killed_leaves_nothing_and_the_run_is_resumed_to_the_same_end() -> None:
     with Program(*WALK) as program:
         until(lambda: decided_steps() > 3)
         program.process.send_signal(signal.SIGKILL)
         until(lambda: not program.left(agents=False))
-    assert_resumed("--runtime", runtime)
-
-
-def test_a_run_whose_ray_ends_on_the_drivers_machine_ends_with_a_sentence_and_is_resumed_to_the_same_end() -> None:
-    with Program(*WALK, "-o", "length=200") as program:
-        until(lambda: decided_steps() > 3)
-        kill(program.raylet())
-        code, out, err = program.end()
-        assert (code, out) == (1, "")
-        assert "Ray has ended on the machine of the driver; what was decided until then is kept" in err.splitlines()[-1]
-        until(lambda: not program.left(agents=False))
-    with Program(*command("resume", "r", "--json", "--runtime", "local")) as program:
-        code, out, _ = program.end()
-    assert (code, json.loads(out)["steps"]) == (0, 200)
-
-
-def decided_steps() -> int:
-    with Program(*command("show", "r", "--json")) as program:
-        code, out, _ = program.end()
-    return 0 if code else int(json.loads(out)["decided"])
-
-
-def assert_resumed(*words: str) -> None:
-    with Program(*command("resume", "r", "--json", *words)) as program:
+    shutil.copytree("runs", "kept")
+    assert_resumed_here()
+    with Program(*command("resume", "r", "--json", "--runs-dir", "kept")) as program:  # on Ray, as last time
         code, out, err = program.end()
         assert (code, err) == (0, "")
     shown = json.loads(out)
     assert (shown["outcome"], shown["decisions_sha256"], shown["ballots_sha256"]) == undisturbed("drift", SLOW)
 
 
+WATCHFUL = "from microagents.runtimes.ray import runtime; runtime.PING_EVERY_S = 1.0; from microagents.cli import main; main()"
+
+
+@pytest.mark.slow
+def test_a_run_whose_ray_ends_on_the_drivers_machine_ends_with_a_sentence_and_is_resumed_to_the_same_end() -> None:
+    with Program("-c", WATCHFUL, *walk(200, SLOW)) as program:
+        until(lambda: decided_steps() > 3)
+        kill(program.raylet())
+        code, out, err = program.end()
+        assert (code, out) == (1, "")
+        assert "Ray has ended on the machine of the driver; what was decided until then is kept" in err.splitlines()[-1]
+        until(lambda: not program.left(agents=False))
+    assert run_virtual(resume("r", runtime="local")).account.steps == 200
+
+
+def decided_steps() -> int:
+    with suppress(InvalidUsage):  # it has not begun
+        return inspect_run(Path("runs"), "r").account.decided
+    return 0
+
+
+def assert_resumed_here() -> None:
+    """In this process, where waiting for the model takes no time."""
+    assert digests(run_virtual(resume("r", runtime="local"))) == undisturbed("drift", SLOW)
+
+
+@pytest.mark.slow
 def test_three_nodes_decide_the_same_also_when_one_is_lost() -> None:
-    with Program("-m", "tests.runtimes.ray.three_nodes", PYTHONPATH=str(Path(__file__).parents[3])) as program:
+    with Program("-m", "tests.runtimes.ray.three_nodes", PYTHONPATH=str(ROOT)) as program:
         code, out, err = program.end()
         assert code == 0, err
     assert [tuple(each) for each in json.loads(out.splitlines()[-1])] == [undisturbed("drift"), undisturbed("drift", SLOW)]
@@ -318,8 +347,9 @@ async def test_what_ray_does_not_take_is_one_sentence(deploy: dict[str, Any]) ->
 
 async def test_what_no_node_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_module, "PLACE_S", 1.0)
-    with pytest.raises(PeerLost, match=r"Solver/0 .* no room for it within 1 s: it needs 3 unobtainium on one node, and the largest has 0"):
-        await done(TASKS["drift"], runtime="ray", deploy={"solver": {"resources": {"unobtainium": 3}}})
+    with pytest.raises(PeerLost, match=r"Summer/0 .* no room for it within 1 s: it needs 3 unobtainium on one node, and the largest has 0"):
+        async with opened(Deployment(role=Summer, resources={"unobtainium": 3})):
+            pytest.fail("it must not open")
 
 
 @pytest.mark.parametrize(
@@ -337,17 +367,27 @@ def test_a_deployment_that_cannot_be_is_refused_in_a_sentence(deploy: dict[str, 
     assert "\n" not in str(raised.value)
 
 
-def refused(*words: str, **environment: str) -> str:
-    with Program(*command("run", "drift", "--runtime", "ray", *words), **environment) as program:
-        code, _, err = program.end()
-    assert code == 2
-    assert err.count("\n") == 1
-    return err
+REFUSED = """
+import json
+from tests.cli.commands import microagents
+
+words = ("run", "drift", "--runtime", "ray")
+told = [microagents(*words, "--address", address) for address in ("127.0.0.1:1", "somewhere")]
+print(json.dumps([*told, microagents(*words, env={"RAY_ADDRESS": "http://127.0.0.1:8265"})]))
+"""
+"""In a process of its own: this one is connected to a Ray."""
 
 
-def test_no_cluster_at_the_address_is_one_sentence() -> None:
-    assert "no Ray cluster answers at 127.0.0.1:1" in refused("--address", "127.0.0.1:1")
-    assert "'somewhere' is no address of a Ray cluster" in refused("--address", "somewhere")
+def test_an_address_where_no_cluster_answers_is_one_sentence_and_that_of_a_dashboard_is_told_apart() -> None:
+    with Program("-c", REFUSED, PYTHONPATH=str(ROOT)) as program:
+        code, out, err = program.end()
+    assert (code, err) == (0, "")
+    refused = [Ran(*each) for each in json.loads(out)]
+    assert [(ran.code, ran.err.count("\n")) for ran in refused] == [(2, 1)] * 3
+    nobody, no_address, dashboard = [ran.err for ran in refused]
+    assert "no Ray cluster answers at 127.0.0.1:1" in nobody
+    assert "'somewhere' is no address of a Ray cluster" in no_address
+    assert "ray job submit" in dashboard
 
 
 def test_another_version_of_ray_is_one_sentence() -> None:
@@ -365,10 +405,6 @@ OTHER_VERSION = "import ray; ray.__version__ = '2.0.0'; from microagents.cli imp
 def test_an_address_without_the_runtime_that_would_use_it_is_one_sentence() -> None:
     with pytest.raises(InvalidUsage, match="add --runtime ray"):
         asyncio.run(done(TASKS["drift"], address="auto"))
-
-
-def test_the_address_of_a_dashboard_is_told_apart() -> None:
-    assert "ray job submit" in refused(RAY_ADDRESS="http://127.0.0.1:8265")
 
 
 def test_a_task_of_the_main_program_is_told_where_to_go() -> None:

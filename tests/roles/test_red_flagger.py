@@ -1,0 +1,76 @@
+"""The red-flagger: what is discarded under which name, in which order, and what is read out of the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from microagents import Context, Deployment, Reply, RoleFailed, Sample, Task, TaskFailed, Usage
+from microagents.chat import write
+from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Screen
+from microagents.messages import address_of
+from microagents.roles import RedFlagger
+from microagents.runtimes.local import LocalRuntime
+from microagents.strategies import Maker
+from tests.roles.voting import Quiz, Say
+
+FLAG_ABOVE_TOKENS = 750
+RIGHT, RUDE = write(Say(word="a")), write(Say(word="damn"))
+
+
+class Judged(Task):
+    """Flags every reply as its options say."""
+
+    verdict: Any
+
+    def flag(self, reply: Reply) -> str | None:  # noqa: ARG002 - whatever it is
+        found: str | None = self.verdict
+        return found
+
+
+async def screened(text: str, *, task: Task | None = None, finish: str = "stop", tokens: int = 10, choices: str = "") -> Ballot | Flagged:
+    """What a red-flagger makes of a sample; ``choices`` are the votes that count, a letter each."""
+    sample = Sample(text=text, finish=finish, usage=Usage(output_tokens=tokens))
+    of = SampleId(election=ElectionId(path="0/q", question_digest=b""), seq=7)
+    asked = Screen(id=of, sample=sample, reply=address_of(Say), flag_above_tokens=FLAG_ABOVE_TOKENS, choices=tuple(choices))
+    context = Context(run_id="a", seed=0, tasks=[task or Quiz()], strategy=Maker())
+    async with LocalRuntime(context, [Deployment(role=RedFlagger)]) as roles:
+        return await roles.messenger.ask(asked)
+
+
+async def test_a_reply_without_a_flag_is_a_ballot_for_what_it_says() -> None:
+    assert await screened(f"Let me think.\n{RIGHT}") == Ballot(seq=7, value=b'{"word":"a","remark":""}')
+
+
+async def test_each_flag_discards_a_reply_before_the_next_is_looked_for() -> None:
+    """A reply that has all flags has the first; whatever is mended, the next one shows."""
+    choices, rambling = "ab", FLAG_ABOVE_TOKENS + 1
+    samples: list[tuple[str, dict[str, Any]]] = [
+        ("cut_off", {"text": "", "finish": "length", "tokens": rambling}),
+        ("refusal", {"text": "", "finish": "refusal", "tokens": rambling}),
+        ("too_long", {"text": "", "tokens": rambling}),
+        ("empty", {"text": " \n"}),
+        ("malformed", {"text": "damn"}),
+        ("no_such_choice", {"text": RUDE, "choices": choices}),
+        ("rude", {"text": RUDE}),
+    ]
+    found = [await screened(**sample) for _, sample in samples]
+    assert found == [Flagged(seq=7, flag=flag) for flag, _ in samples]
+
+
+async def test_only_where_there_are_choices_must_a_vote_be_for_one_of_them() -> None:
+    assert isinstance(await screened(RIGHT, choices="ab"), Ballot)
+    assert await screened(RIGHT, choices="b") == Flagged(seq=7, flag="no_such_choice")
+    assert isinstance(await screened(RIGHT), Ballot)
+
+
+async def test_what_a_tasks_own_flag_raises_is_named() -> None:
+    with pytest.raises(RoleFailed, match=r"RedFlagger\S* failed on Screen: ValueError: boom"):
+        await screened(write(Say(word="explosive")))
+
+
+@pytest.mark.parametrize("verdict", [True, "", "two\nlines", "x" * 61, 7])
+async def test_a_tasks_own_flag_that_is_no_short_name_is_refused(verdict: object) -> None:
+    with pytest.raises(TaskFailed, match=r"Judged\.flag\(\) must give None or a short name, not"):
+        await screened(RIGHT, task=Judged(verdict=verdict))
