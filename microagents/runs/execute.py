@@ -245,7 +245,7 @@ async def _conduct_and_record(roles: Runtime, inputs: Batch | None, plan: Plan, 
             if plan.strategy.passes_undecided:
                 account = await inputs.mark_undecided(messenger, account)
             outcome, reason = await inputs.outcome(messenger, account)
-        outcome, reason = _with_account(outcome, reason, account, plan.strategy)
+        outcome, reason = _adjust_outcome(outcome, reason, account, plan.strategy)
         await messenger.ask(RecordEnding(outcome=outcome, reason=reason, result=value))
     except Stopped as error:  # the journal cannot be written
         return ("stopped", str(error), None), await messenger.ask(Report())
@@ -256,7 +256,7 @@ async def _conduct_and_record(roles: Runtime, inputs: Batch | None, plan: Plan, 
     return (outcome, reason, value), account
 
 
-def _with_account(outcome: RunOutcome, reason: str | None, account: Account, strategy: Strategy) -> tuple[RunOutcome, str | None]:
+def _adjust_outcome(outcome: RunOutcome, reason: str | None, account: Account, strategy: Strategy) -> tuple[RunOutcome, str | None]:
     """The outcome and its reason, changed where the account has undecided elections or an outage."""
     undecided = account.undecided_at
     if undecided and strategy.passes_undecided and outcome == "completed":

@@ -1,4 +1,4 @@
-"""Inspection of a run by its journal, also while the run goes on; and a person's decision."""
+"""Inspection of a run by its journal, also during the run; and decisions of a person."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def inspect_run(runs_dir: Path, run_id: str) -> Result:
     """The result of a run as far as it is recorded.
 
     Raises:
-        InvalidUsage: there is none, or its journal cannot be read.
+        InvalidUsage: there is no such run, or its journal cannot be read.
     """
     with reader_of(runs_dir, run_id) as reader:
         return recorded_result(reader)
 
 
 def recorded_result(reader: Reader) -> Result:
-    """The result of a run as far as it is recorded, from its open journal."""
+    """The result of a run as far as an open journal records it."""
     ending = reader.ending()
-    outcome, reason = _state(reader, ending)
+    outcome, reason = _outcome(reader, ending)
     recipe = reader.experiment.recipe
     value, failed = None if ending is None or ending.result is None else msgspec.json.decode(ending.result), None
     if reader.experiment.listed:
@@ -59,20 +59,21 @@ def recorded_result(reader: Reader) -> Result:
     )
 
 
-def _state(reader: Reader, ending: Ending | None) -> tuple[RunOutcome, str | None]:
+def _outcome(reader: Reader, ending: Ending | None) -> tuple[RunOutcome, str | None]:
+    """The outcome of a run and its reason. A run with a lease is running; one without lease and ending was cut off."""
     lease = reader.lease()
     if lease.holder is not None and not lease.may_be_taken:
-        return "running", f"process {lease.holder.pid} on {lease.holder.host} goes on with it"
+        return "running", f"process {lease.holder.pid} on {lease.holder.host} is running it"
     if ending is None:
-        return "cut off", "its process ended without a word; what was decided until then holds"
+        return "cut off", "its process ended without recording an outcome; all decisions so far are kept"
     return ending.outcome, ending.reason
 
 
 def tree_of(reader: Reader, of_input: int) -> ProblemNode:
-    """The tree of sub-problems of an input, as far as it is recorded. Imports the task's module, which knows the problem's text.
+    """The recorded tree of sub-problems of an input. It imports the task's module, which has the text of the problem.
 
     Raises:
-        InvalidUsage: there is none, there is no such input, or it cannot be made from what is recorded.
+        InvalidUsage: the strategy makes no tree, there is no such input, or the records are damaged.
     """
     experiment = reader.experiment
     run = experiment.run_id
@@ -89,11 +90,13 @@ def tree_of(reader: Reader, of_input: int) -> ProblemNode:
         return solution_tree(of_input, text_of(task), answer_type(type(task)), rows, open_elections)
     except Exception as error:  # noqa: BLE001 - a user's code may raise anything, and so may damaged rows
         reason = f"{type(error).__name__}: {error}"
-        raise InvalidUsage(f"the tree of run {run} cannot be made from its journal ({reason}); all else that `show` tells holds") from None
+        raise InvalidUsage(
+            f"the tree of run {run} cannot be built from its journal ({reason}); the rest of `show` does not depend on it"
+        ) from None
 
 
 def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
-    """All runs of a folder with their results, the last written one at the end."""
+    """The names and results of all runs in a folder, in the order of their last writes."""
     found = sorted(runs_dir.glob("*.sqlite"), key=lambda path: path.stat().st_mtime)
     for path in found:
         try:
@@ -104,49 +107,56 @@ def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
 
 
 def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
-    """Record a person's decision of an undecided election; the next `resume` goes on from it. Returns the value as read.
+    """Record a person's decision of an undecided election, for the next `resume`; returns the reply.
+
+    Args:
+        runs_dir: the folder of journals.
+        run_id: name of the run.
+        path: path of the undecided election.
+        value: the reply, as JSON.
 
     Raises:
-        InvalidUsage: nothing is undecided there, the value is no reply, or the run goes on right now.
+        InvalidUsage: no election is undecided there, the value is not a valid reply, or the run is running.
     """
     with reader_of(runs_dir, run_id) as reader:
         lease = reader.lease()
         if not lease.may_be_taken:
-            raise InvalidUsage(f"run {run_id} goes on right now; end it first (Ctrl-C), then decide, then resume")
+            raise InvalidUsage(f"run {run_id} is running; end it first (Ctrl-C), then decide, then resume")
         undecided = reader.undecided()
         if path not in undecided:
             there = ", ".join(list(undecided)[:5]) or "nothing"
             raise InvalidUsage(f"{path!r} is not undecided in run {run_id}; undecided is {there}")
-        task = plan_of(reader).tasks[input_of(path)]  # and imports the module that the reply is in
-        read = _read(value, resolve(undecided[path].reply, Reply))
+        task = plan_of(reader).tasks[input_of(path)]  # this imports the module of the reply class, too
+        reply = _parse_reply(value, resolve(undecided[path].reply, Reply))
         choices = undecided[path].choices
-        if choices and read.vote() not in choices:
+        if choices and reply.vote() not in choices:
             raise InvalidUsage(
                 f"{value!r:.100} names none of the candidates at {path!r}; they are {', '.join(choices)}, and `microagents show {run_id} "
-                "--json` says what each stands for; nothing was changed"
+                "--json` shows the reply behind each label; nothing was changed"
             )
-        if (flag := task.flag(read)) is not None:
-            raise InvalidUsage(f"{value!r:.100} is what {type(task).__name__} red-flags as {flag!r}; nothing was changed")
+        if (flag := task.flag(reply)) is not None:
+            raise InvalidUsage(f"{type(task).__name__} red-flags {value!r:.100} as {flag!r}; nothing was changed; decide for another reply")
         journal = reader.path
     db = connect(journal, write=True)
     try:
         db.execute("BEGIN IMMEDIATE")
         who, now = f"{getpass.getuser()}@{socket.gethostname()}", datetime.now(UTC).isoformat(timespec="seconds")
-        db.execute("INSERT OR REPLACE INTO person VALUES (?, ?, ?, ?)", (path, msgspec.json.encode(read).decode(), who, now))
+        db.execute("INSERT OR REPLACE INTO person VALUES (?, ?, ?, ?)", (path, msgspec.json.encode(reply).decode(), who, now))
         db.execute("COMMIT")
     except sqlite3.Error as error:
         raise InvalidUsage(f"the decision cannot be written: {error}; nothing was changed") from None
     finally:
         db.close()
-    return read
+    return reply
 
 
-def _read(value: str, reply: type[Reply]) -> Reply:
+def _parse_reply(value: str, kind: type[Reply]) -> Reply:
     try:
-        read = msgspec.json.decode(value, type=reply)
-        given, known = msgspec.json.decode(value), msgspec.json.decode(msgspec.json.encode(read))
+        reply = msgspec.json.decode(value, type=kind)
+        given, known = msgspec.json.decode(value), msgspec.json.decode(msgspec.json.encode(reply))
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
-        raise InvalidUsage(f"{value!r:.100} is no {reply.__name__}: {error}; write it as JSON, of the form {json_form(reply)}") from None
-    if beyond := sorted(set(given) - set(known)):
-        raise InvalidUsage(unknown(f"field of {reply.__name__} called", beyond[0], list(known)))
-    return read
+        raise InvalidUsage(f"{value!r:.100} is no {kind.__name__}: {error}; write it as JSON, of the form {json_form(kind)}") from None
+    # msgspec ignores fields that it does not know; in a decision by hand they are typing errors.
+    if unknown_fields := sorted(set(given) - set(known)):
+        raise InvalidUsage(unknown(f"field of {kind.__name__} called", unknown_fields[0], list(known)))
+    return reply

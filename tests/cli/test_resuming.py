@@ -373,7 +373,7 @@ def test_a_limit_stops_a_run_and_a_higher_one_takes_it_on(case: str, limit: tupl
     words = CASES[case]
     ran, first = shopping("run", *words, "--run-id", "limited", *limit)
     assert (ran.code, ran.err) == (STOPPED, "")
-    assert ran.rows["why"].startswith(f"{' '.join(limit)} is reached; what was decided until then holds; resume ")
+    assert ran.rows["why"].startswith(f"{' '.join(limit)} is reached; all decisions so far are kept; resume ")
     assert ran.rows["go on"] == "microagents resume limited"
     shown = show("limited")
     assert (shown["outcome"], shown["calls"]) == ("stopped", len(first.sent))
@@ -745,7 +745,7 @@ def test_a_run_that_goes_on_is_looked_at_and_let_alone() -> None:
         assert show("slow").keys() == undisturbed(*SLOW).keys()
         assert show("slow")["outcome"] == "running"
         assert microagents("list").out.split()[:2] == ["slow", "running"]
-        assert_one_sentence(microagents("decide", "slow", "0/step/0", '{"number": 5}'), "goes on right now", "Ctrl-C")
+        assert_one_sentence(microagents("decide", "slow", "0/step/0", '{"number": 5}'), "is running", "Ctrl-C")
         for words in (("resume", "slow"), ("run", *SLOW, "--run-id", "slow")):
             ran, bought = shopping(*words)
             assert_one_sentence(ran, f"process {sitting.process.pid} ", "microagents show slow")

@@ -125,7 +125,7 @@ def test_decisions_do_not_depend_on_how_many_calls_are_open_at_a_time(runtime: s
 def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(runtime: str, seed: int, more: dict[str, Any]) -> None:
     result = gauged(runtime, seed, max_calls=50, **more)
     assert (result.outcome, result.calls, result.account.in_flight) == ("stopped", 50, 0)
-    assert result.reason == "--max-calls 50 is reached; what was decided until then holds; resume with a higher one"
+    assert result.reason == "--max-calls 50 is reached; all decisions so far are kept; resume with a higher limit"
     turned_away = len(GaugedSolver.sent) - result.calls
     assert turned_away > 0 if "is_busy" in more else turned_away == 0
 
