@@ -9,12 +9,14 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 import microagents
+from microagents import errors
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"microagents": "microagents", "runtimes": "microagents.runtimes", "tasks": "microagents.tasks"}
@@ -177,12 +179,38 @@ def test_what_is_public_says_what_it_is(name: str) -> None:
         assert silent == [], f"methods of {name} without a docstring"
 
 
-def test_what_readme_docs_and_examples_import_from_the_package_is_public() -> None:
+def documents() -> list[Path]:
     docs = ROOT / "docs"
-    used: dict[str, str] = {}
-    for page in [ROOT / "README.md", *sorted(docs.rglob("*.md")), *sorted(docs.rglob("*.py"))]:
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(docs.rglob("*.md")), *sorted(docs.rglob("*.py"))]
+
+
+def test_documents_and_examples_import_public_names_only() -> None:
+    """Names in `microagents`, or in a package of it that lists them; tasks have a module each."""
+    used: dict[tuple[str, str], str] = {}
+    for page in documents():
         text = page.read_text(encoding="utf-8")
-        for statement in re.findall(r"^ *(from microagents import (?:\([^)]*\)|[^\n(]+))$", text, re.MULTILINE):
-            used |= dict.fromkeys(bound(ast.parse(statement), "microagents"), page.name)
-    assert "ChainTask" in used, "the examples are where this test looks for them"
-    assert {name: page for name, page in used.items() if name not in microagents.__all__} == {}
+        for statement in re.findall(r"^ *(from microagents[.\w]* import (?:\([^)]*\)|[^\n(]+))$", text, re.MULTILINE):
+            (parsed,) = ast.parse(statement).body
+            assert isinstance(parsed, ast.ImportFrom)
+            used |= dict.fromkeys([(str(parsed.module), alias.name) for alias in parsed.names], page.name)
+    assert ("microagents", "ChainTask") in used, "the examples are where this test looks for them"
+    hidden = {
+        place: page
+        for place, page in used.items()
+        if not place[0].startswith("microagents.tasks.") and place[1] not in getattr(import_module(place[0]), "__all__", ())
+    }
+    assert hidden == {}
+
+
+def test_every_error_that_a_public_docstring_promises_is_public() -> None:
+    promised = {
+        error
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
+        for section in (ast.get_docstring(node) or "").split("Raises:\n")[1:]
+        for error in re.findall(r"^ {4}(\w+):", section, re.MULTILINE)
+        if issubclass(getattr(errors, error, object), Exception)
+    }
+    assert len(promised) > 8
+    assert promised <= set(microagents.__all__)

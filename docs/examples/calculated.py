@@ -1,13 +1,12 @@
-"""Recursive decomposition with a role of one's own: where code can do a turn, no model has to."""
+"""Recursive decomposition with a role of your own: a turn that code can do needs no model."""
 
 import re
 
 import msgspec
 
 from microagents import Deployment
-from microagents.problems.questions import ToCompose
-from microagents.roles import Composer
-from microagents.roles.composer import Compose
+from microagents.problems import ToCompose
+from microagents.roles import Compose, Composer
 from microagents.strategies import Recursive
 from microagents.tasks.multiplication import Product
 
@@ -16,7 +15,7 @@ class Calculator(Composer):
     """Takes the composer's place, since it handles the same message."""
 
     async def compose(self, request: Compose) -> tuple[bytes, ...]:
-        """One candidate, so that there is nothing to vote on; what it cannot read goes to models, as before."""
+        """One candidate needs no vote. A composition that it cannot read goes to models, as before."""
         asked = msgspec.json.decode(request.asked, type=ToCompose)
         scale = re.fullmatch(r"Multiply the first answer by (\d+) and add the second answer\.", asked.compose)
         if scale is None:

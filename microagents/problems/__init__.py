@@ -1,1 +1,34 @@
 """Problems whose steps are not given: questions, candidates, and the tree of sub-problems."""
+
+from microagents.problems.problem import Problem, WorkedProblem, answer_type_of, direct_prompt, text_of
+from microagents.problems.questions import (
+    ATOMIC,
+    Choice,
+    Decomposition,
+    ToChoose,
+    ToCompose,
+    ToDecompose,
+    ToSolve,
+    asked_in,
+    prompt_of,
+)
+from microagents.problems.tree import ProblemNode, Solution
+
+__all__ = [
+    "ATOMIC",
+    "Choice",
+    "Decomposition",
+    "Problem",
+    "ProblemNode",
+    "Solution",
+    "ToChoose",
+    "ToCompose",
+    "ToDecompose",
+    "ToSolve",
+    "WorkedProblem",
+    "answer_type_of",
+    "asked_in",
+    "direct_prompt",
+    "prompt_of",
+    "text_of",
+]

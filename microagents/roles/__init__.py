@@ -1,15 +1,28 @@
 """Micro-roles: one file for each, with the messages that only it handles."""
 
 from microagents.actors import Deployment, deploy_by_default
-from microagents.roles.composer import Composer
-from microagents.roles.decomposer import Decomposer
-from microagents.roles.discriminator import Discriminator
+from microagents.roles.composer import Compose, Composer
+from microagents.roles.decomposer import Decompose, Decomposer
+from microagents.roles.discriminator import Chosen, Discriminate, Discriminator
 from microagents.roles.limiter import Limiter
 from microagents.roles.recorder import Recorder
 from microagents.roles.redflagger import RedFlagger
 from microagents.roles.solver import Solver
 from microagents.roles.voter import Voter
 
-__all__ = ["Composer", "Decomposer", "Discriminator", "Limiter", "Recorder", "RedFlagger", "Solver", "Voter"]
+__all__ = [
+    "Chosen",
+    "Compose",
+    "Composer",
+    "Decompose",
+    "Decomposer",
+    "Discriminate",
+    "Discriminator",
+    "Limiter",
+    "Recorder",
+    "RedFlagger",
+    "Solver",
+    "Voter",
+]
 
 deploy_by_default(Deployment(role=Voter), Deployment(role=Solver), Deployment(role=RedFlagger))

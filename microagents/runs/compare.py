@@ -236,7 +236,9 @@ def _suffix(strategy: Strategy) -> str:
     address = address_of(type(strategy))
     usual = {name: info.default for name, info in type(strategy).model_fields.items()}
     unusual = {
-        name: value for name, value in dump_options(strategy).items() if name not in ("k", *strategy.changes_no_decision) and value != usual[name]
+        name: value
+        for name, value in dump_options(strategy).items()
+        if name not in ("k", *strategy.changes_no_decision) and value != usual[name]
     }
     return f"-{_digest((address, unusual))}" if unusual or address not in STRATEGIES.addresses.values() else ""
 

@@ -210,7 +210,11 @@ def _deployments(plan: Plan, recorder: Deployment) -> list[Deployment]:
     """The roles of a run, in the order of their start. The recorder starts first, so that a wrong journal is refused before all else."""
     strategy, settings = plan.strategy, plan.settings
     limiter = Deployment(role=Limiter, in_driver=True)
-    deployments = [recorder, limiter, *(_with_settings(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments()))]
+    deployments = [
+        recorder,
+        limiter,
+        *(_with_settings(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments())),
+    ]
     there = [*dict.fromkeys([*strategy.drawing(), *(deployment.role.__name__.lower() for deployment in deployments)])]
     for name in settings.models:
         if name and name not in there:

@@ -156,7 +156,7 @@ def _parse_reply(value: str, kind: type[Reply]) -> Reply:
         given, known = msgspec.json.decode(value), msgspec.json.decode(msgspec.json.encode(reply))
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise InvalidUsage(f"{value!r:.100} is no {kind.__name__}: {error}; write it as JSON, of the form {json_form(kind)}") from None
-    # msgspec ignores fields that it does not know; in a decision by hand they are typing errors.
+    # msgspec ignores fields that it does not know; in a decision by hand they are typos.
     if unknown_fields := sorted(set(given) - set(known)):
         raise InvalidUsage(unknown(f"field of {kind.__name__} called", unknown_fields[0], list(known)))
     return reply

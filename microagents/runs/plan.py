@@ -1,4 +1,4 @@
-"""From a task, a strategy and settings to what a journal keeps of them, and back."""
+"""Plans of runs, and their conversion to and from the experiment that a journal records."""
 
 from __future__ import annotations
 
@@ -20,28 +20,32 @@ from microagents.messages import address_of
 from microagents.models.model import Model, ModelFunction
 from microagents.registry import STRATEGIES, TASKS, source_of
 from microagents.runs.settings import Settings, strategy_of, validated
-from microagents.runs.task_list import TaskList, dump_options, compact_options
+from microagents.runs.task_list import TaskList, compact_options, dump_options
 from microagents.task import Task
 
-SHOWN_CHARS = 200
-"""A value that is longer enters the identity by its digest: both values of a change are shown."""
+MAX_VALUE_CHARS = 200
+"""A longer value enters the identity as a digest, because error messages show both values of a change."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """A run that can begin."""
+    """Everything that a run needs to begin."""
 
     tasks: Sequence[Task]
-    """One for each input, all of one class."""
+    """One task for each input, all of one class."""
     listed: bool
-    """Whether it was given as a list of inputs: then it gives a list of results."""
+    """Whether the run was given a list of inputs. It then has a list of results."""
     strategy: Strategy
     settings: Settings
     model_objects: Mapping[str, Model | ModelFunction] = {}
-    """Models that were given as objects, by the spec that stands for each in the settings."""
+    """Models that were given as objects, by their spec in the settings."""
 
 
 def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
-    """What a journal keeps of a run; and where it has a list of inputs, which options of each differ from the first's, as JSON."""
+    """The experiment that a journal records for a plan.
+
+    Returns:
+        The experiment, and for each of listed inputs its options that differ from the first one's, as JSON.
+    """
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
     first, own = (plan.tasks.first, plan.tasks.own) if isinstance(plan.tasks, TaskList) else compact_options(plan.tasks)
     own = own if plan.listed else []
@@ -64,17 +68,17 @@ def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
 
 
 def plan_of(reader: Reader) -> Plan:
-    """The task, the strategy and the settings that a journal was begun with.
+    """The plan of a recorded run: its tasks, strategy and settings.
 
     Raises:
-        InvalidUsage: the code of one cannot be found any more.
+        InvalidUsage: the code of the task or of the strategy cannot be imported any more.
     """
     experiment = reader.experiment
     recipe = experiment.recipe
     for kind, source in (("task", recipe.task), ("strategy", recipe.strategy)):
         if source.startswith("__main__:") or "<locals>" in source:
             raise InvalidUsage(
-                f"the {kind} of run {experiment.run_id}, {source}, cannot be imported; run the program that began it again, with "
+                f"the {kind} of run {experiment.run_id}, {source}, cannot be imported; start the program that began the run again, with "
                 f"run_id={experiment.run_id!r}"
             )
     kind_of_task = TASKS.find(recipe.task, Task)
@@ -87,21 +91,21 @@ def plan_of(reader: Reader) -> Plan:
 
 
 def settings_of(experiment: Experiment) -> Settings:
-    """The settings that a journal was begun with."""
+    """The recorded settings of a run."""
     return validated(Settings, "the run", experiment.recipe.run_settings)
 
 
 def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """All that decisions depend on, field by field."""
+    """The values that decisions depend on, by field."""
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
     yield "task", address_of(type(task)).replace("__main__:", f"{Path(sys.argv[0]).stem}:")
     if plan.listed:
-        yield INPUTS, f"{len(own):,} with the digest {_digest_of(first, own)}"
+        yield INPUTS, f"{len(own):,} with the digest {_options_digest(first, own)}"
     else:
-        yield from _options("task", first)
+        yield from _option_fields("task", first)
     yield "strategy", address_of(type(strategy))
     options = dump_options(strategy)
-    yield from _options("strategy", {name: options[name] for name in options if name not in strategy.changes_no_decision})
+    yield from _option_fields("strategy", {name: options[name] for name in options if name not in strategy.changes_no_decision})
     for role, pool in sorted(settings.models.items()):
         yield f"model {role}".rstrip(), ", ".join(pool)
     yield "seed", str(settings.seed)
@@ -113,26 +117,26 @@ def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator
     except Exception:  # a user's code may raise anything
         if not plan.listed:
             raise
-        return  # that input fails where it is conducted, and must not hold up the others
+        return  # the first input will fail when it is conducted, and must not stop the others
     if asked is not None:
         system = system_with_instructions(asked.system, reply, task.format)
         yield FIRST_PROMPT, blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _digest_of(first: dict[str, Any], own: Sequence[str]) -> str:
-    """Of the options of all inputs: they are too many to be compared one by one whenever a journal is opened."""
+def _options_digest(first: dict[str, Any], own: Sequence[str]) -> str:
+    """One digest of the options of all inputs, because there may be too many to compare each time a journal is opened."""
     digest = blake2b(msgspec.json.encode(first), digest_size=16)
     for each in own:
         digest.update(f"\n{each}".encode())
     return digest.hexdigest()
 
 
-def _options(kind: str, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _option_fields(kind: str, options: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in options.items():
-        yield f"{kind}.{name}", _shown(value)
+        yield f"{kind}.{name}", _value_text(value)
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     digest = blake2b(text.encode(), digest_size=16).hexdigest()
-    return text if len(text) <= SHOWN_CHARS else f"{len(text):,} characters with the digest {digest}"
+    return text if len(text) <= MAX_VALUE_CHARS else f"{len(text):,} characters with the digest {digest}"

@@ -24,7 +24,7 @@ from microagents.task import ChainTask
 
 
 class ShownReply(Struct, frozen=True, kw_only=True):
-    """One sample of the step."""
+    """One sample of the shown step."""
 
     seq: int
     temperature: float | None
@@ -37,11 +37,11 @@ class ShownReply(Struct, frozen=True, kw_only=True):
     why: str | None
     """The parser's reason for a malformed reply."""
     vote: Any
-    """The reply as read, as JSON-like values; None for a flagged one."""
+    """The parsed reply, as JSON-like values; None for a flagged one."""
 
 
 class ShownStep(Struct, frozen=True, kw_only=True):
-    """One step with everything that was asked and answered in it."""
+    """One step with its prompt, all replies and the vote."""
 
     step: int
     system: str
@@ -49,7 +49,9 @@ class ShownStep(Struct, frozen=True, kw_only=True):
     replies: list[ShownReply]
     outcome: str
     tally: list[tuple[Any, int]]
+    """For each distinct vote its first-launched reply, as JSON-like values, and its count."""
     correct: bool | None
+    """Whether the oracle accepts the decision; None without a decision or an oracle."""
     calls: int
     cost_usd: float | None
 
@@ -72,23 +74,23 @@ class RecordingSolver(Solver):
         return sample
 
     async def samples(self, request: DrawnSamples) -> list[tuple[Draw, Sample]]:  # noqa: ARG002 - the message is the address
-        """The samples drawn so far."""
-        return [kept for _, kept in sorted(self._drawn.items())]
+        """Return the samples drawn so far."""
+        return [sample for _, sample in sorted(self._drawn.items())]
 
 
 class StepConductor(ChainConductor[Strategy]):
-    """Holds the election of one step, in the state to which the oracle leads."""
+    """Holds the election of one step. The oracle does the steps before it."""
 
     asks = (DrawnSamples,)
 
     async def conduct(self, work: Work[ChainTask[Any, Any], Strategy]) -> ShownStep:
-        """Hold the election of the step; returns everything that was asked and answered in it."""
+        """Hold the election of the step; returns it with its prompt, all replies and the vote."""
         task, wanted, chain = work.task, self.context.settings["step"], self.chain(work)
         state = task.start()
         for step in range(wanted):
             known = None if task.done(state) else task.oracle(state)
             if known is None:
-                why = "is over before it" if task.done(state) else "has no oracle to get there"
+                why = "is over before it" if task.done(state) else "has no oracle for the steps before it"
                 raise InvalidUsage(f"step {wanted} cannot be shown: {type(task).__name__} {why}; try --step {max(0, step - 1)}")
             state = task.advance(state, known)
         if task.done(state):
@@ -97,7 +99,7 @@ class StepConductor(ChainConductor[Strategy]):
         verdict = await work.hold(shown.election, shown.question)
         resolution = Resolution(id=shown.election, verdict=verdict)
         decision = work.commit(resolution, chain.reply_type, lambda right: task.correct(state, right))
-        return _shown(
+        return _shown_step(
             wanted,
             shown.question.prompts[0],
             verdict,
@@ -107,7 +109,7 @@ class StepConductor(ChainConductor[Strategy]):
         )
 
 
-def _shown(
+def _shown_step(
     step: int, prompt: Prompt, verdict: Verdict, drawn: list[tuple[Draw, Sample]], *, form: Format, correct: bool | None
 ) -> ShownStep:
     replies = [
@@ -120,7 +122,7 @@ def _shown(
             output_tokens=sample.usage.output_tokens,
             cost_usd=sample.usage.cost_usd,
             flag=None if isinstance(ballot, Ballot) else ballot.flag,
-            why=_why(sample.text, draw.reply, form) if isinstance(ballot, Flagged) and ballot.flag == MALFORMED else None,
+            why=_malformed_reason(sample.text, draw.reply, form) if isinstance(ballot, Flagged) and ballot.flag == MALFORMED else None,
             vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
         )
         for (draw, sample), ballot in zip(drawn, verdict.ballots, strict=True)
@@ -138,7 +140,7 @@ def _shown(
     )
 
 
-def _why(text: str, reply: str, form: Format) -> str | None:
+def _malformed_reason(text: str, reply: str, form: Format) -> str | None:
     try:
         parse(text, resolve(reply, Reply), form)
     except Malformed as error:
@@ -147,10 +149,14 @@ def _why(text: str, reply: str, form: Format) -> str | None:
 
 
 async def show_step(plan: Plan, step: int) -> ShownStep:
-    """Hold the election of one step, counted from 0; returns everything that was asked and answered in it.
+    """Hold the election of one step; returns it with its prompt, all replies and the vote.
+
+    Args:
+        plan: the run that the step belongs to.
+        step: number of the step, from 0.
 
     Raises:
-        InvalidUsage: there is no such step, or no oracle that leads to it.
+        InvalidUsage: there is no such step, or no oracle for the steps before it.
     """
     settings = plan.settings
     context = Context(

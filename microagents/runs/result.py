@@ -17,7 +17,7 @@ from microagents.runs.settings import Settings
 
 
 class FailedInput(Struct, frozen=True, kw_only=True):
-    """An input among many that was tried and did not complete."""
+    """One of many inputs that ended and did not complete."""
 
     input: int
     """Its number, counted from 0."""
@@ -30,42 +30,43 @@ class Result(Struct, frozen=True, kw_only=True):
 
     outcome: RunOutcome
     reason: str | None
-    """Why it did not complete, in one sentence; None when it did."""
+    """Why the run did not complete, in one sentence; None if it did."""
     value: Any
-    """The task's ``result``, as JSON-like values; None when it did not complete. Of a list of inputs, the list of these."""
+    """The task's ``result``, as JSON-like values, or None; for a list of inputs the list of these."""
     run_id: str
     task: str
     strategy: str
     settings: Settings
     account: Account
     wall_s: float
+    """Seconds of all sittings."""
     journal: Path | None
-    """The file that records it; None for a run without one."""
+    """Path of the journal; None for a run without one."""
     failed_inputs: tuple[FailedInput, ...] | None = None
-    """Of a list of inputs, those that failed or are undecided; None for a run that was given one task and no list."""
+    """Inputs of a list that failed or are undecided; None for a run with one task and no list."""
 
     @property
     def calls(self) -> int:
-        """Requests sent to models."""
+        """Number of requests sent to models."""
         return self.account.calls
 
     @property
     def cost_usd(self) -> float | None:
-        """Their cost in US dollars; None where a price is unknown."""
+        """Cost of all calls; None where a price is unknown."""
         return self.account.cost_usd
 
     def decisions(self) -> Iterator[tuple[str, Any]]:
-        """Every decision by path, as JSON-like values; read from the journal.
+        """Read every decision from the journal: its path, and its value as JSON-like values.
 
         Raises:
-            InvalidUsage: the run has none, or it is damaged.
+            InvalidUsage: the run has no journal, or the journal is damaged.
         """
         if self.journal is None:
-            raise InvalidUsage(f"run {self.run_id} kept no journal, so its decisions are gone; run it with a runs_dir")
+            raise InvalidUsage(f"run {self.run_id} kept no journal, so its decisions cannot be read; run it again with a runs_dir")
         with Reader(self.journal) as reader:
             for path, row in reader.decisions():
                 if row.value is not None:
-                    yield path, _read(self.journal, row.value)
+                    yield path, _decode(self.journal, row.value)
 
     def as_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints."""
@@ -112,18 +113,22 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[list[Any], tuple[FailedInput, ...]]:
-    """The results of many inputs in their order, None for one without a result; and the inputs that failed."""
+    """The results of many inputs from their endings.
+
+    Returns:
+        The results in the order of inputs, None for an input without one, and the inputs that failed or are undecided.
+    """
     results: list[Any] = [None] * inputs
     failed = []
-    for ended in endings:
-        if ended.result is not None:
-            results[ended.input] = msgspec.json.decode(ended.result)
-        if ended.outcome != "completed":
-            failed.append(FailedInput(input=ended.input, outcome=ended.outcome, reason=ended.reason))
+    for ending in endings:
+        if ending.result is not None:
+            results[ending.input] = msgspec.json.decode(ending.result)
+        if ending.outcome != "completed":
+            failed.append(FailedInput(input=ending.input, outcome=ending.outcome, reason=ending.reason))
     return results, tuple(failed)
 
 
-def _read(journal: Path, value: bytes) -> Any:
+def _decode(journal: Path, value: bytes) -> Any:
     try:
         return msgspec.json.decode(value)
     except msgspec.MsgspecError as error:

@@ -1,4 +1,4 @@
-"""The settings of a run, validated before anything starts, and how words and objects become its models and its strategy."""
+"""The settings of a run, and the validation of settings, models and strategies before anything starts."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from microagents.task import Task
 
 M = TypeVar("M", bound=BaseModel)
 OneModel = str | Model | ModelFunction
-"""A spec, an instance of a provider of your own, or an async function."""
+"""A spec, an instance of a user's provider, or an async function."""
 Models = OneModel | Sequence[OneModel] | Mapping[str, OneModel | Sequence[OneModel]]
 """One model, a pool that samples rotate through, or pools by role."""
 
 
 class Flag(NamedTuple):
-    """The command line's option for a setting that may change from one sitting of a run to the next."""
+    """Marks a setting as a command-line option. Such a setting may change from one sitting of a run to the next."""
 
     metavar: str | None = None
     name: str | None = None
-    """The option, where it is not the field's name."""
+    """Name of the option, if it differs from the name of the field."""
 
 
 class Settings(BaseModel):
-    """The settings of a run beside its task and its strategy.
+    """The settings of a run, except its task and its strategy.
 
-    They are the keywords of `microagents.run`. Those with a `Flag` are options of every command that begins or resumes a run.
+    They are keywords of `microagents.run`. Those with a `Flag` are also options of every command that begins or resumes a run, and their
+    docstrings are the help texts.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -41,43 +42,43 @@ class Settings(BaseModel):
     models: dict[str, tuple[str, ...]]
     """Pools of model specs by role; "" is the pool of every other role."""
     seed: int = 0
-    """Seeds simulated models."""
+    """Seed of simulated models."""
     run_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    """The run's name."""
+    """Name of the run."""
     runtime: Annotated[str, Flag("NAME")] = "local"
-    """Where roles live: `local` in this process, `ray` each in a Ray actor; `linked` encodes every message, as Ray does."""
+    """Where roles run: `local` in this process, `ray` each in a Ray actor, `linked` in this process with every message encoded as on Ray."""
     address: Annotated[str | None, Flag("HOST:PORT|auto")] = None
-    """The Ray cluster of --runtime ray. [default: $RAY_ADDRESS, else a Ray of the run's own on this machine]"""
+    """Ray cluster of --runtime ray. [default: $RAY_ADDRESS, else a new Ray on this machine]"""
     insecure: Annotated[bool, Flag()] = False
-    """Use a Ray cluster on other machines that lets everyone who reaches it run programs on it."""
+    """Allow a Ray cluster on other machines on which anyone who reaches it can run programs."""
     deploy: Annotated[dict[str, dict[str, Any]], Flag("ROLE.OPTION=VALUE")] = {}
-    """Deploy a role in another way than the strategy does: solver.num_replicas=4, solver.num_cpus=1, solver.resources.GPU=1, or \
-voter.colocate=core to share actors. Repeatable."""
+    """Change the deployment of a role: solver.num_replicas=4, solver.num_cpus=1, solver.resources.GPU=1, or voter.colocate=core \
+(roles with the same label share Ray actors). Repeatable."""
     durability: Annotated[Literal["full", "normal"], Flag()] = "full"
-    """`full`: records survive a power cut; `normal`: they survive a kill of the process."""
+    """`full`: records survive a power cut. `normal`: they survive a kill of the process."""
     on_undecided: Annotated[str, Flag("stop|leader|SPEC")] = "stop"
-    """Where an election ends undecided: `stop`, take its `leader` (and mark it), or ask another model, by its spec."""
+    """After an undecided election, `stop` the run, take the `leader` and mark it, or ask another model, given by its SPEC."""
     concurrency: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
-    """Calls in flight at a time over the whole run; no bound if not given."""
+    """Maximum number of calls in flight over the whole run. [default: no bound]"""
     max_calls: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
-    """Stop after this many calls; calls in flight are waited for."""
+    """Stop after this many calls, those of earlier sittings included. [default: no limit]"""
     max_cost_usd: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Flag("USD", "--max-cost")] = None
-    """Stop once calls cost this much; calls in flight are waited for."""
+    """Stop once all calls cost this much, those of earlier sittings included; calls in flight still count. [default: no limit]"""
     max_time_s: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Flag("S", "--max-time")] = None
-    """Stop after this many seconds of this sitting."""
+    """Stop this many seconds after the start or the resume of the run. [default: no limit]"""
     max_outage_s: Annotated[float, Field(ge=0, allow_inf_nan=False), Flag("S", "--max-outage")] = 7200.0
-    """Stop once a provider is out for this many seconds."""
+    """Stop once a provider has delivered nothing for this many seconds."""
 
     @field_validator("runtime")
     @classmethod
-    def _is_a_runtime(cls, value: str) -> str:
+    def _check_runtime(cls, value: str) -> str:
         if value not in RUNTIMES.addresses and ":" not in value:
             raise ValueError(unknown("runtime", value, list(RUNTIMES.addresses)))
         return value
 
     @field_validator("on_undecided")
     @classmethod
-    def _is_known(cls, value: str) -> str:
+    def _check_on_undecided(cls, value: str) -> str:
         if value not in ("stop", "leader"):
             try:
                 ModelSpec.parse(value)
@@ -87,16 +88,22 @@ voter.colocate=core to share actors. Repeatable."""
 
     @property
     def pools(self) -> dict[str, tuple[str, ...]]:
-        """All models that may be asked: the pools by role, and the one for undecided elections."""
+        """All models that may be asked: the pools by role, and the model for undecided elections."""
         second = {} if self.on_undecided in ("stop", "leader") else {"undecided": (self.on_undecided,)}
         return {**self.models, **second}
 
 
-def validated(model: type[M], what: str, given: Mapping[str, Any], *, flag: str = "") -> M:
-    """An instance of a pydantic model, or one sentence about the first thing that is wrong.
+def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: str = "") -> M:
+    """Build an instance of a pydantic model.
+
+    Args:
+        model: the class.
+        subject: name of the instance in error messages.
+        given: values by field.
+        flag: the command-line option that sets a field, for error messages.
 
     Raises:
-        InvalidUsage: with the near misses of an unknown name.
+        InvalidUsage: a value is wrong, missing or unknown. The message is one sentence about the first of them.
     """
     try:
         return model(**given)
@@ -104,28 +111,28 @@ def validated(model: type[M], what: str, given: Mapping[str, Any], *, flag: str 
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
-            raise InvalidUsage(unknown(f"option of {what} named", name, sorted(model.model_fields))) from None
+            raise InvalidUsage(unknown(f"option of {subject} named", name, sorted(model.model_fields))) from None
         if first["type"] == "missing":
-            raise InvalidUsage(f"{what} needs {name}; give it with {flag} {name}=VALUE".replace("  ", " ")) from None
+            raise InvalidUsage(f"{subject} needs {name}; give it with {flag} {name}=VALUE".replace("  ", " ")) from None
         if first["type"] == "value_error":
-            raise InvalidUsage(f"{what}: {first['msg'].removeprefix('Value error, ')}") from None
-        raise InvalidUsage(f"{what}: {name}={first['input']!r:.100} will not do: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
+            raise InvalidUsage(f"{subject}: {first['msg'].removeprefix('Value error, ')}") from None
+        raise InvalidUsage(f"{subject}: {name}={first['input']!r:.100} will not do: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
 
 
 class ModelPools(NamedTuple):
     """The models of a run."""
 
     pools: dict[str, tuple[str, ...]]
-    """Specs by role."""
+    """Pools of specs by role."""
     objects: dict[str, Model | ModelFunction]
-    """Models that were given as objects, by the spec that stands for each."""
+    """Models that were given as objects, by their spec in the pools."""
 
 
 def model_pools(models: Models, strategies: Sequence[Strategy]) -> ModelPools:
-    """Pools by role from any of the forms that `run` takes.
+    """The pools by role, from any of the forms that `run` accepts.
 
     Raises:
-        InvalidUsage: for a pool without a model, a role of one of the strategies without a pool, or two objects with one spec.
+        InvalidUsage: a pool is empty, a role of a strategy has no pool, or two objects have one spec.
     """
     objects: dict[str, Model | ModelFunction] = {}
     pools = {role: tuple([_spec(each, objects) for each in pool]) for role, pool in _pools(models).items()}
@@ -163,16 +170,16 @@ def _spec(model: OneModel, objects: dict[str, Model | ModelFunction]) -> str:
 def strategy_of(
     strategy: str | Strategy | None, task: Task, given: Mapping[str, Any], short: Mapping[str, Any] = MappingProxyType({})
 ) -> Strategy:
-    """The strategy, checked against the task; the task's own where none is named.
+    """Build the strategy, and check that it fits the task.
 
     Args:
-        strategy: a name, an instance, or None.
+        strategy: a name or an instance; None for the task's default strategy.
         task: the task, or the first of many.
         given: options by name.
-        short: options by their short forms (``-k``, ``--no-speculate``, ``--known-inputs``); None for one that is not given.
+        short: options that have short forms (``-k``, ``--no-speculate``, ``--known-inputs``); None for one that is not given.
 
     Raises:
-        InvalidUsage: unknown, wrong options, or not for this kind of task.
+        InvalidUsage: the strategy is unknown, an option is wrong, or the strategy does not solve this kind of task.
     """
     if strategy is None:
         strategy = task.default_strategy
@@ -193,7 +200,7 @@ def strategy_of(
 
 def _short_options(strategy: type[Strategy], short: Mapping[str, Any]) -> dict[str, Any]:
     options = {name: value for name, value in short.items() if value is not None}
-    if "speculate" not in strategy.model_fields:  # there is nothing to turn off
+    if "speculate" not in strategy.model_fields:  # --no-speculate asks for nothing that such a strategy does not do anyway
         options.pop("speculate", None)
     if "known_inputs" not in strategy.model_fields and options.pop("known_inputs", False):
         raise InvalidUsage(f"strategy {strategy.__name__} cannot run with known inputs; maker can")
@@ -201,7 +208,7 @@ def _short_options(strategy: type[Strategy], short: Mapping[str, Any]) -> dict[s
 
 
 def check_address(address: str | None, runtime: str) -> None:
-    """Refuse the address of a cluster that the run would not use.
+    """Refuse the address of a Ray cluster on another runtime, which would ignore it.
 
     Raises:
         InvalidUsage: an address is given, and the runtime is not Ray.
@@ -211,10 +218,10 @@ def check_address(address: str | None, runtime: str) -> None:
 
 
 def read_value(text: str) -> str:
-    """The value of an option: as it stands, or, behind an @, the text of a file.
+    """The value of an option: the text itself, or for ``@FILE`` the text of a file.
 
     Raises:
-        InvalidUsage: when the file cannot be read.
+        InvalidUsage: the file cannot be read.
     """
     if not text.startswith("@"):
         return text
