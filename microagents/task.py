@@ -35,7 +35,7 @@ class Task(BaseModel):
     required_methods: ClassVar[tuple[str, ...]] = ()
     """Names of the methods that every task of this kind must override."""
     oracle_judges_result: ClassVar[bool] = False
-    """Whether a result without a verdict of its own is right if the oracle finds every decision right. Used by comparisons."""
+    """Whether a result without a ``correct`` or ``solved`` field is right if the oracle finds every decision right. For comparisons."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         for name, annotation in inspect.get_annotations(cls).items():

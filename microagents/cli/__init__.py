@@ -1,4 +1,4 @@
-"""The terminal face: one file per command, and what they share."""
+"""The command line: one file for each command, and the parts that they share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from microagents.cli.reporting import EXIT_CODES
 
 app = typer.Typer(
     name="microagents",
-    help="Long tasks by language models without an error: every micro-decision is an election.",
+    help="Do long tasks with language models without an error: every small decision is an election.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -31,12 +31,12 @@ app.command("compare")(compare.command)
 
 @app.callback()
 def _commands() -> None:
-    """Keeps `microagents run` a subcommand whatever their number."""
+    """Keep the name of the command on the command line: without a callback, typer drops it from an app with one command."""
 
 
 def main() -> None:
-    """The `microagents` command."""
+    """Run the `microagents` command."""
     try:
         app()
-    except KeyboardInterrupt:  # before a run listens to it, or after
+    except KeyboardInterrupt:  # Ctrl-C while no run handles it
         sys.exit(EXIT_CODES["interrupted"])

@@ -26,14 +26,14 @@ from microagents.cli.options import (
     task_of,
     with_settings,
 )
-from microagents.cli.reporting import EXIT_CODES, log_to_stderr, one_sentence, printable
-from microagents.cli.watching import TerminalControl, described, watch
+from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr, printable
+from microagents.cli.watching import TerminalControl, options_text, run_in_terminal
 from microagents.runs.compare import compare
 from microagents.runs.comparison import Comparison, Row
 
-HEADS = ("strategy", "k", "solved", "rate", "95 % interval", "undecided", "failed", "argmax", "calls/input", "cost/input", "time")
-WORDS = (0,)
-"""Columns of words: they begin at the left."""
+HEADERS = ("strategy", "k", "solved", "rate", "95 % interval", "undecided", "failed", "argmax", "calls/input", "cost/input", "time")
+TEXT_COLUMNS = (0,)
+"""Columns that are aligned to the left; all others are numbers."""
 
 
 @with_settings
@@ -47,45 +47,46 @@ def command(
             "--strategy",
             metavar="NAME",
             envvar="MICROAGENTS_STRATEGY",
-            help=f"{STRATEGY_NAMES} Repeatable. [default: the task's own]",
+            help=f"{STRATEGY_NAMES} Repeatable. [default: that of the task]",
         ),
     ] = [],  # noqa: B006
     set_: Annotated[
         list[str],
-        typer.Option("-s", "--set", metavar="NAME=VALUE", help="An option of all strategies that have one of this name. Repeatable."),
+        typer.Option("-s", "--set", metavar="NAME=VALUE", help="Option of all strategies that have one of this name. Repeatable."),
     ] = [],  # noqa: B006
     k: Annotated[
         list[int],
-        typer.Option("-k", metavar="K", envvar="MICROAGENTS_K", help="A row for each, of strategies that have a k. Repeatable."),
+        typer.Option("-k", metavar="K", envvar="MICROAGENTS_K", help="Compare with this k; strategies without a k ignore it. Repeatable."),
     ] = [],  # noqa: B006
-    repeat: Annotated[int, typer.Option(metavar="N", envvar="MICROAGENTS_REPEAT", help="How many inputs every row does.")] = 20,
+    repeat: Annotated[int, typer.Option(metavar="N", envvar="MICROAGENTS_REPEAT", help="Number of inputs of each row.")] = 20,
     model: ModelSpecs = [],  # noqa: B006
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
     run_id: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", envvar="MICROAGENTS_RUN_ID", help="What the names of the rows' runs begin with. [default: compare-...]"
-        ),
+        typer.Option(metavar="NAME", envvar="MICROAGENTS_RUN_ID", help="Prefix of the names of the rows' runs. [default: compare-...]"),
     ] = None,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by its callback
     changed: dict[str, Any],
 ) -> None:
-    """Compare strategies: a row for each, and for each k, all on the same inputs.
+    """Compare strategies on the same inputs.
 
-    A task that is a problem (multiplication, sorting) is varied: every row does the same N problems of its kind. Any other task is done
-    N times. `solved` counts inputs whose result is right by the task's own check: `correct` of a problem, `solved` in the result of a
-    chain. A chain whose result does not tell is solved where its oracle finds no decision of the whole row wrong. Where code cannot
-    tell, solved is `?`. An input that is undecided or fails is not solved, and stops nothing.
+    The table has a row for each strategy and each k. If the task is a problem, such as multiplication or sorting, every row does the
+    same N variants of it. Any other task is done N times.
 
-    Each row is a run with a journal of its own, and the same command goes on where it ended. Another N, seed, model or option of the
-    task is another comparison. --max-cost, --max-calls and --max-time hold for all rows together.
+    `solved` is the number of inputs with a right result. A problem is judged by its `correct`, a chain by `solved` in its result. A
+    chain whose result has no `solved` counts as solved if its oracle finds no wrong decision in the whole row. If code cannot judge
+    results, `solved` is `?`. An undecided or failed input is not solved, and stops no other.
 
-    Exit codes: 0 all rows came to their end, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 130 interrupted.
+    Each row is a run with its own journal, and the same command again continues where it ended. Another N, seed, model or option of the
+    task makes another comparison. --max-cost, --max-calls and --max-time apply to all rows together.
+
+    Exit codes: 0 all inputs of all rows have ended, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk,
+    130 interrupted.
     """
     log_to_stderr()
-    with one_sentence():
+    with exit_on_error():
         work, options = task_of(task, option), pairs("-s", set_)
 
         async def start(control: TerminalControl) -> Comparison:
@@ -99,26 +100,26 @@ def command(
                 seed=seed,
                 runs_dir=runs_dir,
                 run_id=run_id,
-                on_row=control.name,
+                on_row=control.set_title,
                 on_progress=control.on_progress,
                 interrupt=control.interrupt,
                 terminate=control.terminate,
                 **changed,
             )
 
-        comparison = watch(task, start, as_json=as_json)
-    typer.echo(json.dumps(comparison.as_json()) if as_json else "\n".join(_shown(comparison)))
+        comparison = run_in_terminal(task, start, as_json=as_json)
+    typer.echo(json.dumps(comparison.as_json()) if as_json else "\n".join(_report(comparison)))
     raise typer.Exit(EXIT_CODES[comparison.outcome])
 
 
-def _shown(comparison: Comparison) -> Iterator[str]:
-    """What was compared, a row a line, and what is to be known of them."""
+def _report(comparison: Comparison) -> Iterator[str]:
+    """The lines of the report: title, table and notes."""
     models = ", ".join(spec for pool in comparison.models.values() for spec in pool)
-    what = f"{comparison.task}{described(comparison.options)}: {comparison.repeat:,} inputs; {models}, seed {comparison.seed}"
-    yield from _wrapped(what)
+    title = f"{comparison.task}{options_text(comparison.options)}: {comparison.repeat:,} inputs; {models}, seed {comparison.seed}"
+    yield from _wrapped(title)
     if comparison.rows:
         yield ""
-        yield from _table([HEADS, *(_cells(row) for row in comparison.rows)])
+        yield from _table([HEADERS, *(_cells(row) for row in comparison.rows)])
         yield ""
     if all(spec.startswith("sim:") for spec in models.split(", ")):
         yield from _wrapped("simulated: no real model was asked; costs are what the real one would have cost at list prices")
@@ -126,21 +127,22 @@ def _shown(comparison: Comparison) -> Iterator[str]:
         if row.failed:
             yield from _wrapped(f"{row.run_id}: {row.reason}")
     if comparison.reason is not None:
-        higher = ", with a higher limit," if " is reached" in comparison.reason else ""
-        yield from _wrapped(f"{comparison.reason}; what was decided holds, and the same command{higher} goes on")
+        higher = " with a higher limit" if " is reached" in comparison.reason else ""
+        kept = "" if "decisions so far are kept" in comparison.reason else "all decisions so far are kept; "
+        yield from _wrapped(f"{comparison.reason}; {kept}the same command{higher} continues")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     solved = f"{row.solved:,} of {row.repeat:,}" if row.solved is not None else f"? ({row.completed:,} completed)"
     rate = "-" if row.rate is None else f"{row.rate:.1%}"
-    between = "-" if row.low is None or row.high is None else f"{row.low:.1%} to {row.high:.1%}"
+    interval = "-" if row.low is None or row.high is None else f"{row.low:.1%} to {row.high:.1%}"
     cost = "unknown" if row.cost_usd is None else "-" if row.cost_per_input is None else f"${row.cost_per_input:,.4f}"
     return (
         row.strategy,
         "-" if row.k is None else str(row.k),
         solved,
         rate,
-        between,
+        interval,
         f"{row.undecided:,}",
         f"{row.failed:,}",
         "-" if row.argmax is None else f"{row.argmax:,}",
@@ -154,13 +156,13 @@ def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
-            f"{cell:<{width}}" if number in WORDS else f"{cell:>{width}}"
+            f"{cell:<{width}}" if number in TEXT_COLUMNS else f"{cell:>{width}}"
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield printable("  ".join(cells))
 
 
 def _wrapped(text: str) -> list[str]:
-    """A sentence, broken at words where it is shown on a terminal."""
+    """The lines of a sentence; on a terminal wrapped at words to its width."""
     columns = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else sys.maxsize
     return textwrap.wrap(printable(" ".join(text.split())), columns, subsequent_indent="  ", break_long_words=False)

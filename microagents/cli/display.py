@@ -1,4 +1,4 @@
-"""What a person sees of a run: the live line while it goes on, the summary at its end."""
+"""The display of a run for a person: live progress during the run, and the summary after it."""
 
 from __future__ import annotations
 
@@ -25,33 +25,34 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from microagents.cli.reporting import how_far, printable
+from microagents.cli.reporting import printable, progress_text
 from microagents.journal.messages import Account
 from microagents.runs.result import Result
 
-RESULT_LINES = 12
+MAX_RESULT_LINES = 12
 LINE_EVERY_S = 60.0
-SETTLED_SHOWN = 5
-FAILED_SHOWN = 5
+"""Interval of progress lines where stderr is not a terminal."""
+MAX_SETTLED_SHOWN = 5
+MAX_FAILED_SHOWN = 5
 
 
 class Display(NamedTuple):
-    """What follows a run."""
+    """Callbacks of a display of a run's progress."""
 
     show: Callable[[Account], None]
     """Show the account."""
-    say: Callable[[str], None]
-    """Say something to a person; nobody is there where stderr is no terminal."""
-    name: Callable[[str], None]
-    """Begin a new line, under another title."""
+    notify: Callable[[str], None]
+    """Print a message on the terminal; without a terminal it does nothing."""
+    set_title: Callable[[str], None]
+    """Change the title, and show progress from 0 again."""
 
 
 @contextmanager
-def live(title: str) -> Iterator[Display]:
-    """A line on stderr that follows the account of a run; a line a minute where stderr is no terminal."""
+def live_display(title: str) -> Iterator[Display]:
+    """Show the progress of a run on stderr: live on a terminal, otherwise as one line a minute."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
-        yield _line_a_minute(title)
+        yield _log_display(title)
         return
     progress = Progress(
         SpinnerColumn(),
@@ -59,7 +60,7 @@ def live(title: str) -> Iterator[Display]:
         BarColumn(),
         TextColumn("{task.fields[done]}", markup=False),
         TimeElapsedColumn(),
-        TextColumn("gone"),
+        TextColumn("elapsed"),
         _TimeLeft(),
         console=console,
     )
@@ -73,7 +74,7 @@ def live(title: str) -> Iterator[Display]:
                 ended = account.inputs_done + account.inputs_failed
                 done = f"{ended:,}/{account.inputs:,} inputs \N{MIDDLE DOT} {account.steps:,} steps"
                 progress.update(line, completed=ended, total=account.inputs, done=done)
-            elif account.total_steps is None and not account.steps:  # nobody knows how many there will be
+            elif account.total_steps is None and not account.steps:  # the number of steps is unknown: votes show that work is done
                 progress.update(line, done=f"{account.decided:,} votes decided")
             else:
                 total = "" if account.total_steps is None else f"/{account.total_steps:,}"
@@ -81,40 +82,40 @@ def live(title: str) -> Iterator[Display]:
                 progress.update(line, completed=account.steps, total=account.total_steps, done=f"{account.steps:,}{total} steps{rate}")
             counts.plain = f"  {_counts(account)}"
 
-        def name(title: str) -> None:
+        def set_title(title: str) -> None:
             progress.reset(line, total=None, description=title, rate="")
             counts.plain = "  "
 
-        yield Display(show, lambda text: console.print(f"\r{text}", markup=False), name)
+        yield Display(show, lambda text: console.print(f"\r{text}", markup=False), set_title)
 
 
 class _TimeLeft(TimeRemainingColumn):
-    """The time left, where it can be told."""
+    """The estimated time left; empty if it is unknown."""
 
     def render(self, task: Task) -> Text:
-        """Nothing where nobody knows how much there is to do."""
+        """Render the time left; empty if the total is unknown."""
         left = super().render(task)
         return Text() if task.total is None or "-" in left.plain else Text.assemble(left, " left")
 
 
-def _line_a_minute(title: str) -> Display:
-    """Progress for a log: a line on stderr a minute."""
-    told_s = time.monotonic()
+def _log_display(title: str) -> Display:
+    """A display for logs: one line on stderr every `LINE_EVERY_S`."""
+    printed_s = time.monotonic()
 
     def show(account: Account) -> None:
-        nonlocal told_s
-        if time.monotonic() - told_s >= LINE_EVERY_S:
-            told_s = time.monotonic()
+        nonlocal printed_s
+        if time.monotonic() - printed_s >= LINE_EVERY_S:
+            printed_s = time.monotonic()
             total = "" if account.total_steps is None else f" of {account.total_steps:,}"
             ended = account.inputs_done + account.inputs_failed
             inputs = f"{ended:,}/{account.inputs:,} inputs \N{MIDDLE DOT} " if account.inputs > 1 else ""
             typer.echo(f"{title}: {inputs}{account.steps:,}{total} steps   {_counts(account)}", err=True)
 
-    def name(new: str) -> None:
+    def set_title(new: str) -> None:
         nonlocal title
         title = new
 
-    return Display(show, lambda _: None, name)
+    return Display(show, lambda _: None, set_title)
 
 
 def _counts(account: Account) -> str:
@@ -122,7 +123,7 @@ def _counts(account: Account) -> str:
     votes = account.votes_per_step
     parts = [
         f"{votes:.3f} votes/step" if votes is not None else "no step decided yet",
-        f"{_share(flagged, account.valid + flagged)} flagged",
+        f"{_percentage(flagged, account.valid + flagged)} flagged",
         f"{account.calls:,} calls" + (f", {account.in_flight:,} in flight" if account.in_flight > 0 else ""),
         money(account.cost_usd),
     ]
@@ -136,7 +137,13 @@ def _counts(account: Account) -> str:
 
 
 def summary(result: Result, options: str, go_on: str | None) -> str:
-    """What was done and how, for a person."""
+    """The summary of a run, for a person.
+
+    Args:
+        result: the result of the run.
+        options: the options of its task, as text.
+        go_on: the command that continues it; None if there is nothing to continue.
+    """
     account = result.account
     checked = {None: ", not checked by an oracle", 0: ", none found wrong by the task's own oracle"}.get(
         account.errors, f", {account.errors} found WRONG by the task's own oracle"
@@ -146,7 +153,7 @@ def summary(result: Result, options: str, go_on: str | None) -> str:
     rows: list[tuple[str, str]] = [
         (
             result.outcome,
-            f"{result.task}{options}: {how_far(result)}, {account.decided:,} decisions{checked}",
+            f"{result.task}{options}: {progress_text(result)}, {account.decided:,} decisions{checked}",
         )
     ]
     if result.reason is not None:
@@ -157,19 +164,20 @@ def summary(result: Result, options: str, go_on: str | None) -> str:
     replies = f"{account.calls:,} calls, {flagged:,} red-flagged" + (f" ({names})" if names else "")
     rows.append(("how", f"{result.strategy}: {votes}; {replies}"))
     models = ", ".join(spec for pool in result.settings.models.values() for spec in pool)
-    rows.append(("model", models + _origin(result, models)))
+    rows.append(("model", models + _cost_text(result, models)))
     rate = account.steps / result.wall_s if result.wall_s else 0
     rows.append(("took", f"{result.wall_s:,.1f} s, {rate:,.0f} steps a second; run {result.run_id}"))
     if result.failed_inputs:
-        rows += [(each.outcome, f"input {each.input}: {each.reason}") for each in result.failed_inputs[:FAILED_SHOWN]]
-        if (more := len(result.failed_inputs) - FAILED_SHOWN) > 0:
-            rows.append(("", f"and {more:,} inputs more; --json names them all"))
+        rows += [(each.outcome, f"input {each.input}: {each.reason}") for each in result.failed_inputs[:MAX_FAILED_SHOWN]]
+        if (more := len(result.failed_inputs) - MAX_FAILED_SHOWN) > 0:
+            rows.append(("", f"and {more:,} more inputs; --json lists all of them"))
     if account.settled_at:
-        rows.append(("marked", _settled(account)))
+        rows.append(("marked", _settled_text(account)))
     if account.lost_in_flight:
-        rows.append(("lost", f"{account.lost_in_flight:,} calls were in flight when their process ended: made again, and maybe paid twice"))
+        lost = f"{account.lost_in_flight:,} calls were in flight when their process ended; they are made again, and may be paid twice"
+        rows.append(("lost", lost))
     if result.value is not None and result.failed_inputs is None:
-        rows.append(("result", shown(result.value)))
+        rows.append(("result", result_text(result.value)))
     if result.journal is not None:
         rows.append(("journal", str(result.journal)))
         if go_on is not None:
@@ -178,20 +186,21 @@ def summary(result: Result, options: str, go_on: str | None) -> str:
     return "\n".join(_wrapped(f"{name:<{width}}  ", printable(text)) for name, text in rows)
 
 
-def _settled(account: Account) -> str:
-    """What no vote decided, and who did."""
-    first = ", ".join(f"{path} by {who}" for path, who in list(account.settled_at.items())[:SETTLED_SHOWN])
-    more = len(account.settled_at) - SETTLED_SHOWN
+def _settled_text(account: Account) -> str:
+    """The undecided elections that a leader, a person or another model settled."""
+    first = ", ".join(f"{path} by {source}" for path, source in list(account.settled_at.items())[:MAX_SETTLED_SHOWN])
+    more = len(account.settled_at) - MAX_SETTLED_SHOWN
     return f"not decided by the vote: {first}" + (f", and {more:,} more" if more > 0 else "")
 
 
 def _wrapped(head: str, text: str) -> str:
-    """A row, broken at words where it is shown on a terminal."""
+    """A row of the summary; on a terminal wrapped at words to its width."""
     columns = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else sys.maxsize
     return textwrap.fill(text, columns, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False)
 
 
-def _origin(result: Result, models: str) -> str:
+def _cost_text(result: Result, models: str) -> str:
+    """The cost of a run, and whether its models were simulated."""
     cost = money(result.cost_usd)
     if all(spec.startswith("sim:") for spec in models.split(", ")):
         return f" (simulated: no real model was asked; at list prices the real one would have cost {cost})"
@@ -199,18 +208,18 @@ def _origin(result: Result, models: str) -> str:
 
 
 def money(cost_usd: float | None) -> str:
-    """An amount of US dollars; an unknown one is called so."""
+    """An amount in US dollars as text."""
     if cost_usd is None:
         return "cost unknown"
     return f"${cost_usd:,.4f}" if 0 < cost_usd < 0.1 else f"${cost_usd:,.2f}"  # noqa: PLR2004 - ten cents
 
 
-def _share(part: int, whole: int) -> str:
+def _percentage(part: int, whole: int) -> str:
     return f"{part / whole:.2%}" if whole else "0%"
 
 
-def shown(value: object) -> str:
-    """A result in a few lines, safe for a terminal; ``--json`` gives it whole."""
-    width = shutil.get_terminal_size().columns * RESULT_LINES
+def result_text(value: object) -> str:
+    """A result as JSON text, cut to `MAX_RESULT_LINES` lines."""
+    width = shutil.get_terminal_size().columns * MAX_RESULT_LINES
     text = json.dumps(value)
-    return text if len(text) <= width else f"{text[:width]} ... ({len(text):,} characters; --json gives them all)"
+    return text if len(text) <= width else f"{text[:width]} ... ({len(text):,} characters; --json prints all of them)"

@@ -1,4 +1,4 @@
-"""Many inputs from a file: each line a JSON object, the options of one input."""
+"""Many inputs from a file. Each line is a JSON object with the options of one input."""
 
 from __future__ import annotations
 
@@ -23,30 +23,35 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Lines(NamedTuple):
-    """What a file of inputs holds."""
+    """The inputs of a file."""
 
     source: str
-    """What it is called in a sentence."""
+    """Name of the file in error messages."""
     tasks: Sequence[Task]
     numbers: Sequence[int]
-    """The lines that the tasks stand in, counted from 1: blank ones hold none."""
+    """For each task the number of its line, from 1. Blank lines have no task."""
 
     @contextmanager
-    def named(self) -> Iterator[None]:
-        """Where an input is refused, name its line too."""
+    def name_lines(self) -> Iterator[None]:
+        """Add the line of the input to an `InputMismatch`."""
         try:
             yield
         except InputMismatch as error:
             if error.input < len(self.numbers):
-                error.add_note(f"it stands in line {self.numbers[error.input]} of {self.source}")
+                error.add_note(f"this input is in line {self.numbers[error.input]} of {self.source}")
             raise
 
 
 def lines_of(task: str, options: list[str], file: str) -> Lines:
-    """The inputs in a file, or on stdin for ``-``; ``options`` hold for each of them, its own go before them.
+    """Read the inputs of a file.
+
+    Args:
+        task: name of the task.
+        options: words NAME=VALUE for all inputs; the options of a line override them.
+        file: path of the file, or ``-`` for stdin.
 
     Raises:
-        InvalidUsage: it cannot be read, or a line is no input; the sentence names the line.
+        InvalidUsage: the file cannot be read, or a line is not a valid input. The message names the line.
     """
     kind, shared = TASKS.find(task, Task), pairs("-o", options)
     source = "stdin" if file == STDIN else repr(file)
@@ -57,18 +62,18 @@ def lines_of(task: str, options: list[str], file: str) -> Lines:
             text = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
             if text.strip():
                 where = f"line {number} of {source}"
-                yield validated(kind, where, {**shared, **_object(text, where, kind)}, flag="-o")
+                yield validated(kind, where, {**shared, **_parse_line(text, where, kind)}, flag="-o")
                 numbers.append(number)
 
-    with _opened(file) as stream:
+    with _open(file) as stream:
         first, own = compact_options(tasks(stream))
     if not own:
-        raise InvalidUsage(f"{source} holds no input: write one JSON object a line, the options of one input")
+        raise InvalidUsage(f"{source} holds no input; write one JSON object a line, with the options of one input")
     return Lines(source, TaskList(kind, first, own), numbers)
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[IO[bytes]]:
+def _open(file: str) -> Iterator[IO[bytes]]:
     if file == STDIN:
         yield typer.get_binary_stream("stdin")
         return
@@ -79,15 +84,16 @@ def _opened(file: str) -> Iterator[IO[bytes]]:
         raise InvalidUsage(f"{file!r} cannot be read: {error}") from None
 
 
-def _object(text: bytes, where: str, kind: type[Task]) -> dict[str, Any]:
+def _parse_line(text: bytes, where: str, kind: type[Task]) -> dict[str, Any]:
     try:
-        found = json.loads(text.decode(), parse_constant=_refuse)
+        found = json.loads(text.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise InvalidUsage(f"{where} is no JSON: {error}; write a JSON object, the options of {kind.__name__}") from None
+        raise InvalidUsage(f"{where} is no JSON: {error}; write a JSON object with the options of {kind.__name__}") from None
     if not isinstance(found, dict):
         raise InvalidUsage(f"{where} is no JSON object: {text.decode().strip()!r:.100}; write one, with the options of {kind.__name__}")
     return found
 
 
-def _refuse(word: str) -> NoReturn:
+def _refuse_constant(word: str) -> NoReturn:
+    # Python's parser accepts NaN and Infinity, which are not JSON.
     raise ValueError(f"{word} is no number")

@@ -7,19 +7,21 @@ import json
 import typer
 
 from microagents.cli.options import RUNS, AsJson, RunsDir
-from microagents.cli.reporting import how_far, log_to_stderr, one_sentence, printable
-from microagents.cli.watching import as_shown
+from microagents.cli.reporting import exit_on_error, log_to_stderr, printable, progress_text
+from microagents.cli.watching import result_as_json
 from microagents.errors import InvalidUsage
 from microagents.runs.inspection import runs_in
 
 
 def command(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
-    """List the runs of a folder, the one that was last written to at the end."""
+    """List the runs of a folder, the most recent one at the end."""
     log_to_stderr()
-    with one_sentence():
+    with exit_on_error():
         rows = list(runs_in(runs_dir))
     if as_json:
-        found = [{"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else as_shown(row, runs_dir) for name, row in rows]
+        found = [
+            {"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else result_as_json(row, runs_dir) for name, row in rows
+        ]
         typer.echo(json.dumps(found))
         return
     if not rows:
@@ -30,4 +32,4 @@ def command(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
             typer.echo(printable(f"{name:<{width}}  {row}"))
             continue
         account = row.account
-        typer.echo(printable(f"{name:<{width}}  {row.outcome:<11}  {row.task}: {how_far(row)}, {account.calls:,} calls"))
+        typer.echo(printable(f"{name:<{width}}  {row.outcome:<11}  {row.task}: {progress_text(row)}, {account.calls:,} calls"))

@@ -1,4 +1,4 @@
-"""Options that commands share, and how their words become a task, a strategy and models."""
+"""Options that commands share, and their conversion into a task, a strategy and models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import typer
 
 from microagents.actors import Strategy
-from microagents.cli.reporting import one_sentence
+from microagents.cli.reporting import exit_on_error
 from microagents.errors import InvalidUsage
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.runs.settings import Flag, Settings, read_value, strategy_of, validated
@@ -22,11 +22,11 @@ from microagents.task import Task
 DEFAULT_MODEL = "sim:gpt-4.1-mini"
 
 
-def _from_config(context: typer.Context, path: Path | None) -> Path | None:
-    """Make a TOML file's values the defaults of a command; flags and the environment go before them."""
+def _load_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Make the values of a TOML file the defaults of a command. Flags and the environment override them."""
     if path is None:
         return None
-    with one_sentence():
+    with exit_on_error():
         try:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -37,13 +37,13 @@ def _from_config(context: typer.Context, path: Path | None) -> Path | None:
             parameter = known.get(key.replace("_", "-"))
             if parameter is None:
                 raise InvalidUsage(unknown(f"option in the config {str(path)!r} called", key, sorted(known)))
-            defaults[str(parameter.name)] = _as_words(value) if getattr(parameter, "multiple", False) else value
+            defaults[str(parameter.name)] = _option_words(value) if getattr(parameter, "multiple", False) else value
         context.default_map = defaults
     return path
 
 
-def _as_words(value: object) -> list[str]:
-    """What a repeatable option takes: a table gives NAME=VALUE words, a single value one word."""
+def _option_words(value: object) -> list[str]:
+    """The words of a repeatable option: NAME=VALUE for each entry of a table, one word for a single value."""
     if isinstance(value, dict):
         return [f"{name}={each}" for name, each in value.items()]
     return [str(each) for each in value] if isinstance(value, list) else [str(value)]
@@ -51,83 +51,88 @@ def _as_words(value: object) -> list[str]:
 
 TaskName = Annotated[
     str,
-    typer.Argument(metavar="TASK", help=f"A shipped name ({', '.join(TASKS.addresses)}), package.module:Class, or path/file.py:Class."),
+    typer.Argument(metavar="TASK", help=f"A shipped task ({', '.join(TASKS.addresses)}), package.module:Class, or path/file.py:Class."),
 ]
 Options = Annotated[
     list[str],
-    typer.Option("-o", "--option", metavar="NAME=VALUE", help="An option of the task; NAME=@FILE reads text. Repeatable."),
+    typer.Option("-o", "--option", metavar="NAME=VALUE", help="Option of the task; NAME=@FILE reads the value from a file. Repeatable."),
 ]
-STRATEGY_NAMES = f"A shipped name ({', '.join(STRATEGIES.addresses)}), package.module:Class, or path/file.py:Class."
+STRATEGY_NAMES = f"A shipped strategy ({', '.join(STRATEGIES.addresses)}), package.module:Class, or path/file.py:Class."
 StrategyName = Annotated[
     str | None,
     typer.Option(
         "--strategy",
         metavar="NAME",
         envvar="MICROAGENTS_STRATEGY",
-        help=f"{STRATEGY_NAMES} [default: the task's own]",
+        help=f"{STRATEGY_NAMES} [default: that of the task]",
     ),
 ]
-StrategyOptions = Annotated[list[str], typer.Option("-s", "--set", metavar="NAME=VALUE", help="An option of the strategy. Repeatable.")]
+StrategyOptions = Annotated[list[str], typer.Option("-s", "--set", metavar="NAME=VALUE", help="Option of the strategy. Repeatable.")]
 ModelSpecs = Annotated[
     list[str],
     typer.Option(
         "--model",
         metavar="[ROLE=]SPEC",
         envvar="MICROAGENTS_MODEL",
-        help=f"provider:model[@key=value,...]; repeated: a pool that samples rotate through. Default: {DEFAULT_MODEL}.",
+        help=(
+            "Model, as provider:model[@key=value,...]. Repeat it for a pool that samples rotate through; ROLE= sets the pool of one role. "
+            f"[default: {DEFAULT_MODEL}]"
+        ),
     ),
 ]
 Margin = Annotated[
     int | None,
-    typer.Option("-k", metavar="K", envvar="MICROAGENTS_K", help="Short for -s k=K: the margin of an election."),
+    typer.Option("-k", metavar="K", envvar="MICROAGENTS_K", help="Short for -s k=K: the number of votes that decides an election."),
 ]
-Seed = Annotated[int, typer.Option("--seed", envvar="MICROAGENTS_SEED", help="Seeds simulated models.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; everything else goes to stderr.")]
+Seed = Annotated[int, typer.Option("--seed", envvar="MICROAGENTS_SEED", help="Seed of simulated models.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and everything else on stderr.")]
 Config = Annotated[
     Path | None,
     typer.Option(
         "--config",
         metavar="FILE",
         is_eager=True,
-        callback=_from_config,
-        help="A TOML file with defaults for these options.",
+        callback=_load_config,
+        help="TOML file with defaults for these options.",
     ),
 ]
 
 
 RunsDir = Annotated[
-    Path, typer.Option("--runs-dir", metavar="FOLDER", envvar="MICROAGENTS_RUNS_DIR", help="The folder that holds a journal for each run.")
+    Path,
+    typer.Option("--runs-dir", metavar="FOLDER", envvar="MICROAGENTS_RUNS_DIR", help="Folder of journals; each run has one file in it."),
 ]
 RUNS = Path("runs")
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="The run's name; `microagents list` shows what there is.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run; `microagents list` shows all runs.")]
 AcceptChange = Annotated[
     list[str],
-    typer.Option("--accept-change", metavar="FIELD", help="A field that may differ from what the run was begun with. Repeatable."),
+    typer.Option("--accept-change", metavar="FIELD", help="Accept that this field differs from the recorded run. Repeatable."),
 ]
 Speculate = Annotated[
     bool | None,
     typer.Option(
         "--speculate/--no-speculate",
         envvar="MICROAGENTS_SPECULATE",
-        help="Short for -s speculate=...: open next steps on guesses. Decisions do not depend on it. [default: speculate]",
+        help="Short for -s speculate=...: open the next steps on guesses. Decisions do not depend on it. [default: speculate]",
     ),
 ]
 
 
 def _option_type(annotation: Any) -> Any:
-    """The type of a setting as an option: without bounds, which `Settings` checks, and as words where it is a dict."""
+    """The type of a setting as an option: without bounds, which `Settings` checks, and for a dict a list of words."""
     while get_origin(annotation) in (Annotated, Union, UnionType):
         annotation = get_args(annotation)[0]
     return list[str] if get_origin(annotation) is dict else annotation
 
 
 def _setting_options() -> Iterator[Parameter]:
-    """An option for each setting that may change from one sitting of a run to the next; its help is the field's docstring."""
+    """An option for each setting with a `Flag`. Its help text is the docstring of the field."""
     for name, info in Settings.model_fields.items():
         for flag in info.metadata:
             if isinstance(flag, Flag):
                 option = flag.name or f"--{name.replace('_', '-')}"
-                shown = "" if info.default in (None, False, {}) else f" [default: {info.default}]"
+                default = f"{info.default:g}" if isinstance(info.default, float) else info.default
+                shown = "" if info.default in (None, False, {}) else f" [default: {default}]"
                 given = typer.Option(
                     option,
                     metavar=flag.metavar,
@@ -140,15 +145,15 @@ def _setting_options() -> Iterator[Parameter]:
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of the run's settings. It gets those that were given as one dict, ``changed``."""
+    """Add the options of `Settings` to a command. The command gets the values of the given ones as one dict, ``changed``."""
     options = list(_setting_options())
 
     @wraps(command)
     def wrapped(**given: Any) -> None:
         changed = {each.name: value for each in options if (value := given.pop(each.name)) not in (None, [])}
         if "deploy" in changed:
-            with one_sentence():
-                changed["deploy"] = deployed(changed["deploy"])
+            with exit_on_error():
+                changed["deploy"] = deploy_options(changed["deploy"])
         command(**given, changed=changed)
 
     hints = get_type_hints(command, include_extras=True)
@@ -163,10 +168,10 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def pairs(option: str, words: list[str]) -> dict[str, Any]:
-    """NAME=VALUE words as a dict; VALUE behind an @ is a file's text.
+    """Parse the NAME=VALUE words of an option; ``@FILE`` as a value is the text of a file.
 
     Raises:
-        InvalidUsage: for a word without a name or an equals sign.
+        InvalidUsage: a word has no name or no equals sign, or a file cannot be read.
     """
     found: dict[str, Any] = {}
     for word in words:
@@ -177,11 +182,11 @@ def pairs(option: str, words: list[str]) -> dict[str, Any]:
     return found
 
 
-def deployed(words: list[str]) -> dict[str, dict[str, Any]]:
-    """ROLE.OPTION=VALUE words as options by role; RESOURCE amounts are ROLE.resources.NAME=AMOUNT.
+def deploy_options(words: list[str]) -> dict[str, dict[str, Any]]:
+    """Parse words ROLE.OPTION=VALUE and ROLE.resources.NAME=AMOUNT into options by role.
 
     Raises:
-        InvalidUsage: for a word of another form.
+        InvalidUsage: a word has another form.
     """
     found: dict[str, dict[str, Any]] = {}
     for place, value in pairs("--deploy", words).items():
@@ -196,17 +201,17 @@ def deployed(words: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def task_of(name: str, options: list[str]) -> Task:
-    """The task that the command line names."""
+    """Build the task that the command line names."""
     return validated(TASKS.find(name, Task), f"task {name!r}", pairs("-o", options), flag="-o")
 
 
 def strategy_named(name: str | None, options: list[str], short: Mapping[str, Any], task: Task) -> Strategy:
-    """The strategy that the command line names, with its options and their short forms."""
+    """Build the strategy that the command line names, with its options and their short forms."""
     return strategy_of(name, task, pairs("-s", options), short)
 
 
 def models_of(specs: list[str]) -> dict[str, list[str]]:
-    """Pools by role: ``ROLE=SPEC`` goes to that role, a bare spec to all others."""
+    """The pools by role: ``ROLE=SPEC`` goes to the pool of that role, a bare spec to the pool of all others."""
     pools: dict[str, list[str]] = {}
     for spec in specs:
         role, equals, rest = spec.partition("=")

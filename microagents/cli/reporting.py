@@ -1,4 +1,4 @@
-"""What every command does alike: logs to stderr, expected trouble in one sentence, exit codes."""
+"""Reporting that all commands share: logs, errors, exit codes and printable text."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ FAILURE, STOPPED = EXIT_CODES["failed"], EXIT_CODES["stopped"]
 
 
 def log_to_stderr() -> None:
-    """Structured logs on stderr: for people on a terminal, as JSON otherwise; warnings and worse, or $MICROAGENTS_LOG."""
-    import structlog  # noqa: PLC0415 - a tenth of a second that --help does not need
+    """Configure structured logs on stderr: readable on a terminal, JSON otherwise. $MICROAGENTS_LOG sets the level, by default warning."""
+    import structlog  # noqa: PLC0415 - its import takes a tenth of a second, and --help does not need it
 
     level = logging.getLevelNamesMapping().get(os.environ.get("MICROAGENTS_LOG", "warning").upper(), logging.WARNING)
-    if sys.stderr is None:  # closed by the shell
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process
+    if sys.stderr is None:  # the shell closed it
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
     tty = sys.stderr.isatty()
     structlog.configure(
         processors=[
@@ -34,39 +34,39 @@ def log_to_stderr() -> None:
             structlog.dev.ConsoleRenderer(sort_keys=False) if tty else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        # What stderr is when something is logged: while a live line is shown there, others go above it.
+        # sys.stderr is looked up at each log: the live display replaces it, so that log lines appear above the display.
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
 
 
 @contextmanager
-def one_sentence() -> Iterator[None]:
-    """Expected trouble ends the command with one sentence on stderr, without a traceback.
+def exit_on_error() -> Iterator[None]:
+    """Print a `MicroagentsError` as one sentence on stderr, without a traceback, and exit.
 
     Raises:
-        typer.Exit: with 2 for what was asked, with 3 for what a limit or a full disk stopped, with 1 for all else that went wrong.
+        typer.Exit: with 2 for wrong usage, 3 for a run that a limit, an outage or a full disk stopped, 1 for every other failure.
     """
     try:
         yield
     except (InvalidUsage, InvalidDefinition, NoHandler) as error:
-        _say(error)
+        _print_error(error)
         raise typer.Exit(WRONG_USAGE) from None
     except Stopped as error:
-        _say(error)
+        _print_error(error)
         raise typer.Exit(STOPPED) from None
     except MicroagentsError as error:
-        _say(error)
+        _print_error(error)
         raise typer.Exit(FAILURE) from None
 
 
-def _say(error: MicroagentsError) -> None:
-    """On one line, and without what a terminal would act on: parts of it may come from a file or a model."""
-    line = "; ".join(" ".join(said.split()) for said in (str(error), *getattr(error, "__notes__", ())))
+def _print_error(error: MicroagentsError) -> None:
+    """Print an error and its notes on one line. Parts may come from a file or a model, so control characters are replaced."""
+    line = "; ".join(" ".join(part.split()) for part in (str(error), *getattr(error, "__notes__", ())))
     typer.echo(f"microagents: {printable(line)}", err=True)
 
 
-def how_far(result: Result) -> str:
-    """How many inputs and steps are done."""
+def progress_text(result: Result) -> str:
+    """The numbers of done inputs and steps."""
     account = result.account
     total = "" if account.total_steps is None else f" of {account.total_steps:,}"
     inputs = "" if result.failed_inputs is None else f"{account.inputs_done:,} of {account.inputs:,} inputs, "
@@ -74,5 +74,5 @@ def how_far(result: Result) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without what a terminal would act on."""
+    """The text with control characters replaced, because a terminal would act on them."""
     return "".join(each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text)

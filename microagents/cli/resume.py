@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from microagents.cli.options import RUNS, AcceptChange, AsJson, RunName, RunsDir, with_settings
-from microagents.cli.reporting import log_to_stderr, one_sentence
-from microagents.cli.watching import leave, watch
+from microagents.cli.reporting import exit_on_error, log_to_stderr
+from microagents.cli.watching import run_in_terminal, show_and_exit
 from microagents.journal.reading import reader_of
 from microagents.runs.api import resume
 from microagents.runs.execute import RunControl
@@ -23,19 +23,19 @@ def command(
     only: Annotated[
         list[int],
         typer.Option(
-            "--input", metavar="N", help="Of many inputs only this one, counted from 0, again. Repeatable. [default: all not completed]"
+            "--input", metavar="N", help="Do only this one of many inputs, counted from 0. Repeatable. [default: all not completed]"
         ),
     ] = [],  # noqa: B006
     accept_change: AcceptChange = [],  # noqa: B006 - typer copies it
     as_json: AsJson = False,
     changed: dict[str, Any],
 ) -> None:
-    """Go on with a run from its journal; options that are not given are what they were.
+    """Continue a run from its journal.
 
-    Exit codes are those of `run`.
+    Options that are not given keep their recorded values; the defaults below do not apply. Exit codes are those of `run`.
     """
     log_to_stderr()
-    with one_sentence():
+    with exit_on_error():
         with reader_of(runs_dir, run) as reader:
             options = {} if reader.experiment.listed else reader.experiment.recipe.options
 
@@ -51,5 +51,5 @@ def command(
                 **changed,
             )
 
-        result = watch(run, start, as_json=as_json)
-    leave(result, options, runs_dir, as_json=as_json)
+        result = run_in_terminal(run, start, as_json=as_json)
+    show_and_exit(result, options, runs_dir, as_json=as_json)

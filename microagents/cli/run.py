@@ -27,8 +27,8 @@ from microagents.cli.options import (
     task_of,
     with_settings,
 )
-from microagents.cli.reporting import log_to_stderr, one_sentence
-from microagents.cli.watching import leave, watch
+from microagents.cli.reporting import exit_on_error, log_to_stderr
+from microagents.cli.watching import run_in_terminal, show_and_exit
 from microagents.runs.api import run
 from microagents.runs.execute import RunControl
 from microagents.runs.result import Result
@@ -49,37 +49,40 @@ def command(
     run_id: Annotated[
         str | None,
         typer.Option(
-            metavar="ID", envvar="MICROAGENTS_RUN_ID", help="The run's name; made up if not given. One that exists is gone on with."
+            metavar="ID", envvar="MICROAGENTS_RUN_ID", help="Name of the run. An existing run is continued. [default: a new name]"
         ),
     ] = None,
     no_journal: Annotated[
-        bool, typer.Option("--no-journal", envvar="MICROAGENTS_NO_JOURNAL", help="Record nothing: the run cannot be resumed.")
+        bool, typer.Option("--no-journal", envvar="MICROAGENTS_NO_JOURNAL", help="Keep no journal: the run cannot be resumed.")
     ] = False,
     accept_change: AcceptChange = [],  # noqa: B006
     inputs: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Many inputs: each line a JSON object, the options of one, beside those of -o. `-` reads stdin."),
+        typer.Option(
+            metavar="FILE",
+            help="Do many inputs. Each line of FILE is a JSON object with the options of one input; they override -o. `-` reads stdin.",
+        ),
     ] = None,
     known_inputs: Annotated[
         bool,
         typer.Option(
             "--known-inputs",
             envvar="MICROAGENTS_KNOWN_INPUTS",
-            help="Short for -s known_inputs=true: feed every step the oracle's state; steps run side by side.",
+            help="Short for -s known_inputs=true: start every step from the oracle's state, so that steps run side by side.",
         ),
     ] = False,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by its callback
     changed: dict[str, Any],
 ) -> None:
-    """Do a task: every step an election. With the --run-id of an earlier run, go on with it.
+    """Do a task; every step is an election. With the --run-id of an earlier run, continue that run.
 
-    With --inputs, stdout has one line of JSON for each input, in their order, once all have ended: its result, or null where it failed.
+    With --inputs, stdout gets one line of JSON for each input, in their order, once all have ended: its result, or null without one.
 
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 4 undecided, 130 interrupted.
     """
     log_to_stderr()
-    with one_sentence():
+    with exit_on_error():
         lines = None if inputs is None else lines_of(task, option, inputs)
         work: Task | Sequence[Task] = task_of(task, option) if lines is None else lines.tasks
         first = work if isinstance(work, Task) else work[0]
@@ -101,6 +104,6 @@ def command(
                 **changed,
             )
 
-        with nullcontext() if lines is None else lines.named():
-            result = watch(task, start, as_json=as_json)
-    leave(result, work.model_dump() if isinstance(work, Task) else {}, runs_dir, as_json=as_json)
+        with nullcontext() if lines is None else lines.name_lines():
+            result = run_in_terminal(task, start, as_json=as_json)
+    show_and_exit(result, work.model_dump() if isinstance(work, Task) else {}, runs_dir, as_json=as_json)

@@ -11,38 +11,41 @@ import msgspec
 import typer
 
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
-from microagents.cli.reporting import FAILURE, log_to_stderr, one_sentence, printable
-from microagents.cli.watching import as_shown, described, how_to_go_on
+from microagents.cli.reporting import FAILURE, exit_on_error, log_to_stderr, printable
+from microagents.cli.watching import options_text, result_as_json, resume_command
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.problems.tree import ProblemNode, fold
 from microagents.runs.inspection import recorded_result, tree_of
 
-SHOWN_DEPTH = 2
+DEFAULT_DEPTH = 2
 
 
 def command(
     run: RunName,
     runs_dir: RunsDir = RUNS,
-    verify: Annotated[bool, typer.Option("--verify", help="Read all that is recorded, and compare it with what was added up.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Read every record, and check the recorded totals and digests.")] = False,
     depth: Annotated[
         int | None,
         typer.Option(
             "--depth",
             min=0,
             metavar="N",
-            help=f"Where problems were cut in two, show them down to so many cuts. [default: {SHOWN_DEPTH}; with --json all]",
+            help=f"Show the tree of sub-problems down to this number of cuts. [default: {DEFAULT_DEPTH}; with --json all]",
         ),
     ] = None,
     of_input: Annotated[
-        int | None, typer.Option("--input", min=0, metavar="N", help="Of many inputs, whose problems to show; counted from 0.")
+        int | None, typer.Option("--input", min=0, metavar="N", help="Show the tree of this one of many inputs, counted from 0.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run as far as it is recorded, also while it goes on."""
+    """Show the recorded state of a run, also while it is running.
+
+    Exit codes: 0 shown, 1 the records are damaged (--verify), 2 wrong usage.
+    """
     log_to_stderr()
-    with one_sentence(), reader_of(runs_dir, run) as reader:
-        with redirect_stdout(sys.stderr) if as_json else nullcontext():  # the task's code is imported, and may print
+    with exit_on_error(), reader_of(runs_dir, run) as reader:
+        with redirect_stdout(sys.stderr) if as_json else nullcontext():  # this imports the task's code, which may print
             tree, note = _tree(reader, of_input, is_wanted=depth is not None or of_input is not None)
         result = recorded_result(reader)
         changes, options = reader.changes(), {} if result.failed_inputs is not None else reader.experiment.recipe.options
@@ -50,39 +53,39 @@ def command(
     if as_json:
         verified = {"verified": not problems} if verify else {}
         solution = {} if tree is None else {"solution": _as_json(tree if depth is None else fold(tree, depth))}
-        typer.echo(json.dumps(as_shown(result, runs_dir) | solution | verified))
+        typer.echo(json.dumps(result_as_json(result, runs_dir) | solution | verified))
     else:
         from microagents.cli.display import summary  # noqa: PLC0415 - rich, which --json does not need
 
-        typer.echo(summary(result, described(options), how_to_go_on(run, result.outcome, runs_dir)))
+        typer.echo(summary(result, options_text(options), resume_command(run, result.outcome, runs_dir)))
         for at, field, before, after in changes:
             typer.echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
         if verify and not problems:
-            typer.echo("verified: every row was read, and the account and the digests are what the rows make")
+            typer.echo("verified: every row was read, and the account and the digests match the rows")
         if tree is not None:
-            from microagents.cli.tree import drawn  # noqa: PLC0415 - rich, as above
+            from microagents.cli.tree import draw_tree  # noqa: PLC0415 - rich, as above
 
-            typer.echo("\n" + drawn(fold(tree, SHOWN_DEPTH if depth is None else depth)))
+            typer.echo("\n" + draw_tree(fold(tree, DEFAULT_DEPTH if depth is None else depth)))
     if note is not None:
         typer.echo(printable(" ".join(note.split())), err=as_json)
     for problem in problems:
-        typer.echo(f"microagents: {printable(problem)}; keep the file, and begin another run", err=True)
+        typer.echo(f"microagents: {printable(problem)}; keep the file for inspection, and begin another run", err=True)
     raise typer.Exit(FAILURE if problems else 0)
 
 
 def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[ProblemNode | None, str | None]:
-    """The tree of sub-problems that is to be shown, and what is said where there would be one."""
+    """The tree of sub-problems to show, and a note for the user where a tree exists but cannot be shown."""
     experiment = reader.experiment
     if experiment.cuts_problems and experiment.listed and of_input is None:
-        how = f"{experiment.inputs:,} inputs, each with a tree of sub-problems; name one to see it: show {experiment.run_id} --input N"
+        hint = f"{experiment.inputs:,} inputs, each with a tree of sub-problems; name one to see it: show {experiment.run_id} --input N"
         if is_wanted:
-            raise InvalidUsage(f"run {experiment.run_id} has {how}")
-        return None, f"it has {how}"
+            raise InvalidUsage(f"run {experiment.run_id} has {hint}")
+        return None, f"it has {hint}"
     if is_wanted:
         return tree_of(reader, of_input or 0), None
     try:
         return (tree_of(reader, 0), None) if experiment.cuts_problems else (None, None)
-    except InvalidUsage as error:  # it was not asked for, and all else can be shown
+    except InvalidUsage as error:  # no option asked for the tree, so the rest is shown without it
         return None, str(error)
 
 

@@ -22,7 +22,7 @@ from microagents.cli.options import (
     strategy_named,
     task_of,
 )
-from microagents.cli.reporting import EXIT_CODES, log_to_stderr, one_sentence, printable
+from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr, printable
 from microagents.errors import InvalidUsage
 from microagents.runs.plan import Plan
 from microagents.runs.preview import ShownStep, show_step
@@ -39,19 +39,24 @@ def command(
     model: ModelSpecs = [],  # noqa: B006
     k: Margin = None,
     seed: Seed = 0,
-    step: Annotated[int, typer.Option(min=0, metavar="N", help="Which step, counted from 0; the task's oracle leads there.")] = 0,
+    step: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Number of the step, counted from 0. The task's oracle does the steps before it.")
+    ] = 0,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by its callback
 ) -> None:
-    """Show one step whole: its prompt, the raw replies, flags, votes and price."""
+    """Show one step in full: prompt, replies, flags, votes and price.
+
+    Exit codes: 0 decided, 1 failed, 2 wrong usage, 3 stopped by an outage, 4 undecided.
+    """
     log_to_stderr()
-    with one_sentence():
+    with exit_on_error():
         work = task_of(task, option)
         if not isinstance(work, ChainTask):
-            raise InvalidUsage(f"{task!r} is no chain of steps")
+            raise InvalidUsage(f"task {task!r} is no chain of steps, so there is no step to show")
         chosen = strategy_named(strategy, set_, {"k": k}, work)
         if not issubclass(chosen.conductor, ChainConductor):
-            raise InvalidUsage(f"step shows the steps of strategies such as maker; {type(chosen).__name__} asks its own questions")
+            raise InvalidUsage(f"strategy {type(chosen).__name__} does not walk a chain step by step; name one that does, such as maker")
         settings = Settings(models=model_pools(models_of(model), [chosen]).pools, seed=seed, run_id="step")
         shown = asyncio.run(show_step(Plan(tasks=[work], listed=False, strategy=chosen, settings=settings), step))
     if as_json:

@@ -1,4 +1,4 @@
-"""The tree of a problem and its sub-problems in the terminal: a line for each, or two."""
+"""The tree of a problem and its sub-problems as text for the terminal: one or two lines for each problem."""
 
 from __future__ import annotations
 
@@ -14,81 +14,81 @@ from microagents.cli.display import money
 from microagents.cli.reporting import printable
 from microagents.problems.tree import ProblemNode, TurnResult
 
-COLUMNS = 100
-"""Where the output is no terminal."""
-LEAST_COLUMNS = 60
-"""Longer problems and answers get as many at least of a line, or one of their own, be it only half as wide."""
+DEFAULT_COLUMNS = 100
+"""Width of the output where stdout is not a terminal."""
+MIN_COLUMNS = 60
+"""Minimum width of a problem with its answer. If its turns leave less room on the line, they move to a second line."""
 ANSWER_SHARE = 0.5
-"""Of a line: a long answer gets as much at least."""
+"""Minimum share of that width for a long answer."""
 BRANCHES = ("\N{BOX DRAWINGS LIGHT VERTICAL AND RIGHT}\N{BOX DRAWINGS LIGHT HORIZONTAL} ", "\N{BOX DRAWINGS LIGHT VERTICAL}  ")
 LAST_BRANCHES = ("\N{BOX DRAWINGS LIGHT UP AND RIGHT}\N{BOX DRAWINGS LIGHT HORIZONTAL} ", "   ")
 
 
-def drawn(tree: ProblemNode) -> str:
-    """The tree as text. What models and tasks wrote in it cannot move the cursor, nor end a line."""
+def draw_tree(tree: ProblemNode) -> str:
+    """The tree as text. Control characters and line breaks from models and tasks are replaced."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    text = "\n".join(_lines(tree, "", "", shutil.get_terminal_size().columns if is_terminal else COLUMNS))
+    text = "\n".join(_lines(tree, "", "", shutil.get_terminal_size().columns if is_terminal else DEFAULT_COLUMNS))
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, "replace").decode(encoding)
 
 
 def _lines(node: ProblemNode, head: str, below: str, columns: int) -> Iterator[str]:
-    """Lines of a problem and of those under it; ``head`` leads its first line, ``below`` all that follow."""
+    """The lines of a problem and its sub-problems. ``head`` is the prefix of the first line, ``below`` that of all others."""
     is_parent = bool(node.children or node.folded)
-    went = f"{', '.join(map(_went, node.turns)) or 'nothing recorded'}  {money(node.cost_usd)}"
-    room = columns - cell_len(head) - cell_len(went) - 2
-    line = _asked_and_answered(node, max(LEAST_COLUMNS, room))
+    turns = f"{', '.join(map(_turn_text, node.turns)) or 'nothing recorded'}  {money(node.cost_usd)}"
+    room = columns - cell_len(head) - cell_len(turns) - 2
+    line = _problem_and_answer(node, max(MIN_COLUMNS, room))
     if cell_len(line) <= room:
-        yield f"{head}{line}  {went}"
+        yield f"{head}{line}  {turns}"
     else:
-        yield head + _asked_and_answered(node, max(LEAST_COLUMNS // 2, columns - cell_len(head)))
-        yield f"{below}{BRANCHES[1] if is_parent else LAST_BRANCHES[1]}  {went}"
+        yield head + _problem_and_answer(node, max(MIN_COLUMNS // 2, columns - cell_len(head)))
+        yield f"{below}{BRANCHES[1] if is_parent else LAST_BRANCHES[1]}  {turns}"
     for child in node.children:
         first, others = BRANCHES if child is not node.children[-1] else LAST_BRANCHES
         yield from _lines(child, below + first, below + others, columns)
     if node.folded is not None:
-        less = node.folded
-        undecided = f", {less.undecided:,} of them undecided" if less.undecided else ""
-        yield f"{below}{LAST_BRANCHES[0]}+{less.problems:,} problems{undecided}, {less.calls:,} calls, {money(less.cost_usd)}"
+        folded = node.folded
+        undecided = f", {folded.undecided:,} of them undecided" if folded.undecided else ""
+        yield f"{below}{LAST_BRANCHES[0]}+{folded.problems:,} problems{undecided}, {folded.calls:,} calls, {money(folded.cost_usd)}"
 
 
-def _asked_and_answered(node: ProblemNode, columns: int) -> str:
+def _problem_and_answer(node: ProblemNode, columns: int) -> str:
     problem = _one_line(node.problem)
     if node.answer is None:
-        return _cut(problem, columns)
-    answer = _cut(_one_line(_shown(node.answer)), max(int(columns * ANSWER_SHARE), columns - cell_len(problem) - 4))
-    return f"{_cut(problem, columns - cell_len(answer) - 4)} -> {answer}"
+        return _shorten(problem, columns)
+    answer = _shorten(_one_line(_answer_text(node.answer)), max(int(columns * ANSWER_SHARE), columns - cell_len(problem) - 4))
+    return f"{_shorten(problem, columns - cell_len(answer) - 4)} -> {answer}"
 
 
-def _shown(answer: Raw) -> str:
-    """A reply; of one with a single field only that, since all have the same."""
+def _answer_text(answer: Raw) -> str:
+    """An answer as JSON. If it has a single field, only the value: the name of the field is the same in the whole tree."""
     fields = msgspec.json.decode(answer, type=dict[str, Raw])
     only = next(iter(fields.values())) if len(fields) == 1 else answer
     return bytes(only).decode()
 
 
-def _went(taken: TurnResult) -> str:
-    """How a turn went, in a few words."""
-    votes = [each.votes for each in taken.candidates]
-    if taken.winner is not None:
-        votes = [votes[taken.winner], *sorted(votes[: taken.winner] + votes[taken.winner + 1 :], reverse=True)]
-    match taken.outcome:
+def _turn_text(result: TurnResult) -> str:
+    """The result of a turn in a few words."""
+    votes = [each.votes for each in result.candidates]
+    if result.winner is not None:
+        votes = [votes[result.winner], *sorted(votes[: result.winner] + votes[result.winner + 1 :], reverse=True)]
+    match result.outcome:
         case "agreed":
-            how = f"agreed {taken.candidates[0].copies} of {taken.calls}"
+            outcome = f"agreed {result.candidates[0].copies} of {result.calls}"
         case "none":
-            how = f"none valid of {taken.calls}"
+            outcome = f"none valid of {result.calls}"
         case "open" | "undecided":
-            how = f"{taken.outcome} after {taken.calls}"
+            outcome = f"{result.outcome} after {result.calls}"
         case _:
-            how = f"{':'.join(map(str, votes))} {taken.outcome}" if any(votes) else taken.outcome
-    return f"{taken.turn} {how}{' by another model' if taken.other_model else ''}"
+            outcome = f"{':'.join(map(str, votes))} {result.outcome}" if any(votes) else result.outcome
+    return f"{result.turn} {outcome}{' by another model' if result.other_model else ''}"
 
 
 def _one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def _cut(text: str, columns: int) -> str:
-    """The beginning of a text, in so many columns."""
+def _shorten(text: str, columns: int) -> str:
+    """The beginning of a text that fits into this number of columns."""
     text = text[: columns + 1]
     return text if cell_len(text) <= columns else set_cell_size(text, max(0, columns - 3)).rstrip() + "..."

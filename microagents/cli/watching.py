@@ -1,4 +1,4 @@
-"""A run in the terminal: a live line while it goes on, Ctrl-C and SIGTERM that save, its summary, its exit code."""
+"""Execution of a run for the terminal: the live display, Ctrl-C and SIGTERM, the summary and the exit code."""
 
 from __future__ import annotations
 
@@ -20,94 +20,106 @@ from microagents.cli.reporting import EXIT_CODES
 from microagents.runs.execute import RunControl
 from microagents.runs.result import Result
 
-SHOWN_CHARS = 60
-"""A task's option that is longer is shown by its length."""
+MAX_OPTION_CHARS = 60
+"""For a longer option of a task only its length is shown."""
 ALL_ENDED = ("completed", "undecided", "failed")
-"""Outcomes with which each of many inputs has ended: those of a run that was cut short would be mostly missing."""
+"""Outcomes with which all of many inputs have ended. The list of results is printed only then: otherwise most of it is missing."""
 STDERR = 2
 T = TypeVar("T")
 
 
 class TerminalControl(RunControl, frozen=True, kw_only=True):
-    """Somebody at a terminal, who follows one run or several."""
+    """The control of a run, or of several, by a person at a terminal."""
 
-    name: Callable[[str], None]
-    """Called with what goes on next, where that is not what the command was given."""
+    set_title: Callable[[str], None]
+    """Change the title of the live display, such as to the next row of a comparison."""
 
 
-def watch(title: str, start: Callable[[TerminalControl], Coroutine[None, None, T]], *, as_json: bool) -> T:
-    """Carry a run out, or several, before somebody's eyes."""
-    # What a user's code prints must not get between the JSON and whoever reads it.
+def run_in_terminal(title: str, start: Callable[[TerminalControl], Coroutine[None, None, T]], *, as_json: bool) -> T:
+    """Execute a run, or several, with a live display.
+
+    Args:
+        title: first title of the display.
+        start: starts the run.
+        as_json: whether stdout must have nothing but JSON.
+    """
+    # With --json, a user's code that prints must not mix its output with the JSON object.
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        return asyncio.run(_watched(title, start))
+        return asyncio.run(_run_with_display(title, start))
 
 
-def leave(result: Result, options: Mapping[str, object], runs_dir: Path, *, as_json: bool) -> None:
-    """Show how a run ended, and exit with its code.
+def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path, *, as_json: bool) -> None:
+    """Print the result of a run, and exit with its code.
 
     Raises:
         typer.Exit: always.
     """
     if as_json:
-        typer.echo(json.dumps(as_shown(result, runs_dir)))
+        typer.echo(json.dumps(result_as_json(result, runs_dir)))
     else:
         from microagents.cli.display import summary  # noqa: PLC0415 - rich, which --json does not need
 
         is_listed = result.failed_inputs is not None
-        typer.echo(summary(result, described(options), how_to_go_on(result.run_id, result.outcome, runs_dir)), err=is_listed)
+        typer.echo(summary(result, options_text(options), resume_command(result.run_id, result.outcome, runs_dir)), err=is_listed)
         if is_listed and result.outcome in ALL_ENDED:
             typer.echo("\n".join([json.dumps(each) for each in result.value]))
     raise typer.Exit(EXIT_CODES[result.outcome])
 
 
-def as_shown(result: Result, runs_dir: Path) -> dict[str, Any]:
-    """What ``--json`` prints of a run."""
-    return {**result.as_json(), "go_on": how_to_go_on(result.run_id, result.outcome, runs_dir) if result.journal is not None else None}
+def result_as_json(result: Result, runs_dir: Path) -> dict[str, Any]:
+    """The object that ``--json`` prints for a run."""
+    return {**result.as_json(), "go_on": resume_command(result.run_id, result.outcome, runs_dir) if result.journal is not None else None}
 
 
-def how_to_go_on(run_id: str, outcome: str, runs_dir: Path) -> str | None:
-    """The command that takes a run up again."""
+def resume_command(run_id: str, outcome: str, runs_dir: Path) -> str | None:
+    """The command that continues a run; None if it is completed or running."""
     if outcome in ("completed", "running"):
         return None
     where = "" if runs_dir == RUNS else f" --runs-dir {shlex.quote(str(runs_dir))}"
     return f"microagents resume {run_id}{where}"
 
 
-def described(options: Mapping[str, object]) -> str:
-    """A task's options, in parentheses."""
-    shown = ", ".join(f"{name}={_short(value)}" for name, value in options.items())
+def options_text(options: Mapping[str, object]) -> str:
+    """The options of a task in parentheses; empty without options."""
+    shown = ", ".join(f"{name}={_value_text(value)}" for name, value in options.items())
     return f" ({shown})" if shown else ""
 
 
-def _short(value: object) -> str:
+def _value_text(value: object) -> str:
     text = str(value)
-    return text if len(text) <= SHOWN_CHARS and text.isprintable() else f"<{len(text):,} characters>"
+    return text if len(text) <= MAX_OPTION_CHARS and text.isprintable() else f"<{len(text):,} characters>"
 
 
-async def _watched(title: str, start: Callable[[TerminalControl], Coroutine[None, None, T]]) -> T:
-    """The first Ctrl-C ends the run after the calls in flight, SIGTERM at once; both save. A second Ctrl-C leaves at once."""
-    from microagents.cli.display import live  # noqa: PLC0415 - rich, which --help does not need
+async def _run_with_display(title: str, start: Callable[[TerminalControl], Coroutine[None, None, T]]) -> T:
+    """Execute a run, and end it on signals.
+
+    The first Ctrl-C ends it after the calls in flight, SIGTERM and SIGHUP end it at once; its journal is complete in both cases. A second
+    Ctrl-C exits at once.
+    """
+    from microagents.cli.display import live_display  # noqa: PLC0415 - rich, which --help does not need
 
     interrupt, terminate = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    with live(title) as display:
+    with live_display(title) as display:
 
         def stop() -> None:
             interrupt.set()
+            # The second Ctrl-C needs a plain signal handler: the loop's handlers do not run while a user's code blocks the loop.
             loop.remove_signal_handler(signal.SIGINT)
-            signal.signal(signal.SIGINT, _leave)
-            display.say("interrupted: calls in flight are waited for; Ctrl-C again leaves at once")
+            signal.signal(signal.SIGINT, _exit_at_once)
+            display.notify("interrupted: waiting for the calls in flight; Ctrl-C again leaves at once")
 
         loop.add_signal_handler(signal.SIGINT, stop)
         loop.add_signal_handler(signal.SIGTERM, terminate.set)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup does
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP, and the run must survive it then
             loop.add_signal_handler(signal.SIGHUP, terminate.set)
-        return await start(TerminalControl(on_progress=display.show, interrupt=interrupt, terminate=terminate, name=display.name))
+        control = TerminalControl(on_progress=display.show, interrupt=interrupt, terminate=terminate, set_title=display.set_title)
+        return await start(control)
 
 
-def _leave(*_: object) -> None:
-    """Leave at once, whatever a role is doing; the live line had hidden the cursor."""
+def _exit_at_once(*_: object) -> None:
+    """Exit without cleanup, even if a role blocks the event loop. Only the cursor, which the live display hides, is shown again."""
     if os.isatty(STDERR):
-        os.write(STDERR, b"\x1b[?25h\n")  # not through the live line, which may be under way
+        os.write(STDERR, b"\x1b[?25h\n")  # not through the live display: this handler may have interrupted one of its writes
     os._exit(EXIT_CODES["interrupted"])

@@ -1,4 +1,4 @@
-"""Settings in, result out: `run` begins a run or goes on with it, `resume` goes on with one from its journal alone."""
+"""The Python interface of runs: `run` begins or continues a run, `resume` continues one from its journal alone."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from microagents.task import Task
 F = TypeVar("F", bound=Callable[..., Any])
 
 SHORT_FORMS = ("k", "speculate", "known_inputs")
-"""Options of strategies that `run` and `resume` also take as keywords."""
+"""Options of strategies that `run` and `resume` also accept as keywords."""
 
 
 def takes_settings(function: F) -> F:
-    """Show the fields of `Settings` as keywords of a function that takes them as ``**settings``, in ``help()`` and ``inspect``."""
+    """Add the fields of `Settings` to the signature of a function that accepts them as ``**settings``, for ``help()`` and ``inspect``."""
     signature = inspect.signature(function)
     named = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     fields = [
@@ -65,30 +65,30 @@ async def run(
     terminate: asyncio.Event | None = None,
     **settings: Any,
 ) -> Result:
-    """Do a task without an error, or go on with it: a step that the journal of this ``run_id`` holds is not done again.
+    """Do a task without an error. With the ``run_id`` of an earlier run, continue that run: recorded steps are not done again.
 
     Args:
-        task: the task; or a list of tasks of one class, which are done side by side: one that fails does not stop the others.
-        models: a spec, a model or an async function of your own, a pool of these that samples rotate through, or pools by role.
-        strategy: a shipped name or an instance; None for the task's own.
-        k: short for the strategy's option of that name.
-        speculate: short for the strategy's option of that name; a strategy without it ignores it.
-        known_inputs: short for the strategy's option of that name.
-        run_id: the run's name; made up when not given.
+        task: the task; or a list of tasks of one class, which are done side by side. The failure of one does not stop the others.
+        models: a spec, a model, an async function, a pool of these that samples rotate through, or pools by role.
+        strategy: a name or an instance; None for the task's default strategy.
+        k: short for the strategy's option of this name.
+        speculate: short for the strategy's option of this name; a strategy without it ignores it.
+        known_inputs: short for the strategy's option of this name.
+        run_id: name of the run; by default a new one.
         runs_dir: the folder of journals; None for a run that cannot be resumed.
-        accept_changes: fields that may differ from those that the journal was begun with.
+        accept_changes: names of fields that may differ from the recorded experiment.
         on_progress: called a few times a second with the account as of the last commit.
-        interrupt: ends the run as ``interrupted`` once it is set, after the calls in flight.
-        terminate: the same at once.
+        interrupt: once set, the run ends as ``interrupted`` after the calls in flight.
+        terminate: once set, the run ends as ``interrupted`` at once.
         settings: fields of `Settings`, such as ``max_calls=1000`` or ``runtime="ray"``.
 
     Raises:
-        InvalidUsage: something is wrong with the arguments; nothing was started.
+        InvalidUsage: an argument is wrong; nothing was started.
         JournalMismatch: the journal belongs to another experiment; nothing was changed.
-        TakenOver: another process goes on with the run.
+        TakenOver: another process has taken over the run.
         RoleFailed: code of a task or of a role raised.
         PeerLost: a role's process died too often, or there is no room for it.
-        ModelUnavailable: a provider refuses the request as such.
+        ModelUnavailable: a provider refuses the request for good.
     """
     check_address(settings.get("address"), settings.get("runtime", "local"))
     tasks = tasks_of(task)
@@ -117,20 +117,22 @@ async def resume(
     terminate: asyncio.Event | None = None,
     **changed: Any,
 ) -> Result:
-    """Go on with a run from its journal alone.
+    """Continue a run from its journal alone.
 
     Args:
-        run_id: the run's name.
+        run_id: name of the run.
         runs_dir: the folder of journals.
-        inputs: of a list of inputs, the numbers of those to do, counted from 0; None for all that are not completed, failed ones included.
-        accept_changes: fields that may differ from those that the journal was begun with.
+        inputs: numbers of the inputs to do, from 0; None for all that are not completed, failed ones included.
+        accept_changes: names of fields that may differ from the recorded experiment.
         on_progress: called a few times a second with the account as of the last commit.
-        interrupt: ends the run as ``interrupted`` once it is set, after the calls in flight.
-        terminate: the same at once.
-        changed: settings that differ this time, such as ``on_undecided="leader"``; also ``k``, ``speculate`` and ``known_inputs``.
+        interrupt: once set, the run ends as ``interrupted`` after the calls in flight.
+        terminate: once set, the run ends as ``interrupted`` at once.
+        changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; also ``k``, ``speculate`` and
+            ``known_inputs``.
 
     Raises:
         InvalidUsage: there is no such run or input, or its task cannot be imported.
+        MicroagentsError: see `run`.
     """
     with reader_of(Path(runs_dir), run_id) as reader:
         reader.experiment.check_there(inputs or ())
@@ -147,7 +149,7 @@ async def resume(
 
 
 def run_sync(task: Task | Sequence[Task], **options: Any) -> Result:
-    """`run` for code that is not async: the same arguments, the same result."""
+    """Call `run` from code that is not async. It has the same arguments and the same result."""
     return asyncio.run(run(task, **options))
 
 

@@ -50,7 +50,8 @@ class Batch:
         Raises:
             MicroagentsError: a failure that ends the whole run, such as a refused key.
         """
-        completed = frozenset(await messenger.ask(RecallCompletedInputs()))
+        recalled = await messenger.ask(RecallCompletedInputs())
+        completed = frozenset(recalled)
         numbers = [number for number in range(self._total) if number not in completed] if self._only is None else sorted({*self._only})
         remaining = iter(numbers)
         scope = TaskScope()

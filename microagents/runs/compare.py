@@ -71,44 +71,44 @@ async def compare(
     terminate: asyncio.Event | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Let strategies do the same inputs, one after the other; called again with the same arguments, it goes on where it ended.
+    """Compare strategies on the same inputs, one strategy after the other. The same call again continues where it ended.
 
-    An input that is undecided or fails stops nothing: it is unsolved.
+    An undecided or failed input is not solved, and stops no other.
 
     Args:
         task: the first input; the others are its variants. A task without variants is done ``repeat`` times.
         models: as for `run`.
-        strategies: shipped names or instances, a row each; none for the task's own.
-        k: a row for each of these, of every strategy that has a ``k``; none for its default.
-        options: options of strategies; each goes to all strategies that have a field of its name.
+        strategies: names or instances, a row for each; none for the task's default strategy.
+        k: values of ``k``, a row for each and for every strategy that has a ``k``; none for its default.
+        options: options of strategies; each applies to all strategies that have a field of its name.
         repeat: number of inputs.
         speculate: as for `run`.
         known_inputs: as for `run`.
-        runs_dir: the folder of journals, one a row.
-        run_id: prefix of their names; made from the arguments of the comparison when not given.
-        max_calls: stop after so many calls, over all rows and sittings.
-        max_cost_usd: stop once these cost so much.
-        max_time_s: stop after so many seconds of this sitting.
+        runs_dir: the folder of journals; each row has one.
+        run_id: prefix of the names of the rows' runs; by default made from the arguments of the comparison.
+        max_calls: stop after this many calls, over all rows and sittings.
+        max_cost_usd: stop once these calls cost this much.
+        max_time_s: stop this many seconds after the call.
         on_row: called with the name of each row as it begins.
-        on_progress: called with the account of the current row.
-        interrupt: ends it as ``interrupted`` once it is set, after the calls in flight.
-        terminate: the same at once.
-        settings: other fields of `Settings`, the same for all rows, such as ``seed``.
+        on_progress: called a few times a second with the account of the current row.
+        interrupt: once set, the comparison ends as ``interrupted`` after the calls in flight.
+        terminate: once set, the comparison ends as ``interrupted`` at once.
+        settings: other fields of `Settings` for all rows, such as ``seed``.
 
     Raises:
-        InvalidUsage: something is wrong with what was given; nothing was started.
-        MicroagentsError: a run ended with it, see `run`; rows that have ended are kept.
+        InvalidUsage: an argument is wrong; nothing was started.
+        MicroagentsError: the run of a row failed, see `run`; the results of rows that have ended are kept.
     """
     check_address(settings.get("address"), settings.get("runtime", "local"))
     short = {"speculate": speculate, "known_inputs": known_inputs}
-    chosen = _chosen(task, strategies or [task.default_strategy], k, options or {}, short)
+    chosen = _strategies(task, strategies or [task.default_strategy], k, options or {}, short)
     given = model_pools(models, chosen)
     limits = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "max_time_s": max_time_s}
     shared = validated(Settings, "the comparison", {**settings, **limits, "models": given.pools, "run_id": run_id or "compare"})
-    inputs = _inputs(task, repeat)
-    entries = _entries(chosen, inputs, shared, given.objects, run_id or _stem(task, shared, repeat))
-    recorded = _recorded(entries, Path(runs_dir))
-    outcome, reason, rows = await _do(
+    inputs = _variants(task, repeat)
+    entries = _entries(chosen, inputs, shared, given.objects, run_id or _run_id_prefix(task, shared, repeat))
+    recorded = _recorded_rows(entries, Path(runs_dir))
+    outcome, reason, rows = await _do_rows(
         entries,
         recorded,
         Path(runs_dir),
@@ -127,10 +127,13 @@ async def compare(
     )
 
 
-async def _do(
+async def _do_rows(
     entries: Sequence[_Entry], recorded: dict[str, Recorded], runs_dir: Path, control: RunControl, on_row: Callable[[str], None]
 ) -> tuple[ComparisonOutcome, str | None, tuple[Row, ...]]:
-    """Do the rows one after the other, as far as they go; those that are recorded to their end are not done again."""
+    """Do the rows one after the other until one is stopped. Rows whose inputs have all ended are not done again.
+
+    An undecided input may have sub-problems that were cancelled with it: to continue them would buy calls that change nothing.
+    """
     rows: list[Row] = []
     budget = _Budget(entries[0].plan.settings, {name: each.result for name, each in recorded.items()})
     for number, each in enumerate(entries, 1):
@@ -154,7 +157,7 @@ async def _do(
             )
         except MicroagentsError as error:
             if rows:
-                error.add_note(f"that was {place}; what the rows before it gave is kept")
+                error.add_note(f"this happened in {place}; the results of the rows before it are kept")
             raise
         budget.take(result)
         rows.append(each.row(result))
@@ -169,7 +172,8 @@ async def _do(
 # -- entries --------------------------------------------------------------------------------------------------------------------------
 
 
-def _inputs(task: Task, repeat: int) -> list[Task]:
+def _variants(task: Task, repeat: int) -> list[Task]:
+    """The inputs of all rows: the task and its variants."""
     if repeat < 1:
         raise InvalidUsage(f"repeat={repeat!r} will not do: a comparison needs at least one input")
     where = f"{type(task).__name__}.variant()"
@@ -183,17 +187,17 @@ def _inputs(task: Task, repeat: int) -> list[Task]:
     return variants
 
 
-def _stem(task: Task, settings: Settings, repeat: int) -> str:
-    """Prefix of the names of all rows: another one wherever their results could differ."""
+def _run_id_prefix(task: Task, settings: Settings, repeat: int) -> str:
+    """Prefix of the names of all rows. Comparisons whose results could differ have different ones."""
     address = address_of(type(task))
     compared = (address, dump_options(task), settings.models, settings.seed, settings.on_undecided, repeat)
     return f"compare-{TASKS.name_of(address).lower()}-{_digest(compared)}"
 
 
-def _chosen(
+def _strategies(
     task: Task, strategies: Sequence[str | Strategy], ks: Sequence[int], options: Mapping[str, Any], short: Mapping[str, Any]
 ) -> list[Strategy]:
-    """Every strategy, with every k if it has one; the same one twice is taken once."""
+    """Every strategy, once for every k if it has one. Equal ones are taken once."""
     kinds = [STRATEGIES.find(each, Strategy) if isinstance(each, str) else type(each) for each in strategies]
     fields = list(dict.fromkeys(name for kind in kinds for name in kind.model_fields))
     for name in (*options, *["k"] * bool(ks)):
@@ -210,9 +214,9 @@ def _chosen(
 
 
 def _entries(
-    chosen: Sequence[Strategy], inputs: Sequence[Task], shared: Settings, objects: Mapping[str, Model | ModelFunction], stem: str
+    chosen: Sequence[Strategy], inputs: Sequence[Task], shared: Settings, objects: Mapping[str, Model | ModelFunction], prefix: str
 ) -> list[_Entry]:
-    roles = [_roles(strategy) for strategy in chosen]
+    roles = [_role_names(strategy) for strategy in chosen]
     everywhere = [role for each in roles for role in each]
     found = []
     for strategy, own in zip(chosen, roles, strict=True):
@@ -220,9 +224,9 @@ def _entries(
         name = STRATEGIES.name_of(address_of(type(strategy)))
         settings = {
             **shared.model_dump(),
-            "run_id": f"{stem}-{name.lower()}{'' if k is None else f'-k{k}'}{_suffix(strategy)}",
-            "models": _of_roles(shared.models, own, everywhere),
-            "deploy": _of_roles(shared.deploy, own, everywhere),
+            "run_id": f"{prefix}-{name.lower()}{'' if k is None else f'-k{k}'}{_run_id_suffix(strategy)}",
+            "models": _for_roles(shared.models, own, everywhere),
+            "deploy": _for_roles(shared.deploy, own, everywhere),
         }
         plan = Plan(
             tasks=inputs, listed=True, strategy=strategy, settings=validated(Settings, "the comparison", settings), model_objects=objects
@@ -231,8 +235,8 @@ def _entries(
     return found
 
 
-def _suffix(strategy: Strategy) -> str:
-    """Suffix that tells a strategy from others with its name and k."""
+def _run_id_suffix(strategy: Strategy) -> str:
+    """A suffix that distinguishes a strategy from others with its name and k; empty for a shipped one with default options."""
     address = address_of(type(strategy))
     usual = {name: info.default for name, info in type(strategy).model_fields.items()}
     unusual = {
@@ -247,12 +251,12 @@ def _digest(value: object) -> str:
     return blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=4).hexdigest()
 
 
-def _roles(strategy: Strategy) -> list[str]:
+def _role_names(strategy: Strategy) -> list[str]:
     return [role.__name__.lower() for role in (strategy.conductor, *(each.role for each in strategy.deployments()))]
 
 
-def _of_roles(given: Mapping[str, V], own: Sequence[str], everywhere: Sequence[str]) -> dict[str, V]:
-    """Options by role, without roles that only other rows have."""
+def _for_roles(given: Mapping[str, V], own: Sequence[str], everywhere: Sequence[str]) -> dict[str, V]:
+    """Options by role, without those of roles that only other rows have. A row refuses options of unknown roles."""
     return {role: value for role, value in given.items() if role.lower() in own or role.lower() not in everywhere}
 
 
@@ -264,14 +268,14 @@ class Recorded(NamedTuple):
 
     result: Result
     left: list[int]
-    """Inputs that have not ended."""
+    """Numbers of the inputs that have not ended."""
 
 
-def _recorded(entries: Sequence[_Entry], runs_dir: Path) -> dict[str, Recorded]:
-    """The rows that have journals, by the names of their runs.
+def _recorded_rows(entries: Sequence[_Entry], runs_dir: Path) -> dict[str, Recorded]:
+    """The rows that have journals, by the names of their runs. All journals are checked before the first row begins.
 
     Raises:
-        JournalMismatch: a journal is that of another comparison; nothing was started.
+        JournalMismatch: a journal belongs to another comparison; nothing was started.
     """
     found = {}
     for each in entries:
@@ -281,7 +285,9 @@ def _recorded(entries: Sequence[_Entry], runs_dir: Path) -> dict[str, Recorded]:
             try:
                 reader.changes_to(*experiment_of(each.plan), ())
             except InvalidUsage as error:
-                error.add_note(f"run {each.run_id} is not what {each.title} would be, and a comparison changes none: give another --run-id")
+                error.add_note(
+                    f"run {each.run_id} differs from the row {each.title}, and a comparison changes no run; give another --run-id"
+                )
                 raise
             ended = {ending.input for ending in reader.input_endings()}
             left = [number for number in range(len(each.plan.tasks)) if number not in ended]
@@ -293,7 +299,7 @@ def _recorded(entries: Sequence[_Entry], runs_dir: Path) -> dict[str, Recorded]:
 
 
 class _Budget:
-    """Limits over all rows: each row may use the part that the others have left."""
+    """The limits over all rows. Each row may use the part that the others leave."""
 
     def __init__(self, limits: Settings, results: Mapping[str, Result]) -> None:
         self._limits = limits
@@ -302,15 +308,15 @@ class _Budget:
         """The result of every row so far, by the name of its run."""
 
     def take(self, result: Result) -> None:
-        """Note the result of a row."""
+        """Add the result of a row."""
         self._results[result.run_id] = result
 
     def spent_before(self, run_id: str) -> str | None:
-        """The limit that the other rows have used up; None where this one may go on."""
+        """The limit that the other rows have used up; None where this row may begin."""
         return self._reached(self._others(run_id))
 
     def reached(self) -> str | None:
-        """The limit that all rows together have reached."""
+        """The limit that all rows together have reached; None for none."""
         return self._reached(list(self._results.values()))
 
     def left_for(self, run_id: str) -> dict[str, float | None]:
@@ -319,7 +325,7 @@ class _Budget:
         return {
             "max_calls": None if limits.max_calls is None else limits.max_calls - _calls(others),
             "max_cost_usd": None if limits.max_cost_usd is None else limits.max_cost_usd - _cost_usd(others),
-            "max_time_s": None if limits.max_time_s is None else limits.max_time_s - self._gone_s(),
+            "max_time_s": None if limits.max_time_s is None else limits.max_time_s - self._elapsed_s(),
         }
 
     def _others(self, run_id: str) -> list[Result]:
@@ -331,11 +337,11 @@ class _Budget:
             return f"--max-calls {limits.max_calls}"
         if limits.max_cost_usd is not None and _cost_usd(results) >= limits.max_cost_usd:
             return f"--max-cost {limits.max_cost_usd:g}"
-        if limits.max_time_s is not None and self._gone_s() >= limits.max_time_s:
+        if limits.max_time_s is not None and self._elapsed_s() >= limits.max_time_s:
             return f"--max-time {limits.max_time_s:g}"
         return None
 
-    def _gone_s(self) -> float:
+    def _elapsed_s(self) -> float:
         return time.monotonic() - self._began_s
 
 
@@ -344,5 +350,5 @@ def _calls(results: Sequence[Result]) -> int:
 
 
 def _cost_usd(results: Sequence[Result]) -> float:
-    """Of what has a price: a run stops by itself where a limit of cost meets a call that has none."""
+    """Cost of all runs with known prices. A run with a limit of cost stops by itself at a call without a price."""
     return sum(result.cost_usd or 0.0 for result in results)

@@ -29,21 +29,23 @@ class Row(Struct, frozen=True, kw_only=True):
     """All options of the strategy."""
     run_id: str
     solved: int | None
-    """Inputs with a right result; those that are undecided or failed are unsolved. None where code cannot tell."""
+    """Number of inputs with a right result; None where code cannot judge results. Undecided and failed inputs are not solved."""
     completed: int
-    """Inputs with a result, right or wrong."""
+    """Number of inputs with a result, right or wrong."""
     repeat: int
     """Number of inputs."""
     rate: float | None
-    """Share of inputs that are solved."""
+    """Share of solved inputs."""
     low: float | None
     """Lower end of its 95 % Wilson interval."""
     high: float | None
-    """Upper end of it."""
+    """Upper end of the interval."""
     undecided: int
+    """Number of undecided inputs."""
     failed: int
+    """Number of failed inputs."""
     argmax: int | None
-    """Number of turns, over all inputs, that were decided by plurality; None where no result tells."""
+    """Number of turns, over all inputs, that were decided by plurality; None if results do not report it."""
     calls: int
     calls_per_input: float | None
     cost_usd: float | None
@@ -53,7 +55,7 @@ class Row(Struct, frozen=True, kw_only=True):
     wall_s: float
     outcome: RowOutcome
     reason: str | None
-    """Why the row is not completed, or not all of its inputs are."""
+    """Why not all inputs are completed; None if they are."""
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -62,36 +64,43 @@ class Comparison(Struct, frozen=True, kw_only=True):
     outcome: ComparisonOutcome
     """`completed` once all inputs of all rows have ended, solved or not."""
     reason: str | None
-    """Why it ended early, in one sentence."""
+    """Why the comparison ended early, in one sentence; None if it is completed."""
     task: str
     options: dict[str, Any]
     """Options of the task."""
     models: dict[str, tuple[str, ...]]
-    """Pools by role; ``""`` for every other role."""
+    """Pools of model specs by role; ``""`` is the pool of every other role."""
     seed: int
     repeat: int
+    """Number of inputs."""
     rows: tuple[Row, ...]
-    """Rows that were begun, in the order in which their strategies were given."""
+    """The rows that were begun, in the order of their strategies."""
 
     def as_json(self) -> dict[str, Any]:
-        """What ``--json`` prints."""
+        """The object that ``--json`` prints."""
         written: dict[str, Any] = msgspec.to_builtins(self)
         return {**written, "models": list(self.models[""]) if len(self.models) == 1 else written["models"]}
 
 
 def row_of(strategy: Strategy, result: Result, *, oracle_judges: bool) -> Row:
-    """What a row's run has come to."""
+    """The row of a strategy, from the result of its run.
+
+    Args:
+        strategy: the strategy.
+        result: the result of its run.
+        oracle_judges: whether a result without a verdict of its own is right if the oracle found every decision right.
+    """
     account, outcome = result.account, result.outcome
     assert outcome in ("completed", "undecided", "failed", "stopped", "interrupted")
     repeat, completed = len(result.value), account.inputs_done
     failed = result.failed_inputs or ()
-    given = [each for each in result.value if isinstance(each, dict)]
-    solved = _solved(given, completed, all_right=oracle_judges and account.errors == 0)
+    results = [each for each in result.value if isinstance(each, dict)]
+    solved = _count_solved(results, completed, all_right=oracle_judges and account.errors == 0)
     has_ended = completed + len(failed) == repeat
     rate = low = high = None
     if solved is not None and has_ended:
         rate, (low, high) = solved / repeat, wilson_interval(solved, repeat)
-    turns = [each["argmax"] for each in given if isinstance(each.get("argmax"), list)]
+    turns = [each["argmax"] for each in results if isinstance(each.get("argmax"), list)]
     cost_usd = result.cost_usd
     return Row(
         strategy=result.strategy,
@@ -117,10 +126,10 @@ def row_of(strategy: Strategy, result: Result, *, oracle_judges: bool) -> Row:
     )
 
 
-def _solved(given: Sequence[Mapping[str, Any]], completed: int, *, all_right: bool) -> int | None:
-    """How many results are right by what they say of themselves; all, where code has found every decision right."""
-    said = [each.get("correct", each.get("solved")) for each in given]
-    judged = [each for each in said if isinstance(each, bool)]
+def _count_solved(results: Sequence[Mapping[str, Any]], completed: int, *, all_right: bool) -> int | None:
+    """The number of right results by their own ``correct`` or ``solved``; without these all or None, by ``all_right``."""
+    verdicts = [each.get("correct", each.get("solved")) for each in results]
+    judged = [each for each in verdicts if isinstance(each, bool)]
     if len(judged) == completed:
         return sum(judged)
     return completed if all_right else None

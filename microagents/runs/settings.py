@@ -46,7 +46,7 @@ class Settings(BaseModel):
     run_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     """Name of the run."""
     runtime: Annotated[str, Flag("NAME")] = "local"
-    """Where roles run: `local` in this process, `ray` each in a Ray actor, `linked` in this process with every message encoded as on Ray."""
+    """Where roles run: `local` in this process, `ray` in Ray actors, `linked` in this process with every message encoded as on Ray."""
     address: Annotated[str | None, Flag("HOST:PORT|auto")] = None
     """Ray cluster of --runtime ray. [default: $RAY_ADDRESS, else a new Ray on this machine]"""
     insecure: Annotated[bool, Flag()] = False
@@ -57,13 +57,13 @@ class Settings(BaseModel):
     durability: Annotated[Literal["full", "normal"], Flag()] = "full"
     """`full`: records survive a power cut. `normal`: they survive a kill of the process."""
     on_undecided: Annotated[str, Flag("stop|leader|SPEC")] = "stop"
-    """After an undecided election, `stop` the run, take the `leader` and mark it, or ask another model, given by its SPEC."""
+    """Action after an undecided election: `stop` the run, take the `leader` and mark it, or ask another model, given by its SPEC."""
     concurrency: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
     """Maximum number of calls in flight over the whole run. [default: no bound]"""
     max_calls: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
-    """Stop after this many calls, those of earlier sittings included. [default: no limit]"""
+    """Stop after this many calls. A resumed run counts its earlier calls. [default: no limit]"""
     max_cost_usd: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Flag("USD", "--max-cost")] = None
-    """Stop once all calls cost this much, those of earlier sittings included; calls in flight still count. [default: no limit]"""
+    """Stop once the calls cost this much; calls in flight are still paid. A resumed run counts its earlier cost. [default: no limit]"""
     max_time_s: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Flag("S", "--max-time")] = None
     """Stop this many seconds after the start or the resume of the run. [default: no limit]"""
     max_outage_s: Annotated[float, Field(ge=0, allow_inf_nan=False), Flag("S", "--max-outage")] = 7200.0
@@ -200,7 +200,7 @@ def strategy_of(
 
 def _short_options(strategy: type[Strategy], short: Mapping[str, Any]) -> dict[str, Any]:
     options = {name: value for name, value in short.items() if value is not None}
-    if "speculate" not in strategy.model_fields:  # --no-speculate asks for nothing that such a strategy does not do anyway
+    if "speculate" not in strategy.model_fields:  # a strategy without speculation ignores the option
         options.pop("speculate", None)
     if "known_inputs" not in strategy.model_fields and options.pop("known_inputs", False):
         raise InvalidUsage(f"strategy {strategy.__name__} cannot run with known inputs; maker can")

@@ -37,9 +37,9 @@ class SelfConsistencyConductor(ProblemConductor["SelfConsistency"]):
             max_draws=strategy.samples,
             needed=True,
         )
-        most = max(merged(replies), key=lambda candidate: candidate.copies)
-        is_majority = 2 * most.copies > strategy.samples
-        return self.concluded(work, most.reply, argmax=() if is_majority else (work.path_of("answer"),))
+        leader = max(merged(replies), key=lambda candidate: candidate.copies)
+        is_majority = 2 * leader.copies > strategy.samples
+        return self.concluded(work, leader.reply, argmax=() if is_majority else (work.path_of("answer"),))
 
 
 class SelfConsistency(Strategy):

@@ -181,7 +181,7 @@ def test_a_limit_ends_with_3_and_names_the_row_and_the_same_command_with_more_go
     assert ran.code == STOPPED
     assert [row[0] for row in table(ran)[1:]] == ["single-shot", "recursive"]
     assert (
-        "--max-calls 40 is reached in recursive k=1 (row 2 of 3); what was decided holds, and the same command, with a higher limit,"
+        "--max-calls 40 is reached in recursive k=1 (row 2 of 3); all decisions so far are kept; the same command with a higher limit"
         in ran.out
     )
     ran = microagents(*words, "--max-calls", "100000", "--json")
@@ -198,7 +198,7 @@ def test_ctrl_c_saves_with_130_and_the_same_command_goes_on_to_the_same_figures(
     assert ran.code == INTERRUPTED
     assert [row[:2] for row in table(ran)[1:]] == [["single-shot", "-"], ["recursive", "1"], ["recursive", "2"]]
     assert table(ran)[3][3:5] == ["-", "-"]
-    assert "interrupted in recursive k=2 (row 3 of 3); what was decided holds, and the same command goes on" in ran.out
+    assert "interrupted in recursive k=2 (row 3 of 3); all decisions so far are kept; the same command continues" in ran.out
     again, bought = shopping(*words, "--json")
     assert (again.code, figures(again.json)) == (COMPLETED, figures(whole))
     assert 0 < len(bought.sent) < third

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from microagents import run_sync
 from microagents.cli import app
-from microagents.cli.display import live
+from microagents.cli.display import live_display
 from microagents.journal.messages import Account
 from microagents.tasks.drift import Drift
 from tests.cli.commands import COMPLETED, FAILED, STOPPED, UNDECIDED, WRONG_USAGE, Ran, Sitting, microagents, shopping, write
@@ -266,7 +266,7 @@ def test_show_and_list_tell_of_inputs() -> None:
 
 def test_progress_counts_inputs_and_steps(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("microagents.cli.display.LINE_EVERY_S", 0)
-    with live("drift") as display:
+    with live_display("drift") as display:
         display.show(Account(steps=3456, inputs=1000, inputs_done=11, inputs_failed=1))
     said = capfd.readouterr().err
     assert said.startswith("drift: 12/1,000 inputs \N{MIDDLE DOT} 3,456 steps   ")

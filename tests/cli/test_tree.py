@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from microagents.cli.tree import drawn
+from microagents.cli.tree import draw_tree
 from microagents.problems.tree import ProblemNode, Turn, TurnResult, fold
 from tests.cli.commands import COMPLETED, STOPPED, UNDECIDED, WRONG_USAGE, Ran, microagents, write
 
@@ -165,7 +165,7 @@ def test_what_problems_and_answers_hold_does_not_reach_the_terminal_raw() -> Non
 
 def test_a_very_long_problem_is_cut() -> None:
     leaf = ProblemNode(at="", problem="x" * 1_000_000, depth=0, turns=(), answer=None, calls=0, cost_usd=None)
-    assert drawn(leaf) == f"{'x' * (100 - 3 - len('  nothing recorded  cost unknown'))}...  nothing recorded  cost unknown"
+    assert draw_tree(leaf) == f"{'x' * (100 - 3 - len('  nothing recorded  cost unknown'))}...  nothing recorded  cost unknown"
 
 
 # -- as JSON -----------------------------------------------------------------------------------------------------------
@@ -243,5 +243,5 @@ def test_what_is_undecided_is_counted_where_it_is_folded() -> None:
     leaf = ProblemNode(at="", problem="p", depth=2, turns=(undecided,), answer=None, calls=3, cost_usd=0.0)
     half = ProblemNode(at="", problem="p", depth=1, turns=(), answer=None, calls=3, cost_usd=0.0, children=(leaf, leaf))
     whole = ProblemNode(at="", problem="p", depth=0, turns=(), answer=None, calls=3, cost_usd=0.0, children=(half, leaf))
-    assert "+4 problems, 3 of them undecided" in drawn(fold(whole, 0))
-    assert "+2 problems, 2 of them undecided" in drawn(fold(whole, 1))
+    assert "+4 problems, 3 of them undecided" in draw_tree(fold(whole, 0))
+    assert "+2 problems, 2 of them undecided" in draw_tree(fold(whole, 1))
