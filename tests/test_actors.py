@@ -24,6 +24,8 @@ from microagents.task import S, chain_types
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi, Step, Towers
 
+every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+
 
 class Ping(Request[int], frozen=True):
     """A message with a reply."""
@@ -483,9 +485,9 @@ def a_context(strategy: Strategy | None = None) -> Context:
     )
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=RUNTIMES)
-async def test_roles_are_built_from_the_context_and_their_deployments_own_options(runtime: type) -> None:
-    async with runtime(a_context(), [Deployment(role=Telling, options={"colour": "red"})]) as roles:
+@every_runtime
+async def test_roles_are_built_from_the_context_and_their_deployments_own_options(runtime: RuntimeName) -> None:
+    async with RUNTIMES[runtime](a_context(), [Deployment(role=Telling, options={"colour": "red"})]) as roles:
         given = await roles.messenger.ask(Tell())
         assert given == {
             "run_id": "a-run",
@@ -509,13 +511,13 @@ class Naming(Role):
         return self.context.name
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=RUNTIMES)
-async def test_every_replica_of_a_role_has_a_name_of_its_own(runtime: type) -> None:
-    async with runtime(a_context(), [Deployment(role=Naming, num_replicas=3)]) as roles:
+@every_runtime
+async def test_every_replica_of_a_role_has_a_name_of_its_own(runtime: RuntimeName) -> None:
+    async with RUNTIMES[runtime](a_context(), [Deployment(role=Naming, num_replicas=3)]) as roles:
         assert sorted([await roles.messenger.ask(Named()) for _ in range(3)]) == ["Naming/0", "Naming/1", "Naming/2"]
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@every_runtime
 async def test_a_conductor_has_its_task_its_strategy_and_the_roles_that_the_strategy_deploys(runtime: RuntimeName) -> None:
     result = await run(Drift(length=5), models="sim:perfect", strategy=Choosing(k=4, colour="blue"), runtime=runtime)
     assert result.value == {"told": {"colour": "blue"}, "own": {"length": 5, "k": 4, "input": 0, "options": {}}}
