@@ -38,6 +38,8 @@ from microagents.task import S, chain_types
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi, Step, Towers
 
+every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+
 
 class Ping(Request[int], frozen=True):
     """A message with a reply."""
@@ -497,7 +499,7 @@ def a_context(strategy: Strategy | None = None) -> Context:
     )
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES.shipped)
+@every_runtime
 async def test_roles_are_built_from_the_context_and_their_deployments_own_options(runtime: str) -> None:
     async with runtime_of(runtime, a_context(), [Deployment(role=Telling, options={"colour": "red"})]) as roles:
         given = await roles.messenger.ask(Tell())
@@ -523,13 +525,13 @@ class Naming(Role):
         return self.context.name
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES.shipped)
+@every_runtime
 async def test_every_replica_of_a_role_has_a_name_of_its_own(runtime: str) -> None:
     async with runtime_of(runtime, a_context(), [Deployment(role=Naming, num_replicas=3)]) as roles:
         assert sorted([await roles.messenger.ask(Named()) for _ in range(3)]) == ["Naming/0", "Naming/1", "Naming/2"]
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES.shipped)
+@every_runtime
 async def test_a_conductor_has_its_task_its_strategy_and_the_roles_that_the_strategy_deploys(runtime: str) -> None:
     result = await run(Drift(length=5), models="sim:perfect", strategy=Choosing(k=4, colour="blue"), runtime=runtime)
     assert result.value == {"told": {"colour": "blue"}, "own": {"length": 5, "k": 4, "input": 0, "options": {}}}

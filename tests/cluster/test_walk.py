@@ -197,6 +197,7 @@ def refusal(url: str) -> int:
         return refused.value.code
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(6 * WAIT_S)
 async def test_a_job_that_is_stopped_goes_on_when_it_is_submitted_again(tmp_path: Path) -> None:
     use_tokens, make_token, time_to_save, head, node, submit, stop, submit_again, show = walk()

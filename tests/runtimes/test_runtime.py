@@ -60,6 +60,8 @@ def opened(runtime: str) -> Opened:
 
 quick_on_ray = pytest.mark.parametrize("runtime", RUNTIMES.shipped, indirect=True)
 """For a first look at Ray, where every replica is a process that has to start; there the rest of the suite is slow."""
+by_the_sender = pytest.mark.parametrize("runtime", ["local", "linked"], indirect=True)
+"""For what a sender decides before anything travels."""
 needs_encoding = pytest.mark.parametrize("runtime", [name for name in RUNTIMES.shipped if name != "local"], indirect=True)
 """For what holds only where messages are encoded; within one dispatcher they are handed over as they are."""
 
@@ -1062,6 +1064,7 @@ async def test_equal_keys_reach_one_replica_whoever_asks_and_however(opened: Ope
             assert await messenger.ask(Where(key=key)) == f"{home} told"
 
 
+@by_the_sender
 @pytest.mark.parametrize("role", [Replica, ARoleWhoseNameIsSoLongThatNothingOfTheReplicasNumberIsLeftInAKeyOfSixtyFourBytes])
 async def test_different_keys_spread_over_the_replicas(opened: Opened, role: type[Role]) -> None:
     async with opened(Deployment(role=role, num_replicas=4)) as messenger:
@@ -1070,6 +1073,7 @@ async def test_different_keys_spread_over_the_replicas(opened: Opened, role: typ
     assert min(homes.values()) >= 25  # of 200; a fair draw has fewer for one of the four once in 10,000
 
 
+@by_the_sender
 async def test_fewer_replicas_move_only_the_keys_of_those_that_are_gone(opened: Opened) -> None:
     groups: list[set[frozenset[tuple[str, int]]]] = []
     for replicas in (4, 3):
@@ -1082,6 +1086,7 @@ async def test_fewer_replicas_move_only_the_keys_of_those_that_are_gone(opened: 
     assert sum(any(before <= after for after in three) for before in four) >= 3
 
 
+@by_the_sender
 async def test_without_a_key_every_replica_gets_its_share(opened: Opened) -> None:
     async with opened(Deployment(role=Replica, num_replicas=3)) as messenger:
         assert set(Counter([await messenger.ask(Anywhere()) for _ in range(30)]).values()) == {10}

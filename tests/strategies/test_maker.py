@@ -15,7 +15,6 @@ from microagents import ChainTask, Conductor, FirstTo, FirstToAheadBy, Prompt, R
 from microagents.elections import laws
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.journal.messages import Account
-from microagents.registry import RUNTIMES
 from microagents.runs.settings import Models, strategy_of
 from microagents.strategies import Maker
 from microagents.tasks.drift import RING, Drift, Onward, Place
@@ -24,6 +23,9 @@ from microagents.tasks.hanoi import Hanoi
 FALSE_ALARMS = 1e-4
 """How often a check against a law would fail with a fresh seed although the law holds; seeds here are fixed."""
 ELECTIONS = 3000
+
+
+every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
 
 
 class Walk(ChainTask[Place, Onward]):
@@ -67,8 +69,9 @@ class Stumble(Drift):
 # -- chains ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES.shipped)
-@pytest.mark.parametrize("disks", range(1, 7))
+@pytest.mark.parametrize(
+    ("disks", "runtime"), [*((disks, "local") for disks in range(1, 7)), (5, "linked"), pytest.param(4, "ray", marks=pytest.mark.slow)]
+)
 async def test_a_tower_of_hanoi_is_solved_without_an_error(disks: int, runtime: str) -> None:
     result = await run(Hanoi(disks=disks), models="sim:gpt-4.1-mini@error=0.02,flag=0.1", runtime=runtime, speculate=False)
     steps = 2**disks - 1
@@ -125,7 +128,7 @@ async def test_first_to_k_takes_the_first_reply_with_k_votes() -> None:
 # -- known inputs ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES.shipped)
+@every_runtime
 async def test_the_curves_of_known_inputs_start_with_all_steps_never_rise_and_end_with_none(runtime: str) -> None:
     result = await run(Drift(length=300), models="sim:perfect@error=0.2,flag=0.2", known_inputs=True, runtime=runtime)
     shown, account = result.value, result.account
@@ -286,7 +289,7 @@ class Packing(ChainTask[Bag, Onward]):
         return Onward(number=7)
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES.shipped)
+@every_runtime
 async def test_a_state_may_hold_sets_and_large_integers(runtime: str) -> None:
     result = await run(Packing(), models="sim:perfect", runtime=runtime)
     assert result.value["large"] == 10**33 + 777

@@ -100,14 +100,14 @@ def test_many_inputs_spread_over_conductors_and_are_decided_the_same() -> None:
 
 
 async def with_kills(task: Task, seed: int, **options: Any) -> Result:
-    """A run of which actors are killed at random moments, six at most."""
+    """A run of which actors are killed at random moments, four at most."""
     random, ended = Random(seed), asyncio.Event()
     killed: list[int] = []
 
     async def now_and_then() -> None:
         while not ended.is_set():
             await asyncio.wait([asyncio.ensure_future(ended.wait())], timeout=random.uniform(0.2, 1.2))
-            if (there := actors_of(os.getpid())) and len(killed) < 6 and not ended.is_set():
+            if (there := actors_of(os.getpid())) and len(killed) < 4 and not ended.is_set():
                 killed.append(random.choice(there))
                 kill(killed[-1])
 

@@ -15,7 +15,7 @@ from microagents.runtimes.ray import runtime as ray_module
 from microagents.tasks.drift import Drift
 
 MODEL = "sim:perfect@error=0.4,flag=0.1"
-DEPLOY = {role: {"num_replicas": 3} for role in ("solver", "voter", "redflagger")}
+DEPLOY = {role: {"num_replicas": 2} for role in ("solver", "voter", "redflagger")}
 
 
 async def both(cluster: Cluster, doomed: Any) -> list[list[str]]:
