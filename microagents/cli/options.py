@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
@@ -16,7 +15,7 @@ from microagents.actors import Strategy
 from microagents.cli.reporting import exit_on_error
 from microagents.errors import InvalidUsage
 from microagents.registry import STRATEGIES, TASKS, unknown
-from microagents.runs.settings import Flag, Settings, read_value, strategy_of, validated
+from microagents.runs.settings import Flag, Settings, plain_type, read_value, strategy_of, validated
 from microagents.task import Task
 
 DEFAULT_MODEL = "sim:gpt-4.1-mini"
@@ -84,7 +83,7 @@ Margin = Annotated[
     int | None,
     typer.Option("-k", metavar="K", envvar="MICROAGENTS_K", help="Short for -s k=K: the number of votes that decides an election."),
 ]
-Seed = Annotated[int, typer.Option("--seed", envvar="MICROAGENTS_SEED", help="Seed of simulated models.")]
+Seed = Annotated[int, typer.Option("--seed", envvar="MICROAGENTS_SEED", help=Settings.model_fields["seed"].description)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and everything else on stderr.")]
 Config = Annotated[
     Path | None,
@@ -118,13 +117,6 @@ Speculate = Annotated[
 ]
 
 
-def _option_type(annotation: Any) -> Any:
-    """The type of a setting as an option: without bounds, which `Settings` checks, and for a dict a list of words."""
-    while get_origin(annotation) in (Annotated, Union, UnionType):
-        annotation = get_args(annotation)[0]
-    return list[str] if get_origin(annotation) is dict else annotation
-
-
 def _setting_options() -> Iterator[Parameter]:
     """An option for each setting with a `Flag`. Its help text is the docstring of the field."""
     for name, info in Settings.model_fields.items():
@@ -139,7 +131,8 @@ def _setting_options() -> Iterator[Parameter]:
                     envvar=f"MICROAGENTS_{option.strip('-').replace('-', '_').upper()}",
                     help=f"{(info.description or '').replace('`', '')}{shown}",
                 )
-                kind = _option_type(info.annotation) | None
+                kind = plain_type(info.annotation)
+                kind = list[str] | None if get_origin(kind) is dict else kind | None
                 yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, given])
     yield Parameter("speculate", Parameter.KEYWORD_ONLY, default=None, annotation=Speculate)
 

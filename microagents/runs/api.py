@@ -20,7 +20,7 @@ from microagents.runs.execute import OnProgress, RunControl, execute_plan
 from microagents.runs.inspection import recorded_result
 from microagents.runs.plan import Plan, plan_of
 from microagents.runs.result import Result
-from microagents.runs.settings import Models, Settings, check_address, model_pools, strategy_of, validated
+from microagents.runs.settings import Models, Settings, check_address, model_pools, plain_type, strategy_of, validated
 from microagents.runs.task_list import tasks_of
 from microagents.task import Task
 
@@ -39,7 +39,7 @@ def takes_settings(function: F) -> F:
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if info.is_required() else info.default,
-            annotation=info.annotation,
+            annotation=plain_type(info.annotation),
         )
         for name, info in Settings.model_fields.items()
         if name not in signature.parameters

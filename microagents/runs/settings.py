@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from types import MappingProxyType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -20,6 +22,15 @@ OneModel = str | Model | ModelFunction
 """A spec, an instance of a user's provider, or an async function."""
 Models = OneModel | Sequence[OneModel] | Mapping[str, OneModel | Sequence[OneModel]]
 """One model, a pool that samples rotate through, or pools by role."""
+
+
+def plain_type(annotation: Any) -> Any:
+    """The type of a setting without its bounds, which `Settings` checks: ``int | None`` of ``Annotated[int, ...] | None``."""
+    if get_origin(annotation) is Annotated:
+        return plain_type(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return functools.reduce(operator.or_, [plain_type(each) for each in get_args(annotation)])
+    return annotation
 
 
 class Flag(NamedTuple):
