@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import structlog
 
+from microagents.roles import recorder
+
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 2**30
 
@@ -31,6 +33,12 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.chdir(tmp_path)
     yield
     structlog.reset_defaults()  # a command's logger holds the stderr that it was given
+
+
+@pytest.fixture(autouse=True)
+def commits_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run in this process gathers no records for a commit: at its end a test would wait for those 20 ms, more than once."""
+    monkeypatch.setattr(recorder, "COMMIT_EVERY_S", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,11 @@ from microagents.tasks.drift import Drift
 WAIT_S = 20.0
 
 
+@pytest.fixture(autouse=True)
+def commits_without_a_pause() -> None:
+    """They pause here as they do for users."""
+
+
 async def timed(**options: object) -> tuple[float, Result]:
     """The virtual time of a run in seconds, and its result."""
     result = await run(Drift(length=60), models="sim:perfect@latency=0.01", k=1, **options)  # type: ignore[arg-type]
