@@ -222,6 +222,7 @@ class Recorder(Role):
             if not self._queue:
                 self._woken = loop.create_future()
                 await self._woken
+            # Once the run is ending, its end waits for the commits, so they are no longer spaced.
             if loop.time() < next_s and not self._is_draining:
                 await asyncio.sleep(next_s - loop.time())
             next_s = loop.time() + COMMIT_EVERY_S
@@ -306,12 +307,14 @@ class Recorder(Role):
         try:
             async with asyncio.timeout(MAX_DRAIN_S):
                 await asyncio.sleep(0)  # draws that were launched before send their records in this turn of the loop
+                # During an outage calls are repeated for up to hours, so the end of the run does not wait for them.
                 while self._failure is None and self._outage is None and self._has_work_in_flight():
                     await self._changed.wait()
         except TimeoutError:
             return
 
     def _has_work_in_flight(self) -> bool:
+        # A follower leaves only after its last record, so draws whose records are not sent yet are waited for, too.
         return bool(self._followers or self._queue) or self._is_writing or self._account.in_flight > 0
 
     # -- queries --------------------------------------------------------------------------------------------------------------------
@@ -364,7 +367,7 @@ class Recorder(Role):
 
     async def recall_checkpoint(self, request: RecallCheckpoint) -> Checkpoint | None:
         """Return the checkpoint of an input, whose work now begins."""
-        self._has_begun = True
+        self._has_begun = True  # a conductor asks for the checkpoint before it does anything else
         await self._flush()
         return await self._writer.do(lambda store: store.books.progress[request.input].reached)
 

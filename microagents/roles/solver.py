@@ -111,6 +111,7 @@ class Solver(Role):
         self._scope.start(self._keep_permit(permit, granted, call_ended))
         counts = False
         try:
+            # The permit may be granted in the same turn of the loop in which the run begins to end.
             if not (await granted and self._may_send):
                 raise NotSent(call.id.election.path)
             counts = True
@@ -119,6 +120,7 @@ class Solver(Role):
             counts = error.kind in MAY_BE_BILLED
             raise
         finally:
+            # A draw that is cancelled before its call is sent must give the call back to --max-calls, whether the permit is granted or not.
             if not counts:
                 await self.ask(Unbilled(permit=permit))
             call_ended.set_result(None)
