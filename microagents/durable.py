@@ -23,6 +23,7 @@ from microagents.elections.rules import FirstValid, Rule, portable
 from microagents.errors import InvalidDefinition, InvalidUsage, JournalMismatch, TaskFailed
 from microagents.journal.messages import Checkpoint, HasRecords, Recall, Recalled, RecordAnswer, RecordDecision, RecordProgress
 from microagents.messages import Message, R, Request, address_of, reply_type, resolve
+from microagents.registry import unknown
 
 PROGRESS_EVERY_S = 0.1
 """Shortest interval of progress reports from one input. The last report is always sent."""
@@ -263,6 +264,8 @@ class Work(Generic[T, G]):
             InvalidDefinition: another class has the same address as the reply class.
         """
         prompts = [prompt] if isinstance(prompt, Prompt) else prompt
+        if unknown_options := [name for name in options if name not in ElectionOptions.__annotations__]:
+            raise InvalidUsage(unknown("option of an election named", unknown_options[0], list(ElectionOptions.__annotations__)))
         max_draws = options.get("max_draws", 100)
         if not prompts or max_draws < 1:
             raise InvalidUsage(f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}")
@@ -378,6 +381,8 @@ class Work(Generic[T, G]):
         """
         decision = _decision(resolution.id.path, resolution.verdict, reply)
         right = correct(decision.value) if correct is not None and decision.decided and decision.value is not None else None
+        if right is not None and not isinstance(right, bool):
+            raise TaskFailed("correct()", f"must give True, False or None, not {right!r:.100}")
         self.role.tell(
             RecordDecision(
                 id=resolution.id,

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, isfunction
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -62,6 +62,8 @@ class Registry(Struct, frozen=True, kw_only=True):
         found = getattr(module, attribute, None)
         if iscoroutinefunction(found) or (isinstance(found, type) and issubclass(found, base)):
             return found
+        if isfunction(found):
+            raise InvalidUsage(f"{attribute!r} in {module.__name__} is a plain function; make it an `async def`")
         raise _not_found(module, attribute, base)
 
     def name_of(self, address: str) -> str:

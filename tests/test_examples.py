@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from microagents import JournalMismatch, Result, compare, resume, run_sync
+from microagents import InvalidUsage, JournalMismatch, Result, compare, resume, run_sync
 from microagents.journal.reading import reader_of
 from microagents.registry import RUNTIMES
 from microagents.runs.inspection import tree_of
@@ -142,7 +142,7 @@ def test_a_model_of_ones_own_is_given_as_an_object(runtime: str, examples: dict[
     program = provider.Program(f"{sys.executable} {EXAMPLES / 'bookkeeper.py'}")
     result = run_sync(task, models=[provider.calculator, program], k=2, runtime=runtime, runs_dir=None)
     assert_booked(result)
-    assert result.settings.models[""] == (f"{EXAMPLES / 'provider.py'}:calculator", f"{EXAMPLES / 'provider.py'}:Program")
+    assert result.settings.models[""] == (f"{EXAMPLES / 'provider.py'}:calculator", f"object:{EXAMPLES / 'provider.py'}:Program")
 
 
 def test_a_run_with_a_function_as_its_model_is_resumed_from_its_journal_alone(examples: dict[str, Any]) -> None:
@@ -152,6 +152,15 @@ def test_a_run_with_a_function_as_its_model_is_resumed_from_its_journal_alone(ex
     resumed = asyncio.run(resume("r", max_calls=100))
     assert_booked(resumed)
     assert resumed.calls == 6
+
+
+def test_a_run_with_an_object_as_its_model_is_resumed_only_by_the_program_that_has_it(examples: dict[str, Any]) -> None:
+    task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
+    program = examples["provider"].Program(f"{sys.executable} {EXAMPLES / 'bookkeeper.py'}")
+    assert run_sync(task, models=program, k=1, max_calls=3, run_id="r").outcome == "stopped"
+    with pytest.raises(InvalidUsage, match=r"was given as an object.*run the program that began this run again, with run_id='r'"):
+        asyncio.run(resume("r", max_calls=100))
+    assert run_sync(task, models=program, k=1, max_calls=100, run_id="r").calls == 6
 
 
 @every_runtime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -120,7 +120,10 @@ class RuleByAddress(Rule, frozen=True):
 
     def outcome(self, tally: Tally) -> RuleOutcome:
         """That of the rule itself."""
-        return self._rule.outcome(tally)
+        outcome = self._rule.outcome(tally)
+        if outcome not in get_args(RuleOutcome):
+            raise InvalidDefinition(f"outcome() of {self.address} must give 'decided' or 'argmax', not {outcome!r:.100}")
+        return outcome
 
     @property
     def _rule(self) -> Rule:
@@ -140,7 +143,7 @@ def portable(rule: Rule) -> PortableRule:
     """The form in which a rule is put into a question.
 
     Raises:
-        InvalidDefinition: other processes could not build the rule from its options.
+        InvalidDefinition: other processes could not build the rule from its options, or it is decided without a vote.
     """
     if isinstance(rule, PortableRule):
         return rule
@@ -152,7 +155,12 @@ def portable(rule: Rule) -> PortableRule:
         raise InvalidDefinition(f"the options of rule {address} cannot be written as JSON and read back: {error}") from None
     if not known:
         raise InvalidDefinition(f"rule {address} is another one when it is read back; give its class a name of its own, and plain options")
-    return RuleByAddress(address=address, options=options)
+    by_address = RuleByAddress(address=address, options=options)
+    if not Tally(by_address).votes_needed:
+        raise InvalidDefinition(
+            f"rule {address} needs no vote at all, so no ballot could decide; votes_needed() of an empty tally is 1 or more"
+        )
+    return by_address
 
 
 def _check_k(k: int) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
 from importlib.util import find_spec
 from inspect import iscoroutinefunction
-from typing import Self
+from math import inf
+from typing import Any, Self, get_type_hints
 
 from msgspec import Struct
+from pydantic import TypeAdapter, ValidationError
 
 from microagents.actors import Context
 from microagents.chat import Prompt, Reply, Sample
 from microagents.elections.election import SampleId
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.registry import MODELS, source_of
+
+OBJECT = "object"
+"""The provider in specs of models that were given as objects."""
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -62,15 +67,18 @@ class Model:
 
     @classmethod
     def open(cls, spec: ModelSpec, context: Context) -> Self:  # noqa: ARG003 - for providers that need the run
-        """Build the model of a spec, in the process that will call it. By default the class is called with the options of the spec.
+        """Build the model of a spec, in the process that will call it.
+
+        By default the class is called with the options of the spec, each read as the type that ``__init__`` annotates.
 
         Raises:
-            InvalidUsage: an option is unknown or missing.
+            InvalidUsage: an option is unknown, missing, or of another type.
         """
         try:
-            return cls(**spec.options)
-        except TypeError as error:
-            raise InvalidUsage(f"{cls.__name__} does not take these options: {error}") from None
+            return cls(**_typed(cls, spec.options))
+        except (TypeError, ValidationError) as error:
+            said = error.errors()[0]["msg"].lower() if isinstance(error, ValidationError) else error
+            raise InvalidUsage(f"{cls.__name__} does not take the options {spec.options}: {said}") from None
 
     async def complete(self, call: Call) -> Sample:
         """Take one sample, in one attempt: the solver retries.
@@ -82,6 +90,11 @@ class Model:
 
     async def close(self) -> None:
         """Release connections."""
+
+
+def _typed(model: type[Model], options: Mapping[str, str]) -> dict[str, Any]:
+    hints = get_type_hints(model.__init__)
+    return {name: TypeAdapter(hints[name]).validate_python(text) if name in hints else text for name, text in options.items()}
 
 
 ModelFunction = Callable[[Call], Awaitable[Sample | str]]
@@ -108,16 +121,34 @@ class FunctionModel(Model):
         raise ModelUnavailable("refused", f"{spec_of(self._function)} must give a Sample or a text, not {given!r:.100}")
 
 
-def spec_of(model: Model | ModelFunction) -> str:
-    """The spec of a model that was given as an object: its ``spec`` attribute, else the source of its class or function.
+def checked_sample(given: object, provider: str) -> Sample:
+    """A sample as a provider gave it.
+
+    Raises:
+        ModelUnavailable: it is no sample, or its text, tokens or cost are of no use.
+    """
+    if isinstance(given, Sample):
+        text: object = given.text
+        usage = given.usage
+        counts: tuple[object, ...] = (usage.input_tokens, usage.output_tokens, usage.cost_usd)
+        if isinstance(text, str) and all(each is None or (isinstance(each, int | float) and 0 <= each < inf) for each in counts):
+            return given
+    raise ModelUnavailable("refused", f"{provider} must give a Sample with a text, and a usage of numbers from 0 on, not {given!r:.100}")
+
+
+def spec_of(model: object) -> str:
+    """The spec that stands for a model given as an object.
+
+    A function's is its source, from which a resumed run can import it. An instance's is ``object:`` and its ``spec`` attribute, or the
+    source of its class: its arguments are unknown to the journal, so only the program that has the object can resume the run.
 
     Raises:
         InvalidUsage: the object is neither a model nor an async function.
     """
     if isinstance(model, Model):
-        return str(getattr(model, "spec", "")) or source_of(type(model))
-    if not iscoroutinefunction(model):
-        raise InvalidUsage(f"{model!r:.100} is no model: give a spec, an instance of Model, or an async function")
+        return f"{OBJECT}:{getattr(model, 'spec', None) or source_of(type(model))}"
+    if not (iscoroutinefunction(model) and hasattr(model, "__qualname__")):
+        raise InvalidUsage(f"{model!r:.100} is no model: give a spec, an instance of Model, or an `async def` function")
     return source_of(model)
 
 
@@ -131,6 +162,11 @@ def open_model(text: str, context: Context) -> Model:
     if given is not None:
         return given if isinstance(given, Model) else FunctionModel(given)
     spec = ModelSpec.parse(text)
+    if spec.provider in (OBJECT, "__main__") or "<locals>" in text:
+        raise InvalidUsage(
+            f"the model {text!r} was given as an object, which cannot be built from its name; run the program that began this run again, "
+            f"with run_id={context.run_id!r}"
+        )
     name = spec.provider if spec.provider in MODELS.addresses else f"{spec.provider}:{spec.name}"
     if name != spec.provider and "." not in spec.provider and find_spec(spec.provider) is None:
         raise _unknown_provider(text, spec.provider)

@@ -17,7 +17,7 @@ from microagents.elections.election import Draw, SampleId
 from microagents.errors import MicroagentsError, ModelUnavailable, NotSent, Stopped
 from microagents.journal.messages import RecordCalls, RecordOutage
 from microagents.messages import resolve
-from microagents.models.model import Call, Model, open_model
+from microagents.models.model import Call, Model, checked_sample, open_model
 from microagents.roles.limiter import Permit, Unbilled, is_limited
 
 BACKOFF_S = (0.5, 60.0)
@@ -152,7 +152,7 @@ class Solver(Role):
         self._sent += 1
         usage: Usage | None = NO_REPLY
         try:
-            sample = await model.complete(call)
+            sample = checked_sample(await model.complete(call), type(model).__name__)
             usage = sample.usage
         except ModelUnavailable as error:
             if error.kind not in MAY_BE_BILLED:

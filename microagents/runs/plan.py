@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from microagents.actors import Strategy
-from microagents.chat import fingerprint, system_with_instructions
-from microagents.errors import InvalidUsage
+from microagents.chat import Prompt, fingerprint, system_with_instructions
+from microagents.errors import InvalidUsage, MicroagentsError, TaskFailed
 from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, Recipe
 from microagents.journal.reading import Reader
 from microagents.messages import address_of
@@ -113,14 +113,27 @@ def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator
         return
     yield "reply", fingerprint(reply).hex()
     try:
-        asked = task.first_prompt()
-    except Exception:  # a user's code may raise anything
+        asked = _first_prompt(task)
+    except MicroagentsError:
         if not plan.listed:
             raise
         return  # the first input will fail when it is conducted, and must not stop the others
     if asked is not None:
         system = system_with_instructions(asked.system, reply, task.format)
         yield FIRST_PROMPT, blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _first_prompt(task: Task) -> Prompt | None:
+    where = f"{type(task).__name__}.first_prompt()"
+    try:
+        asked: object = task.first_prompt()
+    except MicroagentsError:
+        raise
+    except Exception as error:  # a user's code may raise anything
+        raise TaskFailed(where, f"raised {type(error).__name__}: {error}") from error
+    if asked is not None and not isinstance(asked, Prompt):
+        raise TaskFailed(where, f"must give a Prompt or None, not {asked!r:.100}")
+    return asked
 
 
 def _options_digest(first: dict[str, Any], own: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from microagents.messages import Request, resolve
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.runs.plan import Plan
 from microagents.runtimes.local import LocalRuntime
-from microagents.strategies.chain import ChainConductor
+from microagents.strategies.chain import Chain, ChainConductor
 from microagents.task import ChainTask
 
 
@@ -83,9 +83,13 @@ class StepConductor(ChainConductor[Strategy]):
 
     asks = (DrawnSamples,)
 
+    def _chain_of_strategy(self, work: Work[ChainTask[Any, Any], Strategy]) -> Chain:
+        kind = work.strategy.conductor
+        return kind.chain(self, work) if issubclass(kind, ChainConductor) else self.chain(work)
+
     async def conduct(self, work: Work[ChainTask[Any, Any], Strategy]) -> ShownStep:
         """Hold the election of the step; returns it with its prompt, all replies and the vote."""
-        task, wanted, chain = work.task, self.context.settings["step"], self.chain(work)
+        task, wanted, chain = work.task, self.context.settings["step"], self._chain_of_strategy(work)
         state = task.start()
         for step in range(wanted):
             known = None if task.done(state) else task.oracle(state)

@@ -199,6 +199,8 @@ def strategy_of(
         strategy = validated(kind, f"strategy {strategy!r}", {**given, **_short_options(kind, short)}, flag="-s")
     elif options := {**given, **_short_options(type(strategy), short)}:
         strategy = validated(type(strategy), type(strategy).__name__, {**strategy.model_dump(), **options})
+    if not hasattr(strategy, "conductor"):
+        raise InvalidUsage(f"{type(strategy).__name__} names no conductor; add one: conductor = MyConductor")
     if not isinstance(task, strategy.solves):
         kinds = ", ".join(kind.__name__ for kind in strategy.solves) or "nothing"
         raise InvalidUsage(

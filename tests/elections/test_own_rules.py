@@ -55,6 +55,19 @@ class NobodysVote(Rule, frozen=True):
         return f"nobody's among {len(tally.counts)}"
 
 
+class NoVote(Rule, frozen=True):
+    def votes_needed(self, tally: Tally) -> int:
+        return tally.counted
+
+
+class Odd(Rule, frozen=True):
+    def votes_needed(self, tally: Tally) -> int:
+        return 1 - tally.counted
+
+    def outcome(self, tally: Tally) -> Any:
+        return f"leader of {len(tally.counts)}"
+
+
 class Unwritable(Rule, frozen=True):
     unit: complex = 1j
 
@@ -90,6 +103,8 @@ RULES: dict[str, Rule] = {
     "negative": Negative(),
     "nobody's": NobodysVote(),
     "unwritable": Unwritable(),
+    "no vote": NoVote(),
+    "odd": Odd(),
 }
 
 
@@ -128,6 +143,8 @@ def test_shipped_rules_enter_questions_as_they_are_and_own_ones_by_their_address
     [
         ("negative", MicroagentsError, r"votes_needed\(\) of \S+:Negative must give a number of votes"),
         ("nobody's", MicroagentsError, r"winner\(\) of \S+:NobodysVote must give a vote that was cast"),
+        ("no vote", InvalidDefinition, "needs no vote at all"),
+        ("odd", MicroagentsError, r"outcome\(\) of \S+:Odd must give 'decided' or 'argmax'"),
         ("unwritable", InvalidDefinition, "cannot be written as JSON and read back"),
     ],
 )

@@ -1,0 +1,76 @@
+"""Models of a user's own: their options, and samples that are of no use."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+
+from microagents import Call, ChainTask, Context, InvalidUsage, Model, ModelUnavailable, Sample, Usage, run
+from microagents.models.model import ModelSpec, spec_of
+from microagents.strategies import Maker
+from microagents.tasks.drift import Drift
+
+CONTEXT = Context(run_id="r", seed=0, tasks=[Drift()], strategy=Maker())
+
+
+class Priced(Model):
+    def __init__(self, price: float, times: int = 1) -> None:
+        self.price, self.times = price, times
+
+
+class Giving(Model):
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    async def complete(self, call: Call) -> Any:  # noqa: ARG002 - it has one answer
+        return self.given
+
+
+async def answer(call: Call) -> str:
+    return call.prompt.user
+
+
+def test_options_of_a_spec_are_read_as_the_types_that_the_class_annotates() -> None:
+    opened = Priced.open(ModelSpec(provider="m.py", name="Priced", options={"price": "0.5", "times": "3"}), CONTEXT)
+    assert (opened.price, opened.times) == (0.5, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"price": "dear"}, "valid number"), ({}, "price"), ({"price": "1", "color": "red"}, "color")]
+)
+def test_options_that_a_class_does_not_take_are_refused_in_one_sentence(options: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidUsage, match=f"Priced does not take the options.*{said}"):
+        Priced.open(ModelSpec(provider="m.py", name="Priced", options=options), CONTEXT)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["text", None, Sample(text=5), Sample(text="", usage=Usage(cost_usd=float("nan"))), Sample(text="", usage=Usage(output_tokens=-1))],  # type: ignore[arg-type]
+    ids=["no sample", "nothing", "no text", "no cost", "negative"],
+)
+async def test_a_sample_of_no_use_ends_the_run_with_the_name_of_its_provider(given: object) -> None:
+    with pytest.raises(ModelUnavailable, match="Giving must give a Sample"):
+        await run(Drift(length=1), models=Giving(given), runs_dir=None)
+
+
+@pytest.mark.parametrize("given", [functools.partial(answer), len, 3])
+def test_an_object_that_is_no_model_is_refused(given: Any) -> None:
+    with pytest.raises(InvalidUsage, match="is no model"):
+        spec_of(given)
+
+
+async def test_two_objects_of_one_class_need_a_spec_each() -> None:
+    with pytest.raises(InvalidUsage, match="give each object"):
+        await run(Drift(length=1), models=[Giving("1"), Giving("2")], runs_dir=None)
+
+
+async def test_a_task_whose_first_prompt_fails_is_named_in_one_sentence() -> None:
+    class Failing(Drift):
+        def prompt(self, state: Any) -> Any:  # noqa: ARG002 - it always fails
+            raise ValueError("no words")
+
+    assert issubclass(Failing, ChainTask)
+    with pytest.raises(Exception, match=r"Failing\.first_prompt\(\) raised ValueError: no words"):
+        await run(Failing(length=1), models="sim:perfect", runs_dir=None)
