@@ -125,6 +125,7 @@ def test_a_role_of_ones_own_takes_the_place_of_the_composer(runtime: RuntimeName
     assert 1 + tree.below.problems == by_code.account.steps
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_here")
 def test_all_runtimes_decide_the_same_from_the_same_ballots(examples: dict[str, Any]) -> None:
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
