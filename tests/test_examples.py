@@ -125,77 +125,7 @@ def test_a_role_of_ones_own_takes_the_place_of_the_composer(runtime: str, exampl
     assert 1 + tree.below.problems == by_code.account.steps
 
 
-@every_runtime
-@pytest.mark.parametrize(
-    "model", ["provider.py:calculator", f"provider.py:Program@command={sys.executable} bookkeeper.py"], ids=["function", "class"]
-)
-def test_a_model_of_ones_own_keeps_the_ledger_from_the_command_line(model: str, runtime: str, tmp_path: Path) -> None:
-    shown = on_command_line("--runtime", runtime, "--runs-dir", str(tmp_path), "--model", model, "-k", "1", cwd=EXAMPLES)
-    assert (shown["outcome"], shown["calls"], shown["errors"], shown["models"]) == ("completed", 6, 0, [model])
-    assert shown["cost_usd"] == (None if "calculator" in model else 0)
-
-
-@every_runtime
-def test_a_model_of_ones_own_is_given_as_an_object(runtime: str, examples: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(EXAMPLES)
-    provider, task = examples["provider"], examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
-    program = provider.Program(f"{sys.executable} {EXAMPLES / 'bookkeeper.py'}")
-    result = run_sync(task, models=[provider.calculator, program], k=2, runtime=runtime, runs_dir=None)
-    assert_booked(result)
-    assert result.settings.models[""] == (f"{EXAMPLES / 'provider.py'}:calculator", f"object:{EXAMPLES / 'provider.py'}:Program")
-
-
-def test_a_run_with_a_function_as_its_model_is_resumed_from_its_journal_alone(examples: dict[str, Any]) -> None:
-    task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
-    function = examples["provider"].calculator
-    assert run_sync(task, models=function, k=1, max_calls=3, run_id="r").outcome == "stopped"
-    resumed = asyncio.run(resume("r", max_calls=100))
-    assert_booked(resumed)
-    assert resumed.calls == 6
-
-
-def test_a_run_with_an_object_as_its_model_is_resumed_only_by_the_program_that_has_it(examples: dict[str, Any]) -> None:
-    task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
-    program = examples["provider"].Program(f"{sys.executable} {EXAMPLES / 'bookkeeper.py'}")
-    assert run_sync(task, models=program, k=1, max_calls=3, run_id="r").outcome == "stopped"
-    with pytest.raises(InvalidUsage, match=r"was given as an object.*run the program that began this run again, with run_id='r'"):
-        asyncio.run(resume("r", max_calls=100))
-    assert run_sync(task, models=program, k=1, max_calls=100, run_id="r").calls == 6
-
-
-@every_runtime
-def test_a_rule_of_ones_own_decides_by_its_share_of_a_panel(runtime: str, examples: dict[str, Any]) -> None:
-    task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
-    strategy = examples["panel"].Panels(size=5, share=0.6)
-    result = run_sync(task, models="sim:gpt-4.1-mini", strategy=strategy, runtime=runtime)
-    assert_booked(result)
-    assert result.calls == 18, "three of five votes decide"
-
-
-def test_a_panel_without_a_share_leaves_its_step_undecided_until_somebody_decides(examples: dict[str, Any]) -> None:
-    task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
-    strategy = examples["panel"].Panels(size=3, share=1.0)
-    result = run_sync(task, models="sim:perfect@error=0.5", strategy=strategy, run_id="r")
-    assert result.outcome == "undecided"
-    (stuck,) = result.account.undecided_at
-    again = asyncio.run(resume("r"))
-    assert (again.outcome, again.account.undecided_at, again.calls) == ("undecided", (stuck,), result.calls)
-    led = asyncio.run(resume("r", on_undecided="leader"))
-    assert (led.outcome, led.account.settled_at[stuck]) == ("completed", "leader")
-
-
-@every_runtime
-def test_a_kind_of_task_of_ones_own_is_run_compared_and_held_to_its_identity(runtime: str, examples: dict[str, Any]) -> None:
-    survey = examples["survey"].Survey(questions="17 + 4\n6 + 12")
-    result = run_sync(survey, models="sim:gpt-4.1-mini", runtime=runtime, run_id="r")
-    assert (result.outcome, result.value, result.account.decided) == ("completed", {"17 + 4": 21, "6 + 12": 18}, 2)
-    with pytest.raises(JournalMismatch, match="questions"):
-        run_sync(examples["survey"].Survey(questions="1 + 1"), models="sim:gpt-4.1-mini", runtime=runtime, run_id="r")
-    if runtime == "local":
-        compared = asyncio.run(compare(survey, models="sim:perfect", k=[1, 2], repeat=3))
-        assert [(row.completed, row.calls) for row in compared.rows] == [(3, 6), (3, 12)]
-
-
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_here")
 def test_all_runtimes_decide_the_same_from_the_same_ballots(examples: dict[str, Any]) -> None:
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))

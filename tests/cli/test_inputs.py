@@ -103,11 +103,17 @@ def test_one_line_gives_a_list_of_one_and_no_file_gives_no_list() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("--concurrency", "1"), ("--concurrency", "3"), ("--runtime", "linked"), ("--no-speculate",)], ids=" ".join
+    "words",
+    [
+        ("--concurrency", "1", "--no-journal"),
+        ("--concurrency", "3"),
+        ("--runtime", "linked"),
+        ("--no-speculate", "--no-journal"),
+    ],
+    ids=" ".join,
 )
-@pytest.mark.parametrize("journal", [(), ("--no-journal",)], ids=["journal", "no journal"])
-def test_decisions_do_not_depend_on_how_many_are_open_or_on_where_roles_live(words: tuple[str, ...], journal: tuple[str, ...]) -> None:
-    shown = microagents("run", *NOISY, "--inputs", walks(), *words, *journal, "--json").json
+def test_decisions_do_not_depend_on_how_many_are_open_or_on_where_roles_live(words: tuple[str, ...]) -> None:
+    shown = microagents("run", *NOISY, "--inputs", walks(), *words, "--json").json
     assert (digests(shown), shown["result"]) == (digests(undisturbed()), undisturbed()["result"])
 
 

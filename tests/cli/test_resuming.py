@@ -187,8 +187,15 @@ def test_a_run_that_is_over_answers_the_same_summary() -> None:
 # -- kills ---------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("again", "kills"), [("resume", 1), ("run", 2)])
+@pytest.mark.parametrize(
+    ("case", "again", "kills"),
+    [
+        ("drift", "resume", 1),
+        ("own strategy", "run", 2),
+        *(pytest.param(case, "resume", 1, marks=pytest.mark.slow) for case in CASES if case != "drift"),
+        *(pytest.param(case, "run", 2, marks=pytest.mark.slow) for case in CASES if case != "own strategy"),
+    ],
+)
 def test_a_killed_run_comes_to_the_same_end_and_buys_nothing_that_was_recorded_again(case: str, again: str, kills: int) -> None:
     words, random = CASES[case], Random(f"{case} {again}")
     begin = ("run", *words, "--run-id", "killed", "--json")
@@ -275,7 +282,7 @@ DRAINED = {
 """Runs that drop no guess, so that every call that was sent is needed."""
 
 
-@pytest.mark.parametrize("case", DRAINED)
+@pytest.mark.parametrize("case", [name if name == "step by step" else pytest.param(name, marks=pytest.mark.slow) for name in DRAINED])
 def test_ctrl_c_waits_for_the_calls_in_flight_and_none_is_bought_twice(case: str) -> None:
     words = DRAINED[case]
     with Sitting("run", *words, "--run-id", "stopped") as sitting:

@@ -51,6 +51,7 @@ SHORTER = 120
 """Length of a run that is taken up a hundred times."""
 PLACES = 50
 """At so many places files are cut short, and bytes are changed."""
+few_or_many_places = pytest.mark.parametrize("places", [10, pytest.param(PLACES, marks=pytest.mark.slow)])
 
 
 def opened() -> None:
@@ -137,16 +138,17 @@ def test_there_is_no_run_where_there_is_no_file(who: str) -> None:
 # -- cut short ---------------------------------------------------------------------------------------------------------
 
 
-def cuts(content: bytes) -> Iterator[bytes]:
-    """Its beginnings, evenly spread over its length; the empty one is no part of them, nor is the whole."""
-    for part in range(1, PLACES + 1):
+def cuts(content: bytes, places: int) -> Iterator[bytes]:
+    """Beginnings, evenly spread over its length from a small one on; the empty one is no part of them, nor is the whole."""
+    for part in range(1, PLACES + 1, PLACES // places):
         yield content[: len(content) * part // (PLACES + 1)]
 
 
-def test_a_journal_that_is_cut_short_anywhere_is_refused() -> None:
+@few_or_many_places
+def test_a_journal_that_is_cut_short_anywhere_is_refused(places: int) -> None:
     walk()
     whole = JOURNAL.read_bytes()
-    for cut in cuts(whole):
+    for cut in cuts(whole, places):
         put(cut)
         for who in EVERYONE:
             assert_refused(who, "r.sqlite", "begin another run")
@@ -198,28 +200,24 @@ def assert_refused_or_a_beginning() -> bool:
     return True
 
 
-def test_a_log_that_is_cut_short_anywhere_gives_a_beginning_of_the_same_run(killed: tuple[bytes, bytes]) -> None:
+@few_or_many_places
+def test_a_log_that_is_cut_short_anywhere_gives_a_beginning_of_the_same_run(killed: tuple[bytes, bytes], places: int) -> None:
     main, log = killed
     taken_up = 0
-    for cut in [*cuts(log), log]:
+    for cut in [*cuts(log, places), log]:
         put(main, cut)
         taken_up += assert_refused_or_a_beginning()
-    assert taken_up > PLACES / 2
+    assert taken_up > places / 2
 
 
-@pytest.mark.parametrize(
-    "when",
-    [
-        "killed",
-        "killed_later",
-    ],
-)
+@few_or_many_places
+@pytest.mark.parametrize("when", ["killed", "killed_later"])
 def test_a_journal_that_is_cut_short_beside_its_log_is_refused_or_a_beginning_of_the_same_run(
-    when: str, request: pytest.FixtureRequest
+    when: str, places: int, request: pytest.FixtureRequest
 ) -> None:
     main, log = request.getfixturevalue(when)
     taken_up = []
-    for cut in [*cuts(main), main]:
+    for cut in [*cuts(main, places), main]:
         put(cut, log)
         taken_up.append(assert_refused_or_a_beginning())
     assert taken_up[-1]
@@ -273,12 +271,13 @@ USES: dict[str, Callable[[int], object]] = {
 
 
 @pytest.mark.usefixtures("little_memory")
+@few_or_many_places
 @pytest.mark.parametrize("use", USES)
-def test_a_changed_byte_is_never_a_traceback_and_never_another_run(settled: tuple[int, bytes], use: str) -> None:
+def test_a_changed_byte_is_never_a_traceback_and_never_another_run(settled: tuple[int, bytes], use: str, places: int) -> None:
     length, content = settled
     random, raw = Random(0), []
     written = [place for place, byte in enumerate(content) if byte]
-    for place in [*random.sample(range(len(content)), PLACES), *random.sample(written, PLACES)]:
+    for place in [*random.sample(range(len(content)), places), *random.sample(written, places)]:
         damaged = bytearray(content)
         damaged[place] ^= random.randrange(1, 256)
         put(bytes(damaged))
@@ -464,7 +463,7 @@ def again(options: dict[str, Any]) -> object:
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_journal_of_another_experiment_is_refused_by_field_with_both_values(change: str, most: int | None) -> None:
     options, field, recorded, given = CHANGES[change]
-    walk(max_calls=most)
+    put(walked(most=most))
     before = on_disk()
     with pytest.raises(JournalMismatch) as raised:
         again(options)

@@ -33,12 +33,12 @@ from tests.journal.walks import (
     walk,
 )
 
-UNMADE_KB = (4, 40)
+UNMADE_KB = (4, pytest.param(40, marks=pytest.mark.slow))
 """Room in which a journal is not even made."""
-TOO_LITTLE_KB = (120, 200)
+TOO_LITTLE_KB = (120, pytest.param(200, marks=pytest.mark.slow))
 """Room in which one is begun: what is written stands in the log first, and in the file later."""
-UNMADE_BYTES = (2_000, 20_000)
-TOO_FEW_BYTES = (100_000, 200_000)
+UNMADE_BYTES = (2_000, pytest.param(20_000, marks=pytest.mark.slow))
+TOO_FEW_BYTES = (100_000, pytest.param(200_000, marks=pytest.mark.slow))
 """The same of a single file: at its end the log is as large as the file."""
 
 
@@ -99,6 +99,7 @@ def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(disk: Path, kilob
     assert_goes_on(disk / "runs")
 
 
+@pytest.mark.slow
 def test_a_disk_that_somebody_else_fills_and_empties(disk: Path) -> None:
     runs, ballast = disk / "runs", disk / "ballast"
     remount(disk, "size=3m")
@@ -110,6 +111,7 @@ def test_a_disk_that_somebody_else_fills_and_empties(disk: Path) -> None:
     assert_goes_on(runs)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_filled_between_two_sittings(disk: Path) -> None:
     runs = disk / "runs"
     walk(runs_dir=runs, max_calls=500)
@@ -235,6 +237,7 @@ def test_a_folder_without_permission_is_said_in_one_sentence(nobody: tuple[list[
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_run_whose_folder_lost_its_permission_goes_on_once_it_has_it_again(nobody: tuple[list[str], Path]) -> None:
     words, folder = nobody
     runs = folder / "runs"

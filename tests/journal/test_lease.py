@@ -161,6 +161,7 @@ def test_a_process_that_was_stopped_for_long_is_succeeded_and_writes_nothing_whe
     assert digests(walk().account) == undisturbed()
 
 
+@pytest.mark.slow
 def test_a_process_that_was_stopped_while_another_goes_on_is_told_who() -> None:
     with running() as first:
         stop(first)

@@ -447,7 +447,7 @@ def test_however_records_are_cut_into_commits_and_sittings_they_add_up_to_the_sa
     commits: list[list[Record] | str],
 ) -> None:
     reference = Reference(in_order=in_order)
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(dir=Path()) as folder:
         path = Path(folder, "r.sqlite")
         there = opened(path, in_order=in_order, inputs=2)
         for commit in commits:
@@ -752,9 +752,9 @@ def test_prompts_stand_nowhere_in_the_file() -> None:
 
 
 def test_a_step_takes_at_most_150_bytes() -> None:
-    result = walk(length=5_000, models="sim:perfect", k=3, durability="normal")
-    assert result.account.decided == 5_000
-    assert JOURNAL.stat().st_size <= 150 * 5_000
+    result = walk(length=2_000, models="sim:perfect", k=3, durability="normal")
+    assert result.account.decided == 2_000
+    assert JOURNAL.stat().st_size <= 150 * 2_000
 
 
 class Sum(Reply, frozen=True):

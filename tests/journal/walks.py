@@ -65,7 +65,7 @@ def undisturbed(length: int = LENGTH, k: int = K) -> tuple[str, str]:
 @cache
 def walked(length: int = LENGTH, *, most: int | None = None) -> bytes:
     """The file of a run that was finished, or stopped after so many calls."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(dir=Path()) as folder:
         journal = walk(length=length, max_calls=most, runs_dir=folder).journal
         assert journal is not None
         return journal.read_bytes()

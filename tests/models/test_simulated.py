@@ -267,6 +267,7 @@ def test_another_seed_draws_other_replies_and_other_mistakes() -> None:
 N = 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("temperature", "rate"), [(None, 0.0045), (0.1, 0.0022), (0.55, 0.00335)])
 def test_gpt_4_1_mini_errs_as_the_paper_measured_at_each_temperature(temperature: float | None, rate: float) -> None:
     wrong, valid = error_count("sim:gpt-4.1-mini", N, temperature=temperature)

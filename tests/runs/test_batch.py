@@ -27,6 +27,7 @@ from microagents import (
 from microagents.errors import JournalMismatch
 from microagents.journal.messages import Account
 from microagents.runs import batch as inputs_of_runs
+from microagents.runtimes.testing.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 
@@ -165,7 +166,11 @@ def test_a_stop_stops_all_inputs() -> None:
     assert (result.outcome, result.reason, result.value) == ("stopped", "no answer for two hours", [0, 10, None, None, None])
 
 
-async def test_an_interrupted_run_goes_on_with_what_is_left() -> None:
+def test_an_interrupted_run_goes_on_with_what_is_left() -> None:
+    run_virtual(interrupted_and_resumed())
+
+
+async def interrupted_and_resumed() -> None:
     interrupt = asyncio.Event()
     seen: list[Account] = []
 
@@ -174,12 +179,12 @@ async def test_an_interrupted_run_goes_on_with_what_is_left() -> None:
         if account.steps > 20:
             interrupt.set()
 
-    walks = [Drift(length=length) for length in (2, 500, 3, 500)]
-    model = "sim:perfect@error=0.3,latency=0.001"
+    walks = [Drift(length=length) for length in (2, 100, 3, 100)]
+    model = "sim:perfect@error=0.3,latency=0.01"
     first = await run(walks, models=model, run_id="r", on_progress=on_progress, interrupt=interrupt)
     assert (first.outcome, first.value[1], first.failed_inputs) == ("interrupted", None, ())
     assert seen[-1].inputs == 4
-    whole = await run(walks, models="sim:perfect@error=0.3,latency=0.001", runs_dir=None)
+    whole = await run(walks, models=model, runs_dir=None)
     again = await resume("r")
     assert (again.value, again.account.decisions_sha256) == (whole.value, whole.account.decisions_sha256)
 

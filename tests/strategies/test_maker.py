@@ -227,7 +227,10 @@ def votes_agree(votes: int, elections: int, mean: float, deviation: float) -> bo
     return abs(votes / elections - mean) <= bound
 
 
-@pytest.mark.parametrize("p", [0.7, 0.8, 0.9])
+every_p = pytest.mark.parametrize("p", [0.7, *(pytest.param(p, marks=pytest.mark.slow) for p in (0.8, 0.9))])
+
+
+@every_p
 def test_decisions_are_right_as_often_as_the_law_says(p: float) -> None:
     right = right_decisions(held(p))
     assert share_agrees(right, ELECTIONS, laws.race_won(p, 3))
@@ -235,7 +238,7 @@ def test_decisions_are_right_as_often_as_the_law_says(p: float) -> None:
     assert not share_agrees(right, ELECTIONS, p)
 
 
-@pytest.mark.parametrize("p", [0.7, 0.8, 0.9])
+@every_p
 def test_elections_take_as_many_votes_as_the_law_says(p: float) -> None:
     account = held(p).account
     mean, deviation = votes_of_a_race(p, 3)

@@ -73,11 +73,11 @@ async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[RoleMes
 @pytest.mark.parametrize(
     ("task", "deploy", "speculate"),
     [
-        pytest.param("drift", {}, True, id="an actor a role"),
+        pytest.param("drift", CORE, True, id="one actor"),
+        pytest.param("drift", {}, True, id="an actor a role", marks=pytest.mark.slow),
         pytest.param("drift", {}, False, id="step by step", marks=pytest.mark.slow),
         pytest.param("drift", TWICE, True, id="two replicas", marks=pytest.mark.slow),
         pytest.param("drift", TWICE, False, id="two replicas, step by step", marks=pytest.mark.slow),
-        pytest.param("drift", CORE, True, id="one actor", marks=pytest.mark.slow),
         pytest.param("drift", CORE, False, id="one actor, step by step", marks=pytest.mark.slow),
         pytest.param("hanoi", TWICE, True, id="hanoi", marks=pytest.mark.slow),
     ],
