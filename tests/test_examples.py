@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from microagents import InvalidUsage, JournalMismatch, Result, compare, resume, run_sync
+from microagents import Result, run_sync
 from microagents.journal.reading import reader_of
 from microagents.registry import RUNTIMES
 from microagents.runs.inspection import tree_of
