@@ -249,7 +249,10 @@ class Strategy(BaseModel):
     conductor: ClassVar[type[Role]]
     """The role that does the work on inputs; a subclass of `microagents.conductor.Conductor`."""
     in_order: ClassVar[bool] = False
-    """Whether decisions are taken in the order of their paths: their digest is then a chain, otherwise a tree over the paths."""
+    """Whether one conductor takes all decisions of an input, in the order of their paths: their digest is then a chain.
+
+    Leave it False where other roles hold elections too: their records may arrive in any order. The digest is then a tree over the paths.
+    """
     cuts_problems: ClassVar[bool] = False
     """Whether it cuts problems in two as the recursive strategy does, so that ``show`` can draw the tree of sub-problems."""
     changes_no_decision: ClassVar[tuple[str, ...]] = ()

@@ -113,12 +113,9 @@ class FunctionModel(Model):
         Raises:
             ModelUnavailable: it returned neither a sample nor a text.
         """
-        given: object = await self._function(call)
-        if isinstance(given, str):
-            return Sample(text=given, model=spec_of(self._function))
-        if isinstance(given, Sample):
-            return given
-        raise ModelUnavailable("refused", f"{spec_of(self._function)} must give a Sample or a text, not {given!r:.100}")
+        given = await self._function(call)
+        spec = spec_of(self._function)
+        return checked_sample(Sample(text=given, model=spec) if isinstance(given, str) else given, spec)
 
 
 def checked_sample(given: object, provider: str) -> Sample:
