@@ -56,6 +56,9 @@ class ElectionOptions(TypedDict, total=False):
     """Votes that a reply may cast, such as the labels of candidates; a reply with another vote is flagged. By default any vote."""
 
 
+_ELECTION_OPTIONS = frozenset(ElectionOptions.__annotations__)
+
+
 class Resolution(Struct, frozen=True, kw_only=True):
     """The result of an election after ``--on-undecided`` was applied to it."""
 
@@ -235,7 +238,8 @@ class Work(Generic[T, G]):
                         verdict = item
                     else:
                         yield decoder_of(reply).decode(item.value)
-        assert verdict is not None
+        if verdict is None:
+            raise no_verdict(election)
         yield self.commit(await self.settle(election, question, verdict), reply, correct)
 
     def progress(self, done: int, total: int | None = None) -> None:
@@ -264,8 +268,9 @@ class Work(Generic[T, G]):
             InvalidDefinition: another class has the same address as the reply class.
         """
         prompts = [prompt] if isinstance(prompt, Prompt) else prompt
-        if unknown_options := [name for name in options if name not in ElectionOptions.__annotations__]:
-            raise InvalidUsage(unknown("option of an election named", unknown_options[0], list(ElectionOptions.__annotations__)))
+        if not options.keys() <= _ELECTION_OPTIONS:
+            name = next(name for name in options if name not in _ELECTION_OPTIONS)
+            raise InvalidUsage(unknown("option of an election named", name, sorted(_ELECTION_OPTIONS)))
         max_draws = options.get("max_draws", 100)
         if not prompts or max_draws < 1:
             raise InvalidUsage(f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}")
@@ -328,18 +333,10 @@ class Work(Generic[T, G]):
         """The recorded verdict of an election, or that of an election held now."""
         return await self.recall(election, question) or await self.hold(election, question)
 
-    async def follow(self, election: ElectionId, question: Question) -> AsyncGenerator[Ballot | Verdict]:
-        """Hold an election and follow it: valid ballots as they arrive, then the verdict.
-
-        Raises:
-            InvalidDefinition: a user's voter ended the stream without a verdict.
-        """
-        async with aclosing(self.role.stream(Follow(id=election, question=question))) as items:
-            async for item in items:
-                yield item
-                if isinstance(item, Verdict):
-                    return
-        raise InvalidDefinition(f"the election at {election.path} ended without a verdict: the handler of Follow must yield one")
+    def follow(self, election: ElectionId, question: Question) -> AsyncGenerator[Ballot | Verdict]:
+        """Hold an election and follow it: valid ballots as they arrive, then the verdict. Close it (``aclosing``) to leave the election."""
+        # The stream itself: a generator around it would cost 2 us a ballot.
+        return self.role.stream(Follow(id=election, question=question))
 
     async def settle(self, election: ElectionId, question: Question, verdict: Verdict) -> Resolution:
         """Apply ``--on-undecided`` to a verdict. A decided one stays as it is."""
@@ -410,6 +407,11 @@ class Work(Generic[T, G]):
         if recalled.value is None:  # an undecided election of another question: the new question may be asked there
             return None
         raise JournalMismatch("question", f"the recorded one at {place.path}", "another one")
+
+
+def no_verdict(election: ElectionId) -> InvalidDefinition:
+    """The error of a user's voter that ends an election's stream without a verdict."""
+    return InvalidDefinition(f"the election at {election.path} ended without a verdict: the handler of Follow must yield one")
 
 
 encode_state = msgspec.json.Encoder(order="deterministic").encode

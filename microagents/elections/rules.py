@@ -145,7 +145,7 @@ def portable(rule: Rule) -> PortableRule:
     Raises:
         InvalidDefinition: other processes could not build the rule from its options, or it is decided without a vote.
     """
-    if isinstance(rule, PortableRule):
+    if isinstance(rule, (FirstToAheadBy, FirstTo, FirstValid, RuleByAddress)):
         return rule
     address = address_of(type(rule))
     try:

@@ -127,10 +127,13 @@ def checked_sample(given: object, provider: str) -> Sample:
     if isinstance(given, Sample):
         text: object = given.text
         usage = given.usage
-        counts: tuple[object, ...] = (usage.input_tokens, usage.output_tokens, usage.cost_usd)
-        if isinstance(text, str) and all(each is None or (isinstance(each, int | float) and 0 <= each < inf) for each in counts):
+        if isinstance(text, str) and _is_count(usage.input_tokens) and _is_count(usage.output_tokens) and _is_count(usage.cost_usd):
             return given
     raise ModelUnavailable("refused", f"{provider} must give a Sample with a text, and a usage of numbers from 0 on, not {given!r:.100}")
+
+
+def _is_count(given: object) -> bool:
+    return given is None or (isinstance(given, (int, float)) and 0 <= given < inf)
 
 
 def spec_of(model: object) -> str:

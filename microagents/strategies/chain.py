@@ -71,15 +71,9 @@ class Chain:
         """The recorded verdict of a step, or that of an election held now."""
         return await self._recall(step) or await self.work.hold(step.election, step.question)
 
-    async def follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
+    def follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
         """The same as `hold`, item by item: valid ballots as they arrive, then the verdict."""
-        recalled = await self._recall(step)
-        if recalled is not None:
-            yield recalled
-            return
-        async with aclosing(self.work.follow(step.election, step.question)) as items:
-            async for item in items:
-                yield item
+        return self._recall_or_follow(step) if step.number == self._first else self.work.follow(step.election, step.question)
 
     async def commit(self, step: Step, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
         """Settle and record a verdict; returns its decision.
@@ -95,6 +89,15 @@ class Chain:
         return work.commit(
             resolution, self.reply_type, lambda reply: self.task.correct(step.state, reply), done=done, state=step.question.state
         )
+
+    async def _recall_or_follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
+        recalled = await self._recall(step)
+        if recalled is not None:
+            yield recalled
+            return
+        async with aclosing(self.work.follow(step.election, step.question)) as items:
+            async for item in items:
+                yield item
 
     async def _recall(self, step: Step) -> Verdict | None:
         # Of the steps still to do, only the first can have a record: it ended undecided, and a person may have decided it since.

@@ -17,6 +17,7 @@ import structlog
 
 from microagents.aio import TaskScope, retrieve_exception
 from microagents.chat import Reply, decoder_of
+from microagents.durable import no_verdict
 from microagents.elections.election import Ballot, Verdict
 from microagents.elections.rules import Tally
 from microagents.strategies.chain import Chain, Step
@@ -100,7 +101,7 @@ class _Window:
                 if opened.arrive(item) and opened in self._steps:
                     self._drop(opened.step.number + 1 - self._steps[0].step.number)
                     self._extend(opened)
-        raise AssertionError("an election is followed to its verdict")
+        raise no_verdict(opened.step.election)
 
     def _extend(self, last: OpenStep) -> None:
         """Open the step after the last one, on the guess at the last one's reply."""
