@@ -69,7 +69,7 @@ def test_the_ledger_is_kept_from_the_command_line(tmp_path: Path) -> None:
 
 
 @in_processes
-def test_the_ledger_abroad_is_kept_from_the_command_line(runtime: RuntimeName, tmp_path: Path) -> None:
+def test_the_ledger_abroad_is_kept_from_the_command_line(runtime: str, tmp_path: Path) -> None:
     abroad = f"{EXAMPLES}/currency.py:Abroad"
     shown = on_command_line("--strategy", abroad, "-s", "strong=sim:perfect", "--runtime", runtime, cwd=tmp_path)
     assert shown["outcome"] == "completed"
@@ -78,7 +78,7 @@ def test_the_ledger_abroad_is_kept_from_the_command_line(runtime: RuntimeName, t
 
 
 @pytest.mark.parametrize("runtime", ["local", "linked"])
-def test_the_ledger_is_kept_from_python(runtime: RuntimeName, examples: dict[str, Any]) -> None:
+def test_the_ledger_is_kept_from_python(runtime: str, examples: dict[str, Any]) -> None:
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
     assert_booked(run_sync(task, models="sim:gpt-4.1-mini", runtime=runtime))
 
