@@ -27,7 +27,9 @@ BALANCE = "632.36"
 """What the lines of bookings.csv add up to."""
 
 every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
-in_processes = pytest.mark.parametrize("runtime", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+each_as_a_process = pytest.mark.parametrize(
+    "runtime", ["local", *(pytest.param(name, marks=pytest.mark.slow) for name in ("linked", "ray"))]
+)
 
 
 @pytest.fixture
@@ -61,14 +63,15 @@ def assert_booked(result: Result) -> None:
     assert (result.account.steps, result.account.total_steps) == (6, 6)
 
 
-def test_the_ledger_is_kept_from_the_command_line(tmp_path: Path) -> None:
-    shown = on_command_line(cwd=tmp_path)
+@each_as_a_process
+def test_the_ledger_is_kept_from_the_command_line(runtime: str, tmp_path: Path) -> None:
+    shown = on_command_line("--runtime", runtime, cwd=tmp_path)
     assert shown["outcome"] == "completed"
     assert shown["result"] == {"line": 6, "balance": BALANCE}
-    assert (shown["task"], shown["runtime"], shown["steps"], shown["errors"]) == ("Ledger", "local", 6, 0)
+    assert (shown["task"], shown["runtime"], shown["steps"], shown["errors"]) == ("Ledger", runtime, 6, 0)
 
 
-@in_processes
+@each_as_a_process
 def test_the_ledger_abroad_is_kept_from_the_command_line(runtime: str, tmp_path: Path) -> None:
     abroad = f"{EXAMPLES}/currency.py:Abroad"
     shown = on_command_line("--strategy", abroad, "-s", "strong=sim:perfect", "--runtime", runtime, cwd=tmp_path)
@@ -77,7 +80,7 @@ def test_the_ledger_abroad_is_kept_from_the_command_line(runtime: str, tmp_path:
     assert (shown["strategy"], shown["runtime"], shown["steps"]) == ("Abroad", runtime, 6)
 
 
-@pytest.mark.parametrize("runtime", ["local", "linked"])
+@every_runtime
 def test_the_ledger_is_kept_from_python(runtime: str, examples: dict[str, Any]) -> None:
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
     assert_booked(run_sync(task, models="sim:gpt-4.1-mini", runtime=runtime))
@@ -111,8 +114,8 @@ def test_a_run_whose_every_line_was_decided_in_the_end_is_completed(examples: di
 @every_runtime
 def test_a_role_of_ones_own_takes_the_place_of_the_composer(runtime: str, examples: dict[str, Any]) -> None:
     task = Multiplication(digits=4)
-    by_code = run_sync(task, models="sim:gpt-4.1-mini", strategy=examples["calculated"].Calculated(k=4), runtime=runtime)
-    by_models = run_sync(task, models="sim:gpt-4.1-mini", strategy=Recursive(k=4))
+    strategies = examples["calculated"].Calculated(k=4), Recursive(k=4)
+    by_code, by_models = (run_sync(task, models="sim:gpt-4.1-mini", strategy=strategy, runtime=runtime) for strategy in strategies)
     assert by_code.value["correct"]
     assert by_code.account.steps == by_models.account.steps
     assert by_code.calls < by_models.calls

@@ -19,7 +19,7 @@ from microagents.journal.messages import Account
 from microagents.tasks.drift import Drift
 from tests.cli.commands import COMPLETED, FAILED, STOPPED, UNDECIDED, WRONG_USAGE, Ran, Sitting, microagents, shopping, write
 
-NOISY = ("drift", "--model", "sim:perfect@error=0.4,flag=0.1,latency=0.0005,sigma=1,price_out=1", "-k", "2")
+NOISY = ("drift", "--model", "sim:perfect@error=0.4,flag=0.1,latency=0.002,sigma=1,price_out=1", "-k", "2")
 """Replies that come in another order than they were asked for, and one wrong count would lead a walk elsewhere."""
 LENGTHS = (12, 1, 7, 30, 2, 1, 9, 20, 3, 4, 16, 5)
 """Inputs that end in another order than they begin in; more than ten, so that 10 does not come after 1."""

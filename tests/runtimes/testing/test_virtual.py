@@ -25,7 +25,7 @@ from microagents.runtimes.testing.virtual import VIRTUAL, Deadlocked, NotVirtual
 from microagents.tasks.drift import Drift
 
 WEEK_S = 7 * 24 * 3600.0
-SEEDS = 100
+SEEDS = 200
 
 
 def loop() -> VirtualLoop:
