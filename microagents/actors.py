@@ -253,8 +253,8 @@ class Strategy(BaseModel):
 
     Leave it False where other roles hold elections too: their records may arrive in any order. The digest is then a tree over the paths.
     """
-    cuts_problems: ClassVar[bool] = False
-    """Whether it cuts problems in two as the recursive strategy does, so that ``show`` can draw the tree of sub-problems."""
+    draws_solution: ClassVar[bool] = False
+    """Whether `solution` tells how the work on an input went, so that ``show`` can draw it."""
     changes_no_decision: ClassVar[tuple[str, ...]] = ()
     """Fields that no decision depends on: a run may be resumed with other values of them."""
 
@@ -266,6 +266,25 @@ class Strategy(BaseModel):
     def passes_undecided(self) -> bool:
         """Whether its work continues to a result after an election ends undecided. Such a run ends as undecided, with a result."""
         return False
+
+    def check_models(self, pool: Sequence[str]) -> None:
+        """Refuse a pool of the solver that the strategy cannot work with. By default any pool is accepted.
+
+        Raises:
+            InvalidUsage: it cannot.
+        """
+
+    def solution(self, of_input: int, task: Task, pool: Sequence[str], rows: Mapping[str, Any], open_elections: Sequence[Any]) -> Struct:
+        """The recorded work on one input, for ``show``. Only called with `draws_solution`.
+
+        Args:
+            of_input: number of the input.
+            task: the task of the input.
+            pool: the pool of the solver.
+            rows: recorded decisions and answers (`microagents.journal.messages.Recalled`) by path.
+            open_elections: elections without a verdict (`microagents.journal.messages.OpenElection`).
+        """
+        raise NotImplementedError
 
     def drawing(self) -> list[str]:
         """Names of the roles for which ``--model ROLE=SPEC`` can set a pool."""

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
-from typing import Any, ClassVar, Generic, TypedDict, Unpack, cast
+from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 from msgspec import Struct, structs
@@ -24,6 +24,8 @@ from microagents.errors import InvalidDefinition, InvalidUsage, JournalMismatch,
 from microagents.journal.messages import Checkpoint, HasRecords, Recall, Recalled, RecordAnswer, RecordDecision, RecordProgress
 from microagents.messages import Message, R, Request, address_of, reply_type, resolve
 from microagents.registry import unknown
+
+V = TypeVar("V")
 
 PROGRESS_EVERY_S = 0.1
 """Shortest interval of progress reports from one input. The last report is always sent."""
@@ -164,16 +166,18 @@ class Work(Generic[T, G]):
         sampling: Sampling | None = None,
         max_draws: int = 100,
         needed: bool = False,
+        choices: Sequence[str] = (),
     ) -> list[A]:
         """Draw samples without a vote until n replies are valid or ``max_draws`` samples are drawn; returns the valid replies.
 
-        With ``needed``, a place without a valid reply is undecided, and ``--on-undecided`` is applied to it.
+        Where ``choices`` are given, a reply with another vote is flagged. With ``needed``, a place without a valid reply is undecided, and
+        ``--on-undecided`` is applied to it.
 
         Raises:
             Undecided: a reply is needed, and there is none.
             JournalMismatch: another question was recorded there.
         """
-        question = self.question(prompt, reply, rule=FirstValid(n), model=model, sampling=sampling, max_draws=max_draws)
+        question = self.question(prompt, reply, rule=FirstValid(n), model=model, sampling=sampling, max_draws=max_draws, choices=choices)
         place = self.election_id(at, question)
         verdict = await self.recall_or_hold(place, question)
         if needed and (verdict.winner is None or verdict.outcome == "person"):
@@ -241,6 +245,24 @@ class Work(Generic[T, G]):
         if verdict is None:
             raise no_verdict(election)
         yield self.commit(await self.settle(election, question, verdict), reply, correct)
+
+    async def recalled_answer(self, at: str, reply: type[V]) -> V | None:
+        """The value that `record_answer` recorded at a place; None if there is none."""
+        recalled = await self.recalled(self._answer_place(at))
+        return None if recalled is None or recalled.value is None else msgspec.json.decode(recalled.value, type=reply)
+
+    async def record_answer(self, at: str, value: object) -> None:
+        """Record a value that depends on time, and wait until the recorder has it. Nothing may depend on the value before that."""
+        self.role.tell(RecordAnswer(id=self._answer_place(at), value=msgspec.json.encode(value)))
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Wait until the recorder has all records that this role has sent."""
+        # Messages from one sender to one replica keep their order, so the recorder answers after it has taken in the records.
+        await self.role.ask(Recall(path=self.path_of("flush")))
+
+    def _answer_place(self, at: str) -> ElectionId:
+        return ElectionId(path=self.path_of(at), question_digest=blake2b(at.encode(), digest_size=16).digest())
 
     def progress(self, done: int, total: int | None = None) -> None:
         """Report the number of done steps; ``total`` is None while it is unknown."""

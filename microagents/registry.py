@@ -107,6 +107,9 @@ STRATEGIES = Registry(
         "recursive": "microagents.strategies.recursive:Recursive",
         "single-shot": "microagents.strategies.single_shot:SingleShot",
         "self-consistency": "microagents.strategies.self_consistency:SelfConsistency",
+        "seqcv": "microagents.strategies.seqcv:SeqCV",
+        "sequential": "microagents.strategies.subtask_baselines:Sequential",
+        "parallel": "microagents.strategies.subtask_baselines:Parallel",
     },
 )
 MODELS = Registry(

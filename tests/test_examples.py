@@ -14,8 +14,9 @@ import pytest
 
 from microagents import Result, run_sync
 from microagents.journal.reading import reader_of
+from microagents.problems import ProblemNode
 from microagents.registry import RUNTIMES
-from microagents.runs.inspection import tree_of
+from microagents.runs.inspection import solution_of
 from microagents.strategies import Recursive
 from microagents.tasks.multiplication import Multiplication
 
@@ -120,7 +121,8 @@ def test_a_role_of_ones_own_takes_the_place_of_the_composer(runtime: str, exampl
     assert by_code.account.steps == by_models.account.steps
     assert by_code.calls < by_models.calls
     with reader_of(Path("runs"), by_code.run_id) as reader:
-        tree = tree_of(reader, 0)
+        tree = solution_of(reader, 0)
+        assert isinstance(tree, ProblemNode)
     assert 1 + tree.below.problems == by_code.account.steps
 
 

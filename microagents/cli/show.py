@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 import typer
+from msgspec import Struct
 
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import FAILURE, exit_on_error, log_to_stderr, printable
@@ -16,7 +17,7 @@ from microagents.cli.watching import options_text, result_as_json, resume_comman
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.problems.tree import ProblemNode, fold
-from microagents.runs.inspection import recorded_result, tree_of
+from microagents.runs.inspection import recorded_result, solution_of
 
 DEFAULT_DEPTH = 2
 
@@ -52,7 +53,11 @@ def command(
         problems = reader.verify() if verify else []
     if as_json:
         verified = {"verified": not problems} if verify else {}
-        solution = {} if tree is None else {"solution": _as_json(tree if depth is None else fold(tree, depth))}
+        solution = (
+            {}
+            if tree is None
+            else {"solution": _as_json(tree if depth is None or not isinstance(tree, ProblemNode) else fold(tree, depth))}
+        )
         typer.echo(json.dumps(result_as_json(result, runs_dir) | solution | verified))
     else:
         from microagents.cli.display import summary  # noqa: PLC0415 - rich, which --json does not need
@@ -62,7 +67,7 @@ def command(
             typer.echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
         if verify and not problems:
             typer.echo("verified: every row was read, and the account and the digests match the rows")
-        if tree is not None:
+        if isinstance(tree, ProblemNode):
             from microagents.cli.tree import draw_tree  # noqa: PLC0415 - rich, as above
 
             typer.echo("\n" + draw_tree(fold(tree, DEFAULT_DEPTH if depth is None else depth)))
@@ -73,21 +78,21 @@ def command(
     raise typer.Exit(FAILURE if problems else 0)
 
 
-def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[ProblemNode | None, str | None]:
+def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Struct | None, str | None]:
     """The tree of sub-problems to show, and a note for the user where a tree exists but cannot be shown."""
     experiment = reader.experiment
-    if experiment.cuts_problems and experiment.listed and of_input is None:
+    if experiment.draws_solution and experiment.listed and of_input is None:
         hint = f"{experiment.inputs:,} inputs, each with a tree of sub-problems; name one to see it: show {experiment.run_id} --input N"
         if is_wanted:
             raise InvalidUsage(f"run {experiment.run_id} has {hint}")
         return None, f"it has {hint}"
     if is_wanted:
-        return tree_of(reader, of_input or 0), None
+        return solution_of(reader, of_input or 0), None
     try:
-        return (tree_of(reader, 0), None) if experiment.cuts_problems else (None, None)
+        return (solution_of(reader, 0), None) if experiment.draws_solution else (None, None)
     except InvalidUsage as error:  # no option asked for the tree, so the rest is shown without it
         return None, str(error)
 
 
-def _as_json(tree: ProblemNode) -> object:
+def _as_json(tree: Struct) -> object:
     return msgspec.json.decode(msgspec.json.encode(tree))

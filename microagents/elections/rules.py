@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from fractions import Fraction
 from functools import lru_cache
+from math import ceil, floor
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -87,6 +89,71 @@ class FirstValid(Rule, frozen=True):
     def votes_needed(self, tally: Tally) -> int:
         """Replies that are still missing."""
         return max(0, self.n - tally.counted)
+
+
+class _Panel(Rule, frozen=True):
+    """A panel in which every member votes once, yes (True) or no (False). Decided once the other votes cannot change the result."""
+
+    members: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.approvals_needed <= self.members:
+            raise InvalidUsage(f"{self!r} can never approve: it needs {self.approvals_needed} approvals of {self.members} members")
+
+    @property
+    def approvals_needed(self) -> int:
+        """Fewest approvals with which the panel approves."""
+        raise NotImplementedError
+
+    def votes_needed(self, tally: Tally) -> int:
+        """Votes that can complete the approvals, or the objections, whichever are fewer."""
+        approvals, objections = tally.counts.get(True, 0), tally.counts.get(False, 0)
+        return max(0, min(self.approvals_needed - approvals, self.members - self.approvals_needed + 1 - objections))
+
+    def winner(self, tally: Tally) -> bool:
+        """True if the panel approves."""
+        return tally.counts.get(True, 0) >= self.approvals_needed
+
+
+class ApprovalShare(_Panel, frozen=True):
+    """A panel approves with more than a share of its members, or with at least that share (SeqCV, algorithm 1 and section 2.2)."""
+
+    share: float = 0.5
+    inclusive: bool = False
+    """Whether exactly the share is enough."""
+
+    @property
+    def approvals_needed(self) -> int:
+        """Fewest approvals with which the panel approves."""
+        exact = Fraction(str(self.share)) * self.members
+        return ceil(exact) if self.inclusive else floor(exact) + 1
+
+
+class Unanimity(_Panel, frozen=True):
+    """A panel approves if no member objects."""
+
+    @property
+    def approvals_needed(self) -> int:
+        """All members."""
+        return self.members
+
+
+class BestOf(Rule, frozen=True):
+    """The vote with most of n ballots; ``argmax`` where another has as many. Ties go to the vote launched first."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise InvalidUsage(f"at least 1 vote must be asked for, not {self.n!r}")
+
+    def votes_needed(self, tally: Tally) -> int:
+        """Votes that are still missing."""
+        return max(0, self.n - tally.counted)
+
+    def outcome(self, tally: Tally) -> RuleOutcome:
+        """``argmax`` in a tie."""
+        return "decided" if tally.leading > tally.second else "argmax"
 
 
 class RuleByAddress(Rule, frozen=True):

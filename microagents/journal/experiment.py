@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from microagents.errors import InvalidUsage, JournalMismatch
 
@@ -55,8 +55,8 @@ class Experiment(Struct, frozen=True, kw_only=True):
     inputs: int
     in_order: bool
     """Whether decisions are taken in the order of their paths."""
-    cuts_problems: bool = False
-    """Whether the strategy makes a tree of sub-problems."""
+    draws_solution: bool = field(default=False, name="cuts_problems")
+    """Whether the strategy can tell how the work on an input went."""
     listed: bool = False
     """Whether the run has a list of inputs. The journal then has a row for each, with the options that differ from the first."""
 
@@ -113,14 +113,14 @@ def _with_current_names(recorded: dict[str, str], given: dict[str, str]) -> dict
 
 
 def _differences(recorded: dict[str, str], given: dict[str, str]) -> Iterator[Change]:
-    for field in {**recorded, **given}:
-        if field == FIRST_PROMPT and INPUTS in recorded and not (field in recorded and field in given):
+    for name in {**recorded, **given}:
+        if name == FIRST_PROMPT and INPUTS in recorded and not (name in recorded and name in given):
             # The first of many inputs failed then, or fails now, so one of the two has no first prompt. The durable calls compare the
             # question at each place anyway.
             continue
-        before, after = recorded.get(field, "nothing"), given.get(field, "nothing")
+        before, after = recorded.get(name, "nothing"), given.get(name, "nothing")
         if before != after:
-            yield field, before, after
+            yield name, before, after
 
 
 def options_of(first: dict[str, Any], own: Iterable[str]) -> Iterator[dict[str, Any]]:

@@ -81,12 +81,14 @@ async def execute_plan(
     path = None if runs_dir is None else journal_of(Path(runs_dir), settings.run_id)
     if path is not None and not holds_nothing(path) and (completed := _completed_result(path, plan, experiment, own, accepted)):
         return completed
+    pools = settings.pools
+    plan.strategy.check_models(pools.get("solver") or pools[""])
     context = Context(
         run_id=settings.run_id,
         seed=settings.seed,
         tasks=plan.tasks,
         strategy=plan.strategy,
-        models=settings.pools,
+        models=pools,
         model_objects=plan.model_objects,
         settings=settings.model_dump(),
     )

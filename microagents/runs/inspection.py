@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from microagents.chat import Reply, json_form
 from microagents.elections.election import input_of
@@ -19,8 +20,6 @@ from microagents.journal.messages import RunOutcome
 from microagents.journal.reading import Ending, Reader, reader_of
 from microagents.journal.schema import connect
 from microagents.messages import resolve
-from microagents.problems.problem import Problem, answer_type, text_of
-from microagents.problems.tree import ProblemNode, solution_tree
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.runs.plan import plan_of, settings_of
 from microagents.runs.result import Result, results_of
@@ -69,29 +68,30 @@ def _outcome(reader: Reader, ending: Ending | None) -> tuple[RunOutcome, str | N
     return ending.outcome, ending.reason
 
 
-def tree_of(reader: Reader, of_input: int) -> ProblemNode:
-    """The recorded tree of sub-problems of an input. It imports the task's module, which has the text of the problem.
+def solution_of(reader: Reader, of_input: int) -> Struct:
+    """The recorded work on an input, as its strategy tells it. It imports the task's module, which has the texts of the questions.
 
     Raises:
-        InvalidUsage: the strategy makes no tree, there is no such input, or the records are damaged.
+        InvalidUsage: the strategy keeps no such record, there is no such input, or the records are damaged.
     """
     experiment = reader.experiment
     run = experiment.run_id
-    if not experiment.cuts_problems:
+    if not experiment.draws_solution:
         strategy = STRATEGIES.name_of(experiment.recipe.strategy)
         raise InvalidUsage(
-            f"run {run} used the strategy {strategy}; only one that cuts problems in two, such as recursive, makes a tree of them"
+            f"run {run} used the strategy {strategy}, whose decisions are its whole record; there is nothing to draw, and "
+            "result.decisions() reads them"
         )
     experiment.check_there([of_input])
-    task = plan_of(reader).tasks[of_input]
-    assert isinstance(task, Problem)
+    plan = plan_of(reader)
+    pools = plan.settings.pools
     rows, open_elections = reader.of_input(of_input)
     try:
-        return solution_tree(of_input, text_of(task), answer_type(type(task)), rows, open_elections)
+        return plan.strategy.solution(of_input, plan.tasks[of_input], pools.get("solver") or pools[""], rows, open_elections)
     except Exception as error:  # noqa: BLE001 - a user's code may raise anything, and so may damaged rows
         reason = f"{type(error).__name__}: {error}"
         raise InvalidUsage(
-            f"the tree of run {run} cannot be built from its journal ({reason}); the rest of `show` does not depend on it"
+            f"the work of run {run} cannot be drawn from its journal ({reason}); the rest of `show` does not depend on it"
         ) from None
 
 

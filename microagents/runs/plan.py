@@ -61,7 +61,7 @@ def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
         ),
         inputs=len(plan.tasks),
         in_order=strategy.in_order,
-        cuts_problems=strategy.cuts_problems,
+        draws_solution=strategy.draws_solution,
         listed=plan.listed,
     )
     return experiment, own

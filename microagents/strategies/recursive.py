@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -15,14 +15,16 @@ from microagents.aio import TaskScope, retrieve_exception
 from microagents.chat import A, Sampling
 from microagents.durable import DurableRequest, Work
 from microagents.errors import RoleFailed, Undecided
+from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.candidates import merged
-from microagents.problems.problem import Problem, answer_type_of, direct_prompt, text_of
+from microagents.problems.problem import Problem, answer_type, answer_type_of, direct_prompt, text_of
 from microagents.problems.questions import Asked, Decomposition, ToCompose, ToDecompose, ToSolve, problem_id
-from microagents.problems.tree import MAX_DEPTH, ROOT, Solution, Turn
+from microagents.problems.tree import MAX_DEPTH, ROOT, ProblemNode, Solution, Turn, solution_tree
 from microagents.roles.composer import Compose, Composer, to_compose
 from microagents.roles.decomposer import Decompose, Decomposer
 from microagents.roles.discriminator import Discriminate, Discriminator
 from microagents.strategies.problem_conductor import ProblemConductor
+from microagents.task import Task
 
 
 class Solved(Struct, frozen=True, kw_only=True):
@@ -204,7 +206,7 @@ class Recursive(Strategy):
 
     solves = (Problem,)
     conductor = RecursiveConductor
-    cuts_problems = True
+    draws_solution = True
 
     k: Annotated[int, Field(ge=1, le=100)] = 2
     """Number of votes that decide. With k = 1 there is one candidate, and no vote."""
@@ -233,6 +235,18 @@ class Recursive(Strategy):
     def candidates(self) -> int:
         """Number of candidates at a turn: N of algorithm 4."""
         return 2 * self.k - 1
+
+    def solution(
+        self,
+        of_input: int,
+        task: Task,
+        pool: Sequence[str],  # noqa: ARG002 - of no account for the tree
+        rows: Mapping[str, Recalled],
+        open_elections: Sequence[OpenElection],
+    ) -> ProblemNode:
+        """The recorded tree of sub-problems."""
+        assert isinstance(task, Problem)
+        return solution_tree(of_input, text_of(task), answer_type(type(task)), rows, open_elections)
 
     def deployments(self) -> list[Deployment]:
         """The roles of an election, and the decomposer, the composer and the discriminator."""

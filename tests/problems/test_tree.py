@@ -21,7 +21,7 @@ from microagents.journal.reading import reader_of
 from microagents.problems.problem import WorkedProblem
 from microagents.problems.questions import Choice, Decomposition
 from microagents.problems.tree import ROOT, ProblemNode, SubtreeTotals, Turn, TurnResult, fold, solution_tree
-from microagents.runs.inspection import decide, tree_of
+from microagents.runs.inspection import decide, solution_of
 from microagents.strategies.recursive import Recursive
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication, Product
@@ -91,7 +91,9 @@ async def solve(task: Any = None, **how: Any) -> Result:
 
 def tree(of_input: int = 0, run_id: str = "r") -> ProblemNode:
     with reader_of(RUNS, run_id) as reader:
-        return tree_of(reader, of_input)
+        found = solution_of(reader, of_input)
+        assert isinstance(found, ProblemNode)
+        return found
 
 
 def nodes(of: ProblemNode) -> Iterator[ProblemNode]:
@@ -386,9 +388,7 @@ def test_what_a_sub_problem_cost_is_unknown_once_one_price_is() -> None:
 
 async def test_another_strategy_has_none() -> None:
     await run(Hanoi(disks=2), models="sim:perfect", run_id="r")
-    with pytest.raises(
-        InvalidUsage, match="run r used the strategy maker; only one that cuts problems in two, such as recursive, makes a tree"
-    ):
+    with pytest.raises(InvalidUsage, match="run r used the strategy maker, whose decisions are its whole record"):
         tree()
 
 

@@ -1,0 +1,104 @@
+"""Documents: problems whose answer is a long text, written in subtasks and segments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import ClassVar
+
+from microagents.chat import Prompt, Reply
+from microagents.documents.questions import (
+    Part,
+    Parts,
+    Ranking,
+    Segment,
+    Summary,
+    Text,
+    ToRank,
+    ToSplit,
+    ToSummarize,
+    ToValidate,
+    ToWrite,
+    Validation,
+    asked_in,
+)
+from microagents.problems.problem import Problem
+
+
+class Document(Problem[Text]):
+    """A long text with an objective. Its statement is the objective of the whole."""
+
+    default_strategy: ClassVar[str] = "seqcv"
+
+    def subtasks(self) -> Sequence[Part]:
+        """A given graph of subtasks; by default none, and the whole is one subtask."""
+        return ()
+
+    def output_path(self) -> Path | None:
+        """The file that the text is written into by the process that started the run; None for no file."""
+        return None
+
+    def checks(self, text: str) -> dict[str, bool | None]:  # noqa: ARG002 - for documents to override
+        """Hard requirements on the finished text, by name: whether each is met; None where it cannot be checked here."""
+        return {}
+
+    def correct(self, reply: Text) -> bool | None:
+        """Whether all hard requirements are met; None where one cannot be checked, or where there is none."""
+        met = list(self.checks(reply.text).values())
+        return None if not met or (None in met and False not in met) else all(met)
+
+
+class WorkedDocument(Document):
+    """A document that code can write, so that the simulated model can take every role."""
+
+    def expert_segment(self, asked: ToWrite) -> Segment:
+        """The segment that an author who sees only the question writes."""
+        raise NotImplementedError
+
+    def mistaken_segment(self, asked: ToWrite, right: Segment, rng: Random) -> Segment:
+        """A wrong segment in place of the right one."""
+        raise NotImplementedError
+
+    def expert_validation(self, asked: ToValidate) -> Validation:
+        """The right judgement of a segment."""
+        raise NotImplementedError
+
+    def expert_parts(self, asked: ToSplit) -> Parts:
+        """A good split of a subtask."""
+        raise NotImplementedError
+
+    def faults_in(self, text: str) -> int:
+        """Number of faults in a version of a text, for its rank."""
+        raise NotImplementedError
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - the prompt tells what is wanted
+        """The right reply to the prompt of any role."""
+        asked = asked_in(prompt)
+        match asked:
+            case ToWrite():
+                return self.expert_segment(asked)
+            case ToValidate():
+                return self.expert_validation(asked)
+            case ToSplit():
+                return self.expert_parts(asked)
+            case ToRank():
+                best, second, *_ = sorted(asked.versions, key=lambda each: (self.faults_in(each.text), each.label))
+                return Ranking(reason="fewest faults", best=best.label, second=second.label)
+            case ToSummarize():
+                return Summary(summary=asked.text)
+
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
+        """A wrong reply: a wrong segment, the opposite judgement, a split that is none, the reverse ranking, an empty summary."""
+        asked = asked_in(prompt)
+        match right, asked:
+            case Segment(), ToWrite():
+                return self.mistaken_segment(asked, right, rng)
+            case Validation(), _:
+                return Validation(reason="a wrong judgement", passes=not right.passes)
+            case Parts(), ToSplit():
+                return Parts(subtasks=(Part(id=0, objective=asked.subtask, depends_on=()),))
+            case Ranking(), _:
+                return Ranking(reason="a wrong ranking", best=right.second, second=right.best)
+            case _:
+                return Summary(summary="")

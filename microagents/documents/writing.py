@@ -1,0 +1,484 @@
+"""The writing of a document, without models and without I/O: whose turn it is, what a round's replies lead to (SeqCV, algorithms 1 and 2).
+
+A subtask's writing is a generator. It yields turns, each a set of questions that are asked at the same time, and is sent their replies.
+A conductor sends the replies of models, ``show`` those that a journal has recorded; both get the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from enum import Enum
+from random import Random
+from typing import Literal
+
+from msgspec import Struct, field, structs
+
+from microagents.chat import Reply
+from microagents.documents.questions import (
+    Asked,
+    Part,
+    Parts,
+    Ranking,
+    Segment,
+    Summary,
+    ToRank,
+    ToSplit,
+    ToSummarize,
+    ToValidate,
+    ToWrite,
+    Validation,
+    Version,
+)
+from microagents.documents.subtasks import Graph, Subtask, fault_of
+from microagents.elections.rules import Rule, Tally
+from microagents.problems.candidates import labels_of
+
+CHARS_PER_TOKEN = 4
+"""Characters of a token, for estimates of the length of prompts."""
+SEGMENT_END = "\n"
+SUBTASK_END = "\n\n"
+
+
+class Missing(Enum):
+    """In place of a reply."""
+
+    FLAGGED = "flagged"
+    """Every draw was red-flagged."""
+    ABSENT = "absent"
+    """The agent did not answer in time."""
+    OPEN = "open"
+    """Not recorded yet."""
+
+
+Answer = Reply | Missing
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """A question of a turn."""
+
+    at: str
+    agent: int | None
+    """Index of the agent that is asked; None for a role that is no agent."""
+    asked: Asked
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """Questions that are asked at the same time."""
+
+    at: str
+    asks: tuple[Ask, ...]
+    quorum: int | None = None
+    """Number of agents that must answer; if as many have, the others may be absent. None: all must answer."""
+
+
+Turns = Generator[Turn, Sequence[Answer], "Sequence[Part] | None"]
+"""The writing of a subtask. It returns the parts that the subtask is split into, or None once its text is written."""
+
+
+class WritingRules(Struct, frozen=True, kw_only=True):
+    """The rules of writing."""
+
+    agents: int
+    panel: Rule | None
+    """Rule of a panel of all agents on one segment, with True for an approval; None: no segment is validated."""
+    min_passing: int
+    """Fewest agents with a segment that passes, or with a complete text. With fewer the subtask is split."""
+    approvals: int
+    """Fewest approvals with which a segment can pass."""
+    rounds: int
+    depth: int
+    """Maximum number of splits above a subtask."""
+    max_subtasks: int
+    split_tries: int
+    ranked_by: Literal["agents", "ranker"]
+    sees: Literal["all", "ancestors", "parents"]
+    """Finished subtasks whose text an author sees: all, those that lead to its subtask, or the direct parents only."""
+    context_tokens: int | None
+    """Greatest length of the finished text in a prompt; a longer one is summarized, oldest subtasks first. None: never."""
+
+
+class ValidationRecord(Struct, kw_only=True):
+    """The judgement of one agent on one segment."""
+
+    agent: int
+    passes: bool | None
+    """None for an agent that is absent, whose replies were all flagged, or that has not answered yet."""
+    reason: str = ""
+    missing: Literal["", "flagged", "absent", "open"] = ""
+
+
+SegmentOutcome = Literal["open", "passed", "failed", "forced", "flagged", "absent"]
+"""``failed``: discarded; ``forced``: taken at the depth limit although too few segments passed; ``flagged``: no valid segment."""
+
+
+class SegmentRecord(Struct, kw_only=True):
+    """The segment that one agent wrote in one round."""
+
+    agent: int
+    outcome: SegmentOutcome
+    segment: Segment | None = None
+    validations: list[ValidationRecord] = field(default_factory=list)
+
+    @property
+    def approvals(self) -> int:
+        """Number of agents that approve."""
+        return sum(each.passes is True for each in self.validations)
+
+    @property
+    def objections(self) -> int:
+        """Number of agents that object, or that gave no valid judgement."""
+        return sum(each.passes is False or each.missing == "flagged" for each in self.validations)
+
+
+class RankRecord(Struct, kw_only=True):
+    """The ranking of versions by one ranker."""
+
+    agent: int | None
+    """None for the neutral ranker."""
+    best: int | None
+    """Agent whose version is best; None where the ranker gave no valid reply."""
+    second: int | None = None
+    reason: str = ""
+
+
+SubtaskState = Literal["waiting", "writing", "split", "done"]
+
+
+class SubtaskRecord(Struct, kw_only=True):
+    """A subtask and all that happened in it."""
+
+    at: str
+    objective: str
+    parents: tuple[str, ...]
+    depth: int
+    state: SubtaskState = "waiting"
+    rounds: list[list[SegmentRecord]] = field(default_factory=list)
+    """Segments by round."""
+    refused_splits: list[str] = field(default_factory=list)
+    """Faults of proposed splits."""
+    rankings: list[RankRecord] = field(default_factory=list)
+    author: int | None = None
+    """Agent whose version was chosen."""
+    text: str = ""
+    """The chosen version; while it grows, the longest verified one."""
+    agreed: bool = True
+    """Whether every segment of the chosen version passed."""
+    complete: bool = True
+    """Whether its author called it complete."""
+    summary: str | None = None
+    """What later authors saw in place of the text; None if they saw the text."""
+
+
+class NothingWritten(Exception):
+    """No agent wrote a valid segment in any round; args: place of the subtask, number of rounds."""
+
+
+class NotRecorded(Exception):
+    """A turn has replies that are not recorded yet, so the writing cannot be followed further."""
+
+
+class Writing:
+    """The state of a document that is being written.
+
+    Args:
+        objective: the objective of the whole.
+        given: the given graph of subtasks; empty for one subtask.
+        rules: the rules.
+    """
+
+    def __init__(self, objective: str, given: Sequence[Part], rules: WritingRules) -> None:
+        self.records: dict[str, SubtaskRecord] = {}
+        """All subtasks by place, split ones included."""
+        self._objective = objective
+        self._rules = rules
+        self._graph = Graph.of(objective, given)
+        self._add(self._graph.order())
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every subtask has its text."""
+        return all(record.state in ("split", "done") for record in self.records.values())
+
+    @property
+    def in_order(self) -> list[SubtaskRecord]:
+        """The subtasks that are not split, in the stable topological order."""
+        return [self.records[node.at] for node in self._graph.order()]
+
+    def text(self) -> str:
+        """The text of all finished subtasks, in the stable topological order; ends with a line end."""
+        texts = [record.text for record in self.in_order if record.text]
+        return SUBTASK_END.join(texts) + SEGMENT_END if texts else ""
+
+    def ready(self) -> list[SubtaskRecord]:
+        """The subtasks that can begin now. If every author sees all finished text, that is one at a time."""
+        if self._rules.sees == "all":
+            first = next((record for record in self.in_order if record.state != "done"), None)
+            return [first] if first is not None and first.state == "waiting" else []
+        done = {record.at for record in self.records.values() if record.state == "done"}
+        return [record for record in self.in_order if record.state == "waiting" and done.issuperset(record.parents)]
+
+    def begin(self, record: SubtaskRecord) -> Turns:
+        """Begin the writing of a subtask."""
+        record.state = "writing"
+        return self._write(record)
+
+    def end(self, record: SubtaskRecord, parts: Sequence[Part] | None) -> None:
+        """End the writing of a subtask with its result: parts that take its place, or None if its text is written."""
+        if parts is None:
+            record.state = "done"
+        else:
+            record.state = "split"
+            self._add(self._graph.split(record.at, parts))
+
+    def _add(self, subtasks: Iterable[Subtask]) -> None:
+        for each in subtasks:
+            self.records[each.at] = SubtaskRecord(at=each.at, objective=each.objective, parents=each.parents, depth=each.depth)
+        for node in self._graph.order():  # a split changes the parents of others
+            self.records[node.at].parents = node.parents
+
+    def _write(self, record: SubtaskRecord) -> Turns:
+        """Rounds of segments until every agent is complete, then the choice of a version (SeqCV, algorithm 1)."""
+        rules = self._rules
+        finished = yield from self._finished_text(record)
+        authors = [_Author(agent) for agent in range(rules.agents)]
+        for number in range(1, rules.rounds + 1):
+            if all(author.complete or author.absent for author in authors):
+                break
+            finished_authors = sum(author.complete for author in authors)
+            drafts = yield from self._round(record, number, finished, authors)
+            taken = [draft for draft in drafts if draft.outcome == "passed"]
+            if len(taken) + finished_authors < rules.min_passing:
+                parts = (yield from self._split(record, finished)) if record.depth < rules.depth else None
+                if parts is not None:
+                    return parts
+                taken = _force(drafts)
+            for draft in taken:
+                authors[draft.agent].take(draft)
+            record.text = max((author.text for author in authors), key=len)
+        yield from self._choose(record, finished, authors)
+        return None
+
+    def _round(
+        self, record: SubtaskRecord, number: int, finished: str, authors: Sequence[_Author]
+    ) -> Generator[Turn, Sequence[Answer], list[SegmentRecord]]:
+        """One round: every agent that is not complete writes a segment, and all agents validate each of them.
+
+        An agent that is absent stays absent until the subtask ends, so that it is waited for only once.
+        """
+        rules, at = self._rules, f"{record.at}/round/{number}"
+        asked = ToWrite(
+            objective=self._objective, finished=finished, subtask=record.objective, written="", round=number, rounds=rules.rounds
+        )
+        writers = [author for author in authors if not author.complete and not author.absent]
+        asks = [
+            Ask(at=f"{at}/draft/{author.agent}", agent=author.agent, asked=structs.replace(asked, written=author.text))
+            for author in writers
+        ]
+        quorum = max(1, rules.min_passing - sum(author.complete for author in authors))
+        replies = yield Turn(at=f"{at}/draft", asks=tuple(asks), quorum=quorum)
+        drafts = [_draft(author, reply) for author, reply in zip(writers, replies, strict=True)]
+        record.rounds.append(drafts)
+        yield from self._validate(record, f"{at}/check", finished, authors, [draft for draft in drafts if draft.segment is not None])
+        if any(draft.outcome == "open" for draft in drafts):
+            raise NotRecorded
+        return drafts
+
+    def _validate(
+        self, record: SubtaskRecord, at: str, finished: str, authors: Sequence[_Author], drafts: Sequence[SegmentRecord]
+    ) -> Generator[Turn, Sequence[Answer], None]:
+        """Every agent that is there validates every segment, in the context of the segment's author."""
+        rules = self._rules
+        if rules.panel is None:
+            for draft in drafts:
+                draft.outcome = "passed"
+            return
+        panel = [author for author in authors if not author.absent]
+        checks = []
+        for draft in drafts:
+            assert draft.segment is not None
+            asked = ToValidate(
+                objective=self._objective,
+                finished=finished,
+                subtask=record.objective,
+                written=authors[draft.agent].text,
+                segment=draft.segment.text,
+                status=draft.segment.status,
+                mode=draft.segment.mode,
+            )
+            checks += [Ask(at=f"{at}/{draft.agent}/{member.agent}", agent=member.agent, asked=asked) for member in panel]
+        answers = list((yield Turn(at=at, asks=tuple(checks), quorum=rules.approvals)) if checks else ())
+        for place, draft in enumerate(drafts):
+            given = answers[place * len(panel) : (place + 1) * len(panel)]
+            there = {member.agent: _validation(member, reply) for member, reply in zip(panel, given, strict=True)}
+            draft.validations = [
+                there.get(agent) or ValidationRecord(agent=agent, passes=None, missing="absent") for agent in range(rules.agents)
+            ]
+            if Missing.OPEN not in given:
+                draft.outcome = "passed" if self._passes(draft) else "failed"
+
+    def _passes(self, draft: SegmentRecord) -> bool:
+        """Whether the panel approves a segment. A member without a valid judgement counts as no; an absent one casts no vote."""
+        assert self._rules.panel is not None
+        tally = Tally(self._rules.panel)
+        for each in draft.validations:
+            if each.missing != "absent" and tally.votes_needed:
+                tally.count(each.passes is True)
+        return not tally.votes_needed and self._rules.panel.winner(tally) is True
+
+    def _split(self, record: SubtaskRecord, finished: str) -> Generator[Turn, Sequence[Answer], Sequence[Part] | None]:
+        """Parts that can take the place of a subtask; None if no valid split was proposed."""
+        rules = self._rules
+        for number in range(1, rules.split_tries + 1):
+            asked = ToSplit(objective=self._objective, finished=finished, subtask=record.objective, max_subtasks=rules.max_subtasks)
+            at = f"{record.at}/split/{number}"
+            (reply,) = yield Turn(at=at, asks=(Ask(at=at, agent=None, asked=asked),))
+            if reply is Missing.OPEN:
+                raise NotRecorded
+            if isinstance(reply, Parts):
+                fault = fault_of(reply.subtasks, self._objectives_above(record), rules.max_subtasks)
+                if fault is None:
+                    return reply.subtasks
+                record.refused_splits.append(f"the subtasks {fault}")
+        return None
+
+    def _objectives_above(self, record: SubtaskRecord) -> list[str]:
+        """The objectives of a subtask, and of those that were split before to get it."""
+        return [each.objective for each in self.records.values() if record.at == each.at or record.at.startswith(f"{each.at}/")]
+
+    def _choose(self, record: SubtaskRecord, finished: str, authors: Sequence[_Author]) -> Generator[Turn, Sequence[Answer], None]:
+        """Choose the text of a subtask among the complete versions; if nobody is complete, among all (SeqCV, equation 2)."""
+        versions = [author for author in authors if author.complete] or [author for author in authors if author.segments]
+        if not versions:
+            raise NothingWritten(record.at, self._rules.rounds)
+        first: dict[str, _Author] = {}
+        for author in versions:
+            first.setdefault(author.text, author)
+        chosen = versions[0]
+        if len(first) > 1:
+            best = yield from self._rank(record, finished, list(first.values()))
+            chosen = authors[best]
+        record.author, record.text, record.agreed, record.complete = chosen.agent, chosen.text, chosen.agreed, chosen.complete
+
+    def _rank(self, record: SubtaskRecord, finished: str, versions: Sequence[_Author]) -> Generator[Turn, Sequence[Answer], int]:
+        """The agent whose version has most points: 2 for each ranker that calls it best, 1 for each that calls it second best.
+
+        Ties go to the version with more first places, then to the lower agent. With three agents or more, none ranks its own version.
+        """
+        rules = self._rules
+        labels = dict(zip((author.agent for author in versions), labels_of([author.text.encode() for author in versions]), strict=True))
+        neutral = rules.ranked_by == "ranker" or rules.agents < 3  # noqa: PLR2004 - of two agents each would rank the other's
+        asks = []
+        for ranker in [None] if neutral else range(rules.agents):
+            ranked = [author for author in versions if author.agent != ranker]
+            if len(ranked) > 1:
+                asks.append(self._rank_ask(record, finished, ranker, ranked, labels))
+        answers = yield Turn(at=f"{record.at}/rank", asks=tuple(asks), quorum=None if neutral else 1)
+        if Missing.OPEN in answers:
+            raise NotRecorded
+        agents = {label: agent for agent, label in labels.items()}
+        for ask, reply in zip(asks, answers, strict=True):
+            ranking = RankRecord(agent=ask.agent, best=None)
+            if isinstance(reply, Ranking):
+                best, second = reply.vote().split()
+                ranking = RankRecord(agent=ask.agent, best=agents[best], second=agents[second], reason=reply.reason)
+            record.rankings.append(ranking)
+        points = {author.agent: 0 for author in versions}
+        firsts = dict(points)
+        for each in record.rankings:
+            if each.best is not None and each.second is not None:
+                points[each.best] += 2
+                points[each.second] += 1
+                firsts[each.best] += 1
+        return max(points, key=lambda agent: (points[agent], firsts[agent], -agent))
+
+    def _rank_ask(self, record: SubtaskRecord, finished: str, ranker: int | None, ranked: Sequence[_Author], labels: dict[int, str]) -> Ask:
+        at = f"{record.at}/rank/{'neutral' if ranker is None else ranker}"
+        shown = sorted(ranked, key=lambda author: labels[author.agent])  # by label, and then shuffled: no order of agents shows
+        Random(f"{at} {' '.join(labels[author.agent] for author in shown)}").shuffle(shown)  # noqa: S311 - seeded on purpose
+        asked = ToRank(
+            objective=self._objective,
+            finished=finished,
+            subtask=record.objective,
+            versions=tuple(Version(label=labels[author.agent], text=author.text) for author in shown),
+        )
+        return Ask(at=at, agent=ranker, asked=asked)
+
+    def _finished_text(self, record: SubtaskRecord) -> Generator[Turn, Sequence[Answer], str]:
+        """The finished text that the authors of a subtask see."""
+        seen = self._seen_by(record)
+        limit = self._rules.context_tokens
+        for each in seen:
+            if limit is None or sum(len(_shown(one)) for one in seen) <= limit * CHARS_PER_TOKEN:
+                break
+            if each.summary is None:
+                at = f"{each.at}/summary"
+                asked = ToSummarize(objective=self._objective, subtask=each.objective, text=each.text)
+                (reply,) = yield Turn(at=at, asks=(Ask(at=at, agent=None, asked=asked),))
+                if reply is Missing.OPEN:
+                    raise NotRecorded
+                if isinstance(reply, Summary):
+                    each.summary = reply.summary
+        return SUBTASK_END.join(text for one in seen if (text := _shown(one)))
+
+    def _seen_by(self, record: SubtaskRecord) -> list[SubtaskRecord]:
+        sees = self._rules.sees
+        visible = set(self.records) if sees == "all" else set(record.parents) if sees == "parents" else self._graph.ancestors(record.at)
+        return [each for each in self.in_order if each.at in visible and each.state == "done"]
+
+
+class _Author:
+    """The text of one agent in one subtask."""
+
+    def __init__(self, agent: int) -> None:
+        self.agent = agent
+        self.segments: list[str] = []
+        self.complete = False
+        self.absent = False
+        self.agreed = True
+
+    @property
+    def text(self) -> str:
+        return SEGMENT_END.join(self.segments)
+
+    def take(self, draft: SegmentRecord) -> None:
+        """Take over a segment: behind the text so far, or in its place."""
+        assert draft.segment is not None
+        if draft.segment.mode == "override":
+            self.segments, self.agreed = [], True
+        if draft.segment.text.strip():
+            self.segments.append(draft.segment.text.strip("\n"))
+        self.complete = draft.segment.status == "complete" and bool(self.segments)
+        self.agreed = self.agreed and draft.outcome == "passed"
+
+
+def _draft(author: _Author, reply: Answer) -> SegmentRecord:
+    if isinstance(reply, Segment):
+        return SegmentRecord(agent=author.agent, outcome="open", segment=reply)
+    assert isinstance(reply, Missing)
+    author.absent = reply is Missing.ABSENT
+    return SegmentRecord(agent=author.agent, outcome=reply.value)
+
+
+def _validation(member: _Author, reply: Answer) -> ValidationRecord:
+    if isinstance(reply, Validation):
+        return ValidationRecord(agent=member.agent, passes=reply.passes, reason=reply.reason)
+    assert isinstance(reply, Missing)
+    member.absent = member.absent or reply is Missing.ABSENT
+    return ValidationRecord(agent=member.agent, passes=None, missing=reply.value)
+
+
+def _force(drafts: Sequence[SegmentRecord]) -> list[SegmentRecord]:
+    """The segments to take although too few passed: those that passed, and the one with most approvals.
+
+    Ties go to fewer objections, then to the lower agent.
+    """
+    written = [draft for draft in drafts if draft.segment is not None]
+    best = max(written, key=lambda draft: (draft.approvals, -draft.objections, -draft.agent), default=None)
+    taken = [draft for draft in written if draft.outcome == "passed" or draft is best]
+    for draft in taken:
+        draft.outcome = "forced"
+    return taken
+
+
+def _shown(record: SubtaskRecord) -> str:
+    return record.text if record.summary is None else record.summary

@@ -1,0 +1,41 @@
+"""The baselines of SeqCV: the same subtasks by one author, without validation and without splitting (SeqCV, table 2)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from microagents.documents.writing import WritingRules
+from microagents.strategies.document_conductor import DocumentConductor, DocumentStrategy
+
+
+class _Unvalidated(DocumentStrategy):
+    conductor = DocumentConductor
+    sees: ClassVar[Literal["all", "parents"]]
+
+    def rules(self, agents: int) -> WritingRules:
+        """The rules of writing: every segment passes."""
+        return WritingRules(
+            agents=agents,
+            panel=None,
+            min_passing=1,
+            approvals=0,
+            rounds=self.rounds,
+            depth=0,
+            max_subtasks=0,
+            split_tries=0,
+            ranked_by="ranker",
+            sees=self.sees,
+            context_tokens=self.window // 2 if self.compress else None,
+        )
+
+
+class Sequential(_Unvalidated):
+    """Subtasks one after another; each author sees all finished text."""
+
+    sees = "all"
+
+
+class Parallel(_Unvalidated):
+    """Subtasks side by side; each author sees the text of the direct parents of its subtask only."""
+
+    sees = "parents"
