@@ -16,7 +16,18 @@ from microagents.chat import Sampling
 from microagents.documents.document import Document
 from microagents.documents.questions import Part, Segment, Summary, Text, ToSummarize, ToWrite, prompt_of
 from microagents.documents.recording import checked_results, replay
-from microagents.documents.writing import CHARS_PER_TOKEN, Answer, Ask, Missing, NothingWritten, SubtaskRecord, Turn, Writing, WritingRules
+from microagents.documents.writing import (
+    CHARS_PER_TOKEN,
+    Answer,
+    Ask,
+    Missing,
+    NothingWritten,
+    SubtaskRecord,
+    Turn,
+    Turns,
+    Writing,
+    WritingRules,
+)
 from microagents.durable import Work
 from microagents.errors import Stopped, TaskFailed
 from microagents.journal.messages import OpenElection, Recalled
@@ -137,10 +148,11 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         started: list[asyncio.Task[None]] = []
 
         def start_ready() -> None:
-            started.extend(scope.start(write(record)) for record in writing.ready())
+            # A subtask has begun before its task first runs: otherwise two others that end in one turn of the loop would start it twice.
+            started.extend([scope.start(write(record, writing.begin(record))) for record in writing.ready()])
 
-        async def write(record: SubtaskRecord) -> None:
-            writing.end(record, await self._write(work, writing, record, agents))
+        async def write(record: SubtaskRecord, turns: Turns) -> None:
+            writing.end(record, await self._write(work, record, turns, agents))
             work.progress(sum(each.state == "done" for each in writing.in_order), len(writing.in_order))
             start_ready()  # the order of starts depends on time, but no author sees more than the text that its subtask depends on
 
@@ -191,10 +203,9 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             await scope.close()
 
     async def _write(
-        self, work: Work[Problem[Any], DocumentStrategy], writing: Writing, record: SubtaskRecord, agents: Sequence[Agent]
+        self, work: Work[Problem[Any], DocumentStrategy], record: SubtaskRecord, turns: Turns, agents: Sequence[Agent]
     ) -> Sequence[Part] | None:
         """Write one subtask; returns its parts if it is split."""
-        turns = writing.begin(record)
         try:
             turn = next(turns)
             while True:

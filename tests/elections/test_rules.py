@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from decimal import Decimal
 from itertools import permutations
 
@@ -12,10 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from microagents.chat import Reply
-from microagents.elections.rules import FirstTo, FirstToAheadBy, FirstValid, Tally
+from microagents.elections.rules import ApprovalShare, BestOf, FirstTo, FirstToAheadBy, FirstValid, Tally, Unanimity
 from microagents.errors import InvalidUsage
 
-Voted = FirstToAheadBy | FirstTo
+Voted = FirstToAheadBy | FirstTo | BestOf
 
 Votes = Sequence[Hashable]
 
@@ -254,3 +254,63 @@ def test_first_valid_is_over_with_so_many_replies_whatever_they_say() -> None:
     assert tally.outcome == "decided"
     with pytest.raises(InvalidUsage):
         FirstValid(n=0)
+
+
+# -- panels --------------------------------------------------------------------------------------------------------------------------
+
+panels = st.integers(1, 7).flatmap(
+    lambda members: st.sampled_from(
+        [ApprovalShare(members), ApprovalShare(members, inclusive=True), ApprovalShare(members, share=0.25), Unanimity(members)]
+    )
+)
+
+
+@given(panels, st.data())
+def test_a_panel_is_decided_as_soon_as_the_other_votes_cannot_change_its_result(
+    panel: ApprovalShare | Unanimity, data: st.DataObject
+) -> None:
+    votes = data.draw(st.lists(st.booleans(), min_size=panel.members, max_size=panel.members))
+    approved = sum(votes) >= panel.approvals_needed
+    tally = Tally(panel)
+    for cast, vote in enumerate(votes):
+        left = panel.members - cast
+        endings = {sum(votes[:cast]) + approvals >= panel.approvals_needed for approvals in range(left + 1)}
+        assert (not tally.votes_needed) == (len(endings) == 1)
+        assert tally.votes_needed <= left
+        if not tally.votes_needed:
+            break
+        tally.count(vote)
+    assert not tally.votes_needed
+    assert (panel.winner(tally), tally.outcome) == (approved, "decided")
+    assert list(tally.counts)[tally.leader or 0] is approved
+
+
+@pytest.mark.parametrize(
+    ("panel", "needed"),
+    [
+        (ApprovalShare(3), 2),
+        (ApprovalShare(4), 3),
+        (ApprovalShare(4, inclusive=True), 2),
+        (ApprovalShare(5, inclusive=True), 3),
+        (ApprovalShare(10, share=0.7, inclusive=True), 7),
+        (ApprovalShare(10, share=0.7), 8),
+        (Unanimity(4), 4),
+    ],
+)
+def test_the_approvals_that_a_panel_needs(panel: ApprovalShare | Unanimity, needed: int) -> None:
+    assert panel.approvals_needed == needed
+
+
+def test_the_best_of_n_is_the_plurality_of_all_n_votes_and_a_tie_is_marked() -> None:
+    assert [counted(BestOf(5), "aabbb"[:n]).votes_needed for n in range(6)] == [5, 4, 3, 2, 1, 0]
+    won, tied = counted(BestOf(5), "aabbb"), counted(BestOf(4), "baab")
+    assert (leader_of(won), won.outcome) == ("b", "decided")
+    assert (leader_of(tied), tied.outcome) == ("b", "argmax")
+
+
+@pytest.mark.parametrize(
+    "build", [lambda: ApprovalShare(3, share=1.0), lambda: ApprovalShare(3, share=0, inclusive=True), lambda: BestOf(0)]
+)
+def test_panels_that_can_never_approve_are_refused(build: Callable[[], object]) -> None:
+    with pytest.raises(InvalidUsage):
+        build()
