@@ -1,8 +1,8 @@
 """The promises under faults: ``python -m tests.benchmarks.faults``.
 
-Each seed runs a chain, five of them, or a problem that is cut up, in virtual time behind a link that delays, reorders, repeats and drops
-batches, kills the process at random moments (for real: each sitting is a process of its own), and resumes the run from its journal. What
-it promises is then checked. A seed that fails is printed, and ``--seed N`` replays it alone.
+Each seed runs a chain, five of them, a problem that is cut up, or a document, in virtual time behind a link that delays, reorders,
+repeats and drops batches, kills the process at random moments (for real: each sitting is a process of its own), and resumes the run from
+its journal. What it promises is then checked. A seed that fails is printed, and ``--seed N`` replays it alone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from microagents import Result, run
 from microagents.journal.messages import Account
@@ -24,10 +25,12 @@ from microagents.runtimes.testing.lossy import Faults, LossyRuntime
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
+from tests.documents.lines import Lines
 
-TASKS = (Drift(length=25), [Drift(length=length) for length in (6, 1, 9, 3, 6)], Multiplication(digits=4))
-"""One walk, five side by side, or a problem that is cut up."""
+TASKS = (Drift(length=25), [Drift(length=length) for length in (6, 1, 9, 3, 6)], Multiplication(digits=4), Lines(n=3, sections=2))
+"""One walk, five side by side, a problem that is cut up, or a document that is split."""
 MODEL = "sim:perfect@error=0.4,flag=0.1,latency=1.0,sigma=0.7"
+AGENTS = tuple(f"sim:{name}@error=0.25,flag=0.1,latency=1.0,sigma=0.7" for name in ("perfect", "gpt-4.1-mini", "o3-mini"))
 COMMIT_S = 0.2
 """Slow enough that a kill finds records which are not durable."""
 RIGHT = 10
@@ -36,7 +39,9 @@ RIGHT = 10
 
 def carried_out(seed: int, runs: Path | None) -> Result:
     """A sitting of the run, to its end."""
-    running = run(TASKS[seed % RIGHT % 3], models=MODEL, k=2, seed=seed % RIGHT, runs_dir=runs, run_id="faults", runtime="linked")
+    task = TASKS[seed % RIGHT % len(TASKS)]
+    how: dict[str, Any] = {"models": AGENTS, "strategy": "seqcv"} if isinstance(task, Lines) else {"models": MODEL, "k": 2}
+    running = run(task, seed=seed % RIGHT, runs_dir=runs, run_id="faults", runtime="linked", **how)
     return run_virtual(running, seed=seed)
 
 
