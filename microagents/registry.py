@@ -96,7 +96,9 @@ TASKS = Registry(
         "drift": "microagents.tasks.drift:Drift",
         "multiplication": "microagents.tasks.multiplication:Multiplication",
         "sorting": "microagents.tasks.sorting:Sorting",
+        "consistency": "microagents.tasks.consistency:Consistency",
         "ask": "microagents.tasks.ask:Ask",
+        "writing": "microagents.tasks.writing:Writing",
     },
 )
 STRATEGIES = Registry(

@@ -7,11 +7,12 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import typer
+from msgspec import Struct
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import (
@@ -25,13 +26,18 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from microagents.cli.document import live_lines, number_of
 from microagents.cli.reporting import printable, progress_text
+from microagents.documents.recording import DocumentRecord
 from microagents.journal.messages import Account
+from microagents.runs.output import text_in
 from microagents.runs.result import Result
 
 MAX_RESULT_LINES = 12
 LINE_EVERY_S = 60.0
 """Interval of progress lines where stderr is not a terminal."""
+ROWS_OF_PROGRESS = 4
+"""Rows of a terminal that the live display leaves to the progress and to the cursor."""
 MAX_SETTLED_SHOWN = 5
 MAX_FAILED_SHOWN = 5
 
@@ -45,6 +51,8 @@ class Display(NamedTuple):
     """Print a message on the terminal; without a terminal it does nothing."""
     set_title: Callable[[str], None]
     """Change the title, and show progress from 0 again."""
+    draw: Callable[[Struct], bool] | None
+    """Draw the recorded work on the input; returns whether there is something to draw. None without a terminal."""
 
 
 @contextmanager
@@ -65,8 +73,8 @@ def live_display(title: str) -> Iterator[Display]:
         console=console,
     )
     line = progress.add_task(title, total=None, done="starting")
-    counts = Text("  ")
-    with Live(Group(progress, counts), console=console, transient=True, refresh_per_second=8):
+    counts, document = Text("  "), Text(no_wrap=True, overflow="ellipsis")
+    with Live(Group(progress, counts, document), console=console, transient=True, refresh_per_second=8):
 
         def show(account: Account) -> None:
             speed = progress.tasks[line].speed
@@ -86,7 +94,15 @@ def live_display(title: str) -> Iterator[Display]:
             progress.reset(line, total=None, description=title, rate="")
             counts.plain = "  "
 
-        yield Display(show, lambda text: console.print(f"\r{text}", markup=False), set_title)
+        def draw(solution: Struct) -> bool:
+            if not isinstance(solution, DocumentRecord):
+                return False
+            width, height = console.size
+            lines = live_lines(solution, width - 2, height - ROWS_OF_PROGRESS)
+            document.plain = "".join(f"\n  {line}" for line in lines)
+            return True
+
+        yield Display(show, lambda text: console.print(f"\r{text}", markup=False), set_title, draw)
 
 
 class _TimeLeft(TimeRemainingColumn):
@@ -115,7 +131,7 @@ def _log_display(title: str) -> Display:
         nonlocal title
         title = new
 
-    return Display(show, lambda _: None, set_title)
+    return Display(show, lambda _: None, set_title, None)
 
 
 def _counts(account: Account) -> str:
@@ -176,14 +192,38 @@ def summary(result: Result, options: str, go_on: str | None) -> str:
     if account.lost_in_flight:
         lost = f"{account.lost_in_flight:,} calls were in flight when their process ended; they are made again, and may be paid twice"
         rows.append(("lost", lost))
-    if result.value is not None and result.failed_inputs is None:
-        rows.append(("result", result_text(result.value)))
+    rows += _value_rows(result)
     if result.journal is not None:
         rows.append(("journal", str(result.journal)))
         if go_on is not None:
             rows.append(("go on", go_on))
     width = max(len(name) for name, _ in rows)
     return "\n".join(_wrapped(f"{name:<{width}}  ", printable(text)) for name, text in rows)
+
+
+def _value_rows(result: Result) -> list[tuple[str, str]]:
+    """The rows that tell the result, or the file that it was written into."""
+    if result.failed_inputs is not None:
+        return [("written", f"{len(result.outputs):,} texts, the first into {result.outputs[0]}")] if result.outputs else []
+    if result.value is None:
+        return []
+    return [("result", _written_text(result) if result.outputs else result_text(result.value))]
+
+
+def _written_text(result: Result) -> str:
+    """Where the text of a document is, how long it is, and its marks."""
+    value: Mapping[str, Any] = result.value
+    checks: Mapping[str, bool | None] = value.get("checks", {})
+    marks = {
+        "not agreed": [number_of(at) for at in value.get("not_agreed", ())],
+        "incomplete": [number_of(at) for at in value.get("incomplete", ())],
+        "summarized": [number_of(at) for at in value.get("summarized", ())],
+        "checks FAILED": [name for name, met in checks.items() if met is False],
+        "checks not made": [name for name, met in checks.items() if met is None],
+    }
+    text = text_in(value) or ""
+    shown = "".join(f"; {mark}: {', '.join(names)}" for mark, names in marks.items() if names)
+    return f"{result.outputs[0]}, {len(text):,} characters, {len(text.split()):,} words{shown}"
 
 
 def _settled_text(account: Account) -> str:

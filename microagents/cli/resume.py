@@ -46,6 +46,7 @@ def command(
                 inputs=only or None,
                 accept_changes=accept_change,
                 on_progress=control.on_progress,
+                on_solution=control.on_solution,
                 interrupt=control.interrupt,
                 terminate=control.terminate,
                 **changed,

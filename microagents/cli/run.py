@@ -99,6 +99,7 @@ def command(
                 run_id=run_id,
                 accept_changes=accept_change,
                 on_progress=control.on_progress,
+                on_solution=control.on_solution,
                 interrupt=control.interrupt,
                 terminate=control.terminate,
                 **changed,

@@ -14,6 +14,7 @@ from msgspec import Struct
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import FAILURE, exit_on_error, log_to_stderr, printable
 from microagents.cli.watching import options_text, result_as_json, resume_command
+from microagents.documents.recording import DocumentRecord
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.problems.tree import ProblemNode, fold
@@ -32,7 +33,8 @@ def command(
             "--depth",
             min=0,
             metavar="N",
-            help=f"Show the tree of sub-problems down to this number of cuts. [default: {DEFAULT_DEPTH}; with --json all]",
+            help="Show the tree of sub-problems, or the subtasks of a document, down to this number of cuts. [default: "
+            f"{DEFAULT_DEPTH} for a tree, all subtasks of a document; with --json all]",
         ),
     ] = None,
     of_input: Annotated[
@@ -71,6 +73,10 @@ def command(
             from microagents.cli.tree import draw_tree  # noqa: PLC0415 - rich, as above
 
             typer.echo("\n" + draw_tree(fold(tree, DEFAULT_DEPTH if depth is None else depth)))
+        elif isinstance(tree, DocumentRecord):
+            from microagents.cli.document import draw_document  # noqa: PLC0415 - rich, as above
+
+            typer.echo("\n" + draw_document(tree, depth))
     if note is not None:
         typer.echo(printable(" ".join(note.split())), err=as_json)
     for problem in problems:
@@ -82,7 +88,7 @@ def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Str
     """The tree of sub-problems to show, and a note for the user where a tree exists but cannot be shown."""
     experiment = reader.experiment
     if experiment.draws_solution and experiment.listed and of_input is None:
-        hint = f"{experiment.inputs:,} inputs, each with a tree of sub-problems; name one to see it: show {experiment.run_id} --input N"
+        hint = f"{experiment.inputs:,} inputs; name one to see the work on it: show {experiment.run_id} --input N"
         if is_wanted:
             raise InvalidUsage(f"run {experiment.run_id} has {hint}")
         return None, f"it has {hint}"

@@ -114,7 +114,9 @@ async def _run_with_display(title: str, start: Callable[[TerminalControl], Corou
         loop.add_signal_handler(signal.SIGTERM, terminate.set)
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP, and the run must survive it then
             loop.add_signal_handler(signal.SIGHUP, terminate.set)
-        control = TerminalControl(on_progress=display.show, interrupt=interrupt, terminate=terminate, set_title=display.set_title)
+        control = TerminalControl(
+            on_progress=display.show, on_solution=display.draw, interrupt=interrupt, terminate=terminate, set_title=display.set_title
+        )
         return await start(control)
 
 

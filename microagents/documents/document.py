@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import ClassVar
@@ -45,8 +45,13 @@ class Document(Problem[Text]):
 
     def correct(self, reply: Text) -> bool | None:
         """Whether all hard requirements are met; None where one cannot be checked, or where there is none."""
-        met = list(self.checks(reply.text).values())
-        return None if not met or (None in met and False not in met) else all(met)
+        return are_met(self.checks(reply.text))
+
+
+def are_met(checks: Mapping[str, bool | None]) -> bool | None:
+    """Whether all hard requirements are met; None where one cannot be checked and no other fails, or where there is none."""
+    met = list(checks.values())
+    return None if not met or (None in met and False not in met) else all(met)
 
 
 class WorkedDocument(Document):

@@ -317,11 +317,11 @@ class Writing:
                 draft.outcome = "passed" if self._passes(draft) else "failed"
 
     def _passes(self, draft: SegmentRecord) -> bool:
-        """Whether the panel approves a segment. A member without a valid judgement counts as no; an absent one casts no vote."""
+        """Whether the panel approves a segment. A member without a valid judgement does not approve."""
         assert self._rules.panel is not None
         tally = Tally(self._rules.panel)
         for each in draft.validations:
-            if each.missing != "absent" and tally.votes_needed:
+            if tally.votes_needed:
                 tally.count(each.passes is True)
         return not tally.votes_needed and self._rules.panel.winner(tally) is True
 
@@ -389,7 +389,7 @@ class Writing:
                 points[each.best] += 2
                 points[each.second] += 1
                 firsts[each.best] += 1
-        return max(points, key=lambda agent: (points[agent], firsts[agent], -agent))
+        return max(points, key=lambda agent: (points[agent], firsts[agent]))
 
     def _rank_ask(self, record: SubtaskRecord, finished: str, ranker: int | None, ranked: Sequence[_Author], labels: dict[int, str]) -> Ask:
         at = f"{record.at}/rank/{'neutral' if ranker is None else ranker}"

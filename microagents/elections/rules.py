@@ -264,7 +264,7 @@ class Tally:
     @property
     def plurality(self) -> Hashable:
         """The vote with most ballots, the first launched of equals; None before the first vote."""
-        return next((vote for vote, votes in self.counts.items() if votes == self.leading), None)
+        return max(self.counts, key=self.counts.__getitem__, default=None)
 
     @property
     def leader(self) -> int | None:

@@ -15,6 +15,8 @@ from microagents.elections.election import Ballot, Flagged
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import Recalled
 
+HEADER_BYTES = 100
+"""Length of the header of an SQLite file."""
 APPLICATION_ID = 0x6D61676A
 VERSION = 2
 BUSY_S = 10.0
@@ -83,12 +85,14 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
         InvalidUsage: the file is not a journal, is damaged, or has another version. It is left unchanged.
     """
     try:
-        _check_size(path)
+        if path.is_file() and path.stat().st_size < HEADER_BYTES:
+            raise unreadable(path, "it has no header")
         db = sqlite3.connect(_uri(path, write=write), uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise InvalidUsage(f"the journal {str(path)!r} cannot be opened: {error}; nothing was changed") from None
     try:
         _check_version(db, path)
+        _check_size(db, path)
     except UNREADABLE as error:
         db.close()
         raise unreadable(path, error) from None
@@ -127,14 +131,12 @@ def _uri(path: Path, *, write: bool) -> str:
     return f"file:{quote(str(path))}?mode={mode}"
 
 
-def _check_size(path: Path) -> None:
+def _check_size(db: sqlite3.Connection, path: Path) -> None:
     """Refuse a truncated file: its header records the full size. A write-ahead log beside it may contain the missing pages."""
-    with path.open("rb") as file:
-        header = file.read(100)
-    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):  # noqa: PLR2004 - the length of SQLite's header
-        raise unreadable(path, "it has no header")
-    page_bytes = int.from_bytes(header[16:18])
-    expected = int.from_bytes(header[28:32]) * (65536 if page_bytes == 1 else page_bytes)
+    # The header is not read from the file itself: to close a file releases all locks that this process has on it, those of the writer's
+    # connection included, and then another process that closes the journal removes the write-ahead log (seen: a committed row was lost).
+    (pages,), (page_bytes,) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
+    expected = pages * page_bytes
     if path.stat().st_size < expected and not log_bytes(path):
         raise unreadable(path, f"{path.stat().st_size} bytes are left of {expected}")
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,11 +14,14 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from microagents.actors import Strategy
-from microagents.journal.reading import reader_of
+from microagents.errors import InvalidUsage
+from microagents.journal.reading import Reader, reader_of
 from microagents.messages import address_of
 from microagents.registry import TASKS
 from microagents.runs.execute import OnProgress, RunControl, execute_plan
+from microagents.runs.following import OnSolution
 from microagents.runs.inspection import recorded_result
+from microagents.runs.output import Outputs, text_in
 from microagents.runs.plan import Plan, plan_of
 from microagents.runs.result import Result
 from microagents.runs.settings import Models, Settings, check_address, model_pools, plain_type, strategy_of, validated
@@ -61,6 +65,7 @@ async def run(
     runs_dir: str | Path | None = "runs",
     accept_changes: Sequence[str] = (),
     on_progress: OnProgress | None = None,
+    on_solution: OnSolution | None = None,
     interrupt: asyncio.Event | None = None,
     terminate: asyncio.Event | None = None,
     **settings: Any,
@@ -78,6 +83,8 @@ async def run(
         runs_dir: the folder of journals; None for a run that cannot be resumed.
         accept_changes: names of fields that may differ from the recorded experiment.
         on_progress: called a few times a second with the account as of the last commit.
+        on_solution: called about once a second with the recorded work on the only input, where the strategy draws it and there is a
+            journal; it returns whether it wants further calls.
         interrupt: once set, the run ends as ``interrupted`` after the calls in flight.
         terminate: once set, the run ends as ``interrupted`` at once.
         settings: fields of `Settings`, such as ``max_calls=1000`` or ``runtime="ray"``.
@@ -102,8 +109,8 @@ async def run(
         settings=validated(Settings, "the run", {**settings, **named}),
         model_objects=given.objects,
     )
-    control = RunControl(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
-    return await execute_plan(plan, runs_dir=runs_dir, accepted=accept_changes, control=control)
+    control = RunControl(on_progress=on_progress, on_solution=on_solution, interrupt=interrupt, terminate=terminate)
+    return await execute_plan(plan, runs_dir=runs_dir, accepted=accept_changes, control=control, outputs=Outputs(plan.tasks))
 
 
 async def resume(
@@ -113,6 +120,7 @@ async def resume(
     inputs: Sequence[int] | None = None,
     accept_changes: Sequence[str] = (),
     on_progress: OnProgress | None = None,
+    on_solution: OnSolution | None = None,
     interrupt: asyncio.Event | None = None,
     terminate: asyncio.Event | None = None,
     **changed: Any,
@@ -125,6 +133,8 @@ async def resume(
         inputs: numbers of the inputs to do, from 0; None for all that are not completed, failed ones included.
         accept_changes: names of fields that may differ from the recorded experiment.
         on_progress: called a few times a second with the account as of the last commit.
+        on_solution: called about once a second with the recorded work on the only input, where the strategy draws it and there is a
+            journal; it returns whether it wants further calls.
         interrupt: once set, the run ends as ``interrupted`` after the calls in flight.
         terminate: once set, the run ends as ``interrupted`` at once.
         changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; also ``k``, ``speculate`` and
@@ -138,14 +148,23 @@ async def resume(
         reader.experiment.check_there(inputs or ())
         ending = reader.ending()
         if ending is not None and ending.outcome == "completed" and not accept_changes:
-            return recorded_result(reader)
+            return _with_outputs(reader, recorded_result(reader))
         plan = plan_of(reader)
     short = {name: changed.pop(name, None) for name in SHORT_FORMS}
     settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
     check_address(changed.get("address"), settings.runtime)
     plan = structs.replace(plan, settings=settings, strategy=strategy_of(plan.strategy, plan.tasks[0], {}, short))
-    control = RunControl(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
-    return await execute_plan(plan, runs_dir=runs_dir, only=inputs, accepted=accept_changes, control=control)
+    control = RunControl(on_progress=on_progress, on_solution=on_solution, interrupt=interrupt, terminate=terminate)
+    return await execute_plan(plan, runs_dir=runs_dir, only=inputs, accepted=accept_changes, control=control, outputs=Outputs(plan.tasks))
+
+
+def _with_outputs(reader: Reader, result: Result) -> Result:
+    """The result of a completed run, with the outputs that are missing written."""
+    values = [result.value] if result.failed_inputs is None else result.value
+    if any(text_in(value) is not None for value in values):
+        with suppress(InvalidUsage):  # the task's code may be gone; the result does not depend on it
+            return Outputs(plan_of(reader).tasks).finished(result)
+    return result
 
 
 def run_sync(task: Task | Sequence[Task], **options: Any) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import structs
@@ -31,16 +31,25 @@ class Batch:
         only: numbers of the inputs to conduct, completed ones included; None for all that are not completed.
         concurrency: maximum number of inputs that are open at a time; None for `MAX_OPEN`.
         passes_undecided: whether the work on an input continues to a result after an election ends undecided.
+        on_ending: called with the ending of each input.
     """
 
     def __init__(
-        self, journal: Path | None, total: int, *, only: Sequence[int] | None, concurrency: int | None, passes_undecided: bool
+        self,
+        journal: Path | None,
+        total: int,
+        *,
+        only: Sequence[int] | None,
+        concurrency: int | None,
+        passes_undecided: bool,
+        on_ending: Callable[[InputEnding], None],
     ) -> None:
         self._journal = journal
         self._total = total
         self._only = only
         self._max_open = concurrency or MAX_OPEN
         self._passes_undecided = passes_undecided
+        self._on_ending = on_ending
         self._endings: dict[int, InputEnding] = {}
         """Endings by input, as far as they are needed: `mark_undecided` and runs without a journal read them."""
 
@@ -62,7 +71,9 @@ class Batch:
 
     async def _conduct_remaining(self, messenger: RoleMessenger, remaining: Iterator[int]) -> None:
         for number in remaining:  # all tasks share the iterator, so each input is taken once
-            self._record(messenger, await _conduct_to_ending(messenger, number))
+            ending = await _conduct_to_ending(messenger, number)
+            self._record(messenger, ending)
+            self._on_ending(ending)
 
     def _record(self, messenger: RoleMessenger, ending: InputEnding) -> None:
         messenger.tell(ending)
@@ -90,7 +101,7 @@ class Batch:
 
     async def outcome(self, messenger: RoleMessenger, account: Account) -> tuple[RunOutcome, str | None]:
         """The outcome of the run after its inputs were conducted, and the reason in one sentence."""
-        # Not from the file: closing a second connection in the writing process would release SQLite's locks on it.
+        # Not from the file: there the last endings may be missing until the next commit.
         endings = await messenger.ask(RecallFailedInputs()) if self._journal is not None else list(self.endings())
         unsolved = [ending for ending in endings if ending.outcome != "completed"]
         undecided = sum(ending.outcome == "undecided" for ending in unsolved)

@@ -28,6 +28,8 @@ from microagents.registry import RUNTIMES, STRATEGIES, TASKS, unknown
 from microagents.roles.limiter import Limiter
 from microagents.roles.recorder import AwaitFailure, JournalConfig, RecordEnding, Recorder
 from microagents.runs.batch import Batch, undecided_elections
+from microagents.runs.following import OnSolution, follow_solution, read_solution
+from microagents.runs.output import Outputs
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result, results_of
 from microagents.runs.settings import Settings, validated
@@ -51,6 +53,9 @@ class RunControl(Struct, frozen=True, kw_only=True):
 
     on_progress: OnProgress | None = None
     """Called a few times a second with the account as of the last commit."""
+    on_solution: OnSolution | None = None
+    """Called about once a second with the recorded work on the only input, such as a `DocumentRecord`, if its strategy draws it and a
+    journal records it. It returns whether it wants further calls."""
     interrupt: asyncio.Event | None = None
     """Ends the run after the calls in flight."""
     terminate: asyncio.Event | None = None
@@ -64,6 +69,7 @@ async def execute_plan(
     only: Sequence[int] | None = None,
     accepted: Sequence[str] = (),
     control: RunControl | None = None,
+    outputs: Outputs | None = None,
 ) -> Result:
     """Begin a run or continue it, until it ends. A completed run is answered from its journal.
 
@@ -73,16 +79,18 @@ async def execute_plan(
         only: numbers of the inputs to do, among many; None for all that are not completed.
         accepted: names of fields that may differ from the recorded experiment.
         control: progress and interruption.
+        outputs: output files of documents; None to write none.
     """
-    settings = plan.settings
+    settings, outputs = plan.settings, outputs or Outputs(())
     experiment, own = experiment_of(plan)
     if runs_dir is not None:
         _refuse_job_folder(Path(runs_dir))
     path = None if runs_dir is None else journal_of(Path(runs_dir), settings.run_id)
     if path is not None and not holds_nothing(path) and (completed := _completed_result(path, plan, experiment, own, accepted)):
-        return completed
+        return outputs.finished(completed)
     pools = settings.pools
     plan.strategy.check_models(pools.get("solver") or pools[""])
+    outputs.check(path, only)
     context = Context(
         run_id=settings.run_id,
         seed=settings.seed,
@@ -95,7 +103,7 @@ async def execute_plan(
     inputs = None
     if plan.listed:
         passes = plan.strategy.passes_undecided
-        inputs = Batch(path, len(plan.tasks), only=only, concurrency=settings.concurrency, passes_undecided=passes)
+        inputs = Batch(path, len(plan.tasks), only=only, concurrency=settings.concurrency, passes_undecided=passes, on_ending=outputs.end)
     started, control = time.monotonic(), control or RunControl()
     async with AsyncExitStack() as stack:
         recorded_in = path
@@ -107,15 +115,26 @@ async def execute_plan(
         if roles is None:
             return _result(plan, path, INTERRUPTED, Account(), sitting_s=time.monotonic() - started, endings=())
         try:
-            end, account = await _conduct_and_record(roles, inputs, plan, control)
+            end, account = await _conduct_and_record(roles, inputs, plan, control, _following(roles, path, plan, control, outputs))
         except MicroagentsError as error:
             if path is not None:
                 error.add_note(f"all decisions so far are kept in {path}; correct the cause, then resume run {settings.run_id}")
             raise
     sitting_s = time.monotonic() - started
+    result = _result(plan, path, end, account, sitting_s=sitting_s, endings=())
     with suppress(InvalidUsage):  # if the journal itself stopped the run, it may not be readable
-        return _result(plan, path, end, account, sitting_s=sitting_s, endings=() if inputs is None else inputs.endings())
-    return _result(plan, path, end, account, sitting_s=sitting_s, endings=())
+        result = _result(plan, path, end, account, sitting_s=sitting_s, endings=() if inputs is None else inputs.endings())
+    return _write_outputs(outputs, result, plan)
+
+
+def _write_outputs(outputs: Outputs, result: Result, plan: Plan) -> Result:
+    """Write the texts of a run that has ended; of a document that is not whole, the verified text."""
+    result = outputs.finished(result)
+    if outputs.grows and result.journal is not None and plan.strategy.draws_solution:
+        solution = read_solution(result.journal, plan)  # with the replies that came after the last read during the run
+        if solution is not None:
+            outputs.grow(solution)
+    return result
 
 
 def runtime_of(name: str, context: Context, deployments: Sequence[Deployment]) -> Runtime:
@@ -238,12 +257,23 @@ def _with_settings(deployment: Deployment, settings: Settings) -> Deployment:
     return validated(Deployment, f"the deployment of {name}", {**given, **wanted})
 
 
-async def _conduct_and_record(roles: Runtime, inputs: Batch | None, plan: Plan, control: RunControl) -> tuple[End, Account]:
+def _following(roles: Runtime, path: Path | None, plan: Plan, control: RunControl, outputs: Outputs) -> Coroutine[Any, Any, None]:
+    """Follow the work on the only input in the journal, where a callback or an output file wants it."""
+    in_thread = [outputs.grow] if outputs.grows else []
+    is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)  # it has no threads
+    if path is None or plan.listed or not plan.strategy.draws_solution or is_virtual:
+        return _never()
+    return follow_solution(path, plan, lambda: roles.messenger.ask(Report()), in_thread, control.on_solution)
+
+
+async def _conduct_and_record(
+    roles: Runtime, inputs: Batch | None, plan: Plan, control: RunControl, following: Coroutine[Any, Any, None]
+) -> tuple[End, Account]:
     """Do the work, and record its ending; returns the ending and the last account."""
     messenger = roles.messenger
     try:
         conducting = _conduct_single_input(messenger) if inputs is None else inputs.conduct(messenger)
-        outcome, reason, value = await _conduct_until_end(messenger, conducting, plan.settings, control)
+        outcome, reason, value = await _conduct_until_end(messenger, conducting, plan.settings, control, following)
         # Roles in other processes may still have records under way; the last account must contain them.
         await roles.flush()
         account = await messenger.ask(Report(final=True))
@@ -277,7 +307,11 @@ async def _conduct_single_input(messenger: RoleMessenger) -> bytes:
 
 
 async def _conduct_until_end(
-    messenger: RoleMessenger, conducting: Coroutine[Any, Any, bytes | None], settings: Settings, control: RunControl
+    messenger: RoleMessenger,
+    conducting: Coroutine[Any, Any, bytes | None],
+    settings: Settings,
+    control: RunControl,
+    following: Coroutine[Any, Any, None],
 ) -> End:
     """Do the work until it ends, the caller ends it, the recorder stops it or its time is over; returns the ending.
 
@@ -295,14 +329,15 @@ async def _conduct_until_end(
         interrupt, terminate = wait_for(control.interrupt), wait_for(control.terminate)
         timer = scope.start(_never() if settings.max_time_s is None else asyncio.sleep(settings.max_time_s))
         progress = scope.start(_never() if control.on_progress is None else _report_progress(messenger, control.on_progress))
-        await _wait_for_first(work, failure, interrupt, terminate, timer, progress)
+        followed = scope.start(following)
+        await _wait_for_first(work, failure, interrupt, terminate, timer, progress, followed)
         if (interrupt.done() or timer.done()) and not work.done():
             # Calls in flight are paid for, so they are waited for. The work may end meanwhile: then its own outcome counts.
-            await _wait_for_first(scope.start(messenger.ask(Drain())), work, failure, terminate, progress)
+            await _wait_for_first(scope.start(messenger.ask(Drain())), work, failure, terminate, progress, followed)
         if not work.done():
-            for each in (progress, failure):
+            for each in (progress, followed, failure):
                 if each.done():
-                    await each  # raises the failure of the caller's on_progress, or the recorder's reason to stop
+                    await each  # raises the failure of a callback of the caller, or the recorder's reason to stop
             if timer.done():
                 reason = f"--max-time {settings.max_time_s:g} is reached; all decisions so far are kept; resume it for as long again"
                 return "stopped", reason, None

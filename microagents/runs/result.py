@@ -44,6 +44,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """Path of the journal; None for a run without one."""
     failed_inputs: tuple[FailedInput, ...] | None = None
     """Inputs of a list that failed or are undecided; None for a run with one task and no list."""
+    outputs: tuple[Path, ...] = ()
+    """Files that hold the texts of documents, as written by this process or found complete; empty without output files."""
 
     @property
     def calls(self) -> int:
@@ -106,6 +108,7 @@ class Result(Struct, frozen=True, kw_only=True):
             "cost_usd": account.cost_usd,
             "wall_s": round(self.wall_s, 3),
             "result": self.value,
+            **({"outputs": [str(each) for each in self.outputs]} if self.outputs else {}),
             "journal": None if self.journal is None else str(self.journal),
             "decisions_sha256": account.decisions_sha256,
             "ballots_sha256": account.ballots_sha256,

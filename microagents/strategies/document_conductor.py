@@ -13,7 +13,7 @@ from pydantic import Field
 from microagents.actors import Strategy
 from microagents.aio import TaskScope
 from microagents.chat import Sampling
-from microagents.documents.document import Document
+from microagents.documents.document import Document, are_met
 from microagents.documents.questions import Part, Segment, Summary, Text, ToSummarize, ToWrite, prompt_of
 from microagents.documents.recording import checked_results, replay
 from microagents.documents.writing import (
@@ -164,7 +164,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             await scope.close()
         answer = Text(text=writing.text())
         checks = checked_results(document, answer.text)
-        concluded = self.concluded(work, answer, problems=len(writing.in_order))
+        concluded = self.concluded(work, answer, problems=len(writing.in_order), correct=are_met(checks))
         records = writing.in_order
         return Written(
             answer=concluded.answer,

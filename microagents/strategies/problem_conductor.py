@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from microagents.actors import G
 from microagents.chat import Reply
@@ -22,7 +22,15 @@ from microagents.problems.tree import ROOT, Solution
 class ProblemConductor(Conductor[Problem[Any], G]):
     """A conductor that gives one answer to a problem."""
 
-    def concluded(self, work: Work[Problem[Any], G], answer: Reply, *, problems: int = 1, argmax: tuple[str, ...] = ()) -> Solution:
+    def concluded(
+        self,
+        work: Work[Problem[Any], G],
+        answer: Reply,
+        *,
+        problems: int = 1,
+        argmax: tuple[str, ...] = (),
+        correct: bool | UnsetType | None = UNSET,
+    ) -> Solution:
         """Record the answer to the problem; returns the solution. The answer enters the digests and the account of errors.
 
         Args:
@@ -30,12 +38,15 @@ class ProblemConductor(Conductor[Problem[Any], G]):
             answer: the answer to the problem.
             problems: number of solved problems, sub-problems included.
             argmax: paths of turns that were decided by plurality.
+            correct: whether the answer is right, where that is known already; by default the problem is asked.
 
         Raises:
             TaskFailed: ``correct()`` returned something else than True, False or None.
         """
         work.progress(problems, problems)
-        value, correct = msgspec.json.encode(answer), work.task.correct(answer)
+        value = msgspec.json.encode(answer)
+        if correct is UNSET:
+            correct = work.task.correct(answer)
         if correct is not None and not isinstance(correct, bool):
             raise TaskFailed(f"{type(work.task).__name__}.correct()", f"must give True, False or None, not {correct!r:.100}")
         place = ElectionId(path=work.path_of(ROOT), question_digest=problem_id(text_of(work.task)))

@@ -20,10 +20,12 @@ from msgspec import Struct
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader
 
+_AGENTS = [f"sim:{name}@error=0.1,flag=0.05,latency=0.05,sigma=1" for name in ("perfect", "gpt-4.1-mini", "o3-mini")]
 TASKS = {
     "drift": ("drift", "-o", "length=400", "--model", "sim:perfect@error=0.4,flag=0.1,latency=0.003,sigma=1", "-k", "2"),
     "hanoi": ("hanoi", "-o", "disks=8", "--model", "sim:gpt-4.1-mini@error=0.02,flag=0.05,latency=0.003,sigma=1"),
     "multiplication": ("multiplication", "-o", "digits=5", "--model", "sim:gpt-4.1-mini@flag=0.05,latency=0.1,sigma=1", "-k", "2"),
+    "consistency": ("consistency", "-o", "sections=5", *[word for agent in _AGENTS for word in ("--model", agent)]),
 }
 """Runs with latency: a kill finds calls in flight. They take two to five seconds undisturbed."""
 WAIT_S = 120.0

@@ -206,20 +206,18 @@ def test_of_many_inputs_one_is_named() -> None:
     results = [json.loads(line) for line in completed("run", "multiplication", "--inputs", "items.jsonl", "--run-id", "r").out.splitlines()]
     ran = microagents("show", "r")
     assert ran.code == COMPLETED
-    assert ran.out.splitlines()[-1] == "it has 3 inputs, each with a tree of sub-problems; name one to see it: show r --input N"
+    assert ran.out.splitlines()[-1] == "it has 3 inputs; name one to see the work on it: show r --input N"
     assert "solution" not in microagents("show", "r", "--json").json
     assert [whole("--input", str(number))["answer"] for number in range(3)] == [each["answer"] for each in results]
     assert str(results[1]["answer"]["product"]) in shown("--input", "1")[0]
-    assert refused("--depth", "1").endswith("name one to see it: show r --input N")
+    assert refused("--depth", "1").endswith("name one to see the work on it: show r --input N")
     assert "there is no input 3 in run r: it has inputs 0 to 2" in refused("--input", "3")
 
 
 @pytest.mark.parametrize("words", [("--depth", "1"), ("--input", "0")])
 def test_runs_of_another_strategy_have_no_tree(words: tuple[str, str]) -> None:
     completed("run", "multiplication", "--strategy", "single-shot", "--run-id", "r")
-    assert "run r used the strategy single-shot; only one that cuts problems in two, such as recursive, makes a tree of them" in refused(
-        *words
-    )
+    assert "run r used the strategy single-shot, whose decisions are its whole record" in refused(*words)
     assert shown() == []
     assert "solution" not in microagents("show", "r", "--json").json
 

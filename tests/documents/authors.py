@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from microagents.documents import Part, Parts, Ranking, Segment, ToRank, ToSplit, ToValidate, ToWrite, Validation
+from microagents.documents import Part, Parts, Ranking, Segment, Summary, ToRank, ToSplit, ToSummarize, ToValidate, ToWrite, Validation
 from microagents.documents.writing import Answer, Ask, Turn, Writing, WritingRules
 from microagents.elections.rules import ApprovalShare
 
@@ -15,7 +15,7 @@ Author = Callable[[Ask], Answer]
 def rules(agents: int = 3, **changed: Any) -> WritingRules:
     """The default rules of SeqCV with so many agents."""
     panel = ApprovalShare(agents)
-    options = {
+    options: dict[str, Any] = {
         "panel": panel,
         "min_passing": (agents + 1) // 2,
         "approvals": panel.approvals_needed,
@@ -80,7 +80,8 @@ class Authors:
             case ToRank():
                 best, second, *_ = ask.asked.versions
                 return self._rank(ask, ask.asked) if self._rank else Ranking(reason="", best=best.label, second=second.label)
-        raise AssertionError(ask)
+            case ToSummarize():
+                return Summary(summary="shorter")
 
 
 def write_whole(authors: Authors, how: WritingRules, given: Sequence[Part] = (), objective: str = "whole") -> Writing:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from microagents.documents import Ranking, ToRank, ToValidate, ToWrite
-from microagents.documents.writing import Ask, Missing, NothingWritten, Writing
+from microagents.documents.writing import Answer, Ask, Missing, NothingWritten, Writing
 from microagents.elections.rules import ApprovalShare, Unanimity
 from microagents.problems.candidates import labels_of
 from tests.documents.authors import NO, Authors, parts, rules, segment, write_whole, yes
@@ -66,7 +68,7 @@ def test_a_segment_is_judged_in_the_context_of_its_author() -> None:
 
 
 def test_a_judgement_without_a_valid_reply_counts_as_no_and_one_of_an_absent_agent_casts_no_vote() -> None:
-    replies = {0: yes(), 1: Missing.FLAGGED, 2: Missing.ABSENT}
+    replies: dict[int, Answer] = {0: yes(), 1: Missing.FLAGGED, 2: Missing.ABSENT}
     writing = write_whole(Authors(validate=lambda ask, _: replies[ask.agent or 0]), rules(3, depth=0, rounds=1))
     first = writing.records["write"].rounds[0][0]
     assert (first.approvals, first.objections, [each.missing for each in first.validations]) == (1, 1, ["", "flagged", "absent"])
@@ -116,6 +118,14 @@ def test_override_replaces_the_agents_own_text_of_this_subtask_only() -> None:
     )
     writing = write_whole(authors, rules(1, panel=ApprovalShare(1), ranked_by="ranker"), given)
     assert writing.text() == "first by 0 in 2\n\nsecond by 0 in 2\n"
+
+
+def test_override_also_takes_back_what_was_not_agreed() -> None:
+    authors = Authors(
+        write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round == 2 else "ongoing", "override"),
+        validate=lambda ask, _: yes("round/2" in ask.at),
+    )
+    assert write_whole(authors, rules(3, depth=0)).records["write"].agreed
 
 
 def test_a_discarded_segment_is_written_again_on_top_of_the_same_text() -> None:
@@ -187,7 +197,7 @@ def test_at_the_depth_limit_ties_go_to_fewer_objections() -> None:
 
 
 def test_splits_are_proposed_again_until_one_has_no_fault_and_without_one_the_best_segment_is_taken() -> None:
-    proposals = iter([parts("only one"), Missing.FLAGGED, parts("x", "y")])
+    proposals = iter(list[Answer]([parts("only one"), Missing.FLAGGED, parts("x", "y")]))
     split_at_last = Authors(validate=lambda ask, _: yes("part" in ask.at), split=lambda *_: next(proposals))
     writing = write_whole(split_at_last, rules(3, rounds=1))
     assert [record.objective for record in writing.in_order] == ["x", "y"]
@@ -204,7 +214,7 @@ TEXTS = [f"whole by {agent} in 1" for agent in range(4)]
 LABELS = labels_of([text.encode() for text in TEXTS])
 
 
-def different(rank: dict[int | None, tuple[int, int]]) -> Authors:
+def different(rank: Mapping[int | None, tuple[int, int]]) -> Authors:
     """Authors with different texts, who rank these two versions best."""
     return Authors(
         write=lambda ask, asked: segment(own(ask, asked)),
@@ -218,13 +228,15 @@ def different(rank: dict[int | None, tuple[int, int]]) -> Authors:
         ({0: (1, 2), 1: (2, 0), 2: (1, 0)}, 1),
         ({0: (2, 1), 1: (2, 0), 2: (0, 1)}, 2),
         ({0: (1, 2), 1: (2, 0), 2: (0, 1)}, 0),
+        ({0: (1, 2), 1: (0, 2), 2: (3, 1), 3: (0, 2)}, 0),
+        ({0: (1, 2), 1: (0, 2), 2: (1, 0), 3: (2, 0)}, 1),
     ],
 )
 def test_two_points_for_the_best_one_for_the_second_and_ties_go_to_first_places_then_to_the_lower_agent(
-    ranks: dict[int | None, tuple[int, int]], best: int
+    ranks: Mapping[int | None, tuple[int, int]], best: int
 ) -> None:
     authors = different(ranks)
-    writing = write_whole(authors, rules(3))
+    writing = write_whole(authors, rules(len(ranks)))
     assert writing.records["write"].author == best
     for ask in authors.asked_at("rank"):
         assert isinstance(ask.asked, ToRank)
@@ -244,7 +256,7 @@ def test_a_neutral_call_can_rank_those_of_more_agents() -> None:
 
 
 def test_versions_are_shown_in_another_order_to_each_ranker() -> None:
-    authors = different(dict.fromkeys([0, 1, 2, 3], (3, 2)) | {3: (2, 1), 2: (3, 1)})
+    authors = different({0: (3, 2), 1: (3, 2), 2: (3, 1), 3: (2, 1)})
     write_whole(authors, rules(4))
     orders = {tuple(each.label for each in ask.asked.versions) for ask in authors.asked_at("rank") if isinstance(ask.asked, ToRank)}
     assert len(orders) == 4
@@ -302,3 +314,21 @@ def test_an_absent_agent_is_left_out_until_the_subtask_ends() -> None:
     assert outcomes(writing, "write/part/1") == [["passed", "absent", "passed"], ["passed", "passed"]]
     assert outcomes(writing, "write/part/2")[0] == ["passed"] * 3
     assert not [ask for ask in authors.asked_at("part/1/round/1/check") if ask.agent == 1]
+
+
+def test_a_judge_that_is_absent_is_left_out_as_well() -> None:
+    authors = Authors(
+        write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round == 2 else "ongoing"),
+        validate=lambda ask, _: Missing.ABSENT if ask.agent == 1 else yes(),
+    )
+    writing = write_whole(authors, rules(3))
+    assert outcomes(writing) == [["passed"] * 3, ["passed"] * 2]
+    assert not [ask for ask in authors.asked_at("round/2") if ask.agent == 1]
+
+
+def test_finished_text_beyond_the_limit_is_summarized_oldest_first() -> None:
+    given = parts("a" * 15, "b" * 15, "c").subtasks
+    for limit, summarized in ((8, []), (7, [True, False, False])):
+        authors = Authors()
+        writing = write_whole(authors, rules(3, context_tokens=limit), given)
+        assert [each.summary is not None for each in writing.in_order] == (summarized or [False] * 3)

@@ -12,10 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from microagents.chat import Reply
-from microagents.elections.rules import ApprovalShare, BestOf, FirstTo, FirstToAheadBy, FirstValid, Tally, Unanimity
+from microagents.elections.rules import ApprovalShare, BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
 from microagents.errors import InvalidUsage
 
-Voted = FirstToAheadBy | FirstTo | BestOf
+Voted = FirstToAheadBy | FirstTo
 
 Votes = Sequence[Hashable]
 
@@ -36,7 +36,7 @@ class Move(Reply, frozen=True):
     state: list[list[int]]
 
 
-def counted(rule: Voted, votes: Votes) -> Tally:
+def counted(rule: Rule, votes: Votes) -> Tally:
     """The tally of these votes, whether or not they decide before the last."""
     tally = Tally(rule)
     for vote in votes:

@@ -12,12 +12,13 @@ import msgspec
 import pytest
 from pydantic import ValidationError
 
-from microagents import Result, resume, run
+from microagents import Result, Sample, resume, run
 from microagents.chat import Reply, write
 from microagents.documents import Part, Parts, Ranking, Summary, Validation
 from microagents.documents.recording import DocumentRecord
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
+from microagents.models.model import Call
 from microagents.models.scripted import Line
 from microagents.models.simulated import Purchases, SimulatedModel
 from microagents.runs.inspection import solution_of
@@ -264,8 +265,13 @@ def test_absent_agents_are_the_same_after_the_run_was_stopped_right_behind_them(
 
 
 async def test_the_prompt_asks_for_the_length_of_a_segment_and_the_provider_gets_no_such_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, complete = [], SimulatedModel.complete
-    monkeypatch.setattr(SimulatedModel, "complete", lambda model, call: calls.append(call) or complete(model, call))
+    calls, complete = list[Call](), SimulatedModel.complete
+
+    def keep(model: SimulatedModel, call: Call) -> Coroutine[Any, Any, Sample]:
+        calls.append(call)
+        return complete(model, call)
+
+    monkeypatch.setattr(SimulatedModel, "complete", keep)
     await run(Lines(n=1), models=MODELS, strategy=SeqCV(segment_tokens=77), runs_dir=None)
     (draft, *_) = [call for call in calls if "draft" in call.id.election.path]
     assert "about 77 tokens" in draft.prompt.system

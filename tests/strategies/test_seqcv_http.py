@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from microagents import Result, run
 from microagents.documents import Part, Parts, Segment, ToSplit, ToValidate, ToWrite, Validation
 from microagents.documents.questions import Asked
 from microagents.documents.recording import DocumentRecord
+from microagents.errors import ModelUnavailable
 from microagents.journal.reading import reader_of
 from microagents.roles import solver
 from microagents.runs.inspection import solution_of
@@ -67,7 +69,7 @@ async def written(served: list[Served], **options: Any) -> Result:
 
 
 def recorded() -> DocumentRecord:
-    with reader_of("runs", "r") as reader:
+    with reader_of(Path("runs"), "r") as reader:
         found = solution_of(reader, 0)
     assert isinstance(found, DocumentRecord)
     return found
@@ -135,7 +137,7 @@ async def test_a_segment_that_gives_orders_to_its_judges_reaches_them_as_data_an
 
 async def test_authors_who_disagree_split_the_subtask_and_bad_splits_are_refused() -> None:
     order = Segment(justify="", text=ORDER, status="complete", mode="continue")
-    bad = [
+    bad: list[Given] = [
         "no JSON at all",
         Parts(subtasks=(Part(id=1, objective="Count 1-4", depends_on=()), Part(id=2, objective="Count 5-6", depends_on=()))),
     ]
@@ -171,7 +173,6 @@ async def test_a_run_without_one_readable_segment_ends_with_a_sentence() -> None
 async def test_a_wrong_key_ends_the_run_with_a_sentence() -> None:
     refused = scripted.reply({"error": {"message": "Incorrect API key provided"}}, 401)
     async with authors(Counting(LAST), Counting(LAST), lambda _: refused) as served:
-        result = await written(served)
-    assert result.outcome == "failed"
-    assert "Incorrect API key" in str(result.reason)
-    assert "\n" not in str(result.reason)
+        with pytest.raises(ModelUnavailable, match="Incorrect API key") as caught:
+            await written(served)
+    assert "\n" not in str(caught.value)
