@@ -84,6 +84,14 @@ class DurableRole(Role):
         super().__init__(context, messenger)
         self._has_records: dict[int, bool] = {}
         """For each input, whether the journal had records of it when this process first asked."""
+        self._began_with_nothing = False
+        """Whether the journal had no records at all when this process started."""
+
+    async def start(self) -> None:
+        """Ask whether this process begins a run, or takes part in one that has records."""
+        # A role that is first asked in the middle of a run finds records of it. Without this, it would look up each of its calls in vain: a
+        # round trip to the recorder, and a commit (measured on Ray: 18 of 20 ms of a turn).
+        self._began_with_nothing = not await self.ask(HasRecords(input=None))
 
     def work_on(self, request: DurableRequest[Any]) -> Work[Any, Any]:
         """The work that a request is part of."""
@@ -91,6 +99,8 @@ class DurableRole(Role):
 
     async def has_records(self, of_input: int) -> bool:
         """Whether the journal had records of an input when this process first asked."""
+        if self._began_with_nothing:
+            return False
         if of_input not in self._has_records:
             self._has_records[of_input] = await self.ask(HasRecords(input=of_input))
         return self._has_records[of_input]

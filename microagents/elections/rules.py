@@ -125,8 +125,13 @@ class ApprovalShare(_Panel, frozen=True):
     @property
     def approvals_needed(self) -> int:
         """Fewest approvals with which the panel approves."""
-        exact = Fraction(str(self.share)) * self.members
-        return ceil(exact) if self.inclusive else floor(exact) + 1
+        return _approvals_needed(self.members, self.share, inclusive=self.inclusive)
+
+
+@lru_cache(maxsize=256)
+def _approvals_needed(members: int, share: float, *, inclusive: bool) -> int:
+    exact = Fraction(str(share)) * members
+    return ceil(exact) if inclusive else floor(exact) + 1
 
 
 class Unanimity(_Panel, frozen=True):

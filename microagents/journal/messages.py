@@ -222,9 +222,9 @@ class RecallCheckpoint(Request[Checkpoint | None], frozen=True, kw_only=True):
 
 
 class HasRecords(Request[bool], frozen=True, kw_only=True):
-    """Ask whether the journal has records of an input."""
+    """Ask whether the journal has records of an input, or of any."""
 
-    input: int
+    input: int | None
 
 
 class RecallFailedInputs(Request[list[InputEnding]], frozen=True, kw_only=True):

@@ -187,8 +187,10 @@ class Places:
         if len(self._ids) > MAX_CACHED_PLACES:
             self._ids.clear()
 
-    def any_of(self, of_input: int) -> bool:
-        """Whether the file has a place of an input."""
+    def any_of(self, of_input: int | None) -> bool:
+        """Whether the file has a place of an input, or with None of any."""
+        if of_input is None:
+            return bool(self._db.execute("SELECT EXISTS (SELECT 1 FROM place)").fetchone()[0])
         query = "SELECT EXISTS (SELECT 1 FROM place WHERE path >= ? AND path < ?)"
         return bool(self._db.execute(query, path_range(of_input)).fetchone()[0])
 

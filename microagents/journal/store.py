@@ -417,8 +417,8 @@ class Store:
             person = self._db.execute("SELECT value FROM person WHERE path = ?", (path,)).fetchone()
         return found if person is None else msgspec.structs.replace(found, outcome="person", value=person[0].encode())
 
-    def has_records(self, of_input: int) -> bool:
-        """Whether the journal has records of an input."""
+    def has_records(self, of_input: int | None) -> bool:
+        """Whether the journal has records of an input, or with None of any."""
         with self._translating_errors():
             return self._places.any_of(of_input)
 

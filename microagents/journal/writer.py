@@ -37,8 +37,8 @@ class RecordStore(Protocol):
         """The decision or the answer at a path; None if there is none."""
         ...
 
-    def has_records(self, of_input: int) -> bool:
-        """Whether there are records of an input."""
+    def has_records(self, of_input: int | None) -> bool:
+        """Whether there are records of an input, or with None of any."""
         ...
 
     def open_elections(self) -> list[OpenElection]:
@@ -86,7 +86,7 @@ class NullStore:
         """None: there are no records."""
         return None
 
-    def has_records(self, of_input: int) -> bool:  # noqa: ARG002 - no records
+    def has_records(self, of_input: int | None) -> bool:  # noqa: ARG002 - no records
         """False: there are no records."""
         return False
 

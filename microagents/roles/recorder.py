@@ -351,7 +351,7 @@ class Recorder(Role):
         return await self._writer.do(lambda store: store.recall(request.path))
 
     async def has_records(self, request: HasRecords) -> bool:
-        """Return whether the journal has records of an input."""
+        """Return whether the journal has records of an input, or of any."""
         await self._flush()
         return await self._writer.do(lambda store: store.has_records(request.input))
 

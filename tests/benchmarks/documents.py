@@ -26,6 +26,7 @@ from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.seqcv import SeqCV
 from microagents.strategies.subtask_baselines import Parallel, Sequential
 from microagents.tasks.consistency import RANK_ERROR, SPLIT_ERROR, Consistency
+from tests.benchmarks.documents_clock import Timed
 from tests.benchmarks.documents_monte_carlo import Document, Rates, Shape
 
 SHAPE = Shape(sections=8, fixes=2, uses=3, undeclared=0.3)
@@ -46,6 +47,7 @@ EXPECTED = 4000
 LATENCIES_S = (1.0, 2.0, 3.0)
 MAX_RATIO = 1.1
 MIN_SHARE = 0.85
+ONE_ACTOR = {role: {"colocate": "all"} for role in ("timedconductor", "voter", "solver", "redflagger", "validator")}
 CALLS_OF_SEGMENT = 12
 """Three drafts, each judged by three agents."""
 
@@ -131,20 +133,13 @@ def duration(seed: int, sections: int = 40) -> bool:
     return max(ratios) <= MAX_RATIO
 
 
-async def _segment_s(runtime: Any, sections: int) -> float:
-    """Seconds a segment, from the first progress on."""
-    seen: list[tuple[float, int]] = []
-
-    def watch(account: Any) -> None:
-        if account.steps and (not seen or account.steps > seen[-1][1]):
-            seen.append((time.perf_counter(), account.steps))
-
+async def _segment_s(sections: int, **where: Any) -> float:
+    """Seconds a segment."""
     task = Consistency(sections=sections, fixes=1, uses=1, error=0, accuracy=1)
-    result = await run(task, models=MODELS, strategy=SeqCV(), runtime=runtime, runs_dir=None, on_progress=watch)
+    result = await run(task, models=MODELS, strategy=Timed(), runs_dir=None, **where)
     assert result.outcome == "completed", result.reason
     assert result.calls == sections * CALLS_OF_SEGMENT
-    (first_s, first), (last_s, last) = seen[0], seen[-1]
-    return (last_s - first_s) / (last - first)
+    return float(result.value) / sections
 
 
 async def _side_by_side(documents: int, concurrency: int, latency_s: float) -> list[tuple[float, int, int]]:
@@ -164,11 +159,12 @@ async def _side_by_side(documents: int, concurrency: int, latency_s: float) -> l
 
 def on_ray(documents: int, concurrency: int, latency_s: float, sections: int = 100) -> bool:
     """What Ray adds to a segment, and calls a second; returns whether `MIN_SHARE` of the calls that are allowed are reached."""
-    local_s, ray_s = (asyncio.run(_segment_s(runtime, sections)) for runtime in ("local", "ray"))
+    places: list[dict[str, Any]] = [{}, {"runtime": "ray"}, {"runtime": "ray", "deploy": ONE_ACTOR}]
+    local_s, ray_s, one_actor_s = (asyncio.run(_segment_s(sections, **where)) for where in places)
     print(
         f"one document, models without latency, {CALLS_OF_SEGMENT} calls a segment: {1000 * ray_s:.1f} ms a segment with each role ", end=""
     )
-    print(f"in its own Ray actor, {1000 * local_s:.1f} ms in one process", flush=True)
+    print(f"in its own Ray actor, {1000 * one_actor_s:.1f} ms with all in one actor, {1000 * local_s:.1f} ms in one process", flush=True)
     seen = asyncio.run(_side_by_side(documents, concurrency, latency_s))
     allowed = concurrency / latency_s
     enough = 2 * concurrency / CALLS_OF_SEGMENT  # of two turns, one is 3 calls and one is 9

@@ -672,7 +672,7 @@ def test_list_shows_every_run_of_a_folder() -> None:
     over, stuck, killed = ran.out.splitlines()
     assert over.split(maxsplit=2) == ["over", "completed", f"drift: 30 of 30 steps, {show('over')['calls']:,} calls"]
     assert stuck.startswith("stuck   undecided    drift: ")
-    assert killed.startswith("killed  cut off      drift: 0 of ")
+    assert killed.startswith("killed  cut off      drift: 0 ")
 
 
 @pytest.mark.usefixtures("three_runs")

@@ -489,8 +489,10 @@ def test_the_last_ending_of_an_input_is_the_one_that_is_kept() -> None:
 
 def test_what_is_recorded_of_one_input_says_nothing_of_another() -> None:
     with store(inputs=12) as there:
+        assert not there.has_records(None)
         there.commit([decided(ElectionId(path="10/step/0", question_digest=b"a" * 16), [7, 7])])
         assert [number for number in range(12) if there.has_records(number)] == [10]
+        assert there.has_records(None)
 
 
 def test_a_late_decision_of_one_input_leaves_the_order_of_the_others_as_it_is() -> None:
