@@ -17,7 +17,6 @@ from microagents.documents.document import WorkedDocument
 from microagents.documents.questions import (
     Part,
     Parts,
-    Ranking,
     Segment,
     ToRank,
     ToSplit,
@@ -132,9 +131,9 @@ class Consistency(WorkedDocument):
         return [Part(id=each.number, objective=_objective(each.lines), depends_on=each.parents) for each in self.plan]
 
     def checks(self, text: str) -> dict[str, bool | None]:
-        return {"consistent": not self.faults_in(text)}
+        return {"consistent": not self.contradictions(text)}
 
-    def faults_in(self, text: str) -> int:
+    def contradictions(self, text: str) -> int:
         """Number of lines of the document that are missing, repeated, wrong, or not asked for."""
         lines, strange = _lines_in(text)
         return strange + len(_faults([line for section in self.plan for line in section.lines], _values(lines), lines))
@@ -182,14 +181,9 @@ class Consistency(WorkedDocument):
         halves = [half for half in (lines[:middle], lines[middle:]) if half]
         return Parts(subtasks=tuple(Part(id=number, objective=_objective(half), depends_on=()) for number, half in enumerate(halves, 1)))
 
-    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
-        asked = asked_in(prompt)
-        if not isinstance(asked, ToRank):
-            return super().expert(prompt, reply)
-        wanted, known = _lines_in(asked.subtask)[0], _values(_lines_in(asked.finished)[0])
-        faults = {each.label: len(_faults(wanted, known, _lines_in(each.text)[0])) for each in asked.versions}
-        best, second, *_ = sorted(faults, key=lambda label: (faults[label], label))
-        return Ranking(reason="fewest faults", best=best, second=second)
+    def faults_in(self, asked: ToRank, text: str) -> int:
+        """Number of faults that the question shows."""
+        return len(_faults(_lines_in(asked.subtask)[0], _values(_lines_in(asked.finished)[0]), _lines_in(text)[0]))
 
     def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float | None:  # noqa: ARG002 - the prompt tells what is wanted
         asked = asked_in(prompt)

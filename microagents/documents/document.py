@@ -73,8 +73,8 @@ class WorkedDocument(Document):
         """A good split of a subtask."""
         raise NotImplementedError
 
-    def faults_in(self, text: str) -> int:
-        """Number of faults in a version of a text, for its rank."""
+    def faults_in(self, asked: ToRank, text: str) -> int:
+        """Number of faults in a version of a subtask's text, for its rank."""
         raise NotImplementedError
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - the prompt tells what is wanted
@@ -88,7 +88,7 @@ class WorkedDocument(Document):
             case ToSplit():
                 return self.expert_parts(asked)
             case ToRank():
-                best, second, *_ = sorted(asked.versions, key=lambda each: (self.faults_in(each.text), each.label))
+                best, second, *_ = sorted(asked.versions, key=lambda each: (self.faults_in(asked, each.text), each.label))
                 return Ranking(reason="fewest faults", best=best.label, second=second.label)
             case ToSummarize():
                 return Summary(summary=asked.text)

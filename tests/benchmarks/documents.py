@@ -2,7 +2,7 @@
 
 How many documents are consistent with SeqCV and with its baselines, beside a Monte Carlo that shares no code with the package; how long
 a segment takes in virtual time; and what Ray adds to a segment. The model is simulated and its error rates are fixed below: this measures
-the plumbing, not a model. The exit code is 1 if an estimate of the Monte Carlo lies outside of its interval, or a wanted figure is missed.
+the plumbing, not a model. The exit code is 1 if the Monte Carlo disagrees, or a wanted figure is missed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ async def written(name: str, documents: int, error: float, seed: int) -> list[in
     models = MODELS if isinstance(STRATEGIES[name], SeqCV) else MODELS[:1]
     result = await run(tasks, models=models, strategy=STRATEGIES[name], seed=seed, runs_dir=None)
     assert result.outcome == "completed", result.reason
-    return [task.faults_in(value["answer"]["text"]) for task, value in zip(tasks, result.value, strict=True)]
+    return [task.contradictions(value["answer"]["text"]) for task, value in zip(tasks, result.value, strict=True)]
 
 
 def expected(name: str, error: float, seed: int) -> list[int]:
@@ -77,7 +77,11 @@ def expected(name: str, error: float, seed: int) -> list[int]:
 
 
 def table(documents: int, seed: int) -> bool:
-    """Consistent documents by strategy; returns whether each estimate of the Monte Carlo lies within its interval."""
+    """Consistent documents by strategy; returns whether the estimates of the Monte Carlo agree with all of them.
+
+    Of eight intervals of 95 % one misses in every third run. So the rows are shown with these, and compared with wider ones, which hold all
+    eight estimates in 95 of 100 runs.
+    """
     print(f"{documents} documents: {SHAPE.sections} sections, each fixes {SHAPE.fixes} terms and uses {SHAPE.uses}; ", end="")
     print(f"a use is of an undeclared section with chance {SHAPE.undeclared}; 95 % Wilson intervals; Monte Carlo of {EXPECTED} documents")
     print(f"error rates: validators {JUDGES}, splits {SPLIT_ERROR}, rankings {RANK_ERROR}")
@@ -90,13 +94,15 @@ def table(documents: int, seed: int) -> bool:
             faults[name] = mean(found)
             right, rate = found.count(0), other.count(0) / EXPECTED
             low, high = wilson_interval(right, documents, 0.95)
-            agree = agree and low <= rate <= high
+            least, most = wilson_interval(right, documents, 0.95 ** (1 / (len(ERRORS) * len(STRATEGIES))))
+            agree = agree and least <= rate <= most
+            inside = "inside" if low <= rate <= high else "outside"
             print(
-                f"error {error} a term, {name:<14}  {right / documents:.3f} ({low:.3f} to {high:.3f})  Monte Carlo {rate:.3f}, "
-                f"{'inside' if low <= rate <= high else 'OUTSIDE'}; contradictions a document {mean(found):.3f}, "
-                f"Monte Carlo {mean(other):.3f}",
-                flush=True,
+                f"error {error} a term, {name:<14}  {right / documents:.3f} ({low:.3f} to {high:.3f})  Monte Carlo {rate:.3f}, {inside} ",
+                end="",
             )
+            print(f"({least:.3f} to {most:.3f} for all rows together); contradictions a document {mean(found):.3f}, ", end="")
+            print(f"Monte Carlo {mean(other):.3f}", flush=True)
         names = list(STRATEGIES)
         for by, before, after in zip(("conditioning", "validation", "splitting"), names, names[1:], strict=False):
             if faults[before]:

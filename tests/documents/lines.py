@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from random import Random
 
-from microagents.documents import Part, Parts, Segment, ToSplit, ToValidate, ToWrite, Validation, WorkedDocument
+from microagents.documents import Part, Parts, Segment, ToRank, ToSplit, ToValidate, ToWrite, Validation, WorkedDocument
 
 
 class Lines(WorkedDocument):
@@ -45,7 +45,7 @@ class Lines(WorkedDocument):
             subtasks=tuple(Part(id=a, objective=f"Write the lines {a} to {b}.", depends_on=()) for a, b in halves),
         )
 
-    def faults_in(self, text: str) -> int:
+    def faults_in(self, asked: ToRank, text: str) -> int:  # noqa: ARG002 - the text tells
         return text.count("WRONG")
 
     def checks(self, text: str) -> dict[str, bool | None]:

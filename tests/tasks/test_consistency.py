@@ -73,7 +73,7 @@ async def written(task: Consistency, strategy: Strategy) -> str:
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 6), st.floats(0, 1), st.integers(0, 50))
 def test_who_sees_everything_writes_a_consistent_document(sections: int, fixes: int, uses: int, undeclared: float, instance: int) -> None:
     task = Consistency(sections=sections, fixes=fixes, uses=uses, undeclared=undeclared, instance=instance)
-    assert task.faults_in(sequentially(task)) == 0
+    assert task.contradictions(sequentially(task)) == 0
 
 
 @given(st.integers(2, 12), st.integers(0, 50))
@@ -125,7 +125,7 @@ def test_instances_are_other_documents_of_the_same_size() -> None:
 def test_lines_that_are_lost_repeated_or_not_asked_for_are_faults(change: object, faults: int) -> None:
     assert callable(change)
     text = change(sequentially(TASK))
-    assert TASK.faults_in(text) == faults
+    assert TASK.contradictions(text) == faults
     assert TASK.checks(text) == {"consistent": not faults}
 
 
@@ -133,8 +133,8 @@ def test_a_wrong_value_that_later_sections_repeat_is_one_fault_and_one_that_they
     text = sequentially(TASK)
     line = next(str(line) for section in TASK.plan for line in section.lines if line.fixes and text.count(f" is {line.value}\n") > 1)
     value = line.rpartition(" ")[2]
-    assert TASK.faults_in(text.replace(f" is {value}\n", " is 1\n")) == 1
-    assert TASK.faults_in(text.replace(line, line.replace(value, "1"))) == text.count(f" is {value}\n")
+    assert TASK.contradictions(text.replace(f" is {value}\n", " is 1\n")) == 1
+    assert TASK.contradictions(text.replace(line, line.replace(value, "1"))) == text.count(f" is {value}\n")
 
 
 # -- authors -----------------------------------------------------------------------------------------------------------
@@ -260,17 +260,17 @@ def test_a_ranker_prefers_the_version_that_agrees_with_the_finished_text() -> No
 @pytest.mark.parametrize("strategy", [Parallel(), Sequential(), SeqCV(), SeqCV(parallel_branches=True)], ids=repr)
 async def test_without_errors_and_with_all_dependencies_declared_every_strategy_is_consistent(strategy: Strategy) -> None:
     task = Consistency(undeclared=0, error=0, accuracy=1)
-    assert task.faults_in(await written(task, strategy)) == 0
+    assert task.contradictions(await written(task, strategy)) == 0
 
 
 async def test_side_by_side_a_section_contradicts_those_that_it_does_not_declare_and_in_sequence_it_does_not() -> None:
     task = Consistency(error=0, accuracy=1)
     hidden = [line for section in task.plan for line in section.lines if not line.fixes and line.term.section not in section.parents]
-    assert 0 < task.faults_in(await written(task, Parallel())) <= len(hidden)
-    assert task.faults_in(await written(task, Sequential())) == 0
+    assert 0 < task.contradictions(await written(task, Parallel())) <= len(hidden)
+    assert task.contradictions(await written(task, Sequential())) == 0
 
 
 async def test_validation_and_splits_stop_the_errors_of_authors() -> None:
     task = Consistency(error=0.3, accuracy=0.95)
-    assert task.faults_in(await written(task, Sequential())) > 1
-    assert task.faults_in(await written(task, SeqCV())) == 0
+    assert task.contradictions(await written(task, Sequential())) > 1
+    assert task.contradictions(await written(task, SeqCV())) == 0
