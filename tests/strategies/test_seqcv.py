@@ -60,7 +60,7 @@ def recorded(run_id: str = "r") -> DocumentRecord:
 # -- the same everywhere -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("runtime", "parallel"), [("linked", False), ("linked", True), ("ray", False)])
+@pytest.mark.parametrize(("runtime", "parallel"), [("linked", False), ("linked", True), pytest.param("ray", False, marks=pytest.mark.slow)])
 async def test_a_document_is_the_same_on_every_runtime_and_with_any_number_of_replicas(runtime: str, *, parallel: bool) -> None:
     strategy = SeqCV(rounds=6, parallel_branches=parallel)
     right = await write_lines(strategy=strategy, runs_dir=None)

@@ -229,6 +229,7 @@ def test_the_browser_tells_which_page_opens(script: str, *, expected: bool) -> N
 
 
 @with_browser
+@pytest.mark.slow
 def test_an_endless_page_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "OPEN_S", 3.0)
     assert opens("<script>while (true) {}</script>") is False
