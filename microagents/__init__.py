@@ -5,7 +5,7 @@ from microagents.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
 from microagents.conductor import Conductor
 from microagents.durable import DurableRequest, DurableRole, Resolution, Work
 from microagents.elections.election import Ballot, Decision, Draw, Elect, ElectionId, Flagged, Follow, Question, Screen, Verdict
-from microagents.elections.rules import FirstTo, FirstToAheadBy, FirstValid, Rule, Tally
+from microagents.elections.rules import ApprovalShare, BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
 from microagents.errors import (
     DeadlinePassed,
     InputMismatch,
@@ -44,7 +44,9 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "Account",
+    "ApprovalShare",
     "Ballot",
+    "BestOf",
     "Call",
     "ChainTask",
     "Comparison",
@@ -96,6 +98,7 @@ __all__ = [
     "Tally",
     "Task",
     "TaskFailed",
+    "Unanimity",
     "Undecided",
     "Unvoted",
     "Usage",

@@ -8,11 +8,12 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 
+from microagents.cli.lines import one_line, shorten
 from microagents.cli.reporting import printable
 from microagents.documents.recording import DocumentRecord
-from microagents.documents.writing import SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
+from microagents.documents.records import SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
 
 DEFAULT_COLUMNS = 100
 """Width of the output where stdout is not a terminal."""
@@ -101,11 +102,6 @@ def short_names(agents: Sequence[str]) -> list[str]:
     return [one_line(name) for name in (short if is_clear else agents)]
 
 
-def one_line(text: str) -> str:
-    """A text on one line, without control characters."""
-    return printable(" ".join(text.split()))
-
-
 def _copy(name: str) -> str:
     """The number behind the name of an agent that shares its model with others."""
     return f" ({name.rpartition(' (')[2]}" if name.endswith(")") and " (" in name else ""
@@ -118,7 +114,7 @@ def _heads(subtasks: Sequence[SubtaskRecord]) -> dict[str, str]:
 
 
 def _line(head: str, text: str, columns: int) -> str:
-    return head + _shorten(one_line(text), max(MIN_OBJECTIVE, columns - len(head)))
+    return head + shorten(one_line(text), max(MIN_OBJECTIVE, columns - len(head)))
 
 
 def _details(document: DocumentRecord, record: SubtaskRecord, columns: int) -> Iterator[str]:
@@ -126,7 +122,7 @@ def _details(document: DocumentRecord, record: SubtaskRecord, columns: int) -> I
     yield from _wrapped(_facts(document, record, names), columns)
     yield from _objections(record, names, columns)
     for fault, times in Counter(record.refused_splits).items():
-        yield _shorten(f"split refused{f' {times} times' if times > 1 else ''}: {one_line(fault)}", columns)
+        yield shorten(f"split refused{f' {times} times' if times > 1 else ''}: {one_line(fault)}", columns)
     if record.rankings:
         best: dict[int | None, list[str]] = {}
         for each in record.rankings:
@@ -198,8 +194,8 @@ def _objections(record: SubtaskRecord, names: Sequence[str], columns: int) -> It
     for number, draft, against in [each for each in found if each in shown]:
         head = f"round {number}: "
         approvals = f", {draft.approvals} of {len(names)} approve" if draft.validations else ""
-        yield _shorten(f"{head}{names[draft.agent]} {OUTCOMES[draft.outcome]}{approvals}", columns)
-        yield from (_shorten(f"{' ' * len(head)}{names[each.agent]}: {_reason(each)}", columns) for each in against)
+        yield shorten(f"{head}{names[draft.agent]} {OUTCOMES[draft.outcome]}{approvals}", columns)
+        yield from (shorten(f"{' ' * len(head)}{names[each.agent]}: {_reason(each)}", columns) for each in against)
     if more := len(found) - len(shown):
         yield f"and {more} more segments with objections; --json has them all"
 
@@ -224,9 +220,3 @@ def _wrapped(clauses: Iterable[str], columns: int) -> list[str]:
         else:
             lines += textwrap.wrap(clause, columns)
     return lines
-
-
-def _shorten(text: str, columns: int) -> str:
-    """The beginning of a text that fits into this number of columns."""
-    text = text[: columns + 1]
-    return text if cell_len(text) <= columns else set_cell_size(text, max(0, columns - 3)).rstrip() + "..."

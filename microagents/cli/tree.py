@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import msgspec
 from msgspec import Raw
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 
 from microagents.cli.display import money
-from microagents.cli.reporting import printable
+from microagents.cli.lines import one_line, shorten
 from microagents.problems.tree import ProblemNode, TurnResult
 
 DEFAULT_COLUMNS = 100
@@ -53,11 +53,11 @@ def _lines(node: ProblemNode, head: str, below: str, columns: int) -> Iterator[s
 
 
 def _problem_and_answer(node: ProblemNode, columns: int) -> str:
-    problem = _one_line(node.problem)
+    problem = one_line(node.problem)
     if node.answer is None:
-        return _shorten(problem, columns)
-    answer = _shorten(_one_line(_answer_text(node.answer)), max(int(columns * ANSWER_SHARE), columns - cell_len(problem) - 4))
-    return f"{_shorten(problem, columns - cell_len(answer) - 4)} -> {answer}"
+        return shorten(problem, columns)
+    answer = shorten(one_line(_answer_text(node.answer)), max(int(columns * ANSWER_SHARE), columns - cell_len(problem) - 4))
+    return f"{shorten(problem, columns - cell_len(answer) - 4)} -> {answer}"
 
 
 def _answer_text(answer: Raw) -> str:
@@ -82,13 +82,3 @@ def _turn_text(result: TurnResult) -> str:
         case _:
             outcome = f"{':'.join(map(str, votes))} {result.outcome}" if any(votes) else result.outcome
     return f"{result.turn} {outcome}{' by another model' if result.other_model else ''}"
-
-
-def _one_line(text: str) -> str:
-    return printable(" ".join(text.split()))
-
-
-def _shorten(text: str, columns: int) -> str:
-    """The beginning of a text that fits into this number of columns."""
-    text = text[: columns + 1]
-    return text if cell_len(text) <= columns else set_cell_size(text, max(0, columns - 3)).rstrip() + "..."

@@ -16,8 +16,8 @@ from microagents.documents.questions import (
     Validation,
     Version,
     asked_in,
-    prompt_of,
 )
+from microagents.problems.questions import prompt_of
 
 __all__ = [
     "Document",

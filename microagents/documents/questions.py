@@ -155,11 +155,6 @@ REPLIES: dict[type[Asked], type[Reply]] = {
 _decoder: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)
 
 
-def prompt_of(system: str, asked: Asked) -> Prompt:
-    """The prompt of a question: the user prompt is its data as one JSON object."""
-    return Prompt(system=system, user=msgspec.json.format(msgspec.json.encode(asked), indent=1).decode())
-
-
 def asked_in(prompt: Prompt) -> Asked:
     """Read the data of a question from the text of its prompt.
 

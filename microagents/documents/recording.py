@@ -11,7 +11,8 @@ from microagents.absence import ABSENT
 from microagents.chat import Reply, decoder_of
 from microagents.documents.document import Document
 from microagents.documents.questions import REPLIES
-from microagents.documents.writing import Answer, Ask, Missing, NothingWritten, NotRecorded, SubtaskRecord, Turn, Writing
+from microagents.documents.records import SubtaskRecord
+from microagents.documents.writing import Answer, Ask, Missing, NothingWritten, NotRecorded, Turn, Writing
 from microagents.elections.election import Ballot, total_usd
 from microagents.errors import TaskFailed
 from microagents.journal.messages import OpenElection, Recalled

@@ -11,7 +11,7 @@ from enum import Enum
 from random import Random
 from typing import Literal
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
 from microagents.chat import Reply
 from microagents.documents.questions import (
@@ -29,6 +29,7 @@ from microagents.documents.questions import (
     Validation,
     Version,
 )
+from microagents.documents.records import RankRecord, SegmentRecord, SubtaskRecord, ValidationRecord
 from microagents.documents.subtasks import Graph, Subtask, fault_of
 from microagents.elections.rules import Rule, Tally
 from microagents.problems.candidates import labels_of
@@ -95,78 +96,6 @@ class WritingRules(Struct, frozen=True, kw_only=True):
     """Finished subtasks whose text an author sees: all, those that lead to its subtask, or the direct parents only."""
     context_tokens: int | None
     """Greatest length of the finished text in a prompt; a longer one is summarized, oldest subtasks first. None: never."""
-
-
-class ValidationRecord(Struct, kw_only=True):
-    """The judgement of one agent on one segment."""
-
-    agent: int
-    passes: bool | None
-    """None for an agent that is absent, whose replies were all flagged, or that has not answered yet."""
-    reason: str = ""
-    missing: Literal["", "flagged", "absent", "open"] = ""
-
-
-SegmentOutcome = Literal["open", "passed", "failed", "forced", "flagged", "absent"]
-"""``failed``: discarded; ``forced``: taken at the depth limit although too few segments passed; ``flagged``: no valid segment."""
-
-
-class SegmentRecord(Struct, kw_only=True):
-    """The segment that one agent wrote in one round."""
-
-    agent: int
-    outcome: SegmentOutcome
-    segment: Segment | None = None
-    validations: list[ValidationRecord] = field(default_factory=list)
-
-    @property
-    def approvals(self) -> int:
-        """Number of agents that approve."""
-        return sum(each.passes is True for each in self.validations)
-
-    @property
-    def objections(self) -> int:
-        """Number of agents that object, or that gave no valid judgement."""
-        return sum(each.passes is False or each.missing == "flagged" for each in self.validations)
-
-
-class RankRecord(Struct, kw_only=True):
-    """The ranking of versions by one ranker."""
-
-    agent: int | None
-    """None for the neutral ranker."""
-    best: int | None
-    """Agent whose version is best; None where the ranker gave no valid reply."""
-    second: int | None = None
-    reason: str = ""
-
-
-SubtaskState = Literal["waiting", "writing", "split", "done"]
-
-
-class SubtaskRecord(Struct, kw_only=True):
-    """A subtask and all that happened in it."""
-
-    at: str
-    objective: str
-    parents: tuple[str, ...]
-    depth: int
-    state: SubtaskState = "waiting"
-    rounds: list[list[SegmentRecord]] = field(default_factory=list)
-    """Segments by round."""
-    refused_splits: list[str] = field(default_factory=list)
-    """Faults of proposed splits."""
-    rankings: list[RankRecord] = field(default_factory=list)
-    author: int | None = None
-    """Agent whose version was chosen."""
-    text: str = ""
-    """The chosen version; while it grows, the longest verified one."""
-    agreed: bool = True
-    """Whether every segment of the chosen version passed."""
-    complete: bool = True
-    """Whether its author called it complete."""
-    summary: str | None = None
-    """What later authors saw in place of the text; None if they saw the text."""
 
 
 class NothingWritten(Exception):

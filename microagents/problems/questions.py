@@ -88,7 +88,7 @@ Asked = ToSolve | ToDecompose | ToCompose | ToChoose
 _decoder: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)
 
 
-def prompt_of(system: str, asked: Asked) -> Prompt:
+def prompt_of(system: str, asked: Struct) -> Prompt:
     """The prompt of a question: the user prompt is its data as one JSON object."""
     return Prompt(system=system, user=msgspec.json.format(msgspec.json.encode(asked), indent=1).decode())
 

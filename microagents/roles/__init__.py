@@ -5,9 +5,12 @@ from microagents.roles.composer import Compose, Composer
 from microagents.roles.decomposer import Decompose, Decomposer
 from microagents.roles.discriminator import Chosen, Discriminate, Discriminator
 from microagents.roles.limiter import Limiter
+from microagents.roles.ranker import Rank, Ranker
 from microagents.roles.recorder import Recorder
 from microagents.roles.redflagger import RedFlagger
 from microagents.roles.solver import Solver
+from microagents.roles.splitter import Split, Splitter
+from microagents.roles.validator import Validate, Validator
 from microagents.roles.voter import Voter
 
 __all__ = [
@@ -19,9 +22,15 @@ __all__ = [
     "Discriminate",
     "Discriminator",
     "Limiter",
+    "Rank",
+    "Ranker",
     "Recorder",
     "RedFlagger",
     "Solver",
+    "Split",
+    "Splitter",
+    "Validate",
+    "Validator",
     "Voter",
 ]
 

@@ -8,8 +8,9 @@ import msgspec
 
 from microagents.absence import SLOW_S
 from microagents.chat import Sampling
-from microagents.documents.questions import ToValidate, Validation, prompt_of
+from microagents.documents.questions import ToValidate, Validation
 from microagents.durable import DurableRequest, DurableRole
+from microagents.problems.questions import prompt_of
 
 SYSTEM = """You check a text while it is written. The message is a JSON object: `objective` is the objective of the whole text, `finished` \
 holds its finished parts, `subtask` is the part in work, `written` its text so far, and `segment` the segment that somebody wrote next. \

@@ -1,22 +1,30 @@
 """Strategies: one file for each, with its settings and its conductor, and the parts that they share."""
 
 from microagents.strategies.chain import Chain, ChainConductor, Step, step_by_step
+from microagents.strategies.document_conductor import DocumentConductor, DocumentStrategy
 from microagents.strategies.known_inputs import KnownInputs, side_by_side
 from microagents.strategies.maker import Maker
 from microagents.strategies.problem_conductor import ProblemConductor
 from microagents.strategies.recursive import Recursive
 from microagents.strategies.self_consistency import SelfConsistency
+from microagents.strategies.seqcv import SeqCV
 from microagents.strategies.single_shot import SingleShot
 from microagents.strategies.speculation import guess_ahead
+from microagents.strategies.subtask_baselines import Parallel, Sequential
 
 __all__ = [
     "Chain",
     "ChainConductor",
+    "DocumentConductor",
+    "DocumentStrategy",
     "KnownInputs",
     "Maker",
+    "Parallel",
     "ProblemConductor",
     "Recursive",
     "SelfConsistency",
+    "SeqCV",
+    "Sequential",
     "SingleShot",
     "Step",
     "guess_ahead",

@@ -14,24 +14,15 @@ from microagents.actors import Strategy
 from microagents.aio import TaskScope
 from microagents.chat import Sampling
 from microagents.documents.document import Document, are_met
-from microagents.documents.questions import Part, Segment, Summary, Text, ToSummarize, ToWrite, prompt_of
+from microagents.documents.questions import Part, Segment, Summary, Text, ToSummarize, ToWrite
 from microagents.documents.recording import checked_results, replay
-from microagents.documents.writing import (
-    CHARS_PER_TOKEN,
-    Answer,
-    Ask,
-    Missing,
-    NothingWritten,
-    SubtaskRecord,
-    Turn,
-    Turns,
-    Writing,
-    WritingRules,
-)
+from microagents.documents.records import SubtaskRecord
+from microagents.documents.writing import CHARS_PER_TOKEN, Answer, Ask, Missing, NothingWritten, Turn, Turns, Writing, WritingRules
 from microagents.durable import Work
 from microagents.errors import Stopped, TaskFailed
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.problem import Problem, text_of
+from microagents.problems.questions import prompt_of
 from microagents.strategies.problem_conductor import ProblemConductor
 from microagents.task import Task
 

@@ -16,7 +16,7 @@ from microagents.cli.display import live_display
 from microagents.cli.document import MAX_OBJECTIONS, draw_document, live_lines, short_names
 from microagents.documents import Segment
 from microagents.documents.recording import DocumentRecord
-from microagents.documents.writing import RankRecord, SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
+from microagents.documents.records import RankRecord, SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
 from microagents.runs import following
 from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, Ran, microagents, write
 
