@@ -29,7 +29,16 @@ class TaskScope:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(retrieve_exception)  # several may fail in one turn, and only one failure can be raised
         return task
+
+    async def join(self) -> None:
+        """Wait until every task has ended, also those that are started meanwhile. The first failure is raised at once."""
+        while running := list(self._tasks):
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in running:
+                if task.done():
+                    task.result()
 
     def cancel(self) -> None:
         """Cancel every task, first launched first."""

@@ -261,6 +261,10 @@ class Work(Generic[T, G]):
         recalled = await self.recalled(self._answer_place(at))
         return None if recalled is None or recalled.value is None else msgspec.json.decode(recalled.value, type=reply)
 
+    async def is_recorded(self, at: str) -> bool:
+        """Whether an earlier sitting, or a process that died, has recorded a reply at a place."""
+        return await self.recalls() and await self.role.ask(Recall(path=self.path_of(at))) is not None
+
     async def record_answer(self, at: str, value: object) -> None:
         """Record a value that depends on time, and wait until the recorder has it. Nothing may depend on the value before that."""
         self.role.tell(RecordAnswer(id=self._answer_place(at), value=msgspec.json.encode(value)))

@@ -18,14 +18,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-COMPILE_S = 25.0
+COMPILE_S = 20.0
 """Bound on one run of LaTeX. Checks keep the event loop of the conductor, and Ray replaces a process that is silent for 30 s."""
 OPEN_S = 20.0
 """Bound on one start of the browser, for the same reason; an empty page takes about 2 s."""
 PAGE_MS = 5000
 """Time that a page is given in the browser, by the page's own clock."""
-MAX_FILE_BLOCKS = 2**20
+MAX_FILE_BLOCKS = 2**17
 """Greatest length of a file that a program may write, in blocks of 512 bytes."""
+MAX_LOG_CHARS = 4_000_000
+"""Length of the browser's log that is searched for errors."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 Met = Callable[[str], bool | None]
@@ -33,7 +35,7 @@ Met = Callable[[str], bool | None]
 
 _LINE = re.compile(r"^[ \t]*[-*+][ \t]+check:[ \t]*(.*?)[ \t]*$", re.MULTILINE | re.IGNORECASE)
 _PLACEHOLDER = re.compile(
-    r"\b(?:TODO|FIXME|TBD)\b|(?i:\blorem ipsum\b|\[(?:insert|your|add|fill in)\b[^\]\n]*\]|"
+    r"\b(?:TODO|FIXME|TBD)\b|(?i:\blorem ipsum\b|\[(?:insert|your|add|fill in)\b[^\[\]\n]*\]|"
     r"\b(?:your|more|the rest of the|rest of the|remaining) (?:text|code|content|slides|frames|sections)(?: goes)? here\b)"
 )
 _PAGE_ERROR = re.compile(r':CONSOLE\W\d+\W+"Uncaught ')
@@ -118,11 +120,11 @@ def opens(text: str) -> bool | None:
         if os.geteuid() == 0:
             words.insert(1, "--no-sandbox")  # as root Chromium starts only without its sandbox
         ended = _run(words, folder, {}, OPEN_S)
-        if ended is None:
+        with Path(folder, "stderr").open(encoding="utf-8", errors="replace") as log:
+            has_error = _PAGE_ERROR.search(log.read(MAX_LOG_CHARS)) is not None
+        if has_error or ended is None or ended < 0:  # the page took too long, or wrote too much
             return False
-        if ended != 0 or not Path(folder, "stdout").stat().st_size:
-            return None
-        return not _PAGE_ERROR.search(Path(folder, "stderr").read_text(encoding="utf-8", errors="replace"))
+        return True if ended == 0 and Path(folder, "stdout").stat().st_size else None
 
 
 def _run(words: Sequence[str], folder: str, environment: Mapping[str, str], timeout_s: float) -> int | None:

@@ -14,8 +14,8 @@ from microagents.problems.questions import problem_id
 ROOT = "write"
 """Place of the whole document. The subtasks of a subtask add ``/part/1``, ``/part/2``, … to its place."""
 _META_PLANNING = re.compile(
-    r"\s*(plan|outline|brainstorm|decide|define|determine|design|draft an? (plan|outline))\b"
-    r"(?=.*\b(outline|structure|framework|approach|strategy|steps|sections|subtasks|plan|order of)\b)",
+    r"\s*((plan|outline|brainstorm)\b(?=.*\b(outline|structure|framework|approach|steps|sections|subtasks|order of)\b)"
+    r"|(define|decide on|determine|design)\s+(the\s+|an?\s+)?(overall\s+)?(outline|structure|framework|approach)\b)",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -41,6 +41,8 @@ class Graph:
 
     def __init__(self, subtasks: Sequence[Subtask]) -> None:
         self._nodes = list(subtasks)
+        self._order: list[Subtask] | None = None
+        """The order, until a split changes it."""
 
     @classmethod
     def of(cls, objective: str, given: Sequence[Part]) -> Graph:
@@ -57,14 +59,15 @@ class Graph:
 
     def order(self) -> list[Subtask]:
         """All nodes in the stable topological order."""
-        done: set[str] = set()
-        left, ordered = list(self._nodes), []
-        while left:
-            node = next(each for each in left if done.issuperset(each.parents))
-            left.remove(node)
-            done.add(node.at)
-            ordered.append(node)
-        return ordered
+        if self._order is None:
+            done: set[str] = set()
+            left, self._order = list(self._nodes), []
+            while left:
+                node = next(each for each in left if done.issuperset(each.parents))
+                left.remove(node)
+                done.add(node.at)
+                self._order.append(node)
+        return self._order
 
     def ancestors(self, at: str) -> set[str]:
         """Places of all subtasks that lead to one, directly or through others."""
@@ -92,6 +95,7 @@ class Graph:
             for node in self._nodes
         ]
         self._nodes = [*others[:place], *new, *others[place + 1 :]]
+        self._order = None
         return new
 
 
@@ -113,7 +117,9 @@ def fault_of(parts: Sequence[Part], above: Iterable[str], max_subtasks: int) -> 
             return f"repeat a subtask that is being split: {part.objective!r:.80}"
         if _META_PLANNING.match(part.objective):
             return f"plan instead of writing: {part.objective!r:.80}"
-    return _graph_fault(parts)
+    if (fault := _graph_fault(parts)) is not None:
+        return fault
+    return "repeat each other" if len({problem_id(part.objective) for part in parts}) < len(parts) else None
 
 
 def _graph_fault(parts: Sequence[Part]) -> str | None:

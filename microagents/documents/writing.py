@@ -170,6 +170,7 @@ class Writing:
         rules = self._rules
         finished = yield from self._finished_text(record)
         authors = [_Author(agent) for agent in range(rules.agents)]
+        may_split = record.depth < rules.depth
         for number in range(1, rules.rounds + 1):
             if all(author.complete or author.absent for author in authors):
                 break
@@ -177,10 +178,12 @@ class Writing:
             drafts = yield from self._round(record, number, finished, authors)
             taken = [draft for draft in drafts if draft.outcome == "passed"]
             if len(taken) + finished_authors < rules.min_passing:
-                parts = (yield from self._split(record, finished)) if record.depth < rules.depth else None
-                if parts is not None:
-                    return parts
-                taken = _force(drafts)
+                if may_split:
+                    parts = yield from self._split(record, finished)
+                    if parts is not None:
+                        return parts
+                    may_split = False  # the same proposals would come again
+                taken = _force(drafts, authors)
             for draft in taken:
                 authors[draft.agent].take(draft)
             record.text = max((author.text for author in authors), key=len)
@@ -203,11 +206,13 @@ class Writing:
             Ask(at=f"{at}/draft/{author.agent}", agent=author.agent, asked=structs.replace(asked, written=author.text))
             for author in writers
         ]
-        quorum = max(1, rules.min_passing - sum(author.complete for author in authors))
+        needed = max(rules.approvals, rules.min_passing)
+        quorum = max(1, needed - sum(author.complete and not author.absent for author in authors))
         replies = yield Turn(at=f"{at}/draft", asks=tuple(asks), quorum=quorum)
         drafts = [_draft(author, reply) for author, reply in zip(writers, replies, strict=True)]
         record.rounds.append(drafts)
-        yield from self._validate(record, f"{at}/check", finished, authors, [draft for draft in drafts if draft.segment is not None])
+        written = [draft for draft in drafts if draft.segment is not None and draft.outcome == "open"]
+        yield from self._validate(record, f"{at}/check", finished, authors, written)
         if any(draft.outcome == "open" for draft in drafts):
             raise NotRecorded
         return drafts
@@ -235,7 +240,7 @@ class Writing:
                 mode=draft.segment.mode,
             )
             checks += [Ask(at=f"{at}/{draft.agent}/{member.agent}", agent=member.agent, asked=asked) for member in panel]
-        answers = list((yield Turn(at=at, asks=tuple(checks), quorum=rules.approvals)) if checks else ())
+        answers = list((yield Turn(at=at, asks=tuple(checks), quorum=max(rules.approvals, rules.min_passing))) if checks else ())
         for place, draft in enumerate(drafts):
             given = answers[place * len(panel) : (place + 1) * len(panel)]
             there = {member.agent: _validation(member, reply) for member, reply in zip(panel, given, strict=True)}
@@ -284,24 +289,29 @@ class Writing:
             first.setdefault(author.text, author)
         chosen = versions[0]
         if len(first) > 1:
-            best = yield from self._rank(record, finished, list(first.values()))
+            best = yield from self._rank(record, finished, list(first.values()), authors)
             chosen = authors[best]
         record.author, record.text, record.agreed, record.complete = chosen.agent, chosen.text, chosen.agreed, chosen.complete
 
-    def _rank(self, record: SubtaskRecord, finished: str, versions: Sequence[_Author]) -> Generator[Turn, Sequence[Answer], int]:
+    def _rank(
+        self, record: SubtaskRecord, finished: str, versions: Sequence[_Author], authors: Sequence[_Author]
+    ) -> Generator[Turn, Sequence[Answer], int]:
         """The agent whose version has most points: 2 for each ranker that calls it best, 1 for each that calls it second best.
 
-        Ties go to the version with more first places, then to the lower agent. With three agents or more, none ranks its own version.
+        Ties go to the version with more first places, then to the lower agent. With three agents or more, none ranks its own version; where
+        nobody else is there to rank, a neutral call does.
         """
         rules = self._rules
         labels = dict(zip((author.agent for author in versions), labels_of([author.text.encode() for author in versions]), strict=True))
-        neutral = rules.ranked_by == "ranker" or rules.agents < 3  # noqa: PLR2004 - of two agents each would rank the other's
         asks = []
-        for ranker in [None] if neutral else range(rules.agents):
-            ranked = [author for author in versions if author.agent != ranker]
-            if len(ranked) > 1:
-                asks.append(self._rank_ask(record, finished, ranker, ranked, labels))
-        answers = yield Turn(at=f"{record.at}/rank", asks=tuple(asks), quorum=None if neutral else 1)
+        if rules.ranked_by == "agents" and rules.agents > 2:  # noqa: PLR2004 - of two agents each would rank the other's
+            for ranker in authors:
+                ranked = [author for author in versions if author.text != ranker.text]
+                if len(ranked) > 1 and not ranker.absent:
+                    asks.append(self._rank_ask(record, finished, ranker.agent, ranked, labels))
+        quorum = 1 if asks else None
+        asks = asks or [self._rank_ask(record, finished, None, versions, labels)]
+        answers = yield Turn(at=f"{record.at}/rank", asks=tuple(asks), quorum=quorum)
         if Missing.OPEN in answers:
             raise NotRecorded
         agents = {label: agent for agent, label in labels.items()}
@@ -333,21 +343,27 @@ class Writing:
         return Ask(at=at, agent=ranker, asked=asked)
 
     def _finished_text(self, record: SubtaskRecord) -> Generator[Turn, Sequence[Answer], str]:
-        """The finished text that the authors of a subtask see."""
+        """The finished text that the authors of a subtask see.
+
+        Which texts are shown as summaries depends on the texts alone, not on the summaries that others have asked for.
+        """
         seen = self._seen_by(record)
         limit = self._rules.context_tokens
-        for each in seen:
-            if limit is None or sum(len(_shown(one)) for one in seen) <= limit * CHARS_PER_TOKEN:
+        shown = [each.text for each in seen]
+        for place, each in enumerate(seen):
+            if limit is None or sum(map(len, shown)) <= limit * CHARS_PER_TOKEN:
                 break
-            if each.summary is None:
+            if each.summary is None and not each.has_no_summary:
                 at = f"{each.at}/summary"
                 asked = ToSummarize(objective=self._objective, subtask=each.objective, text=each.text)
                 (reply,) = yield Turn(at=at, asks=(Ask(at=at, agent=None, asked=asked),))
                 if reply is Missing.OPEN:
                     raise NotRecorded
-                if isinstance(reply, Summary):
-                    each.summary = reply.summary
-        return SUBTASK_END.join(text for one in seen if (text := _shown(one)))
+                each.summary = reply.summary if isinstance(reply, Summary) else None
+                each.has_no_summary = each.summary is None
+            if each.summary is not None:
+                shown[place] = each.summary
+        return SUBTASK_END.join(text for text in shown if text)
 
     def _seen_by(self, record: SubtaskRecord) -> list[SubtaskRecord]:
         sees = self._rules.sees
@@ -382,7 +398,8 @@ class _Author:
 
 def _draft(author: _Author, reply: Answer) -> SegmentRecord:
     if isinstance(reply, Segment):
-        return SegmentRecord(agent=author.agent, outcome="open", segment=reply)
+        is_nothing = not reply.text.strip() and not author.segments  # "complete", although nothing is written
+        return SegmentRecord(agent=author.agent, outcome="failed" if is_nothing else "open", segment=reply)
     assert isinstance(reply, Missing)
     author.absent = reply is Missing.ABSENT
     return SegmentRecord(agent=author.agent, outcome=reply.value)
@@ -396,12 +413,12 @@ def _validation(member: _Author, reply: Answer) -> ValidationRecord:
     return ValidationRecord(agent=member.agent, passes=None, missing=reply.value)
 
 
-def _force(drafts: Sequence[SegmentRecord]) -> list[SegmentRecord]:
+def _force(drafts: Sequence[SegmentRecord], authors: Sequence[_Author]) -> list[SegmentRecord]:
     """The segments to take although too few passed: those that passed, and the one with most approvals.
 
-    Ties go to fewer objections, then to the lower agent.
+    Ties go to fewer objections, then to the lower agent. Nothing that would replace verified text is forced.
     """
-    written = [draft for draft in drafts if draft.segment is not None]
+    written = [draft for draft in drafts if draft.validations and (draft.outcome == "passed" or not _replaces(draft, authors))]
     best = max(written, key=lambda draft: (draft.approvals, -draft.objections, -draft.agent), default=None)
     taken = [draft for draft in written if draft.outcome == "passed" or draft is best]
     for draft in taken:
@@ -409,5 +426,6 @@ def _force(drafts: Sequence[SegmentRecord]) -> list[SegmentRecord]:
     return taken
 
 
-def _shown(record: SubtaskRecord) -> str:
-    return record.text if record.summary is None else record.summary
+def _replaces(draft: SegmentRecord, authors: Sequence[_Author]) -> bool:
+    """Whether a segment would replace the verified text of its author."""
+    return draft.segment is not None and draft.segment.mode == "override" and bool(authors[draft.agent].segments)

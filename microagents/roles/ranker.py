@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import permutations
 
 import msgspec
 
+from microagents.absence import flush_if_slow
 from microagents.chat import Sampling
 from microagents.documents.questions import Ranking, ToRank, ranking_vote
 from microagents.durable import DurableRequest, DurableRole
@@ -37,7 +39,8 @@ class Ranker(DurableRole):
     async def rank(self, request: Rank) -> Ranking | None:
         """Draw one valid ranking. One that names an unknown label, or one label twice, is flagged."""
         asked = msgspec.json.decode(request.asked, type=ToRank)
-        found = await self.work_on(request).sample(
+        work, began_s = self.work_on(request), asyncio.get_running_loop().time()
+        found = await work.sample(
             request.at,
             prompt_of(SYSTEM, asked),
             Ranking,
@@ -46,4 +49,5 @@ class Ranker(DurableRole):
             max_draws=request.max_draws,
             choices=[ranking_vote(best, second) for best, second in permutations([each.label for each in asked.versions], 2)],
         )
+        await flush_if_slow(work, began_s)
         return found[0] if found else None

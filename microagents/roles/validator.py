@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from microagents.absence import SLOW_S
+from microagents.absence import flush_if_slow
 from microagents.chat import Sampling
 from microagents.documents.questions import ToValidate, Validation
 from microagents.durable import DurableRequest, DurableRole
@@ -53,7 +53,5 @@ class Validator(DurableRole):
             sampling=request.sampling,
             max_draws=request.max_draws,
         )
-        if asyncio.get_running_loop().time() >= began_s + SLOW_S:
-            # The conductor may go on without a slow agent. A judgement that it has seen must therefore survive the death of this process.
-            await work.flush()
+        await flush_if_slow(work, began_s)
         return found[0] if found else None

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryFile
 
 import msgspec
 import structlog
@@ -54,18 +54,20 @@ class Outputs:
             return
         recorded = set() if journal is None or holds_nothing(journal) else set(_recorded_inputs(journal))
         inputs_of: dict[Path, int] = {}
+        # The text so far of an earlier sitting is written again; without a journal there was none.
+        goes_on = journal is not None and not holds_nothing(journal)
         for number in range(len(self._tasks)) if only is None else only:
             if number in recorded:  # its output may be there already, or be missing
                 continue
             path = self._paths[number] = _output_of(self._tasks[number])
             if path is None:
                 continue
-            if (other := inputs_of.setdefault(path, number)) != number:
-                raise InvalidUsage(f"inputs {other} and {number} share the output {str(path)!r}; nothing was started; name two")
-            if os.path.lexists(path):
-                raise InvalidUsage(
-                    f"the output {str(path)!r} exists; it was kept, and nothing was started; move it away, or name another output"
-                )
+            part = _part_of(path)
+            for each in (path, part):
+                _refuse_shared(inputs_of, each, number)
+            _refuse_existing(path)
+            if not goes_on:
+                _refuse_existing(part)
         for folder in dict.fromkeys(path.parent for path in inputs_of):
             try:
                 with TemporaryFile(dir=folder):
@@ -84,7 +86,7 @@ class Outputs:
     def grow(self, solution: Struct) -> bool:
         """Write the verified text of the only input so far into ``<output>.part``; returns whether it wants a longer one."""
         path = self._paths.get(0)
-        if not isinstance(solution, DocumentRecord) or path is None or 0 in self._failed:
+        if not isinstance(solution, DocumentRecord) or path is None:
             return False
         try:
             if solution.text:
@@ -107,14 +109,14 @@ class Outputs:
 
     def _finish(self, number: int, value: object) -> None:
         text = text_in(value)
-        if text is None or number in self._written or number in self._failed:
+        if text is None or number in self._written:
             return
         try:
             is_new = number in self._paths
             path = self._paths[number] if is_new else _output_of(self._tasks[number])
             if path is not None and _write_whole(path, text, is_new=is_new):
                 self._written[number] = path
-        except (OSError, TaskFailed) as error:
+        except (OSError, ValueError, TaskFailed) as error:
             self._note_failure(number, self._paths.get(number), error)
 
     def _note_failure(self, number: int, path: Path | None, error: Exception) -> None:
@@ -123,6 +125,31 @@ class Outputs:
             structlog.get_logger().warning(
                 "the text cannot be written into its output; the run's result has it", input=number, output=str(path), error=str(error)
             )
+
+
+def _refuse_shared(inputs_of: dict[Path, int], path: Path, number: int) -> None:
+    if (other := inputs_of.setdefault(path, number)) != number:
+        raise InvalidUsage(f"inputs {other} and {number} share the output {str(path)!r}; nothing was started; name two")
+
+
+def _refuse_existing(path: Path) -> None:
+    if _is_there(path):
+        raise InvalidUsage(f"the output {str(path)!r} exists; it was kept, and nothing was started; move it away, or name another output")
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is anything at a path.
+
+    Raises:
+        InvalidUsage: there can be no file of that name.
+    """
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        raise InvalidUsage(f"the output {str(path)!r} cannot be written: {error}; nothing was started; name another output") from None
+    return True
 
 
 def text_in(value: object) -> str | None:
@@ -139,7 +166,7 @@ def _output_of(task: Task) -> Path | None:
     where = f"{type(task).__name__}.output_path()"
     try:
         given = task.output_path()
-        return None if given is None else Path(given).absolute()
+        return None if given is None else Path(os.path.realpath(Path(given).parent), Path(given).name)
     except Exception as error:  # code of the user may raise anything
         raise TaskFailed(where, f"raised {type(error).__name__}: {error}") from error
 
@@ -159,9 +186,9 @@ def _part_of(path: Path) -> Path:
 
 def _replace(path: Path, text: str) -> None:
     """Write a file at once: a reader sees the old text or the new one."""
-    new = path.with_name(f"{path.name}.new")
-    new.write_bytes(text.encode())
-    new.replace(path)
+    with NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as new:  # its name is new, so nothing is overwritten
+        new.write(text.encode())
+    Path(new.name).replace(path)
 
 
 def _write_whole(path: Path, text: str, *, is_new: bool) -> bool:

@@ -49,7 +49,7 @@ MANNERS = (
 )
 """Sentences that make agents with the same model differ. The first agent has none; beyond the last they are numbered."""
 WINDOW_SHARE = 2
-"""With ``compress``, finished text may take one part in this many of a model's window."""
+"""With ``compress``, finished text may take one part in this many of a model's window without the reply."""
 
 
 class Agent(Struct, frozen=True, kw_only=True):
@@ -107,6 +107,11 @@ class DocumentStrategy(Strategy):
         """The authors; by default one that draws from the pool."""
         return [Agent(model=None)]
 
+    @property
+    def context_tokens(self) -> int | None:
+        """Tokens of finished text from which on it is summarized: half of the window without the reply; None for never."""
+        return max(0, self.window - Document.sampling.max_output_tokens) // WINDOW_SHARE if self.compress else None
+
     def rules(self, agents: int) -> WritingRules:
         """The rules of writing with this number of agents."""
         raise NotImplementedError
@@ -136,11 +141,11 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         assert isinstance(document, Document)
         writing = Writing(text_of(document), given_subtasks(document), work.strategy.rules(len(agents)))
         scope = TaskScope()
-        started: list[asyncio.Task[None]] = []
 
         def start_ready() -> None:
             # A subtask has begun before its task first runs: otherwise two others that end in one turn of the loop would start it twice.
-            started.extend([scope.start(write(record, writing.begin(record))) for record in writing.ready()])
+            for record, turns in [(record, writing.begin(record)) for record in writing.ready()]:
+                scope.start(write(record, turns))
 
         async def write(record: SubtaskRecord, turns: Turns) -> None:
             writing.end(record, await self._write(work, record, turns, agents))
@@ -149,8 +154,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
 
         try:
             start_ready()
-            for each in started:  # it grows while subtasks end
-                await each
+            await scope.join()
         finally:
             await scope.close()
         answer = Text(text=writing.text())
@@ -250,9 +254,8 @@ def given_subtasks(document: Document) -> Sequence[Part]:
     where = f"{type(document).__name__}.subtasks()"
     try:
         given: object = document.subtasks()
-        parts = list(given) if isinstance(given, Sequence) else None
+        return msgspec.convert(msgspec.to_builtins(given), list[Part])
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise TaskFailed(where, f"must give a list of Part: {error}") from error
     except Exception as error:  # code of the user may raise anything
         raise TaskFailed(where, f"raised {type(error).__name__}: {error}") from error
-    if parts is None or not all(isinstance(each, Part) for each in parts):
-        raise TaskFailed(where, f"must give a list of Part, not {given!r:.100}")
-    return parts

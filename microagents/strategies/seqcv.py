@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from microagents.absence import Quorum, gather_present
+from microagents.absence import PanelCall, Quorum, gather_present
 from microagents.actors import Deployment
 from microagents.documents.questions import ToRank, ToSplit, ToValidate
 from microagents.documents.writing import Answer, Ask, Missing, Turn, WritingRules
@@ -57,7 +57,7 @@ class SeqCVConductor(DocumentConductor):
         assert isinstance(strategy, SeqCV)
         if turn.quorum is None or strategy.absent_after is None:
             return await super().take_turn(work, turn, agents)
-        calls = [(ask.agent, partial(self.answer, work, ask, agents)) for ask in turn.asks if ask.agent is not None]
+        calls = [PanelCall(ask.at, ask.agent, partial(self.answer, work, ask, agents)) for ask in turn.asks if ask.agent is not None]
         quorum = Quorum(members=turn.quorum, absent_after_s=strategy.absent_after, if_fewer=strategy.when_absent)
         return [Missing.ABSENT if answer is None else answer for answer in await gather_present(work, turn.at, calls, quorum)]
 
@@ -154,7 +154,7 @@ class SeqCV(DocumentStrategy):
             split_tries=self.split_tries,
             ranked_by=self.ranked_by,
             sees="ancestors" if self.parallel_branches else "all",
-            context_tokens=self.window // 2 if self.compress else None,
+            context_tokens=self.context_tokens,
         )
 
     def deployments(self) -> list[Deployment]:

@@ -25,7 +25,7 @@ class _Unvalidated(DocumentStrategy):
             split_tries=0,
             ranked_by="ranker",
             sees=self.sees,
-            context_tokens=self.window // 2 if self.compress else None,
+            context_tokens=self.context_tokens,
         )
 
 

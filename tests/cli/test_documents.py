@@ -413,6 +413,14 @@ def test_each_of_many_inputs_writes_its_output_and_completed_ones_are_not_in_the
     assert (contents("a.txt"), contents("b.txt")) == (TEXT, "line 1\n")
 
 
+def test_a_file_that_stands_where_the_text_grows_is_kept() -> None:
+    Path("lines.txt.part").write_text("of a user", encoding="utf-8")
+    ran = wrote("--run-id", "q")
+    assert ran.code == WRONG_USAGE
+    assert "lines.txt.part' exists; it was kept, and nothing was started" in ran.err
+    assert Path("lines.txt.part").read_text(encoding="utf-8") == "of a user"
+
+
 def test_two_inputs_with_one_output_are_refused() -> None:
     Path("items.jsonl").write_text('{"n": 1}\n{"n": 2}\n', encoding="utf-8")
     ran = wrote("--inputs", "items.jsonl")

@@ -332,3 +332,67 @@ def test_finished_text_beyond_the_limit_is_summarized_oldest_first() -> None:
         authors = Authors()
         writing = write_whole(authors, rules(3, context_tokens=limit), given)
         assert [each.summary is not None for each in writing.in_order] == (summarized or [False] * 3)
+
+
+# -- what attacks found --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_split_that_failed_is_not_proposed_again_in_later_rounds() -> None:
+    authors = Authors(
+        write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round == 3 else "ongoing"),
+        validate=lambda *_: NO,
+        split=lambda *_: parts("only one"),
+    )
+    writing = write_whole(authors, rules(3, rounds=3))
+    assert [ask.at for ask in authors.asked_at("split")] == [f"write/split/{number}" for number in (1, 2, 3)]
+    assert outcomes(writing)[2].count("forced") == 1
+
+
+@pytest.mark.parametrize(("agents", "min_passing", "quorum"), [(2, 1, 2), (3, 1, 2), (3, 3, 3), (5, 3, 3)])
+def test_so_many_agents_must_answer_that_enough_segments_can_pass(agents: int, min_passing: int, quorum: int) -> None:
+    authors = Authors()
+    write_whole(authors, rules(agents, min_passing=min_passing))
+    assert [turn.quorum for turn in authors.turns] == [quorum, quorum]
+
+
+def test_absent_agents_rank_nothing_and_without_another_ranker_a_neutral_call_ranks() -> None:
+    authors = Authors(
+        write=lambda ask, asked: Missing.ABSENT if ask.agent == 2 else segment(own(ask, asked)),
+        rank=lambda *_: Ranking(reason="", best=LABELS[1], second=LABELS[0]),
+    )
+    writing = write_whole(authors, rules(3))
+    assert [ask.at for ask in authors.asked_at("rank")] == ["write/rank/neutral"]
+    assert writing.records["write"].author == 1
+
+
+def test_nobody_ranks_a_version_that_equals_its_own() -> None:
+    authors = Authors(write=lambda ask, asked: segment(own(ask, asked) if ask.agent in (1, 3) else "the same"))
+    write_whole(authors, rules(4))
+    seen = {ask.agent: [each.text for each in ask.asked.versions] for ask in authors.asked_at("rank") if isinstance(ask.asked, ToRank)}
+    assert set(seen) == {0, 1, 2, 3}
+    assert all("the same" not in seen[agent] for agent in (0, 2))
+
+
+def test_a_text_that_is_complete_although_nothing_is_written_does_not_pass() -> None:
+    authors = Authors(write=lambda ask, asked: segment("" if ask.agent or "," not in asked.subtask else "something"))
+    writing = write_whole(authors, rules(2, min_passing=1, rounds=1))
+    assert outcomes(writing) == [["failed", "failed"]]
+    assert writing.records["write"].state == "split"
+    assert not authors.asked_at("write/round/1/check")
+
+
+def test_no_segment_is_forced_in_place_of_verified_text() -> None:
+    authors = Authors(
+        write=lambda _, asked: segment("first", "ongoing") if asked.round == 1 else segment("worse", "complete", "override"),
+        validate=lambda ask, _: yes("round/1" in ask.at),
+    )
+    writing = write_whole(authors, rules(3, depth=0, rounds=2))
+    assert (writing.text(), writing.records["write"].complete) == ("first\n", False)
+
+
+def test_which_texts_are_summarized_does_not_depend_on_what_others_asked_for() -> None:
+    given = parts("a" * 15, "b" * 15, "c", "d", depends_on=[(), (), (0, 1), (0,)]).subtasks
+    authors = Authors()
+    write_whole(authors, rules(3, context_tokens=7, sees="ancestors"), given)
+    seen = {ask.asked.subtask: ask.asked.finished for ask in authors.asked if isinstance(ask.asked, ToWrite)}
+    assert (seen["c"], seen["d"]) == (f"shorter\n\n{'b' * 15}.", f"{'a' * 15}.")

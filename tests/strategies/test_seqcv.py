@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from microagents import Result, Sample, resume, run
 from microagents.chat import Reply, write
 from microagents.documents import Part, Parts, Ranking, Summary, Validation
 from microagents.documents.recording import DocumentRecord
-from microagents.errors import InvalidUsage
+from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.reading import reader_of
 from microagents.models.model import Call
 from microagents.models.scripted import Line
@@ -259,6 +260,24 @@ def test_absent_agents_are_the_same_after_the_run_was_stopped_right_behind_them(
         result = run_virtual(follow({}, 3, lines=down, max_calls=calls))
         assert digests(run_virtual(resume("r", max_calls=1000)) if result.outcome == "stopped" else result) == digests(right)
         Path("runs/r.sqlite").unlink()
+
+
+def test_agents_that_fail_at_the_same_time_are_one_error(caplog: pytest.LogCaptureFixture) -> None:
+    Path("empty.jsonl").touch()
+    models = ["scripted:empty.jsonl", "scripted:./empty.jsonl", "scripted:.//empty.jsonl"]
+    with pytest.raises(ModelUnavailable):
+        asyncio.run(run(Lines(n=1), models=models, strategy=SeqCV(), runs_dir=None))
+    gc.collect()
+    assert caplog.records == []
+
+
+def test_two_agents_of_which_one_is_down_wait_or_stop() -> None:
+    down = {"round/1/draft/1": {"fails": 12}}
+    stopped = run_virtual(follow({}, 2, lines=down, settings={"when_absent": "stop"}))
+    assert stopped.outcome == "stopped"
+    Path("runs/r.sqlite").unlink()
+    waited = run_virtual(follow({}, 2, lines=down))
+    assert (waited.outcome, waited.value["not_agreed"]) == ("completed", [])
 
 
 # -- options -------------------------------------------------------------------------------------------------------------------------
