@@ -29,7 +29,7 @@ class TaskScope:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
-        task.add_done_callback(retrieve_exception)  # several may fail in one turn, and only one failure can be raised
+        task.add_done_callback(retrieve_exception)  # of several failures one is raised, and a cancelled task may end with any
         return task
 
     async def join(self) -> None:
@@ -50,8 +50,6 @@ class TaskScope:
         self.cancel()
         if running := [task for task in self._tasks if not task.done()]:
             await asyncio.wait(running)
-            for task in running:
-                retrieve_exception(task)  # a cancelled task may end with any error
 
 
 class Notifier:

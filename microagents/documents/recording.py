@@ -44,19 +44,15 @@ def replay(
         open_elections: elections without a verdict, with their paid samples.
         agents: names of the agents.
     """
-    open_subtasks = True
-    while open_subtasks:
-        ready = writing.ready()
-        open_subtasks = False
-        for record in ready:
-            open_subtasks = _follow(of_input, writing, record, rows) or open_subtasks
+    ended = [True]
+    while any(ended):
+        ended = [_follow(of_input, writing, record, rows) for record in writing.ready()]
     paid = [each for each in rows.values() if each.ballots]
     samples = [ballot for each in open_elections for ballot in each.ballots]
-    growing = [record.text for record in writing.in_order if record.text]
     return DocumentRecord(
         agents=agents,
         subtasks=tuple(_listed(writing)),
-        text="\n\n".join(growing) + ("\n" if growing else ""),
+        text=writing.text(),
         calls=sum(len(each.ballots) for each in paid) + len(samples),
         cost_usd=total_usd([*(each.cost_usd for each in paid), *(each.cost_usd for each in samples)]),
     )

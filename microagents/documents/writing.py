@@ -134,7 +134,7 @@ class Writing:
         return [self.records[node.at] for node in self._graph.order()]
 
     def text(self) -> str:
-        """The text of all finished subtasks, in the stable topological order; ends with a line end."""
+        """The text of finished subtasks and of those in work, in the stable topological order; ends with a line end."""
         texts = [record.text for record in self.in_order if record.text]
         return SUBTASK_END.join(texts) + SEGMENT_END if texts else ""
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 import microagents.roles  # noqa: F401 - names the roles of an election
 from microagents.actors import Context, Deployment, Strategy
-from microagents.aio import TaskScope, retrieve_exception
+from microagents.aio import TaskScope
 from microagents.conductor import Conduct
 from microagents.elections.admission import Drain
 from microagents.errors import InvalidUsage, MicroagentsError, Stopped, Undecided
@@ -325,7 +325,6 @@ async def _conduct_until_end(
     try:
         work = scope.start(conducting)
         failure = scope.start(messenger.ask(AwaitFailure()))
-        failure.add_done_callback(retrieve_exception)
         interrupt, terminate = wait_for(control.interrupt), wait_for(control.terminate)
         timer = scope.start(_never() if settings.max_time_s is None else asyncio.sleep(settings.max_time_s))
         progress = scope.start(_never() if control.on_progress is None else _report_progress(messenger, control.on_progress))

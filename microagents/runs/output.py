@@ -52,10 +52,9 @@ class Outputs:
         """
         if not self._tasks:
             return
-        recorded = set() if journal is None or holds_nothing(journal) else set(_recorded_inputs(journal))
+        earlier = None if journal is None or holds_nothing(journal) else journal
+        recorded = set() if earlier is None else set(_recorded_inputs(earlier))
         inputs_of: dict[Path, int] = {}
-        # The text so far of an earlier sitting is written again; without a journal there was none.
-        goes_on = journal is not None and not holds_nothing(journal)
         for number in range(len(self._tasks)) if only is None else only:
             if number in recorded:  # its output may be there already, or be missing
                 continue
@@ -66,7 +65,7 @@ class Outputs:
             for each in (path, part):
                 _refuse_shared(inputs_of, each, number)
             _refuse_existing(path)
-            if not goes_on:
+            if earlier is None:  # an earlier sitting may have left its text there
                 _refuse_existing(part)
         for folder in dict.fromkeys(path.parent for path in inputs_of):
             try:

@@ -121,9 +121,10 @@ class DocumentStrategy(Strategy):
     ) -> Struct:
         """The recorded state of a document."""
         agents = self.agents(pool)
-        return replay(of_input, self._writing(task, agents), rows, open_elections, names_of(agents, pool))
+        return replay(of_input, self.writing(task, agents), rows, open_elections, names_of(agents, pool))
 
-    def _writing(self, task: Task, agents: Sequence[Agent]) -> Writing:
+    def writing(self, task: Task, agents: Sequence[Agent]) -> Writing:
+        """The writing of a document, from its start."""
         assert isinstance(task, Document)
         return Writing(text_of(task), given_subtasks(task), self.rules(len(agents)))
 
@@ -139,7 +140,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         """
         document, agents = work.task, work.strategy.agents(self.context.pool(self.draws_as))
         assert isinstance(document, Document)
-        writing = Writing(text_of(document), given_subtasks(document), work.strategy.rules(len(agents)))
+        writing = work.strategy.writing(document, agents)
         scope = TaskScope()
 
         def start_ready() -> None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from pydantic import Field, model_validator
 
 from microagents.actors import Deployment, Strategy
-from microagents.aio import TaskScope, retrieve_exception
+from microagents.aio import TaskScope
 from microagents.chat import A, Sampling
 from microagents.durable import DurableRequest, Work
 from microagents.errors import RoleFailed, Undecided
@@ -181,8 +181,6 @@ async def _solve_halves(work: ProblemWork, node: Solve, decomposition: Decomposi
     scope = TaskScope()
     try:
         open_halves = [scope.start(_solve_or_undecided(work, half)) for half in halves]
-        for half in open_halves:
-            half.add_done_callback(retrieve_exception)
         ended = await asyncio.gather(*open_halves)
     finally:
         await scope.close()

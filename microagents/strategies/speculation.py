@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from microagents.aio import TaskScope, retrieve_exception
+from microagents.aio import TaskScope
 from microagents.chat import Reply, decoder_of
 from microagents.durable import no_verdict
 from microagents.elections.election import Ballot, Verdict
@@ -89,7 +89,6 @@ class _Window:
     def _open(self, number: int, state: Any) -> None:
         opened = OpenStep(self._chain.step(number, state), self._chain.reply_type)
         opened.verdict = self._scope.start(self._follow(opened))
-        opened.verdict.add_done_callback(retrieve_exception)
         self._steps.append(opened)
 
     async def _follow(self, opened: OpenStep) -> Verdict:
