@@ -1,9 +1,10 @@
-"""Structured concurrency: `TaskScope` owns tasks and cancels them in launch order, `Notifier` wakes waiters."""
+"""Structured concurrency: tasks with an owner, waiters that are woken at once, and slots that go to the first in order."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from heapq import heappop, heappush
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -73,3 +74,49 @@ class Notifier:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+class Slots:
+    """A number of slots. A free slot goes to the waiter with the lowest key, whenever it came.
+
+    Args:
+        number: the slots.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._free = number
+        self._asked = 0
+        self._waiting: list[tuple[Any, int, asyncio.Future[None]]] = []
+        """A heap. A waiter that was cancelled stays in it until its turn comes."""
+
+    async def acquire(self, key: Callable[[], Any]) -> None:
+        """Take a slot, at once if one is free; else wait for it in the order of keys, which may be costly to compute."""
+        if self._free > 0:
+            self._free -= 1
+            return
+        self._asked += 1
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heappush(self._waiting, (key(), self._asked, granted))
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if not granted.cancelled():  # granted in the turn of the cancellation: the slot goes to the next
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Give a slot back."""
+        while self._waiting:
+            granted = heappop(self._waiting)[-1]
+            if not granted.done():
+                granted.set_result(None)
+                return
+        self._free += 1
+
+    def dismiss(self) -> None:
+        """Let every waiter pass at once, beyond the number of slots, because the work is over and they only have to find that out."""
+        while self._waiting:
+            granted = heappop(self._waiting)[-1]
+            if not granted.done():
+                self._free -= 1
+                granted.set_result(None)

@@ -68,6 +68,13 @@ class Usage(Struct, frozen=True, kw_only=True):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
+    reasoning_tokens: int | None = 0
+    """Those of the output tokens that are not in the reply's text; None where there are some, and their number is unknown."""
+
+    @property
+    def visible_tokens(self) -> int | None:
+        """Output tokens of the reply's text; None where their number is unknown."""
+        return None if self.output_tokens is None or self.reasoning_tokens is None else self.output_tokens - self.reasoning_tokens
 
 
 class Sample(Struct, frozen=True, kw_only=True):

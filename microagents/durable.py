@@ -84,6 +84,9 @@ class DurableRole(Role):
         super().__init__(context, messenger)
         self._has_records: dict[int, bool] = {}
         """For each input, whether the journal had records of it when this process first asked."""
+        limits = {name: context.settings.get(name) for name in ("max_output_tokens", "flag_above_tokens")}
+        self.sampling_limits = {name: limit for name, limit in limits.items() if limit is not None}
+        """The run's own limits of replies, by the name of the field of `Sampling`."""
         self._began_with_nothing = False
         """Whether the journal had no records at all when this process started."""
 
@@ -322,12 +325,17 @@ class Work(Generic[T, G]):
             reply=address,
             form=fingerprint(reply),
             rule=portable(options.get("rule") or context.strategy.default_rule),
-            sampling=options.get("sampling") or task.sampling,
+            sampling=self._limited(options.get("sampling") or task.sampling),
             models=context.pool(self.role.draws_as) if model is None else (model,),
             max_draws=max_draws,
             state=b"" if state is None else encode_state(state),
             choices=tuple(options.get("choices", ())),
         )
+
+    def _limited(self, sampling: Sampling) -> Sampling:
+        """The sampling with the run's own limits (``--max-output-tokens``, ``--flag-above-tokens``)."""
+        limits = self.role.sampling_limits
+        return structs.replace(sampling, **limits) if limits else sampling
 
     def path_of(self, at: str) -> str:
         """The path of a place: ``input/at``.
@@ -369,10 +377,13 @@ class Work(Generic[T, G]):
         """The recorded verdict of an election, or that of an election held now."""
         return await self.recall(election, question) or await self.hold(election, question)
 
-    def follow(self, election: ElectionId, question: Question) -> AsyncGenerator[Ballot | Verdict]:
-        """Hold an election and follow it: valid ballots as they arrive, then the verdict. Close it (``aclosing``) to leave the election."""
+    def follow(self, election: ElectionId, question: Question, *, hedge: int = 0) -> AsyncGenerator[Ballot | Verdict]:
+        """Hold an election and follow it: valid ballots as they arrive, then the verdict. Close it (``aclosing``) to leave the election.
+
+        ``hedge`` is the number of draws beyond those needed, so that the first ballot arrives sooner.
+        """
         # The stream itself: a generator around it would cost 2 us a ballot.
-        return self.role.stream(Follow(id=election, question=question))
+        return self.role.stream(Follow(id=election, question=question, hedge=hedge))
 
     async def settle(self, election: ElectionId, question: Question, verdict: Verdict) -> Resolution:
         """Apply ``--on-undecided`` to a verdict. A decided one stays as it is."""

@@ -123,12 +123,14 @@ def _setting_options() -> Iterator[Parameter]:
         for flag in info.metadata:
             if isinstance(flag, Flag):
                 option = flag.name or f"--{name.replace('_', '-')}"
+                if info.default is True:
+                    option = f"{option}/--no-{option.removeprefix('--')}"
                 default = f"{info.default:g}" if isinstance(info.default, float) else info.default
-                shown = "" if info.default in (None, False, {}) else f" [default: {default}]"
+                shown = "" if info.default in (None, False, {}, True) else f" [default: {default}]"
                 given = typer.Option(
                     option,
                     metavar=flag.metavar,
-                    envvar=f"MICROAGENTS_{option.strip('-').replace('-', '_').upper()}",
+                    envvar=f"MICROAGENTS_{option.partition('/')[0].strip('-').replace('-', '_').upper()}",
                     help=f"{(info.description or '').replace('`', '')}{shown}",
                 )
                 kind = plain_type(info.annotation)

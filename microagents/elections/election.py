@@ -192,6 +192,8 @@ class Follow(Stream[Ballot | Verdict], frozen=True, kw_only=True):
     route_by = "id"
     id: ElectionId
     question: Question
+    hedge: int = 0
+    """Number of draws in flight beyond those that the decision needs. The first ballot arrives sooner; the decision is the same."""
 
 
 class Draw(Request[Sample], frozen=True, kw_only=True):
@@ -205,7 +207,11 @@ class Draw(Request[Sample], frozen=True, kw_only=True):
     temperature: float | None
     """None leaves it to the provider."""
     max_output_tokens: int
+    needs_length: bool = False
+    """Whether the length of the reply will be compared with a limit."""
     model: str
+    substitute: str = ""
+    """Spec of the model that is asked beside it if it takes too long; empty for the same model."""
 
 
 class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):

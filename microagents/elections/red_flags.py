@@ -9,6 +9,16 @@ CUT_OFF = "cut_off"
 EMPTY = "empty"
 MALFORMED = "malformed"
 NO_SUCH_CHOICE = "no_such_choice"
+OTHER = "other"
+_FINISHES = frozenset(
+    {"stop", "length", "content_filter", "refusal", "tool_calls", "function_call", "tool_use", "pause_turn", "error", "abort"}
+    | {"model_context_window_exceeded"}
+)
+
+
+def known_finish(reason: str) -> str:
+    """The provider's reason why a reply ended; ``other`` if it is none that we know: it becomes a name in accounts and on screens."""
+    return reason if reason in _FINISHES else OTHER
 
 
 def flag_unread(sample: Sample, above_tokens: int | None) -> str | None:
@@ -16,18 +26,19 @@ def flag_unread(sample: Sample, above_tokens: int | None) -> str | None:
 
     Args:
         sample: the reply.
-        above_tokens: replies with more output tokens, by the provider's count, are too long; None disables this flag.
+        above_tokens: replies whose text has more tokens, by the provider's count, are too long; None or 0 disables this flag. Tokens of
+            reasoning do not count. It does not apply where the provider does not tell the number.
 
     Returns:
         ``cut_off`` if the provider ended the reply at a limit, the provider's reason if it ended it for another one (``refusal``,
-        ``content_filter``, …), ``too_long``, or ``empty`` for blank text.
+        ``content_filter``, …) or ``other``, ``too_long``, or ``empty`` for blank text.
     """
     if sample.finish == "length":
         return CUT_OFF
     if sample.finish != "stop":
-        return sample.finish
-    tokens = sample.usage.output_tokens
-    if above_tokens is not None and tokens is not None and tokens > above_tokens:
+        return known_finish(sample.finish)
+    tokens = sample.usage.visible_tokens
+    if above_tokens and tokens is not None and tokens > above_tokens:
         return TOO_LONG
     if not sample.text or sample.text.isspace():
         return EMPTY

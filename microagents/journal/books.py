@@ -127,6 +127,11 @@ class Books:
         account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
         in_flight[record.source] = in_flight.get(record.source, 0) + record.sent - record.ended
         account.calls += record.billed
+        account.unanswered += record.unanswered
+        account.estimated_usd += record.estimated_usd
+        account.unmeasured += record.unmeasured
+        for reason, count in record.repeated.items():
+            account.repeated[reason] = account.repeated.get(reason, 0) + count
         account.input_tokens += usage.input_tokens or 0
         account.output_tokens += usage.output_tokens or 0
         account.cost_usd = None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
@@ -182,6 +187,7 @@ class Books:
         account, undecided = copy(self.totals.account), self.totals.undecided
         account.in_flight = sum(self.totals.in_flight.values())
         account.settled_at = dict(account.settled_at)
+        account.repeated = dict(account.repeated)
         flagged = Counter(account.flagged)
         for each in undecided.values():
             account.valid += each.valid

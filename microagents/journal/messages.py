@@ -43,7 +43,15 @@ class RecordCalls(Request[None], frozen=True, kw_only=True):
     billed: int = 0
     """Calls among the ended ones that the provider may bill."""
     usage: Usage
-    """Sum over the ended calls. A cancelled or timed-out call adds nothing; an unknown price makes the cost None."""
+    """Sum over the ended calls; an unknown price makes the cost None. A call without a reply adds an estimated cost, but no tokens."""
+    unanswered: int = 0
+    """Billed calls whose reply did not arrive: they were cancelled or timed out."""
+    estimated_usd: float = 0.0
+    """The part of the cost that is estimated: that of unanswered calls."""
+    unmeasured: int = 0
+    """Replies whose length was to be compared with a limit, and is unknown."""
+    repeated: dict[str, int] = field(default_factory=dict)
+    """Number of calls that are sent again, by the kind of failure; ``straggler`` for those whose first attempt is still open."""
 
 
 class RecordLost(Request[None], frozen=True, kw_only=True):
@@ -157,6 +165,14 @@ class Account(Struct, kw_only=True):
     output_tokens: int = 0
     cost_usd: float | None = 0.0
     """Cost of all calls; None once the price of one is unknown."""
+    unanswered: int = 0
+    """Calls that were cancelled or timed out before their reply arrived. They may be billed."""
+    estimated_usd: float = 0.0
+    """The part of the cost that is estimated: unanswered calls count as much as an average one."""
+    unmeasured: int = 0
+    """Replies of unknown length, to which the flag ``too_long`` could not be applied."""
+    repeated: dict[str, int] = field(default_factory=dict)
+    """Calls that were sent again, by the reason: ``busy``, ``server``, ``network``, ``timeout``, ``garbled``, or ``straggler``."""
     undecided_at: tuple[str, ...] = ()
     """Paths of elections that ended undecided and are not settled."""
     settled_at: dict[str, str] = field(default_factory=dict)

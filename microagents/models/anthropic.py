@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from microagents.chat import Sample
-from microagents.models.http import Client, HttpModel, bounded_client, finish_name, read_or_empty
+from microagents.models.http import Client, HttpModel, bounded_client, read_or_empty
 
 if TYPE_CHECKING:
     from microagents.models.model import Call
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _VERSION = "2023-06-01"
 """The SDK's default, the API version 2026-10-21, accepts no temperature for any model."""
 _FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}
+_REASONING = ("thinking", "redacted_thinking")
+"""Types of blocks whose tokens are not in the text."""
 
 
 class AnthropicModel(HttpModel):
@@ -57,9 +59,11 @@ class AnthropicModel(HttpModel):
     def _read(self, body: bytes) -> Sample:
         reply = _decode(body)
         text = "".join(block.text or "" for block in reply.content if block.type == "text")
-        finish = _FINISH.get(reply.stop_reason) or finish_name(reply.stop_reason)
+        finish = _FINISH.get(reply.stop_reason, reply.stop_reason)
         counts = read_or_empty(reply.usage, _Counts)
-        usage = self._usage(counts.input_tokens, counts.output_tokens)
+        details = read_or_empty(counts.output_tokens_details, _Details)
+        has_reasoning = any(block.type in _REASONING for block in reply.content)
+        usage = self._usage(counts.input_tokens, counts.output_tokens, details.thinking_tokens, has_reasoning=has_reasoning)
         return Sample(text=text, finish=finish, usage=usage, model=self.name)
 
 
@@ -67,6 +71,11 @@ class _Counts(Struct):
     # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
     input_tokens: Raw = Raw(b"")
     output_tokens: Raw = Raw(b"")
+    output_tokens_details: Raw = Raw(b"{}")
+
+
+class _Details(Struct):
+    thinking_tokens: Raw = Raw(b"")
 
 
 class _Block(Struct):

@@ -20,9 +20,10 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from microagents.chat import Prompt, Sample, Usage
+from microagents.elections.red_flags import known_finish
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.model import Model
 
@@ -44,6 +45,9 @@ MAX_MESSAGE_CHARS = 300
 MAX_RETRY_AFTER_S = 86_400.0
 MAX_COUNT_DIGITS = 9
 MAX_CONNECTIONS = 512
+"""Number of connections to one model from one process."""
+KEY = "[key]"
+"""Stands for the key in texts of a server."""
 KEEPALIVE_S = 4.0
 """Many servers drop an idle connection after 5 s. Closing it first avoids sending into a closed connection."""
 
@@ -137,6 +141,11 @@ class HttpModel(Model, ABC):
             await client.close()
 
     @property
+    def max_in_flight(self) -> int:
+        """The number of connections. A call beyond them waits unsent, so that its timeout does not run."""
+        return MAX_CONNECTIONS
+
+    @property
     def priced(self) -> bool:
         """Whether the options give prices."""
         return self._prices is not None
@@ -220,7 +229,10 @@ class HttpModel(Model, ABC):
             reason = f"longer than {MAX_BODY_BYTES} bytes"
         else:
             try:
-                return self._read(response.content)
+                sample = self._read(response.content)
+                # A server may repeat the request, headers included, and the journal keeps texts of replies.
+                text = sample.text if self._key is None else sample.text.replace(self._key, KEY)
+                return structs.replace(sample, text=text, finish=known_finish(sample.finish))
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 reason = self._sanitize(str(error))
         return ModelUnavailable("garbled", reason, response.status_code, None, self._request_id(response))
@@ -241,20 +253,29 @@ class HttpModel(Model, ABC):
 
     def _sanitize(self, text: str) -> str:
         """Make text of a server safe for logs and screens: one printable line, cut, without anything that looks like a key."""
-        text = _KEY_LIKE.sub("***", text.replace(self._key, "***") if self._key else text)
+        text = _KEY_LIKE.sub(KEY, text.replace(self._key, KEY) if self._key else text)
         return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:MAX_MESSAGE_CHARS]
 
     def _request_id(self, response: httpx2.Response) -> str | None:
         found = response.headers.get("x-request-id") or response.headers.get("request-id")
         return found if found and self._sanitize(found) == found and _NAME.fullmatch(found) else None
 
-    def _usage(self, read: Raw, written: Raw) -> Usage:
-        """Usage of a reply; a count is None where the provider's is missing or implausible."""
-        input_tokens, output_tokens = _count(read), _count(written)
+    def _usage(self, read: Raw, written: Raw, reasoned: Raw, *, has_reasoning: bool) -> Usage:
+        """Usage of a reply; a count is None where the provider's is missing or implausible.
+
+        Args:
+            read: input tokens.
+            written: output tokens.
+            reasoned: those of them that are reasoning.
+            has_reasoning: whether the reply says that there are some.
+        """
+        input_tokens, output_tokens, reasoning_tokens = _count(read), _count(written), _count(reasoned)
+        if reasoning_tokens is None or (has_reasoning and not reasoning_tokens) or (output_tokens or 0) < reasoning_tokens:
+            reasoning_tokens = None if has_reasoning else 0
         cost_usd = None
         if self._prices is not None and input_tokens is not None and output_tokens is not None:
             cost_usd = (input_tokens * self._prices[0] + output_tokens * self._prices[1]) / 1e6
-        return Usage(input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost_usd)
+        return Usage(input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost_usd, reasoning_tokens=reasoning_tokens)
 
 
 @lru_cache(maxsize=1)
@@ -348,11 +369,6 @@ def _failure_kind(status: int) -> str:
         case 408 | 409:
             return "server"
     return "server" if status >= 500 else "refused"  # noqa: PLR2004
-
-
-def finish_name(reason: str) -> str:
-    """The provider's reason why a reply ended, or ``unreadable`` if it is no plain name. It becomes the name of a red flag."""
-    return reason if _NAME.fullmatch(reason) else "unreadable"
 
 
 class _Error(Struct):

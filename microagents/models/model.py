@@ -33,6 +33,10 @@ class Call(Struct, frozen=True, kw_only=True):
     temperature: float | None
     """None leaves it to the provider."""
     max_output_tokens: int
+    needs_length: bool = False
+    """Whether the length of the reply will be compared with a limit."""
+    attempt: int = 0
+    """Number of attempts at this sample before this one."""
 
 
 class ModelSpec(Struct, frozen=True, kw_only=True):
@@ -63,6 +67,16 @@ class Model:
     @property
     def priced(self) -> bool:
         """Whether ``usage.cost_usd`` of its samples is a number; by default the price is unknown."""
+        return False
+
+    @property
+    def max_in_flight(self) -> int | None:
+        """Number of calls that it can take at a time; further ones wait in the solver, unsent. None for any number."""
+        return None
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether a call takes no time, so that none has to be watched for taking too long."""
         return False
 
     @classmethod

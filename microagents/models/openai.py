@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from microagents.chat import Sample
-from microagents.models.http import Client, HttpModel, bounded_client, finish_name, read_or_empty
+from microagents.models.http import Client, HttpModel, bounded_client, read_or_empty
 
 if TYPE_CHECKING:
     from microagents.models.model import Call
@@ -67,9 +67,11 @@ class OpenAIModel(HttpModel):
         reply = _decode(body)
         choice = reply.choices[0]
         message = choice.message
-        finish = "refusal" if message.refusal else finish_name(choice.finish_reason)
+        finish = "refusal" if message.refusal else choice.finish_reason
         counts = read_or_empty(reply.usage, _Counts)
-        usage = self._usage(counts.prompt_tokens, counts.completion_tokens)
+        details = read_or_empty(counts.completion_tokens_details, _Details)
+        has_reasoning = bool(message.reasoning or message.reasoning_content)
+        usage = self._usage(counts.prompt_tokens, counts.completion_tokens, details.reasoning_tokens, has_reasoning=has_reasoning)
         return Sample(text=message.content or message.refusal or "", finish=finish, usage=usage, model=self.name)
 
 
@@ -77,11 +79,19 @@ class _Counts(Struct):
     # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
     prompt_tokens: Raw = Raw(b"")
     completion_tokens: Raw = Raw(b"")
+    completion_tokens_details: Raw = Raw(b"{}")
+
+
+class _Details(Struct):
+    reasoning_tokens: Raw = Raw(b"")
 
 
 class _Message(Struct):
     content: str | None = None
     refusal: str | None = None
+    # Servers of open models give the reasoning beside the content, under either name.
+    reasoning: str | None = None
+    reasoning_content: str | None = None
 
 
 class _Choice(Struct):

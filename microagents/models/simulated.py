@@ -22,7 +22,7 @@ from msgspec import Struct, convert, structs
 from microagents.actors import Context
 from microagents.chat import Malformed, Prompt, Reply, Sample, Usage, parse, write
 from microagents.elections.election import SampleId
-from microagents.errors import InvalidUsage, TaskFailed
+from microagents.errors import InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.models.model import Call, Model, ModelSpec
 from microagents.task import Task
 
@@ -44,6 +44,8 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Median time of a reply in seconds."""
     sigma: float = 0.5
     """Spread of the latency: the standard deviation of its logarithm."""
+    hang: float = 0.0
+    """Share of calls that give no reply, and fail after two minutes."""
     tokens: float = 400.0
     """Median length of a reply in output tokens."""
     price_in: float = 0.0
@@ -67,6 +69,8 @@ RAMBLING_ERROR = 0.1
 RAMBLING_TOKENS = (760, 2600)
 """Least and greatest length of such a reply, in output tokens."""
 MAX_PLAIN_TOKENS = 700
+HANG_S = 120.0
+"""Duration after which a call that hangs fails, as one to a provider's server does."""
 CHARS_PER_TOKEN = 4
 MAX_CACHED_QUESTIONS = 4096
 """Limit of the cache of right replies: every question is asked several times."""
@@ -146,6 +150,11 @@ class SimulatedModel(Model):
         """True: a profile without prices is free."""
         return True
 
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether it has neither a latency nor hangs."""
+        return not (self.profile.latency or self.profile.hang)
+
     def complete(self, call: Call) -> Coroutine[Any, Any, Sample]:
         """Return one sample, after its latency."""
         return self._draw(call) if self._purchases is None else self._draw_and_log(self._purchases, call)
@@ -158,6 +167,9 @@ class SimulatedModel(Model):
 
     async def _draw(self, call: Call) -> Sample:
         chance = _Chance(self._key, call)
+        if self.profile.hang and _hangs(self.profile.hang, self._key, call):
+            await asyncio.sleep(HANG_S)
+            raise ModelUnavailable("timeout", f"no complete reply within {HANG_S:g} s")
         if self.profile.latency > 0:
             await asyncio.sleep(self.profile.latency * exp(self.profile.sigma * _NORMAL.inv_cdf(chance.latency)))
         question = self._question(call)
@@ -275,6 +287,13 @@ class _Chance:
         self.latency = _uniform(number >> 128)
 
 
+def _hangs(share: float, key: bytes, call: Call) -> bool:
+    """Whether a call gets no reply. Unlike the reply, this differs from attempt to attempt."""
+    election = call.id.election
+    text = f"{election.path}\0{call.id.seq}\0{call.attempt}\0".encode() + election.question_digest
+    return _uniform(int.from_bytes(blake2b(text, digest_size=4, key=key, person=b"hang").digest())) < share
+
+
 def _uniform(number: int) -> float:
     return ((number & 0xFFFFFFFF) + 0.5) / 2**32
 
@@ -300,7 +319,7 @@ def _profile(spec: ModelSpec) -> Profile:
             hint = f"; did you mean {near[0]!r}" if near else ""
             raise InvalidUsage(f"a simulated model has no option {name!r}{hint}; options are {', '.join(known)}")
         try:
-            given[name] = convert(text, known[name], strict=False)
+            given[name] = convert(f"0{text}" if text.startswith(".") else text, known[name], strict=False)
         except ValueError:
             raise InvalidUsage(f"{name}={text!r} is not a number") from None
     if "error" in given:
@@ -311,7 +330,7 @@ def _profile(spec: ModelSpec) -> Profile:
 
 
 def _check(profile: Profile) -> None:
-    for name in ("error", "cool_error", "flag", "hard"):
+    for name in ("error", "cool_error", "flag", "hard", "hang"):
         share = getattr(profile, name)
         if share is not None and not 0 <= share <= 1:
             raise InvalidUsage(f"{name}={share!r} must be a share between 0 and 1")

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 
 import structlog
+from msgspec import structs
 
 from microagents.actors import Context, Messenger, Role
-from microagents.aio import TaskScope
+from microagents.aio import Slots, TaskScope
 from microagents.chat import Reply, Sample, Usage
 from microagents.elections.admission import FollowAdmission
 from microagents.elections.election import Draw, SampleId
 from microagents.errors import MicroagentsError, ModelUnavailable, NotSent, Stopped
+from microagents.journal.digests import in_order
 from microagents.journal.messages import RecordCalls, RecordOutage
 from microagents.messages import resolve
+from microagents.models.latencies import Latencies
 from microagents.models.model import Call, Model, checked_sample, open_model
+from microagents.roles.call_accounts import CallAccounts, Prices
 from microagents.roles.limiter import Permit, Unbilled, is_limited
 
 BACKOFF_S = (0.5, 60.0)
@@ -26,8 +29,28 @@ WARN_EVERY_S = 60.0
 """Shortest interval of warnings about outages."""
 MAY_BE_BILLED = ("timeout", "garbled")
 """Kinds of failure after which the provider may still charge for the call."""
-NO_REPLY = Usage(cost_usd=0.0)
-"""Usage of a call that may be billed although no reply arrived."""
+REPLACED_SHARE = 0.05
+"""Largest share of calls to a model that are sent again as stragglers: where more are slow, the model is, and more calls do not help it."""
+STRAGGLER = "straggler"
+"""The reason of such a second call in the account."""
+
+
+class Source:
+    """A model, and the experience of this replica with it."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.slots = None if model.max_in_flight is None else Slots(model.max_in_flight)
+        """Its connections; None if it takes any number of calls at a time."""
+        self.latencies = Latencies()
+        self.prices = Prices()
+        self.replaced = 0
+        """Number of its calls that were sent again as stragglers."""
+
+    @property
+    def straggler_s(self) -> float | None:
+        """The duration from which a call should be sent again; None while none should."""
+        return None if self.replaced > REPLACED_SHARE * self.latencies.count else self.latencies.straggler_s
 
 
 class Solver(Role):
@@ -40,8 +63,11 @@ class Solver(Role):
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._models: dict[str, Model] = {}
+        self._sources: dict[str, Source] = {}
+        """The models by spec."""
         self._is_limited = is_limited(context.settings)
+        self._replaces: bool = context.settings.get("hedge", True)
+        """Whether stragglers are sent again."""
         self._permits = 0
         """Number of permits requested so far."""
         self._is_out = False
@@ -52,24 +78,21 @@ class Solver(Role):
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
         self._may_send = True
-        self._sent = 0
-        """Number of calls sent since the last `RecordCalls`."""
-        self._ended: list[Usage | None] = []
-        """Usage of the calls that ended since then; None for a call that is not billed."""
+        self._accounts = CallAccounts(context.name, self.tell)
 
     async def start(self) -> None:
         """Open every model of the run, so that a wrong name or a missing key is reported before the first call."""
         for pool in self.context.models.values():
             for spec in pool:
-                self._model(spec)
+                self._source(spec)
         self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
         """Close the models."""
         await self._scope.close()
-        self._send_accounts()
-        for model in self._models.values():
-            await model.close()
+        self._accounts.report()
+        for source in self._sources.values():
+            await source.model.close()
 
     async def draw(self, request: Draw) -> Sample:
         """Take one sample.
@@ -79,31 +102,76 @@ class Solver(Role):
             Stopped: the provider was out for longer than ``--max-outage``.
             ModelUnavailable: the provider refuses the request for good.
         """
-        model = self._model(request.model)
+        source = self._source(request.model)
         call = Call(
             id=request.id,
             prompt=request.prompt,
             reply=resolve(request.reply, Reply),
             temperature=request.temperature,
             max_output_tokens=request.max_output_tokens,
+            needs_length=request.needs_length,
         )
         outage = _Outage(request.id, self._max_outage_s)
         while True:
-            if not self._may_send:
-                raise NotSent(call.id.election.path)
             try:
-                sample = await (self._attempt_with_permit(model, call) if self._is_limited else self._attempt(model, call))
+                if self._replaces and not source.model.answers_at_once:
+                    sample = await self._first_reply(source, self._source(request.substitute or request.model), call)
+                else:
+                    sample = await self._attempt(source, call)
             except ModelUnavailable as error:
                 if error.retryable:
                     self._note_outage(str(error))
                 await outage.wait(error)
+                self._accounts.repeat(error.kind)
+                call = structs.replace(call, attempt=call.attempt + 1)
             else:
                 if self._is_out:
                     self._note_outage(None)
                 return sample
 
-    async def _attempt_with_permit(self, model: Model, call: Call) -> Sample:
-        """Make one attempt as soon as the limiter grants a permit."""
+    async def _first_reply(self, source: Source, substitute: Source, call: Call) -> Sample:
+        """Make one attempt. If it is a straggler, make another one beside it; the first reply counts, and the other call is cancelled.
+
+        Raises:
+            ModelUnavailable: no attempt gave a reply.
+        """
+        straggles: asyncio.Future[None] = self._loop.create_future()
+        attempts = TaskScope()
+        try:
+            first = attempts.start(self._attempt(source, call, straggles))
+            await asyncio.wait([first, straggles], return_when=asyncio.FIRST_COMPLETED)
+            if not first.done():
+                source.replaced += 1
+                self._accounts.repeat(STRAGGLER)
+                second = attempts.start(self._attempt(substitute, structs.replace(call, attempt=call.attempt + 1)))
+                running = {first, second}
+                while running:
+                    _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    for each in (first, second):
+                        if each.done() and each.exception() is None:
+                            return each.result()
+            return await first
+        finally:
+            await attempts.close()
+
+    async def _attempt(self, source: Source, call: Call, straggles: asyncio.Future[None] | None = None) -> Sample:
+        """Make one attempt, as soon as the model has a connection for it and the limiter grants a permit.
+
+        ``straggles`` is done once the call has been in flight for too long.
+        """
+        slots = source.slots
+        if slots is not None:
+            await slots.acquire(lambda: (in_order(call.id.election.path), call.id.seq))
+        try:
+            if not self._may_send:
+                raise NotSent(call.id.election.path)
+            return await (self._send_with_permit if self._is_limited else self._send)(source, call, straggles)
+        finally:
+            if slots is not None:
+                slots.release()
+
+    async def _send_with_permit(self, source: Source, call: Call, straggles: asyncio.Future[None] | None) -> Sample:
+        """Send a call as soon as the limiter grants a permit."""
         self._permits += 1
         permit = Permit(id=call.id, asker=self.context.name, number=self._permits)
         granted: asyncio.Future[bool] = self._loop.create_future()
@@ -115,7 +183,7 @@ class Solver(Role):
             if not (await granted and self._may_send):
                 raise NotSent(call.id.election.path)
             counts = True
-            return await self._attempt(model, call)
+            return await self._send(source, call, straggles)
         except ModelUnavailable as error:
             counts = error.kind in MAY_BE_BILLED
             raise
@@ -146,50 +214,50 @@ class Solver(Role):
             if not granted.done():
                 granted.set_exception(error)
 
-    async def _attempt(self, model: Model, call: Call) -> Sample:
-        """Make one attempt, and account for it."""
-        self._send_accounts_soon()
-        self._sent += 1
-        usage: Usage | None = NO_REPLY
+    async def _send(self, source: Source, call: Call, straggles: asyncio.Future[None] | None = None) -> Sample:
+        """Send one call, and account for it."""
+        limit_s = None if straggles is None else source.straggler_s
+        timer = None if straggles is None or limit_s is None else self._loop.call_later(limit_s, _finish, straggles)
+        began_s = self._loop.time()
+        self._accounts.send()
+        usage: Usage | None = None
+        may_be_billed = True
         try:
-            sample = checked_sample(await model.complete(call), type(model).__name__)
+            sample = checked_sample(await source.model.complete(call), type(source.model).__name__)
+            source.latencies.add(self._loop.time() - began_s)
             usage = sample.usage
         except ModelUnavailable as error:
-            if error.kind not in MAY_BE_BILLED:
-                usage = None
+            may_be_billed = error.kind in MAY_BE_BILLED
             raise
         else:
             return sample
         finally:
-            # A cancelled call is accounted for as well: the provider may bill it, so its usage is NO_REPLY.
-            self._send_accounts_soon()
-            self._ended.append(usage)
+            if timer is not None:
+                timer.cancel()
+            # A cancelled call is accounted for as well: the provider may bill it.
+            if usage is not None:
+                self._accounts.end_answered(usage, source.prices, measured=not call.needs_length or usage.visible_tokens is not None)
+            elif may_be_billed:
+                self._accounts.end_unanswered(source.prices)
+            else:
+                self._accounts.end_unbilled()
 
     async def _follow_admission(self) -> None:
         async with aclosing(self.stream(FollowAdmission())) as changes:
             async for admission in changes:
                 if admission == "nothing":
                     self._may_send = False
+                    for source in self._sources.values():
+                        if source.slots is not None:
+                            source.slots.dismiss()
                     break
 
-    def _send_accounts_soon(self) -> None:
-        """Send the accounts on the next turn of the loop, before a role can report a verdict that this turn's replies lead to."""
-        if not self._sent and not self._ended:
-            self._loop.call_soon(self._send_accounts)
-
-    def _send_accounts(self) -> None:
-        # One message for each turn of the loop: one for each call costs 3 microseconds a step.
-        if self._sent or self._ended:
-            billed = [usage for usage in self._ended if usage is not None]
-            sent, ended, self._sent, self._ended = self._sent, len(self._ended), 0, []
-            self.tell(RecordCalls(source=self.context.name, sent=sent, ended=ended, billed=len(billed), usage=_sum_usage(billed)))
-
-    def _model(self, spec: str) -> Model:
+    def _source(self, spec: str) -> Source:
         """The model of a spec, opened on first use. A model without a price makes the cost of the run unknown at once."""
-        found = self._models.get(spec)
+        found = self._sources.get(spec)
         if found is None:
-            found = self._models[spec] = open_model(spec, self.context)
-            if not found.priced:
+            found = self._sources[spec] = Source(open_model(spec, self.context))
+            if not found.model.priced:
                 self.tell(RecordCalls(source=self.context.name, usage=Usage(cost_usd=None)))
         return found
 
@@ -207,14 +275,9 @@ class Solver(Role):
             )
 
 
-def _sum_usage(usages: Sequence[Usage]) -> Usage:
-    input_tokens = output_tokens = 0
-    cost_usd: float | None = 0.0
-    for usage in usages:
-        input_tokens += usage.input_tokens or 0
-        output_tokens += usage.output_tokens or 0
-        cost_usd = None if cost_usd is None or usage.cost_usd is None else cost_usd + usage.cost_usd
-    return Usage(input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost_usd)
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class _Outage:

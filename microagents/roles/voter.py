@@ -91,7 +91,8 @@ class Voter(Role):
             await self._admission_changed.wait()
         election = self._open.get(request.id)
         if election is None:
-            election = self._open[request.id] = RunningElection(self, request.id, request.question)
+            hedge = request.hedge if isinstance(request, Follow) else 0
+            election = self._open[request.id] = RunningElection(self, request.id, request.question, hedge)
             election.begin(self._paid.pop(request.id, ()))
         election.followers += 1
         return election
@@ -127,7 +128,7 @@ class Voter(Role):
 class RunningElection:
     """An open election: its launched draws, the ballots that arrived, and the count."""
 
-    def __init__(self, voter: Voter, election_id: ElectionId, question: Question) -> None:
+    def __init__(self, voter: Voter, election_id: ElectionId, question: Question, hedge: int) -> None:
         self.id = election_id
         self.arrivals: list[Ballot] = []
         """Valid ballots in order of arrival: for guesses, not for the count."""
@@ -142,6 +143,8 @@ class RunningElection:
         self._failure: MicroagentsError | None = None
         self._voter = voter
         self._question = question
+        self._hedge = hedge
+        """Number of draws in flight beyond those needed."""
         self._count = Count(question)
         self._launched = 0
         """Number of draws launched so far, paid ballots included."""
@@ -163,14 +166,14 @@ class RunningElection:
         self.launch()
 
     def launch(self) -> None:
-        """Launch every draw that the decision needs, and no other.
+        """Launch every draw that the decision needs, and the hedge.
 
-        The number of launched draws is n + votes needed + f, at most the cap, where n ballots are counted and f flagged replies arrived
-        beyond them. So exactly the samples of the decisive prefix are drawn, in whatever order they arrive.
+        The number of launched draws is n + votes needed + f + hedge, at most the cap, where n ballots are counted and f flagged replies
+        arrived beyond them. Without a hedge exactly the samples of the decisive prefix are drawn, in whatever order they arrive.
         """
         count = self._count
         while not self.count_is_closed and self._launched < min(
-            self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead
+            self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead + self._hedge
         ):
             seq = self._launched
             paid = self._paid.pop(seq, None) if self._paid else None
@@ -207,6 +210,7 @@ class RunningElection:
 
     async def _draw(self, seq: int) -> None:
         question, sample_id = self._question, SampleId(election=self.id, seq=seq)
+        model, substitute = _models_of(sample_id, question.models)
         try:
             sample = await self._voter.ask(
                 Draw(
@@ -215,7 +219,9 @@ class RunningElection:
                     reply=question.reply,
                     temperature=question.sampling.temperature_of(seq),
                     max_output_tokens=question.sampling.max_output_tokens,
-                    model=_model_of(sample_id, question.models),
+                    needs_length=bool(question.sampling.flag_above_tokens),
+                    model=model,
+                    substitute=substitute,
                 )
             )
             if self.count_is_closed:
@@ -295,9 +301,13 @@ class RunningElection:
         self.updates.notify()
 
 
-def _model_of(sample: SampleId, models: tuple[str, ...]) -> str:
-    """The model of a sample. The sample's id chooses it from the pool, not the load, so that a resumed run asks the same model."""
+def _models_of(sample: SampleId, models: tuple[str, ...]) -> tuple[str, str]:
+    """The model of a sample, and the next one of the pool.
+
+    The sample's id chooses it, not the load, so that a resumed run asks the same model.
+    """
     if len(models) == 1:
-        return models[0]
+        return models[0], models[0]
     digest = blake2b(sample.election.question_digest + f"{sample.election.path}\0{sample.seq}".encode(), digest_size=8).digest()
-    return models[int.from_bytes(digest) % len(models)]
+    chosen = int.from_bytes(digest)
+    return models[chosen % len(models)], models[(chosen + 1) % len(models)]

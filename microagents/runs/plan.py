@@ -109,6 +109,9 @@ def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator
     for role, pool in sorted(settings.models.items()):
         yield f"model {role}".rstrip(), ", ".join(pool)
     yield "seed", str(settings.seed)
+    for name in ("max_output_tokens", "flag_above_tokens"):
+        if (limit := getattr(settings, name)) is not None:
+            yield name, str(limit)
     if (reply := type(task).reply_type()) is None:
         return
     yield "reply", fingerprint(reply).hex()

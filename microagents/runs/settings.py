@@ -69,8 +69,17 @@ class Settings(BaseModel):
     """`full`: records survive a power cut. `normal`: they survive a kill of the process."""
     on_undecided: Annotated[str, Flag("stop|leader|SPEC")] = "stop"
     """Action after an undecided election: `stop` the run, take the `leader` and mark it, or ask another model, given by its SPEC."""
+    max_output_tokens: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
+    """Limit of a reply that is sent to the provider, reasoning included; a longer one is flagged as `cut_off`. \
+[default: the task's, 2048 unless it says otherwise]"""
+    flag_above_tokens: Annotated[Annotated[int, Field(ge=0)] | None, Flag("N")] = None
+    """Flag replies whose text has more tokens as `too_long`; reasoning does not count, and 0 turns the flag off. \
+[default: the task's, 750 for chains]"""
+    hedge: Annotated[bool, Flag()] = True
+    """Send a call again that takes longer than 3 times the 95th percentile of its model, and at least 5 s; the first reply counts."""
     concurrency: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
-    """Maximum number of calls in flight over the whole run. [default: no bound]"""
+    """Maximum number of calls in flight over the whole run. \
+[default: no bound, but 512 to each model behind HTTP from each solver]"""
     max_calls: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
     """Stop after this many calls. A resumed run counts its earlier calls. [default: no limit]"""
     max_cost_usd: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Flag("USD", "--max-cost")] = None

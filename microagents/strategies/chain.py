@@ -41,12 +41,14 @@ class Chain:
     Args:
         work: the work on the input.
         max_draws: cap of each step's election.
+        hedge: number of draws in flight beyond those that a followed step's decision needs.
     """
 
-    def __init__(self, work: ChainWork, *, max_draws: int) -> None:
+    def __init__(self, work: ChainWork, *, max_draws: int, hedge: int = 0) -> None:
         self.work = work
         self.task = work.task
         self.max_draws = max_draws
+        self._hedge = hedge
         self.state_type, self.reply_type = chain_types(type(work.task))
         self._first = 0
         """Number of the step at which this sitting resumes the chain."""
@@ -73,7 +75,7 @@ class Chain:
 
     def follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
         """The same as `hold`, item by item: valid ballots as they arrive, then the verdict."""
-        return self._recall_or_follow(step) if step.number == self._first else self.work.follow(step.election, step.question)
+        return self._recall_or_follow(step) if step.number == self._first else self._follow(step)
 
     async def commit(self, step: Step, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
         """Settle and record a verdict; returns its decision.
@@ -95,9 +97,12 @@ class Chain:
         if recalled is not None:
             yield recalled
             return
-        async with aclosing(self.work.follow(step.election, step.question)) as items:
+        async with aclosing(self._follow(step)) as items:
             async for item in items:
                 yield item
+
+    def _follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
+        return self.work.follow(step.election, step.question, hedge=self._hedge)
 
     async def _recall(self, step: Step) -> Verdict | None:
         # Of the steps still to do, only the first can have a record: it ended undecided, and a person may have decided it since.
@@ -155,8 +160,9 @@ class ChainConductor(Conductor[ChainTask[Any, Any], G]):
     """The base class of conductors that walk chains. `microagents step` works with every strategy that has such a conductor."""
 
     def chain(self, work: Work[ChainTask[Any, Any], G]) -> Chain:
-        """The chain of one input, with the strategy's ``max_draws`` as the cap of each election."""
-        return Chain(work, max_draws=getattr(work.strategy, "max_draws", 100))
+        """The chain of one input, with the strategy's ``max_draws`` as the cap of each election, and its ``hedge``."""
+        strategy = work.strategy
+        return Chain(work, max_draws=getattr(strategy, "max_draws", 100), hedge=getattr(strategy, "hedge", 0))
 
     async def conduct(self, work: Work[ChainTask[Any, Any], G]) -> object:
         """Walk the chain step by step."""

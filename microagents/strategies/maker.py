@@ -33,7 +33,7 @@ class Maker(Strategy):
     solves = (ChainTask,)
     conductor = MakerConductor
     in_order = True
-    changes_no_decision: ClassVar = ("speculate",)
+    changes_no_decision: ClassVar = ("speculate", "hedge")
 
     k: Annotated[int, Field(ge=1)] = 3
     """Number of votes that decide: a lead over every other reply, or a total with the rule first-to."""
@@ -45,6 +45,9 @@ class Maker(Strategy):
     """Open the next steps on guesses. Changes no decision."""
     ahead: Annotated[int, Field(ge=1)] = 32
     """Number of steps that are open at a time with speculate."""
+    hedge: Annotated[int, Field(ge=0, le=100)] = 0
+    """Number of calls in flight at each open step beyond those that its vote needs: the next step opens sooner, for more calls. \
+Changes no decision."""
     known_inputs: bool = False
     """Start every step from the oracle's state, so that steps run side by side."""
     window: Annotated[int, Field(ge=1)] = 256

@@ -20,7 +20,7 @@ def test_a_reply_cut_off_at_the_cap_is_flagged_however_readable_and_short_it_is(
     assert flag_unread(sample(finish="length"), 750) == CUT_OFF
 
 
-@pytest.mark.parametrize("finish", ["refusal", "content_filter", "tool_use", "length "])
+@pytest.mark.parametrize("finish", ["refusal", "content_filter", "tool_use"])
 def test_a_reply_that_ended_for_another_reason_is_flagged_by_that_reason(finish: str) -> None:
     assert flag_unread(sample(finish=finish), 750) == finish
 

@@ -285,7 +285,7 @@ async def test_connections_are_used_again(provider: Provider) -> None:
         (OPENAI, "tool_calls", "tool_calls"),
         (OPENAI, "function_call", "function_call"),
         (OPENAI, "abort", "abort"),
-        (OPENAI, "\x1b[2J" + "x" * 1000, "unreadable"),
+        (OPENAI, "\x1b[2J" + "x" * 1000, "other"),
         (ANTHROPIC, "end_turn", "stop"),
         (ANTHROPIC, "stop_sequence", "stop"),
         (ANTHROPIC, "max_tokens", "length"),
@@ -293,7 +293,7 @@ async def test_connections_are_used_again(provider: Provider) -> None:
         (ANTHROPIC, "pause_turn", "pause_turn"),
         (ANTHROPIC, "tool_use", "tool_use"),
         (ANTHROPIC, "model_context_window_exceeded", "model_context_window_exceeded"),
-        (ANTHROPIC, "\x1b[2J" + "x" * 1000, "unreadable"),
+        (ANTHROPIC, "\x1b[2J" + "x" * 1000, "other"),
     ],
     ids=lambda value: value.name if isinstance(value, Provider) else value[:30].strip("\x1b"),
 )
@@ -320,6 +320,41 @@ async def test_a_price_of_zero_is_known(provider: Provider) -> None:
 
 async def test_an_unknown_price_is_none_and_never_zero(provider: Provider) -> None:
     assert (await sample_of(provider, provider.good())).usage.cost_usd is None
+
+
+def reasoned(provider: Provider, written: int, reasoning: object = None, block: str | None = None) -> dict[str, Any]:
+    """A reply with reasoning: its number of tokens among those written, and a part that holds it."""
+    details = (
+        {} if reasoning is None else {"openai": {"reasoning_tokens": reasoning}, "anthropic": {"thinking_tokens": reasoning}}[provider.name]
+    )
+    name = "completion_tokens_details" if provider.name == "openai" else "output_tokens_details"
+    body = provider.good(usage={provider.input_tokens: 11, provider.output_tokens: written, name: details})
+    if block is not None and provider.name == "openai":
+        body["choices"][0]["message"][block] = "Let me see."
+    elif block is not None:
+        body["content"].insert(0, {"type": "thinking", "thinking": "Let me see."})
+    return body
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "block", "visible"),
+    [
+        (None, None, 900),
+        (0, None, 900),
+        (850, None, 50),
+        (850, "reasoning", 50),
+        (None, "reasoning", None),
+        (0, "reasoning_content", None),
+        (901, None, 900),
+        ("many", None, 900),
+        (-1, "reasoning_content", None),
+    ],
+)
+async def test_tokens_of_reasoning_are_told_from_those_of_the_text_where_usage_tells(
+    provider: Provider, reasoning: object, block: str | None, visible: int | None
+) -> None:
+    usage = (await sample_of(provider, reasoned(provider, 900, reasoning, block))).usage
+    assert (usage.output_tokens, usage.visible_tokens) == (900, visible)
 
 
 @pytest.mark.parametrize("count", [-1, 10**12, 10**40, 1.5, "7", True, None, [], {}])
@@ -691,6 +726,11 @@ async def test_a_key_is_in_no_error_and_no_log(provider: Provider, answer: Answe
     for record in caplog.records:
         assert KEY not in logging.Formatter().format(record)
     assert KEY not in repr(logs)
+
+
+async def test_a_key_that_a_server_repeats_in_a_reply_is_replaced(provider: Provider) -> None:
+    sample = await sample_of(provider, provider.good(text=f"you sent Bearer {KEY}", finish=KEY))
+    assert (sample.text, sample.finish) == ("you sent Bearer [key]", "other")
 
 
 async def test_a_key_is_not_in_the_models_repr(provider: Provider) -> None:

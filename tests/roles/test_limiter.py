@@ -17,6 +17,7 @@ from microagents.messages import address_of
 from microagents.models.model import Call, Model
 from microagents.roles import Limiter, Recorder, Solver
 from microagents.roles.limiter import Permit, Unbilled
+from microagents.roles.solver import Source
 from microagents.runs.execute import runtime_of
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.testing.virtual import run_virtual
@@ -43,14 +44,14 @@ class GaugedSolver(Solver):
     open: ClassVar[int] = 0
     most: ClassVar[int] = 0
 
-    async def _attempt(self, model: Model, call: Call) -> Sample:
+    async def _send(self, source: Source, call: Call, straggles: asyncio.Future[None] | None = None) -> Sample:
         own = GaugedSolver
         own.sent.append((call.id.election.path, call.id.seq))
         own.replicas.add(self.context.name)
         own.open += 1
         own.most = max(own.most, own.open)
         try:
-            return await super()._attempt(model, call)
+            return await super()._send(source, call, straggles)
         finally:
             own.open -= 1
 
@@ -78,10 +79,10 @@ class Busy(Model):
 class TurnedAwaySolver(GaugedSolver):
     """Asks such a provider."""
 
-    def _model(self, spec: str) -> Model:
-        found = super()._model(spec)
-        if not isinstance(found, Busy):
-            found = self._models[spec] = Busy(found)
+    def _source(self, spec: str) -> Source:
+        found = super()._source(spec)
+        if not isinstance(found.model, Busy):
+            found = self._sources[spec] = Source(Busy(found.model))
         return found
 
 

@@ -17,9 +17,10 @@ from microagents.chat import write
 from microagents.elections.election import Ballot, Flagged, Screen
 from microagents.errors import ModelUnavailable
 from microagents.journal.messages import Report
-from microagents.models.model import Call, Model
+from microagents.models.model import Call
 from microagents.models.scripted import Line
 from microagents.roles import RedFlagger, Solver, solver
+from microagents.roles.solver import Source
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Onward
@@ -130,9 +131,9 @@ class CountingSolver(Solver):
 
     sent: ClassVar[int] = 0
 
-    async def _attempt(self, model: Model, call: Call) -> Sample:
+    async def _send(self, source: Source, call: Call, straggles: asyncio.Future[None] | None = None) -> Sample:
         CountingSolver.sent += 1
-        return await super()._attempt(model, call)
+        return await super()._send(source, call, straggles)
 
 
 class Counted(Maker):

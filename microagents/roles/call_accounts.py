@@ -1,0 +1,130 @@
+"""The accounts of one solver replica: the calls that it sent, how they ended, and what they cost. It reports them to the recorder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from microagents.chat import Usage
+from microagents.journal.messages import RecordCalls
+
+
+class Prices:
+    """What the answered calls to one model cost on average: the estimate for a call whose reply did not arrive."""
+
+    def __init__(self) -> None:
+        self._answered = 0
+        self._total_usd: float | None = 0.0
+        self._owed = 0
+        """Number of unanswered calls that no estimate was possible for."""
+
+    def answered(self, cost_usd: float | None) -> float:
+        """Add an answered call; returns the estimated cost of the unanswered calls before it that had no estimate."""
+        self._answered += 1
+        self._total_usd = None if cost_usd is None or self._total_usd is None else self._total_usd + cost_usd
+        owed, self._owed = self._owed, 0
+        return owed * (cost_usd or 0.0)
+
+    def unanswered(self) -> float:
+        """The estimated cost of a call whose reply did not arrive: 0 until the first reply, which makes up for it."""
+        if not self._answered:
+            self._owed += 1
+            return 0.0
+        return (self._total_usd or 0.0) / self._answered
+
+
+class CallAccounts:
+    """Adds up calls, and reports them once a turn of the event loop: a message for each call costs 3 microseconds a step.
+
+    Args:
+        source: name of the solver replica.
+        tell: sends a report.
+    """
+
+    def __init__(self, source: str, tell: Callable[[RecordCalls], None]) -> None:
+        self._source = source
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._is_due = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self._sent = self._ended = self._billed = self._unanswered = self._unmeasured = 0
+        self._input_tokens = self._output_tokens = 0
+        self._cost_usd: float | None = 0.0
+        self._estimated_usd = 0.0
+        self._repeated: dict[str, int] = {}
+
+    def send(self) -> None:
+        """Count a call that is being sent."""
+        self._report_soon()
+        self._sent += 1
+
+    def end_answered(self, usage: Usage, prices: Prices, *, measured: bool) -> None:
+        """Count the end of a call with its reply.
+
+        Args:
+            usage: its tokens and its cost.
+            prices: those of its model.
+            measured: whether the length flag can tell the length of the reply, or does not ask for it.
+        """
+        self._end()
+        self._billed += 1
+        self._unmeasured += not measured
+        self._input_tokens += usage.input_tokens or 0
+        self._output_tokens += usage.output_tokens or 0
+        self._add_cost(usage.cost_usd)
+        self._add_estimate(prices.answered(usage.cost_usd))
+
+    def end_unanswered(self, prices: Prices) -> None:
+        """Count the end of a call whose reply did not arrive, but which the provider may bill."""
+        self._end()
+        self._billed += 1
+        self._unanswered += 1
+        self._add_estimate(prices.unanswered())
+
+    def end_unbilled(self) -> None:
+        """Count the end of a call that failed, and is not billed."""
+        self._end()
+
+    def repeat(self, reason: str) -> None:
+        """Count a call that is sent again."""
+        self._report_soon()
+        self._repeated[reason] = self._repeated.get(reason, 0) + 1
+
+    def report(self) -> None:
+        """Send what was added up since the last report."""
+        self._is_due = False
+        if self._sent or self._ended or self._repeated:
+            usage = Usage(input_tokens=self._input_tokens, output_tokens=self._output_tokens, cost_usd=self._cost_usd)
+            self._tell(
+                RecordCalls(
+                    source=self._source,
+                    sent=self._sent,
+                    ended=self._ended,
+                    billed=self._billed,
+                    usage=usage,
+                    unanswered=self._unanswered,
+                    estimated_usd=self._estimated_usd,
+                    unmeasured=self._unmeasured,
+                    repeated=self._repeated,
+                )
+            )
+            self._clear()
+
+    def _end(self) -> None:
+        self._report_soon()
+        self._ended += 1
+
+    def _add_cost(self, cost_usd: float | None) -> None:
+        self._cost_usd = None if cost_usd is None or self._cost_usd is None else self._cost_usd + cost_usd
+
+    def _add_estimate(self, cost_usd: float) -> None:
+        self._estimated_usd += cost_usd
+        self._add_cost(cost_usd)
+
+    def _report_soon(self) -> None:
+        """Report on the next turn of the loop, before a role can report a verdict that this turn's replies lead to."""
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self.report)
