@@ -100,7 +100,7 @@ def test_the_ledger_abroad_is_kept_from_python(runtime: str, examples: dict[str,
 def test_a_line_that_stays_undecided_goes_to_the_stronger_model(runtime: str, examples: dict[str, Any]) -> None:
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
     strategy = examples["currency"].Abroad(strong="sim:perfect")
-    result = run_sync(task, models="sim:perfect@flag=1", strategy=strategy, runtime=runtime)
+    result = run_sync(task, models="sim:perfect@error=1,alternatives=100000", strategy=strategy, runtime=runtime)
     assert result.value == {"line": 6, "balance": BALANCE}
     assert result.account.undecided_at == tuple(f"0/line/{line}" for line in range(6))
     assert result.account.decided == 6
@@ -109,7 +109,7 @@ def test_a_line_that_stays_undecided_goes_to_the_stronger_model(runtime: str, ex
 def test_a_run_whose_every_line_was_decided_in_the_end_is_completed(examples: dict[str, Any]) -> None:
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
     strategy = examples["currency"].Abroad(strong="sim:perfect")
-    assert run_sync(task, models="sim:perfect@flag=1", strategy=strategy).outcome == "completed"
+    assert run_sync(task, models="sim:perfect@error=1,alternatives=100000", strategy=strategy).outcome == "completed"
 
 
 @every_runtime

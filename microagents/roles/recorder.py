@@ -37,12 +37,15 @@ from microagents.journal.messages import (
     RecordLost,
     RecordOutage,
     RecordProgress,
+    RecordReply,
+    RecordSample,
     Report,
     RunOutcome,
 )
 from microagents.journal.store import Store
 from microagents.journal.writer import Inline, NullStore, Writer
 from microagents.messages import Request
+from microagents.roles.first_replies import FirstReplies
 
 MAX_QUEUED = 1024
 """Number of queued records at which no more elections open. A crash loses queued records, and their calls are paid twice."""
@@ -121,6 +124,8 @@ class Recorder(Role):
         """Number of records received, and number of those that are durable."""
         self._is_draining = self._is_writing = self._has_begun = False
         """Whether nothing more is admitted; whether a commit is under way; whether the work on an input has begun."""
+        self._first_replies: FirstReplies | None = FirstReplies()
+        """The flags of the first replies; None once enough of them were valid."""
         self._max_cost_usd: float | None = context.options.get("max_cost_usd")
 
     async def start(self) -> None:
@@ -153,6 +158,8 @@ class Recorder(Role):
                     await self._writer.close(forget=True)
                     raise
         self._durable = await self._writer.do(lambda store: store.books.account())
+        if self._durable.valid:
+            self._first_replies = None
         self._check_cost()
         self._scope.start(self._write())
 
@@ -167,6 +174,8 @@ class Recorder(Role):
     async def draws(self, request: RecordDraws) -> None:
         """Record samples and the texts of replies."""
         self._add(*request.records)
+        if self._first_replies is not None:
+            self._check_first_replies(self._first_replies, request.records)
 
     async def calls(self, request: RecordCalls) -> None:
         """Record calls."""
@@ -261,6 +270,14 @@ class Recorder(Role):
             self._stop(f"the price of a call is unknown, so --max-cost {self._max_cost_usd:g} cannot be enforced", NO_COST_LIMIT)
         elif cost_usd >= self._max_cost_usd:
             self._stop(f"--max-cost {self._max_cost_usd:g} is reached", HIGHER_LIMIT)
+
+    def _check_first_replies(self, first: FirstReplies, records: Sequence[RecordSample | RecordReply]) -> None:
+        for record in records:
+            first.add(record)
+        if (hopeless := first.hopeless()) is not None:
+            self._stop(*hopeless)
+        elif first.is_over:
+            self._first_replies = None
 
     def _stop(self, reason: str, remedy: str) -> None:
         if not self._is_draining:

@@ -36,7 +36,7 @@ BEYOND = {"reason", "settled_at", "lost_in_flight", "go_on"}
 """Keys that came later."""
 
 
-STALEMATE = ("run", "drift", "--model", "sim:perfect@error=0.5,alternatives=1,flag=0.9", "-k", "9")
+STALEMATE = ("run", "drift", "--model", "sim:perfect@error=0.5,alternatives=1,flag=0.8", "-k", "9")
 """Elections that reach their cap."""
 
 

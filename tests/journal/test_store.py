@@ -66,7 +66,7 @@ from tests.journal.walks import (
 
 either_order = pytest.mark.parametrize("in_order", [True, False], ids=["chain", "tree"])
 
-STALEMATE = {"models": "sim:perfect@error=0.5,alternatives=1,flag=0.9", "k": 9}
+STALEMATE = {"models": "sim:perfect@error=0.5,alternatives=1,flag=0.8", "k": 9}
 """Elections that reach their cap."""
 
 

@@ -1,0 +1,60 @@
+"""The first replies of a run: where nearly all of them are flagged, more calls are wasted money."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from microagents.elections.election import Flagged
+from microagents.elections.red_flags import CUT_OFF, EMPTY, MALFORMED, TOO_LONG
+from microagents.journal.messages import RecordReply, RecordSample
+
+ALL_OF = 10
+"""If the first so many replies are all flagged, the run stops."""
+SHARE_OF = 50
+"""If more than `MAX_SHARE` of the first so many replies are flagged, the run stops."""
+MAX_SHARE = 0.9
+MAX_SHOWN_CHARS = 200
+
+_REMEDIES = {
+    TOO_LONG: "resume with a higher --flag-above-tokens (0 turns the flag off) and --accept-change flag_above_tokens",
+    CUT_OFF: "resume with a higher --max-output-tokens and --accept-change max_output_tokens",
+    EMPTY: "take another model, or begin another run with a higher --max-output-tokens: reasoning may use it up",
+    MALFORMED: "look at the prompt and at whole replies with `microagents step`, and make the reply's format simpler or take another model",
+}
+_OTHER_REMEDY = "look at the prompt and at whole replies with `microagents step`, and change the prompt or take another model"
+
+
+class FirstReplies:
+    """Counts the flags of a run's first replies."""
+
+    def __init__(self) -> None:
+        self._replies = 0
+        self._flags: Counter[str] = Counter()
+        self._text = ""
+        """The last flagged reply."""
+
+    def add(self, record: RecordSample | RecordReply) -> None:
+        """Add the record of a reply, or the text of one."""
+        if isinstance(record, RecordReply):
+            self._text = record.text
+        elif self._replies < SHARE_OF:
+            self._replies += 1
+            if isinstance(record.ballot, Flagged):
+                self._flags[record.ballot.flag] += 1
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more replies need to be counted."""
+        return self._replies >= SHARE_OF or self._replies - self._flags.total() >= SHARE_OF * (1 - MAX_SHARE)
+
+    def hopeless(self) -> tuple[str, str] | None:
+        """Why the run should stop, and what to do; None if it should go on."""
+        flagged = self._flags.total()
+        if not (flagged == self._replies >= ALL_OF or (self._replies == SHARE_OF and flagged > MAX_SHARE * SHARE_OF)):
+            return None
+        names = ", ".join(f"{flag} {count}" for flag, count in self._flags.most_common())
+        share = "all" if flagged == self._replies else f"{flagged} of them"
+        text = " ".join(self._text.split())
+        shown = f"{text[:MAX_SHOWN_CHARS]} ..." if len(text) > MAX_SHOWN_CHARS else text
+        why = f"of the first {self._replies} replies {share} were flagged ({names}), the last one is {shown!r}"
+        return why, _REMEDIES.get(self._flags.most_common(1)[0][0], _OTHER_REMEDY)

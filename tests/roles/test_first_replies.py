@@ -1,0 +1,77 @@
+"""A run whose first replies are nearly all flagged stops early: it says which flag, shows a reply, and says what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from microagents import Result, resume, run
+from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId
+from microagents.journal.messages import RecordReply, RecordSample
+from microagents.roles.first_replies import FirstReplies
+from microagents.runtimes.testing.virtual import run_virtual
+from microagents.strategies import Maker
+from microagents.tasks.drift import Drift
+
+
+def verdict_of(flags: str) -> str | None:
+    """The reason to stop after these replies; a letter for one that is flagged as malformed, a dot for a valid one."""
+    first = FirstReplies()
+    for seq, flag in enumerate(flags):
+        place = SampleId(election=ElectionId(path="0/step/0", question_digest=b""), seq=seq)
+        first.add(RecordSample(id=place, ballot=Ballot(seq=seq, value=b"{}") if flag == "." else Flagged(seq=seq, flag="malformed")))
+        first.add(RecordReply(id=place, text=f"reply {seq}"))
+        if (hopeless := first.hopeless()) is not None:
+            return f"{seq + 1}: {hopeless[0]}"
+    return None
+
+
+@pytest.mark.parametrize(
+    ("flags", "stopped_after"),
+    [
+        ("x" * 9, None),
+        ("x" * 10, 10),
+        ("x" * 9 + ".", None),
+        ("." + "x" * 40, None),
+        ("...." + "x" * 46, 50),
+        ("....." + "x" * 60, None),
+        ("." * 50 + "x" * 100, None),
+    ],
+)
+def test_ten_of_ten_or_more_than_nine_tenths_of_fifty_are_hopeless(flags: str, stopped_after: int | None) -> None:
+    verdict = verdict_of(flags)
+    assert (None if verdict is None else int(verdict.partition(":")[0])) == stopped_after
+
+
+async def hopeless(model: str, **options: object) -> Result:
+    return await run(Drift(length=5), models=model, strategy=Maker(speculate=False), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("runtime", ["local", "linked"])
+def test_a_run_whose_replies_are_all_too_long_stops_with_a_dozen_calls_and_says_what_to_do(runtime: str) -> None:
+    result = run_virtual(hopeless("sim:perfect@latency=1", runtime=runtime, runs_dir=None, flag_above_tokens=20))
+    assert result.outcome == "stopped"
+    assert result.calls <= 13, "ten, and those in flight with them"
+    assert result.reason is not None
+    for words in ("were flagged (too_long 1", "Let me go through this", "--flag-above-tokens (0 turns the flag off)"):
+        assert words in result.reason
+
+
+async def test_a_stopped_run_goes_on_with_another_limit(tmp_path: object) -> None:
+    stopped = await hopeless("sim:perfect", runs_dir=tmp_path, run_id="a", flag_above_tokens=20)
+    assert stopped.outcome == "stopped"
+    result = await resume("a", runs_dir=tmp_path, flag_above_tokens=0, accept_changes=["flag_above_tokens"])  # type: ignore[arg-type]
+    assert (result.outcome, result.account.errors) == ("completed", 0)
+    again = await resume("a", runs_dir=tmp_path)  # type: ignore[arg-type]
+    assert again.calls == result.calls
+
+
+def test_a_run_with_valid_replies_stays_undecided_at_its_cap() -> None:
+    result = run_virtual(hopeless("sim:perfect@flag=0.7,error=0.9,alternatives=1000000", runs_dir=None))
+    assert result.outcome == "undecided"
+    assert result.calls == 100
+
+
+def test_a_limit_of_output_reaches_the_model_and_reasoning_does_not_count_as_text() -> None:
+    result = run_virtual(hopeless("sim:perfect", runs_dir=None, max_output_tokens=30))
+    assert result.outcome == "stopped"
+    assert "cut_off 1" in str(result.reason)
