@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from microagents.cli import compare, decide, estimate, resume, run, show, step
+from microagents.cli import compare, decide, estimate, export, resume, rm, run, show, step
 from microagents.cli import list as list_
 from microagents.cli.reporting import EXIT_CODES
 
@@ -23,6 +23,8 @@ app.command("run")(run.command)
 app.command("resume")(resume.command)
 app.command("list")(list_.command)
 app.command("show")(show.command)
+app.command("export")(export.command)
+app.command("rm")(rm.command)
 app.command("decide")(decide.command)
 app.command("step")(step.command)
 app.command("estimate")(estimate.command)

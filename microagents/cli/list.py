@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 import typer
 
 from microagents.cli.options import RUNS, AsJson, RunsDir
+from microagents.cli.prices import prices_of
 from microagents.cli.reporting import exit_on_error, log_to_stderr, printable, progress_text
 from microagents.cli.watching import result_as_json
 from microagents.errors import InvalidUsage
 from microagents.runs.inspection import runs_in
+from microagents.runs.result import Result
+
+GAP, INDENT = "  ", "    "
 
 
 def command(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
-    """List the runs of a folder, the most recent one at the end."""
+    """List the runs of a folder, the most recent one at the end: start, outcome, progress, model, cost and wrong decisions."""
     log_to_stderr()
     with exit_on_error():
         rows = list(runs_in(runs_dir))
@@ -26,10 +34,39 @@ def command(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
         return
     if not rows:
         typer.echo(f"there is no run in {str(runs_dir)!r}")
-    width = max((len(name) for name, _ in rows), default=0)
-    for name, row in rows:
-        if isinstance(row, InvalidUsage):
-            typer.echo(printable(f"{name:<{width}}  {row}"))
-            continue
-        account = row.account
-        typer.echo(printable(f"{name:<{width}}  {row.outcome:<11}  {row.task}: {progress_text(row)}, {account.calls:,} calls"))
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    columns = shutil.get_terminal_size().columns if is_terminal else sys.maxsize
+    cells = [[name, str(row)] if isinstance(row, InvalidUsage) else [name, *_cells(row)] for name, row in rows]
+    for line in _lines([[printable(" ".join(cell.split())) for cell in row] for row in cells], columns):
+        typer.echo(line)
+
+
+def _cells(result: Result) -> Iterator[str]:
+    account, models = result.account, [spec for pool in result.settings.models.values() for spec in pool]
+    yield result.outcome
+    yield "" if result.created_at is None else f"{datetime.fromisoformat(result.created_at).astimezone():%Y-%m-%d %H:%M}"
+    yield f"{result.task}: {progress_text(result)}"
+    yield models[0].partition("@")[0] + (f" +{len({*models}) - 1}" if len({*models}) > 1 else "")
+    yield f"{account.calls:,} calls"
+    yield prices_of(models)(result.cost_usd)
+    yield {None: "not checked", 0: "none wrong"}.get(account.errors, f"{account.errors} WRONG")
+
+
+def _lines(rows: Sequence[Sequence[str]], columns: int) -> Iterator[str]:
+    """One line a run, in columns. Where that is too wide, the cells of each run are wrapped."""
+    runs = [row for row in rows if len(row) > 2]  # noqa: PLR2004 - others have a name and an error
+    widths = [max(map(len, column)) for column in zip(*runs, strict=True)] or [0]
+    widths[0] = max((len(row[0]) for row in rows), default=0)
+    if sum(widths) + len(GAP) * (len(widths) - 1) <= columns:
+        for row in rows:
+            yield GAP.join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, *[0] * len(row)], strict=False)).rstrip()
+        return
+    for row in rows:
+        line = row[0]
+        for cell in [word for word in row[1:] if word]:
+            if len(line) + len(GAP) + len(cell) > columns:
+                yield line
+                line = INDENT + cell
+            else:
+                line += GAP + cell
+        yield line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import nullcontext, redirect_stdout
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -18,6 +19,7 @@ from microagents.documents.recording import DocumentRecord
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.problems.tree import ProblemNode, fold
+from microagents.runs.decision import recorded_decision
 from microagents.runs.inspection import recorded_result, solution_of
 
 DEFAULT_DEPTH = 2
@@ -25,6 +27,10 @@ DEFAULT_DEPTH = 2
 
 def command(
     run: RunName,
+    path: Annotated[
+        str | None,
+        typer.Argument(metavar="[PATH]", help="Path of one decision to show in full, such as 0/step/17; `microagents export` lists all."),
+    ] = None,
     runs_dir: RunsDir = RUNS,
     verify: Annotated[bool, typer.Option("--verify", help="Read every record, and check the recorded totals and digests.")] = False,
     depth: Annotated[
@@ -42,11 +48,17 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the recorded state of a run, also while it is running.
+    """Show the recorded state of a run, also while it is running; with PATH one decision: its prompt, replies, flags, votes and price.
 
     Exit codes: 0 shown, 1 the records are damaged (--verify), 2 wrong usage.
     """
     log_to_stderr()
+    if path is not None:
+        with exit_on_error():
+            if verify or depth is not None or of_input is not None:
+                raise InvalidUsage("--verify, --depth and --input are about a whole run; leave them out, or the PATH of the decision")
+            _show_decision(run, path, runs_dir, as_json=as_json)
+        return
     with exit_on_error(), reader_of(runs_dir, run) as reader:
         with redirect_stdout(sys.stderr) if as_json else nullcontext():  # this imports the task's code, which may print
             tree, note = _tree(reader, of_input, is_wanted=depth is not None or of_input is not None)
@@ -82,6 +94,17 @@ def command(
     for problem in problems:
         typer.echo(f"microagents: {printable(problem)}; keep the file for inspection, and begin another run", err=True)
     raise typer.Exit(FAILURE if problems else 0)
+
+
+def _show_decision(run: str, path: str, runs_dir: Path, *, as_json: bool) -> None:
+    with reader_of(runs_dir, run) as reader, redirect_stdout(sys.stderr) if as_json else nullcontext():  # the task's code may print
+        shown = recorded_decision(reader, path)
+    if as_json:
+        typer.echo(msgspec.json.encode(shown))
+    else:
+        from microagents.cli.decision import print_decision  # noqa: PLC0415 - rich, which --json does not need
+
+        print_decision(shown)
 
 
 def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Struct | None, str | None]:

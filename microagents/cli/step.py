@@ -22,7 +22,7 @@ from microagents.cli.options import (
     strategy_named,
     task_of,
 )
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr, printable
+from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
 from microagents.errors import InvalidUsage
 from microagents.runs.plan import Plan
 from microagents.runs.preview import ShownStep, show_step
@@ -67,19 +67,12 @@ def command(
 
 
 def _print(shown: ShownStep) -> None:
-    from rich.console import Console  # noqa: PLC0415 - not needed for --json
-    from rich.text import Text  # noqa: PLC0415
+    from microagents.cli.display import money  # noqa: PLC0415 - rich, which --json does not need
+    from microagents.cli.parts import Parts  # noqa: PLC0415
 
-    from microagents.cli.display import money  # noqa: PLC0415
-
-    console = Console(highlight=False)
-
-    def part(title: str, body: str) -> None:
-        console.rule(Text(printable(title)), align="left", style="dim")
-        console.print(Text(printable(body)))
-
-    part(f"step {shown.step}: system prompt", shown.system)
-    part("user prompt", shown.user)
+    parts = Parts()
+    parts.add(f"step {shown.step}: system prompt", shown.system)
+    parts.add("user prompt", shown.user)
     for reply in shown.replies:
         temperature = "provider's temperature" if reply.temperature is None else f"temperature {reply.temperature:g}"
         tokens = "tokens unknown" if reply.output_tokens is None else f"{reply.output_tokens} tokens"
@@ -88,10 +81,10 @@ def _print(shown: ShownStep) -> None:
             if reply.flag
             else f"vote {msgspec.json.encode(reply.vote).decode()}"
         )
-        part(
+        parts.add(
             f"reply {reply.seq}: {reply.model}, {temperature}, {tokens}, {reply.finish}, {money(reply.cost_usd)}",
             f"{reply.text}\n=> {read}",
         )
     checked = {None: "", True: ", right by the task's own oracle", False: ", WRONG by the task's own oracle"}[shown.correct]
     votes = "\n".join(f"{count} x {msgspec.json.encode(value).decode()}" for value, count in shown.tally) or "no valid reply"
-    part(f"{shown.outcome}{checked}; {shown.calls} calls, {money(shown.cost_usd)}", votes)
+    parts.add(f"{shown.outcome}{checked}; {shown.calls} calls, {money(shown.cost_usd)}", votes)

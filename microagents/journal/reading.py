@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from microagents.journal.lease import Holder, Lease
 from microagents.journal.messages import Account, Checkpoint, InputEnding, InputOutcome, OpenElection, Recalled, RunOutcome
 from microagents.journal.schema import (
     DECISION,
+    MAX_TEXT_BYTES,
     ONCE_CODE,
     OUTCOMES,
     PLACE_OF_KEY,
@@ -32,6 +34,7 @@ from microagents.journal.schema import (
     connect,
     cost_read,
     joined,
+    key_at,
     key_range,
     path_range,
     place_of,
@@ -57,6 +60,23 @@ class Ending(Struct, frozen=True, kw_only=True):
     decisions_sha256: str
     ballots_sha256: str
     ended_at: str
+
+
+class KeptText(Struct, frozen=True, kw_only=True):
+    """The text of a reply that lost or was flagged."""
+
+    question_digest: bytes
+    seq: int
+    text: str
+    is_cut: bool
+    """Whether the journal keeps only the beginning."""
+
+
+class PersonDecision(Struct, frozen=True, kw_only=True):
+    """Who decided an undecided election, and when."""
+
+    who: str
+    at: str
 
 
 class Reader:
@@ -163,6 +183,48 @@ class Reader:
         except UNREADABLE as error:
             raise unreadable(self.path, error) from None
 
+    def decisions_of(self, number: int) -> Iterator[Row]:
+        """Every decision and answer of one input, in the order of paths."""
+        try:
+            yield from read_decisions(self._db, number)
+        except UNREADABLE as error:
+            raise unreadable(self.path, error) from None
+
+    def decision_at(self, path: str) -> Recalled | None:
+        """The decision or the answer at a path; None if there is none."""
+        with self._reading():
+            key = key_at(self._db, path)
+            row = None if key is None else self._db.execute(f"SELECT {DECISION} FROM decision WHERE key = ?", (key,)).fetchone()
+            return None if row is None else recalled(*row)
+
+    def open_elections_at(self, path: str) -> list[OpenElection]:
+        """The elections without a verdict at a path. After a guess there may be several, each with another question."""
+        with self._reading():
+            return [each for each in read_open_elections(self._db) if each.id.path == path]
+
+    def texts_at(self, path: str) -> list[KeptText]:
+        """The texts of replies at a path, as far as they are kept, in launch order."""
+        with self._reading():
+            key = key_at(self._db, path)
+            rows = self._db.execute("SELECT fork, seq, bytes, text FROM reply WHERE key = ? ORDER BY fork, seq", (key,)).fetchall()
+            return [
+                KeptText(question_digest=bytes(fork), seq=int(seq), text=_unpacked_text(text), is_cut=length >= MAX_TEXT_BYTES)
+                for fork, seq, length, text in rows
+            ]
+
+    def persons(self) -> dict[str, PersonDecision]:
+        """The decisions of persons, by path."""
+        with self._reading():
+            rows = self._db.execute("SELECT path, who, at FROM person").fetchall()
+            return {str(path): PersonDecision(who=str(who), at=str(at)) for path, who, at in rows}
+
+    def ended_at(self, number: int) -> str | None:
+        """The time at which an input ended, in UTC; None if it has not."""
+        with self._reading():
+            table = "SELECT ended_at FROM input_ending WHERE input = ?" if self.experiment.listed else "SELECT ended_at FROM ending"
+            row = self._db.execute(table, (number,) if self.experiment.listed else ()).fetchone()
+            return None if row is None else str(row[0])
+
     def of_input(self, number: int) -> tuple[dict[str, Recalled], list[OpenElection]]:
         """The decisions of one input by path, and its open elections, from one state of the journal."""
         with self._reading():
@@ -230,6 +292,14 @@ class Reader:
         finally:
             if outermost and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+
+
+def _unpacked_text(packed: bytes) -> str:
+    """The text of a reply. A damaged row may hold more than was ever packed, so the length is bounded."""
+    try:
+        return zlib.decompressobj().decompress(packed, MAX_TEXT_BYTES).decode("utf-8", "replace")
+    except zlib.error as error:
+        raise ValueError(f"the text of a reply cannot be unpacked: {error}") from None
 
 
 def read_decisions(db: sqlite3.Connection, of_input: int | None = None) -> Iterator[Row]:

@@ -25,6 +25,8 @@ MAX_TEXT_BYTES = 64 * 1024
 """Longer texts of replies are cut."""
 MAX_COUNTED = 1_000_000
 """A row that claims more counted samples is damaged: reading it would exhaust the memory."""
+SIBLINGS = ("-wal", "-shm", "-journal")
+"""Endings of the files that SQLite keeps beside a journal."""
 UNREADABLE = (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 """Errors that reading raises if a journal contains values that this program never writes."""
 
@@ -212,6 +214,13 @@ def _split(path: str) -> tuple[str, int]:
     if last.isdecimal() and last.isascii() and (last == "0" or last[0] != "0") and len(last) < 12:  # noqa: PLR2004 - fits 40 bits
         return place, int(last) + 1
     return path, 0
+
+
+def key_at(db: sqlite3.Connection, path: str) -> int | None:
+    """The key of a path; None if nothing was ever recorded at its place."""
+    place, number = _split(path)
+    row = db.execute("SELECT id FROM place WHERE path = ?", (place,)).fetchone()
+    return None if row is None else (row[0] << _NUMBER_BITS) + number
 
 
 def joined(place: str, key: int) -> str:

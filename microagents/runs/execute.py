@@ -183,6 +183,7 @@ def _completed_result(path: Path, plan: Plan, experiment: Experiment, own: Seque
 
 def _result(plan: Plan, path: Path | None, end: End, account: Account, *, sitting_s: float, endings: Iterable[InputEnding]) -> Result:
     outcome, reason, given = end
+    created_at, wall_s = (None, sitting_s) if path is None else _recorded_times(path, sitting_s)
     value, failed = None if given is None else msgspec.json.decode(given), None
     if plan.listed:
         value, failed = results_of(endings, len(plan.tasks))
@@ -195,19 +196,20 @@ def _result(plan: Plan, path: Path | None, end: End, account: Account, *, sittin
         strategy=STRATEGIES.name_of(address_of(type(plan.strategy))),
         settings=plan.settings,
         account=account,
-        wall_s=sitting_s if path is None else _wall_s(path, sitting_s),
+        wall_s=wall_s,
         journal=path,
         failed_inputs=failed,
+        created_at=created_at,
     )
 
 
-def _wall_s(path: Path, sitting_s: float) -> float:
-    """Seconds of all sittings; of this sitting alone if the journal cannot be read."""
+def _recorded_times(path: Path, sitting_s: float) -> tuple[str | None, float]:
+    """The start of a run, and the seconds of all its sittings; None and those of this sitting if the journal cannot be read."""
     try:
         with Reader(path) as reader:
-            return reader.wall_s()
+            return reader.created_at, reader.wall_s()
     except InvalidUsage:
-        return sitting_s
+        return None, sitting_s
 
 
 def _recorder_deployment(

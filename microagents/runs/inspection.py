@@ -17,8 +17,8 @@ from microagents.chat import Reply, json_form
 from microagents.elections.election import input_of
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import RunOutcome
-from microagents.journal.reading import Ending, Reader, reader_of
-from microagents.journal.schema import connect
+from microagents.journal.reading import Ending, Reader, read_lease, reader_of
+from microagents.journal.schema import SIBLINGS, UNREADABLE, connect
 from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.runs.plan import plan_of, settings_of
@@ -55,6 +55,7 @@ def recorded_result(reader: Reader) -> Result:
         wall_s=reader.wall_s(),
         journal=reader.path,
         failed_inputs=failed,
+        created_at=reader.created_at,
     )
 
 
@@ -148,6 +149,33 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
     finally:
         db.close()
     return reply
+
+
+def remove_run(runs_dir: Path, run_id: str) -> list[Path]:
+    """Remove the journal of a run, and the files that SQLite keeps beside it; returns what was removed.
+
+    Raises:
+        InvalidUsage: there is no such run, its file is no journal, it is running, or it cannot be removed. Nothing was removed.
+    """
+    with reader_of(runs_dir, run_id) as reader:
+        journal = reader.path
+    db = connect(journal, write=True)
+    removed = []
+    try:
+        db.execute("BEGIN IMMEDIATE")  # no process can take the lease between the look at it and the end of the file
+        lease = read_lease(db)
+        if not lease.may_be_taken:
+            raise InvalidUsage(f"run {run_id} is running, so it was kept; end it first (Ctrl-C)")
+        for path in (journal, *(journal.with_name(journal.name + suffix) for suffix in SIBLINGS)):
+            if path.exists():
+                path.unlink()
+                removed.append(path)
+    except (OSError, *UNREADABLE) as error:
+        kept = "" if removed else ", so it was kept"
+        raise InvalidUsage(f"run {run_id} cannot be removed{kept}: {error}") from None
+    finally:
+        db.close()
+    return removed
 
 
 def _parse_reply(value: str, kind: type[Reply]) -> Reply:

@@ -126,7 +126,7 @@ def _shown_step(
             output_tokens=sample.usage.output_tokens,
             cost_usd=sample.usage.cost_usd,
             flag=None if isinstance(ballot, Ballot) else ballot.flag,
-            why=_malformed_reason(sample.text, draw.reply, form) if isinstance(ballot, Flagged) and ballot.flag == MALFORMED else None,
+            why=malformed_reason(sample.text, draw.reply, form) if isinstance(ballot, Flagged) and ballot.flag == MALFORMED else None,
             vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
         )
         for (draw, sample), ballot in zip(drawn, verdict.ballots, strict=True)
@@ -144,7 +144,8 @@ def _shown_step(
     )
 
 
-def _malformed_reason(text: str, reply: str, form: Format) -> str | None:
+def malformed_reason(text: str, reply: str, form: Format) -> str | None:
+    """The parser's reason to refuse a text; None if it accepts it. ``reply`` is the address of the reply class."""
     try:
         parse(text, resolve(reply, Reply), form)
     except Malformed as error:

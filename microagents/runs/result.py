@@ -44,6 +44,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """Path of the journal; None for a run without one."""
     failed_inputs: tuple[FailedInput, ...] | None = None
     """Inputs of a list that failed or are undecided; None for a run with one task and no list."""
+    created_at: str | None = None
+    """Time at which the run began, in UTC; None for a run without a journal."""
     outputs: tuple[Path, ...] = ()
     """Files that hold the texts of documents, as written by this process or found complete; empty without output files."""
 
@@ -106,6 +108,7 @@ class Result(Struct, frozen=True, kw_only=True):
             "input_tokens": account.input_tokens,
             "output_tokens": account.output_tokens,
             "cost_usd": account.cost_usd,
+            "created_at": self.created_at,
             "wall_s": round(self.wall_s, 3),
             "result": self.value,
             **({"outputs": [str(each) for each in self.outputs]} if self.outputs else {}),

@@ -32,7 +32,7 @@ CONTRACT = {
 }
 """The keys of ``run --json`` that scripts rely on."""
 
-BEYOND = {"reason", "settled_at", "lost_in_flight", "go_on"}
+BEYOND = {"created_at", "reason", "settled_at", "lost_in_flight", "go_on"}
 """Keys that came later."""
 
 

@@ -1,0 +1,52 @@
+"""One recorded decision as text for the terminal."""
+
+from __future__ import annotations
+
+import msgspec
+
+from microagents.cli.parts import Parts
+from microagents.cli.prices import prices_of
+from microagents.runs.decision import RecordedDecision, RecordedReply
+
+NOT_KEPT, CUT = "(text not kept)", "\n(the rest of the text is not kept)"
+
+
+def print_decision(shown: RecordedDecision) -> None:
+    """Print a decision: its prompt, its replies, and the vote. Control characters from models and tasks are replaced."""
+    parts, price = Parts(), prices_of(shown.models)
+    if shown.user is None:
+        parts.add(f"{shown.path}: prompt", shown.note or "")
+    else:
+        parts.add(f"{shown.path}: system prompt", shown.system or "")
+        parts.add("user prompt", shown.user)
+    for reply in shown.replies:
+        cost = "" if reply.cost_usd is None else f", {price(reply.cost_usd)}"
+        text = NOT_KEPT if reply.text is None else f"{reply.text}{CUT if reply.text_is_cut else ''}"
+        parts.add(f"reply {reply.seq}: {_read(reply)}{cost}", text if reply.flag else f"{text}\n=> vote {_json(reply.vote)}")
+    checked = {None: "", True: ", right by the task's own oracle", False: ", WRONG by the task's own oracle"}[shown.correct]
+    settled = "" if shown.settled_by is None else f" (settled by {shown.settled_by})"
+    lines = [f"{count} x {_json(value)}" for value, count in shown.tally] or ["no valid reply" if shown.replies else _json(shown.value)]
+    if shown.replies and shown.value is not None and shown.value not in [value for value, _ in shown.tally]:
+        lines.append(f"decided for {_json(shown.value)}")
+    lines.append(f"asked of {', '.join(shown.models)}; the run began at {shown.began_at}{_end(shown)}; a decision has no time of its own")
+    if any(reply.text is None for reply in shown.replies):
+        lines.append("the journal keeps the texts of replies that lost or were flagged, and of the others what was read from them")
+    if shown.other_replies:
+        lines.append(f"{shown.other_replies} kept replies are to other questions at this path, asked on wrong guesses or before a change")
+    parts.add(f"{shown.outcome}{settled}{checked}; {len(shown.replies)} samples, {price(shown.cost_usd)}", "\n".join(lines))
+
+
+def _read(reply: RecordedReply) -> str:
+    """How a reply was read, in a few words."""
+    if reply.flag is not None:
+        return f"RED FLAG {reply.flag}{f': {reply.why}' if reply.why else ''}"
+    return {None: "valid", True: "agrees", False: "OUTVOTED"}[reply.agrees]
+
+
+def _end(shown: RecordedDecision) -> str:
+    settled = "" if shown.settled_at is None else f", the person decided at {shown.settled_at}"
+    return settled if shown.ended_at is None else f"{settled}, its input ended at {shown.ended_at}"
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

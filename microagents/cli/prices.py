@@ -1,0 +1,24 @@
+"""Prices as text. Those of simulated models are called simulated, since nobody is billed for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+Price = Callable[[float | None], str]
+"""Writes an amount in US dollars; None for an unknown one."""
+SIMULATED = "sim:"
+"""How the specs of simulated models begin."""
+
+
+def prices_of(specs: Iterable[str]) -> Price:
+    """How the amounts of a run with these models are written."""
+    are_simulated = [spec.startswith(SIMULATED) for spec in specs]
+    mark = "" if not any(are_simulated) else " simulated" if all(are_simulated) else " partly simulated"
+    return lambda cost_usd: money(cost_usd) + (mark if cost_usd is not None else "")
+
+
+def money(cost_usd: float | None) -> str:
+    """An amount in US dollars as text."""
+    if cost_usd is None:
+        return "cost unknown"
+    return f"${cost_usd:,.4f}" if 0 < cost_usd < 0.1 else f"${cost_usd:,.2f}"  # noqa: PLR2004 - ten cents

@@ -1,0 +1,44 @@
+"""`microagents list`: the runs of a folder with date, model, cost and wrong decisions, at any width."""
+
+from __future__ import annotations
+
+from microagents.cli.list import _lines
+from tests.cli.commands import microagents
+
+RUNS = [
+    ["r", "completed", "2026-11-22 08:47", "drift: 3 of 3 steps", "sim:perfect", "9 calls", "$0.00 simulated", "none wrong"],
+    ["multiplication-20261122-085924-c3764d2c", "cut off", "", "mine: 0 steps", "openai:x +2", "1 calls", "cost unknown", "not checked"],
+    ["broken", "'runs/broken.sqlite' is not a journal, or it is damaged (file is not a database)"],
+]
+"""Cells of two runs, and of one that cannot be read."""
+
+
+def test_a_run_is_listed_with_its_date_model_price_and_wrong_decisions() -> None:
+    run = microagents("run", "hanoi", "-o", "disks=5", "--model", "sim:gpt-4.1-nano@hard=0.1", "--run-id", "r", "--json").json
+    line = microagents("list").out
+    for said in ("r  completed  20", "hanoi: 31 of 31 steps", "sim:gpt-4.1-nano  ", " simulated  ", f"{run['errors']} WRONG"):
+        assert said in line
+    assert run["errors"] > 0
+
+
+def test_of_a_pool_the_first_model_and_the_number_of_others_is_listed() -> None:
+    microagents("run", "drift", "-o", "length=2", "--model", "sim:perfect@tokens=9", "--model", "sim:o3-mini", "--run-id", "r")
+    assert "  sim:perfect +1  " in microagents("list").out
+
+
+def test_where_there_is_room_a_run_is_a_line_and_its_cells_are_aligned() -> None:
+    first, second, broken = _lines(RUNS, 1000)
+    assert first.index("completed") == second.index("cut off") == broken.index("'runs")
+    assert first.index("$0.00") == second.index("cost unknown")
+
+
+def test_at_80_columns_no_line_is_wider_and_nothing_is_left_out() -> None:
+    lines = list(_lines(RUNS[:2], 80))
+    assert max(map(len, lines)) <= 80
+    assert " ".join(" ".join(lines).split()) == " ".join(" ".join(cell for row in RUNS[:2] for cell in row).split())
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == [row[0] for row in RUNS[:2]]
+
+
+def test_only_runs_that_cannot_be_read_are_listed_too() -> None:
+    assert list(_lines(RUNS[2:], 200)) == ["  ".join(RUNS[2])]
+    assert list(_lines([], 80)) == []

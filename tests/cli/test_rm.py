@@ -1,0 +1,78 @@
+"""`microagents rm`: a run's journal is removed, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, Ran, Sitting, microagents
+
+SLOW = ("drift", "--model", "sim:perfect@latency=60")
+
+
+def files() -> set[str]:
+    return {path.name for path in Path("runs").iterdir()} - {".gitignore"}
+
+
+@pytest.fixture(autouse=True)
+def a_run_and_its_neighbours() -> None:
+    microagents("run", "drift", "-o", "length=2", "--run-id", "r")
+    for name in ("r.sqlite-wal.txt", "r.sqlite.bak", "r.csv", "rr.sqlite"):
+        Path("runs", name).touch()
+
+
+NEIGHBOURS = {"r.sqlite-wal.txt", "r.sqlite.bak", "r.csv", "rr.sqlite"}
+
+
+def assert_kept(ran: Ran, said: str) -> None:
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (WRONG_USAGE, "", 1)
+    assert said in ran.err
+    assert "r.sqlite" in files()
+
+
+def test_the_journal_is_removed_with_what_sqlite_keeps_beside_it_and_nothing_else() -> None:
+    Path("runs/r.sqlite-shm").touch()
+    ran = microagents("rm", "r", "--yes")
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    assert ran.out.startswith("removed runs/r.sqlite")
+    assert files() == NEIGHBOURS
+    assert "there is no run 'r'" in microagents("rm", "r", "--yes").err
+
+
+def test_without_a_terminal_and_without_yes_it_is_kept() -> None:
+    assert_kept(microagents("rm", "r"), "add --yes")
+
+
+@pytest.mark.parametrize(("answer", "is_removed"), [("y", True), ("n", False), ("", False)])
+def test_on_a_terminal_it_asks(answer: str, is_removed: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    person, terminal = pty.openpty()
+    try:
+        os.write(person, f"{answer}\n".encode())
+        ran = subprocess.run([COMMAND, "rm", "r"], stdin=terminal, capture_output=True, text=True, check=False, timeout=WAIT_S)
+    finally:
+        os.close(person)
+        os.close(terminal)
+    assert "Remove run r (completed, drift: 2 of 2 steps, 6 calls)?" in ran.stderr
+    assert ("r.sqlite" not in files()) == is_removed
+    assert ran.returncode == (COMPLETED if is_removed else WRONG_USAGE)
+
+
+def test_a_run_that_is_running_is_kept() -> None:
+    with Sitting("run", *SLOW, "--run-id", "slow", "--json") as sitting:
+        sitting.until_sent(1)
+        assert_kept(microagents("rm", "slow", "--yes"), "run slow is running, so it was kept; end it first")
+    assert "slow.sqlite" in files()
+
+
+def test_a_file_that_is_no_journal_is_kept() -> None:
+    Path("runs/r.sqlite").write_bytes(b"a diary " * 99)
+    assert_kept(microagents("rm", "r", "--yes"), "is not a journal")
+
+
+@pytest.mark.parametrize("run", ["../x", "runs/r", ".gitignore", ""])
+def test_a_name_with_path_characters_is_no_run(run: str) -> None:
+    assert_kept(microagents("rm", run, "--yes"), "not a valid run id")
