@@ -34,6 +34,8 @@ class Task(BaseModel):
     """Name of the strategy that solves it by default."""
     required_methods: ClassVar[tuple[str, ...]] = ()
     """Names of the methods that every task of this kind must override."""
+    progress_unit: ClassVar[str] = "step"
+    """Name of a unit of progress, for displays. With an s behind it, it is the plural."""
     oracle_judges_result: ClassVar[bool] = False
     """Whether a result without a ``correct`` or ``solved`` field is right if the oracle finds every decision right. For comparisons."""
 
@@ -86,7 +88,7 @@ class Task(BaseModel):
         return None
 
 
-_CLASS_SETTINGS = ("sampling", "format", "default_strategy", "required_methods", "oracle_judges_result")
+_CLASS_SETTINGS = ("sampling", "format", "default_strategy", "required_methods", "progress_unit", "oracle_judges_result")
 
 
 def _kinds(task: type[Task]) -> list[type[Task]]:

@@ -23,11 +23,13 @@ from microagents.cli.options import (
     TaskName,
     models_of,
     pairs,
+    specs_in,
     task_of,
     with_settings,
 )
+from microagents.cli.prices import are_simulated
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr, printable
-from microagents.cli.watching import TerminalControl, options_text, run_in_terminal
+from microagents.cli.watching import TerminalControl, Watched, options_text, run_in_terminal
 from microagents.runs.compare import compare
 from microagents.runs.comparison import Comparison, Row
 
@@ -107,7 +109,7 @@ def command(
                 **changed,
             )
 
-        comparison = run_in_terminal(task, start, as_json=as_json)
+        comparison = run_in_terminal(Watched(task, type(work).progress_unit, specs_in(models_of(model))), start, as_json=as_json)
     typer.echo(json.dumps(comparison.as_json()) if as_json else "\n".join(_report(comparison)))
     raise typer.Exit(EXIT_CODES[comparison.outcome])
 
@@ -121,7 +123,7 @@ def _report(comparison: Comparison) -> Iterator[str]:
         yield ""
         yield from _table([HEADERS, *(_cells(row) for row in comparison.rows)])
         yield ""
-    if all(spec.startswith("sim:") for spec in models.split(", ")):
+    if are_simulated(models.split(", ")):
         yield from _wrapped("simulated: no real model was asked; costs are what the real one would have cost at list prices")
     for row in comparison.rows:
         if row.failed:

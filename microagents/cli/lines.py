@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from rich.cells import cell_len, set_cell_size
 
 from microagents.cli.reporting import printable
@@ -10,6 +12,18 @@ from microagents.cli.reporting import printable
 def one_line(text: str) -> str:
     """A text on one line, without control characters."""
     return printable(" ".join(text.split()))
+
+
+def wrapped_cells(cells: Iterable[str], columns: int, *, gap: str, indent: str) -> Iterator[str]:
+    """The lines that these cells take, side by side. A cell that does not fit begins another line, behind an indent."""
+    line = ""
+    for cell in cells:
+        if line.strip() and cell_len(line) + len(gap) + cell_len(cell) > columns:
+            yield line
+            line = indent
+        line += (gap if line.strip() else "") + cell
+    if line:
+        yield line
 
 
 def shorten(text: str, columns: int) -> str:

@@ -10,7 +10,8 @@ from datetime import datetime
 
 import typer
 
-from microagents.cli.options import RUNS, AsJson, RunsDir
+from microagents.cli.lines import wrapped_cells
+from microagents.cli.options import RUNS, AsJson, RunsDir, specs_in
 from microagents.cli.prices import prices_of
 from microagents.cli.reporting import exit_on_error, log_to_stderr, printable, progress_text
 from microagents.cli.watching import result_as_json
@@ -42,7 +43,7 @@ def command(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
 
 
 def _cells(result: Result) -> Iterator[str]:
-    account, models = result.account, [spec for pool in result.settings.models.values() for spec in pool]
+    account, models = result.account, specs_in(result.settings.models)
     yield result.outcome
     yield "" if result.created_at is None else f"{datetime.fromisoformat(result.created_at).astimezone():%Y-%m-%d %H:%M}"
     yield f"{result.task}: {progress_text(result)}"
@@ -62,11 +63,4 @@ def _lines(rows: Sequence[Sequence[str]], columns: int) -> Iterator[str]:
             yield GAP.join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, *[0] * len(row)], strict=False)).rstrip()
         return
     for row in rows:
-        line = row[0]
-        for cell in [word for word in row[1:] if word]:
-            if len(line) + len(GAP) + len(cell) > columns:
-                yield line
-                line = INDENT + cell
-            else:
-                line += GAP + cell
-        yield line
+        yield from wrapped_cells(filter(None, row), columns, gap=GAP, indent=INDENT)

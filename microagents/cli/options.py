@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -213,3 +213,8 @@ def models_of(specs: list[str]) -> dict[str, list[str]]:
         named = bool(equals) and ":" not in role and ":" in rest
         pools.setdefault(role.lower() if named else "", []).append(rest if named else spec)
     return pools or {"": [DEFAULT_MODEL]}
+
+
+def specs_in(pools: Mapping[str, Iterable[str]]) -> list[str]:
+    """The specs of all pools."""
+    return [spec for pool in pools.values() for spec in pool]

@@ -10,10 +10,15 @@ SIMULATED = "sim:"
 """How the specs of simulated models begin."""
 
 
+def are_simulated(specs: Iterable[str]) -> bool:
+    """Whether all of these models are simulated."""
+    return all(spec.startswith(SIMULATED) for spec in specs)
+
+
 def prices_of(specs: Iterable[str]) -> Price:
     """How the amounts of a run with these models are written."""
-    are_simulated = [spec.startswith(SIMULATED) for spec in specs]
-    mark = "" if not any(are_simulated) else " simulated" if all(are_simulated) else " partly simulated"
+    simulated = [spec.startswith(SIMULATED) for spec in specs]
+    mark = "" if not any(simulated) else " simulated" if all(simulated) else " partly simulated"
     return lambda cost_usd: money(cost_usd) + (mark if cost_usd is not None else "")
 
 

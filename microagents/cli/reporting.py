@@ -66,11 +66,11 @@ def _print_error(error: MicroagentsError) -> None:
 
 
 def progress_text(result: Result) -> str:
-    """The numbers of done inputs and steps."""
+    """The numbers of done inputs and of done steps, problems or subtasks."""
     account = result.account
     total = "" if account.total_steps is None else f" of {account.total_steps:,}"
     inputs = "" if result.failed_inputs is None else f"{account.inputs_done:,} of {account.inputs:,} inputs, "
-    return f"{inputs}{account.steps:,}{total} steps"
+    return f"{inputs}{account.steps:,}{total} {result.unit}s"
 
 
 def printable(text: str) -> str:

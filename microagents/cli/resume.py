@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from microagents.cli.options import RUNS, AcceptChange, AsJson, RunName, RunsDir, with_settings
+from microagents.cli.options import RUNS, AcceptChange, AsJson, RunName, RunsDir, specs_in, with_settings
 from microagents.cli.reporting import exit_on_error, log_to_stderr
-from microagents.cli.watching import run_in_terminal, show_and_exit
+from microagents.cli.watching import Watched, run_in_terminal, show_and_exit
 from microagents.journal.reading import reader_of
 from microagents.runs.api import resume
 from microagents.runs.execute import RunControl
+from microagents.runs.plan import settings_of
 from microagents.runs.result import Result
 
 
@@ -37,7 +38,9 @@ def command(
     log_to_stderr()
     with exit_on_error():
         with reader_of(runs_dir, run) as reader:
-            options = {} if reader.experiment.listed else reader.experiment.recipe.options
+            experiment = reader.experiment
+            options = {} if experiment.listed else experiment.recipe.options
+            watched = Watched(run, experiment.unit, specs_in(settings_of(experiment).models))
 
         async def start(control: RunControl) -> Result:
             return await resume(
@@ -52,5 +55,5 @@ def command(
                 **changed,
             )
 
-        result = run_in_terminal(run, start, as_json=as_json)
+        result = run_in_terminal(watched, start, as_json=as_json)
     show_and_exit(result, options, runs_dir, as_json=as_json)

@@ -23,12 +23,13 @@ from microagents.cli.options import (
     StrategyOptions,
     TaskName,
     models_of,
+    specs_in,
     strategy_named,
     task_of,
     with_settings,
 )
 from microagents.cli.reporting import exit_on_error, log_to_stderr
-from microagents.cli.watching import run_in_terminal, show_and_exit
+from microagents.cli.watching import Watched, run_in_terminal, show_and_exit
 from microagents.runs.api import run
 from microagents.runs.execute import RunControl
 from microagents.runs.result import Result
@@ -106,5 +107,6 @@ def command(
             )
 
         with nullcontext() if lines is None else lines.name_lines():
-            result = run_in_terminal(task, start, as_json=as_json)
+            watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)))
+            result = run_in_terminal(watched, start, as_json=as_json)
     show_and_exit(result, work.model_dump() if isinstance(work, Task) else {}, runs_dir, as_json=as_json)

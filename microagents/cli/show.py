@@ -12,7 +12,8 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
+from microagents.cli.options import RUNS, AsJson, RunName, RunsDir, specs_in
+from microagents.cli.prices import are_simulated
 from microagents.cli.reporting import FAILURE, exit_on_error, log_to_stderr, printable
 from microagents.cli.watching import options_text, result_as_json, resume_command
 from microagents.documents.recording import DocumentRecord
@@ -21,6 +22,7 @@ from microagents.journal.reading import Reader, reader_of
 from microagents.problems.tree import ProblemNode, fold
 from microagents.runs.decision import recorded_decision
 from microagents.runs.inspection import recorded_result, solution_of
+from microagents.runs.result import Result
 
 DEFAULT_DEPTH = 2
 
@@ -76,24 +78,31 @@ def command(
     else:
         from microagents.cli.display import summary  # noqa: PLC0415 - rich, which --json does not need
 
-        typer.echo(summary(result, options_text(options), resume_command(run, result.outcome, runs_dir)))
+        typer.echo(summary(result, options_text(options), resume_command(run, result.outcome, runs_dir), with_text=False))
         for at, field, before, after in changes:
             typer.echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
         if verify and not problems:
             typer.echo("verified: every row was read, and the account and the digests match the rows")
-        if isinstance(tree, ProblemNode):
-            from microagents.cli.tree import draw_tree  # noqa: PLC0415 - rich, as above
-
-            typer.echo("\n" + draw_tree(fold(tree, DEFAULT_DEPTH if depth is None else depth)))
-        elif isinstance(tree, DocumentRecord):
-            from microagents.cli.document import draw_document  # noqa: PLC0415 - rich, as above
-
-            typer.echo("\n" + draw_document(tree, depth))
+        _print_work(result, tree, depth)
     if note is not None:
         typer.echo(printable(" ".join(note.split())), err=as_json)
     for problem in problems:
         typer.echo(f"microagents: {printable(problem)}; keep the file for inspection, and begin another run", err=True)
     raise typer.Exit(FAILURE if problems else 0)
+
+
+def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
+    """Print the tree of sub-problems, or the subtasks of a document."""
+    if isinstance(tree, ProblemNode):
+        from microagents.cli.tree import draw_tree  # noqa: PLC0415 - rich, which --json does not need
+
+        typer.echo("\n" + draw_tree(fold(tree, DEFAULT_DEPTH if depth is None else depth)))
+        if are_simulated(specs_in(result.settings.models)):
+            typer.echo("(prices are simulated)")
+    elif isinstance(tree, DocumentRecord):
+        from microagents.cli.document import draw_document  # noqa: PLC0415 - rich, as above
+
+        typer.echo("\n" + draw_document(tree, depth))
 
 
 def _show_decision(run: str, path: str, runs_dir: Path, *, as_json: bool) -> None:

@@ -22,6 +22,7 @@ from microagents.cli.options import (
     strategy_named,
     task_of,
 )
+from microagents.cli.prices import prices_of
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
 from microagents.errors import InvalidUsage
 from microagents.runs.plan import Plan
@@ -67,10 +68,9 @@ def command(
 
 
 def _print(shown: ShownStep) -> None:
-    from microagents.cli.display import money  # noqa: PLC0415 - rich, which --json does not need
-    from microagents.cli.parts import Parts  # noqa: PLC0415
+    from microagents.cli.parts import Parts  # noqa: PLC0415 - rich, which --json does not need
 
-    parts = Parts()
+    parts, price = Parts(), prices_of(reply.model for reply in shown.replies)
     parts.add(f"step {shown.step}: system prompt", shown.system)
     parts.add("user prompt", shown.user)
     for reply in shown.replies:
@@ -82,9 +82,9 @@ def _print(shown: ShownStep) -> None:
             else f"vote {msgspec.json.encode(reply.vote).decode()}"
         )
         parts.add(
-            f"reply {reply.seq}: {reply.model}, {temperature}, {tokens}, {reply.finish}, {money(reply.cost_usd)}",
+            f"reply {reply.seq}: {reply.model}, {temperature}, {tokens}, {reply.finish}, {price(reply.cost_usd)}",
             f"{reply.text}\n=> {read}",
         )
     checked = {None: "", True: ", right by the task's own oracle", False: ", WRONG by the task's own oracle"}[shown.correct]
     votes = "\n".join(f"{count} x {msgspec.json.encode(value).decode()}" for value, count in shown.tally) or "no valid reply"
-    parts.add(f"{shown.outcome}{checked}; {shown.calls} calls, {money(shown.cost_usd)}", votes)
+    parts.add(f"{shown.outcome}{checked}; {shown.calls} calls, {price(shown.cost_usd)}", votes)

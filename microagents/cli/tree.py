@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Raw
 from rich.cells import cell_len
 
-from microagents.cli.display import money
 from microagents.cli.lines import one_line, shorten
+from microagents.cli.prices import money
 from microagents.problems.tree import ProblemNode, TurnResult
 
 DEFAULT_COLUMNS = 100

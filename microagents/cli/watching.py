@@ -8,14 +8,15 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import typer
 
 from microagents.cli.options import RUNS
+from microagents.cli.prices import prices_of
 from microagents.cli.reporting import EXIT_CODES
 from microagents.runs.execute import RunControl
 from microagents.runs.result import Result
@@ -35,17 +36,28 @@ class TerminalControl(RunControl, frozen=True, kw_only=True):
     """Change the title of the live display, such as to the next row of a comparison."""
 
 
-def run_in_terminal(title: str, start: Callable[[TerminalControl], Coroutine[None, None, T]], *, as_json: bool) -> T:
+class Watched(NamedTuple):
+    """What the live display shows of a run besides its progress."""
+
+    title: str
+    """The first title."""
+    unit: str
+    """Name of a unit of progress."""
+    models: Iterable[str]
+    """Specs of all models."""
+
+
+def run_in_terminal(watched: Watched, start: Callable[[TerminalControl], Coroutine[None, None, T]], *, as_json: bool) -> T:
     """Execute a run, or several, with a live display.
 
     Args:
-        title: first title of the display.
+        watched: the run.
         start: starts the run.
         as_json: whether stdout must have nothing but JSON.
     """
     # With --json, a user's code that prints must not mix its output with the JSON object.
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        return asyncio.run(_run_with_display(title, start))
+        return asyncio.run(_run_with_display(watched, start))
 
 
 def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path, *, as_json: bool) -> None:
@@ -90,7 +102,7 @@ def _value_text(value: object) -> str:
     return text if len(text) <= MAX_OPTION_CHARS and text.isprintable() else f"<{len(text):,} characters>"
 
 
-async def _run_with_display(title: str, start: Callable[[TerminalControl], Coroutine[None, None, T]]) -> T:
+async def _run_with_display(watched: Watched, start: Callable[[TerminalControl], Coroutine[None, None, T]]) -> T:
     """Execute a run, and end it on signals.
 
     The first Ctrl-C ends it after the calls in flight, SIGTERM and SIGHUP end it at once; its journal is complete in both cases. A second
@@ -101,7 +113,7 @@ async def _run_with_display(title: str, start: Callable[[TerminalControl], Corou
     interrupt, terminate = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    with live_display(title) as display:
+    with live_display(watched.title, unit=watched.unit, price=prices_of(watched.models)) as display:
 
         def stop() -> None:
             interrupt.set()

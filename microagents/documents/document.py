@@ -30,6 +30,7 @@ class Document(Problem[Text]):
     """A long text with an objective. Its statement is the objective of the whole."""
 
     default_strategy: ClassVar[str] = "seqcv"
+    progress_unit: ClassVar[str] = "subtask"
 
     def subtasks(self) -> Sequence[Part]:
         """A given graph of subtasks; by default none, and the whole is one subtask."""

@@ -59,7 +59,7 @@ class UndecidedElection(Struct, frozen=True, kw_only=True):
 class Totals(Struct, kw_only=True):
     """The part of the books that is stored as JSON with every commit."""
 
-    account: Account = field(default_factory=Account)
+    account: Account = field(default_factory=lambda: Account(outvoted=0))
     in_flight: dict[str, int] = {}
     """Calls in flight by the name of the solver replica that sent them."""
     undecided: dict[str, UndecidedElection] = {}
@@ -160,6 +160,7 @@ class Books:
         if verdict.outcome != "sampled":
             account.decided += 1
             account.votes += valid
+            self._count_losers(record, valid)
         if record.correct is not None:
             account.errors = (account.errors or 0) + (not record.correct)
         self.take_in(path, verdict.outcome, verdict.winner, verdict.ballots)
@@ -167,6 +168,15 @@ class Books:
             progress = self.progress[record.id.input]
             self.move(record.id.input, max(progress.done, record.done), progress.total)
             progress.reached = Checkpoint(done=record.done, state=record.state, value=verdict.winner)
+
+    def _count_losers(self, record: RecordDecision, valid: int) -> None:
+        """Count the votes that a decision overruled, or those that led to a wrong one."""
+        account, verdict = self.totals.account, record.verdict
+        winners = 0 if verdict.leader is None else verdict.tally[verdict.leader][1]
+        if record.correct is False:
+            account.misled += winners
+        elif account.outvoted is not None:
+            account.outvoted += valid - winners
 
     def _digest_before(self, of_input: int) -> str:
         return self.decisions[of_input].digest().hex() if self._in_order else ""
@@ -188,6 +198,7 @@ class Books:
         account.in_flight = sum(self.totals.in_flight.values())
         account.settled_at = dict(account.settled_at)
         account.repeated = dict(account.repeated)
+        account.samples = account.valid - account.votes
         flagged = Counter(account.flagged)
         for each in undecided.values():
             account.valid += each.valid

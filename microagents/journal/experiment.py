@@ -57,6 +57,8 @@ class Experiment(Struct, frozen=True, kw_only=True):
     """Whether decisions are taken in the order of their paths."""
     draws_solution: bool = field(default=False, name="cuts_problems")
     """Whether the strategy can tell how the work on an input went."""
+    unit: str = "step"
+    """Name of a unit of progress."""
     listed: bool = False
     """Whether the run has a list of inputs. The journal then has a row for each, with the options that differ from the first."""
 

@@ -161,6 +161,12 @@ class Account(Struct, kw_only=True):
     """Counted red flags by name."""
     votes: int = 0
     """Valid ballots in the decisive prefixes of decided elections."""
+    samples: int = 0
+    """Valid replies that were drawn without a vote."""
+    outvoted: int | None = None
+    """Votes for another reply than the decided one, where the oracle does not call the decision wrong; None in earlier versions."""
+    misled: int = 0
+    """Votes for decisions that the oracle calls wrong."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = 0.0
@@ -189,6 +195,11 @@ class Account(Struct, kw_only=True):
 
     @property
     def votes_per_step(self) -> float | None:
+        """Valid ballots in decided elections per step done, problem or subtask; None without either."""
+        return self.votes / self.steps if self.decided and self.steps else None
+
+    @property
+    def votes_per_decision(self) -> float | None:
         """Valid ballots per decided election; None before the first decision."""
         return self.votes / self.decided if self.decided else None
 

@@ -24,6 +24,7 @@ class Problem(Task, Generic[A]):
     format: ClassVar[Format] = "json"
     default_strategy: ClassVar[str] = "recursive"
     required_methods: ClassVar[tuple[str, ...]] = ("statement",)
+    progress_unit: ClassVar[str] = "problem"
 
     @classmethod
     def reply_type(cls) -> type[Reply]:

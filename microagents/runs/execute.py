@@ -31,7 +31,7 @@ from microagents.runs.batch import Batch, undecided_elections
 from microagents.runs.following import OnSolution, follow_solution, read_solution
 from microagents.runs.output import Outputs
 from microagents.runs.plan import Plan, experiment_of
-from microagents.runs.result import Result, results_of
+from microagents.runs.result import Result, results_of, whole
 from microagents.runs.settings import Settings, validated
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.runtime import Runtime
@@ -200,6 +200,8 @@ def _result(plan: Plan, path: Path | None, end: End, account: Account, *, sittin
         journal=path,
         failed_inputs=failed,
         created_at=created_at,
+        k=whole(getattr(plan.strategy, "k", None)),
+        unit=type(plan.tasks[0]).progress_unit,
     )
 
 

@@ -22,7 +22,7 @@ from microagents.journal.schema import SIBLINGS, UNREADABLE, connect
 from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.runs.plan import plan_of, settings_of
-from microagents.runs.result import Result, results_of
+from microagents.runs.result import Result, results_of, whole
 
 
 def inspect_run(runs_dir: Path, run_id: str) -> Result:
@@ -56,6 +56,8 @@ def recorded_result(reader: Reader) -> Result:
         journal=reader.path,
         failed_inputs=failed,
         created_at=reader.created_at,
+        k=whole(recipe.strategy_options.get("k")),
+        unit=reader.experiment.unit,
     )
 
 

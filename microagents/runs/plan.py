@@ -62,6 +62,7 @@ def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
         inputs=len(plan.tasks),
         in_order=strategy.in_order,
         draws_solution=strategy.draws_solution,
+        unit=type(task).progress_unit,
         listed=plan.listed,
     )
     return experiment, own

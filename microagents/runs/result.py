@@ -14,6 +14,7 @@ from microagents.journal.messages import Account, InputEnding, InputOutcome, Run
 from microagents.journal.reading import Reader
 from microagents.journal.schema import unreadable
 from microagents.runs.settings import Settings
+from microagents.runs.voting import unvoted_success
 
 
 class FailedInput(Struct, frozen=True, kw_only=True):
@@ -38,6 +39,10 @@ class Result(Struct, frozen=True, kw_only=True):
     strategy: str
     settings: Settings
     account: Account
+    k: int | None = None
+    """The strategy's k; None for a strategy without one."""
+    unit: str = "step"
+    """Name of a unit of progress: step, problem or subtask."""
     wall_s: float
     """Seconds of all sittings."""
     journal: Path | None
@@ -84,17 +89,20 @@ class Result(Struct, frozen=True, kw_only=True):
                 "failed_inputs": msgspec.to_builtins(self.failed_inputs),
             }
         )
+        unvoted = unvoted_success(account)
         return {
             "run_id": self.run_id,
             "outcome": self.outcome,
             "reason": self.reason,
             "task": self.task,
             "strategy": self.strategy,
+            "k": self.k,
             "models": settings.models[""] if len(settings.models) == 1 else settings.models,
             "seed": settings.seed,
             "runtime": settings.runtime,
             **inputs,
             "steps": account.steps,
+            "unit": self.unit,
             "decided": account.decided,
             "errors": account.errors,
             "calls": account.calls,
@@ -102,6 +110,12 @@ class Result(Struct, frozen=True, kw_only=True):
             "flagged": account.flagged,
             "wasted_calls": account.wasted_calls,
             "votes_per_step": account.votes_per_step,
+            "votes_per_decision": account.votes_per_decision,
+            "votes": account.votes,
+            "samples": account.samples,
+            "outvoted": account.outvoted,
+            "misled": account.misled,
+            "unvoted_success": None if unvoted is None else unvoted.as_json(),
             "undecided_at": account.undecided_at,
             "settled_at": account.settled_at,
             "lost_in_flight": account.lost_in_flight,
@@ -116,6 +130,11 @@ class Result(Struct, frozen=True, kw_only=True):
             "decisions_sha256": account.decisions_sha256,
             "ballots_sha256": account.ballots_sha256,
         }
+
+
+def whole(k: object) -> int | None:
+    """The k of a strategy; None for one without a k, or with one that is no whole number."""
+    return k if isinstance(k, int) else None
 
 
 def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[list[Any], tuple[FailedInput, ...]]:

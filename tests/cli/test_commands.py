@@ -32,7 +32,10 @@ CONTRACT = {
 }
 """The keys of ``run --json`` that scripts rely on."""
 
-BEYOND = {"created_at", "reason", "settled_at", "lost_in_flight", "go_on"}
+BEYOND = {
+    *("created_at", "reason", "settled_at", "lost_in_flight", "go_on", "k", "unit"),
+    *("votes", "samples", "votes_per_decision", "outvoted", "misled", "unvoted_success"),
+}
 """Keys that came later."""
 
 

@@ -181,6 +181,16 @@ def test_refused_splits_and_rankings_are_shown() -> None:
     ]
 
 
+def test_a_document_has_samples_and_subtasks_and_no_votes_or_steps() -> None:
+    ran = wrote()
+    shown = microagents("show", "r", "--json").json
+    assert (shown["unit"], shown["decided"], shown["votes_per_step"], shown["samples"]) == ("subtask", 0, None, shown["valid"])
+    assert ran.rows["how"].startswith(f"seqcv: {shown['samples']} samples; {shown['calls']} calls, ")
+    assert ": 1 of 1 subtasks, " in ran.rows["completed"]
+    for word in ("decision", "step", "vote"):
+        assert word not in ran.out
+
+
 def test_parts_below_a_depth_are_counted() -> None:
     parts = [subtask(f"write/part/{number}", state=state) for number, state in ((1, "done"), (2, "done"), (3, "waiting"))]
     lines = drawn(subtask(state="split"), *parts, depth=0)
@@ -208,6 +218,7 @@ def test_show_draws_a_document_and_gives_all_of_it_as_json() -> None:
     assert wrote().code == COMPLETED
     lines = microagents("show", "r").out.partition("\n\n")[2].splitlines()
     assert lines == ["done     whole  Write 3 lines.", "         depth 0; 3 rounds; by perfect, approved by 2, 2, 2 of 2"]
+    assert microagents("show", "r").rows["result"].startswith("a text of 21 characters, 6 words; checks FAILED: short;")
     (record,) = microagents("show", "r", "--json").json["solution"]["subtasks"]
     assert (record["state"], len(record["rounds"])) == ("done", 3)
 

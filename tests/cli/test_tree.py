@@ -23,7 +23,9 @@ def shown(*words: str) -> list[str]:
     """The lines of the tree, below the summary."""
     ran = microagents("show", "r", *words)
     assert ran.code == COMPLETED, ran.err
-    return ran.out.partition("\n\n")[2].splitlines()
+    lines = ran.out.partition("\n\n")[2].splitlines()
+    assert lines[-1:] == ["(prices are simulated)"] * bool(lines)
+    return lines[:-1]
 
 
 def whole(*words: str) -> dict[str, Any]:

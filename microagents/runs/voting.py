@@ -1,0 +1,46 @@
+"""What voting did for a run: the chance that a chain of its length is right with one sample a step."""
+
+from __future__ import annotations
+
+from math import exp, inf, log
+
+from msgspec import Struct
+
+from microagents.elections.laws import wilson_interval
+from microagents.journal.messages import Account
+
+MIN_WRONG = 5
+"""Fewer wrong votes give no chance: its interval would span more than a factor of a hundred."""
+
+
+class UnvotedSuccess(Struct, frozen=True, kw_only=True):
+    """The chance that every step is right with one sample a step, as natural logarithms: a long chain's underflows."""
+
+    ln_rate: float
+    ln_low: float
+    """Lower end of the 95 % interval, from Wilson's for the share of right votes."""
+    ln_high: float
+
+    def as_json(self) -> dict[str, float]:
+        """The chance and its interval; 0 where it is below 1e-308."""
+        return {"rate": exp(self.ln_rate), "low": exp(self.ln_low), "high": exp(self.ln_high)}
+
+
+def unvoted_success(account: Account) -> UnvotedSuccess | None:
+    """The chance of all steps that are done, with one sample each, from the measured share of right votes.
+
+    A vote is right if it agrees with the decision, unless the oracle calls the decision wrong. Steps are taken to err alike and
+    independently. If they do not, the chance is lower.
+
+    Returns:
+        None where the votes cannot tell: in work that is no chain of one election a step, in journals of earlier versions, and with fewer
+        than `MIN_WRONG` wrong votes.
+    """
+    if account.outvoted is None or account.inputs != 1 or not account.decided or account.decided != account.steps or account.samples:
+        return None
+    wrong = account.outvoted + account.misled
+    if wrong < MIN_WRONG:
+        return None
+    low, high = wilson_interval(account.votes - wrong, account.votes)
+    ln_rate, ln_low, ln_high = [account.steps * (log(share) if share > 0 else -inf) for share in (1 - wrong / account.votes, low, high)]
+    return UnvotedSuccess(ln_rate=ln_rate, ln_low=ln_low, ln_high=ln_high)

@@ -1,0 +1,153 @@
+"""The live display and the summary: what they count, how wide they are, and that a simulated price is called simulated."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Callable
+
+import pytest
+from rich.cells import cell_len
+
+from microagents.cli.display import live_display, summary
+from microagents.cli.prices import money, prices_of
+from microagents.journal.messages import Account
+from microagents.runs.result import Result
+from microagents.runs.settings import Settings
+from tests.cli.commands import microagents
+
+SMALL = Account()
+LARGE = Account(
+    steps=123_456_789,
+    total_steps=987_654_321,
+    decided=123_456_789,
+    votes=400_000_000,
+    valid=400_000_000,
+    calls=412_345_678,
+    in_flight=1024,
+    flagged={"malformed": 1_234_567},
+    cost_usd=1_234_567.89,
+    errors=12,
+    outage="the model's provider answered 'busy': " + "too many requests " * 20 + "\x1b[2J\n",
+)
+MANY = Account(steps=15_000, inputs=100_000, inputs_done=999, inputs_failed=1, decided=15_000, votes=45_000, valid=45_000, calls=45_100)
+DOCUMENT = Account(steps=3, total_steps=9, samples=88, valid=88, calls=90)
+
+
+Displayed = Callable[..., list[str]]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def displayed(monkeypatch: pytest.MonkeyPatch) -> Displayed:
+    """Shows an account on a terminal of 80 columns; gives the lines, without what moves the cursor or colours."""
+
+    def show(account: Account, title: str = "drift", unit: str = "step") -> list[str]:
+        terminal = Terminal()
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setenv("TERM", "xterm")
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stderr", terminal)
+            with live_display(title, unit=unit, price=prices_of(["sim:x"])) as display:
+                display.show(account)
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).replace("\r", "\n").splitlines()
+
+    return show
+
+
+@pytest.mark.parametrize("title", ["hanoi", "a/very/long/path/to/a/file/of/tasks/dates.py:Dates"])
+@pytest.mark.parametrize("account", [SMALL, LARGE, MANY, DOCUMENT], ids=["small", "large", "many", "document"])
+def test_no_line_of_the_live_display_is_wider_than_80_columns(displayed: Displayed, account: Account, title: str) -> None:
+    lines = displayed(account, title)
+    assert max(map(cell_len, lines)) <= 80
+    assert all(line.isprintable() for line in lines)
+    said = " ".join(" ".join(lines).split())
+    assert f"{account.calls:,} calls" in said
+    assert f"{money(account.cost_usd)} simulated" in said
+    assert "elapsed" in said
+
+
+def test_of_many_inputs_those_done_the_total_and_the_steps_are_shown(displayed: Displayed) -> None:
+    said = " ".join(displayed(MANY))
+    for words in ("1,000/100,000 inputs", "15,000 steps", "1 failed", "3.000 votes a step"):
+        assert words in said
+
+
+def test_a_document_is_shown_with_subtasks_and_samples(displayed: Displayed) -> None:
+    said = " ".join(displayed(DOCUMENT, unit="subtask"))
+    assert "3/9 subtasks" in said
+    assert "88 samples" in said
+    assert "step" not in said
+    assert "vote" not in said
+
+
+@pytest.mark.parametrize(
+    ("specs", "shown"),
+    [
+        (["openai:x"], "$0.50"),
+        (["sim:x"], "$0.50 simulated"),
+        (["sim:x", "openai:y"], "$0.50 partly simulated"),
+    ],
+)
+def test_a_price_says_how_much_of_it_is_simulated(specs: list[str], shown: str) -> None:
+    assert prices_of(specs)(0.5) == shown
+    assert prices_of(specs)(None) == "cost unknown"
+
+
+@pytest.mark.parametrize(
+    "words", [("step", "drift"), ("list",), ("show", "r"), ("show", "r", "0/step/0"), ("show", "tree"), ("run", "drift", "-o", "length=1")]
+)
+def test_every_command_that_prints_a_price_calls_a_simulated_one_simulated(words: tuple[str, ...]) -> None:
+    microagents("run", "drift", "-o", "length=2", "--run-id", "r")
+    microagents("run", "multiplication", "-o", "digits=2", "--run-id", "tree")
+    out = microagents(*words).out
+    assert "$" in out
+    assert "simulated" in out
+
+
+def result(account: Account, **fields: object) -> Result:
+    settings = Settings(models={"": ("openai:x",)}, run_id="r")
+    given = {"outcome": "completed", "reason": None, "value": None, "run_id": "r", "task": "t", "strategy": "maker", "k": 3, **fields}
+    return Result(settings=settings, account=account, wall_s=1.0, journal=None, **given)  # type: ignore[arg-type]
+
+
+def voting(account: Account, **fields: object) -> str | None:
+    rows = dict(line.split(maxsplit=1) for line in summary(result(account, **fields), "", None).splitlines())
+    return rows.get("voting")
+
+
+def test_the_summary_says_what_voting_did() -> None:
+    chain = Account(steps=1000, decided=1000, votes=3015, valid=3015, outvoted=7, errors=0)
+    said = "k = 3; 7 wrong samples outvoted; without voting this would have succeeded once in 10 (95 %: 3.1 to 121)"
+    assert voting(chain) == said
+    chain.errors = None
+    assert voting(chain) == said.replace("wrong ", ""), "without an oracle nobody knows which were wrong"
+    assert voting(chain, outcome="interrupted") == "k = 3; 7 samples outvoted"
+    chain.outvoted = 1
+    assert voting(chain) == "k = 3; 1 sample outvoted"
+    chain.outvoted = 0
+    assert voting(chain) == "k = 3; no sample was outvoted"
+
+
+@pytest.mark.parametrize("fields", [{"k": None}, {"k": 1}])
+def test_without_a_vote_the_summary_says_nothing_of_it(fields: dict[str, object]) -> None:
+    assert voting(Account(steps=9, decided=9, votes=9, valid=9, outvoted=0), **fields) is None
+    assert voting(Account(steps=9, samples=9, valid=9, outvoted=0)) is None
+    assert voting(Account(steps=9, decided=9, votes=9, valid=9)) is None
+
+
+def test_a_great_number_of_tries_is_a_power_of_ten() -> None:
+    said = voting(Account(steps=10**6, decided=10**6, votes=4 * 10**6, valid=4 * 10**6, outvoted=10**6))
+    assert said is not None
+    assert re.search(r"once in 10\^124,9\d\d \(95 %: 10\^124,\d+ to 10\^125,\d+\)", said)
+
+
+def test_a_tree_in_which_all_agreed_counts_its_problems_and_samples() -> None:
+    rows = microagents("run", "multiplication", "-o", "digits=2", "-k", "1", "--run-id", "r").rows
+    assert re.search(r": (\d+) of \1 problems, none found wrong by the task's own oracle$", rows["completed"])
+    assert re.match(r"recursive: \d+ samples; \d+ calls, 0 red-flagged$", rows["how"])
