@@ -84,6 +84,13 @@ Margin = Annotated[
     typer.Option("-k", metavar="K", envvar="MICROAGENTS_K", help="Short for -s k=K: the number of votes that decides an election."),
 ]
 Seed = Annotated[int, typer.Option("--seed", envvar="MICROAGENTS_SEED", help=Settings.model_fields["seed"].description)]
+AsStream = Annotated[
+    bool,
+    typer.Option(
+        "--stream",
+        help="Of many inputs, print each result as it ends: a line of JSON with input, outcome, reason, result. [default: all at the end]",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and everything else on stderr.")]
 Config = Annotated[
     Path | None,
@@ -213,6 +220,18 @@ def models_of(specs: list[str]) -> dict[str, list[str]]:
         named = bool(equals) and ":" not in role and ":" in rest
         pools.setdefault(role.lower() if named else "", []).append(rest if named else spec)
     return pools or {"": [DEFAULT_MODEL]}
+
+
+def check_stream(stream: bool, *, as_json: bool, is_listed: bool) -> None:
+    """Refuse --stream where there is nothing to stream, or where stdout is one object.
+
+    Raises:
+        InvalidUsage: as above.
+    """
+    if stream and as_json:
+        raise InvalidUsage("--json prints one object at the end, and --stream a line for each input as it ends; give one of them")
+    if stream and not is_listed:
+        raise InvalidUsage("--stream prints the results of many inputs as they end, and this is one task; leave it out, or give --inputs")
 
 
 def specs_in(pools: Mapping[str, Iterable[str]]) -> list[str]:

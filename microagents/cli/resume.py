@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from microagents.cli.options import RUNS, AcceptChange, AsJson, RunName, RunsDir, specs_in, with_settings
+from microagents.cli.options import RUNS, AcceptChange, AsJson, AsStream, RunName, RunsDir, check_stream, specs_in, with_settings
 from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.cli.watching import Watched, run_in_terminal, show_and_exit
 from microagents.journal.reading import reader_of
@@ -28,6 +28,7 @@ def command(
         ),
     ] = [],  # noqa: B006
     accept_change: AcceptChange = [],  # noqa: B006 - typer copies it
+    stream: AsStream = False,
     as_json: AsJson = False,
     changed: dict[str, Any],
 ) -> None:
@@ -39,6 +40,7 @@ def command(
     with exit_on_error():
         with reader_of(runs_dir, run) as reader:
             experiment = reader.experiment
+            check_stream(stream, as_json=as_json, is_listed=experiment.listed)
             options = {} if experiment.listed else experiment.recipe.options
             watched = Watched(run, experiment.unit, specs_in(settings_of(experiment).models))
 
@@ -50,10 +52,11 @@ def command(
                 accept_changes=accept_change,
                 on_progress=control.on_progress,
                 on_solution=control.on_solution,
+                on_ending=control.on_ending,
                 interrupt=control.interrupt,
                 terminate=control.terminate,
                 **changed,
             )
 
-        result = run_in_terminal(watched, start, as_json=as_json)
-    show_and_exit(result, options, runs_dir, as_json=as_json)
+        result = run_in_terminal(watched, start, as_json=as_json, stream=stream)
+    show_and_exit(result, options, runs_dir, as_json=as_json, stream=stream)

@@ -13,6 +13,7 @@ from microagents.cli.options import (
     RUNS,
     AcceptChange,
     AsJson,
+    AsStream,
     Config,
     Margin,
     ModelSpecs,
@@ -22,6 +23,7 @@ from microagents.cli.options import (
     StrategyName,
     StrategyOptions,
     TaskName,
+    check_stream,
     models_of,
     specs_in,
     strategy_named,
@@ -72,18 +74,21 @@ def command(
             help="Short for -s known_inputs=true: start every step from the oracle's state, so that steps run side by side.",
         ),
     ] = False,
+    stream: AsStream = False,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by its callback
     changed: dict[str, Any],
 ) -> None:
     """Do a task; every step is an election. With the --run-id of an earlier run, continue that run.
 
-    With --inputs, stdout gets one line of JSON for each input, in their order, once all have ended: its result, or null without one.
+    With --inputs, stdout gets one line of JSON for each input, in their order, once all have ended: its result, or null without one; or
+    with --stream a line as each input ends.
 
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 4 undecided, 130 interrupted.
     """
     log_to_stderr()
     with exit_on_error():
+        check_stream(stream, as_json=as_json, is_listed=inputs is not None)
         lines = None if inputs is None else lines_of(task, option, inputs)
         work: Task | Sequence[Task] = task_of(task, option) if lines is None else lines.tasks
         first = work if isinstance(work, Task) else work[0]
@@ -101,6 +106,7 @@ def command(
                 accept_changes=accept_change,
                 on_progress=control.on_progress,
                 on_solution=control.on_solution,
+                on_ending=control.on_ending,
                 interrupt=control.interrupt,
                 terminate=control.terminate,
                 **changed,
@@ -108,5 +114,5 @@ def command(
 
         with nullcontext() if lines is None else lines.name_lines():
             watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)))
-            result = run_in_terminal(watched, start, as_json=as_json)
-    show_and_exit(result, work.model_dump() if isinstance(work, Task) else {}, runs_dir, as_json=as_json)
+            result = run_in_terminal(watched, start, as_json=as_json, stream=stream)
+    show_and_exit(result, work.model_dump() if isinstance(work, Task) else {}, runs_dir, as_json=as_json, stream=stream)

@@ -18,6 +18,7 @@ import typer
 from microagents.cli.options import RUNS
 from microagents.cli.prices import prices_of
 from microagents.cli.reporting import EXIT_CODES
+from microagents.journal.messages import InputEnding
 from microagents.runs.execute import RunControl
 from microagents.runs.result import Result
 
@@ -47,21 +48,24 @@ class Watched(NamedTuple):
     """Specs of all models."""
 
 
-def run_in_terminal(watched: Watched, start: Callable[[TerminalControl], Coroutine[None, None, T]], *, as_json: bool) -> T:
+def run_in_terminal(
+    watched: Watched, start: Callable[[TerminalControl], Coroutine[None, None, T]], *, as_json: bool, stream: bool = False
+) -> T:
     """Execute a run, or several, with a live display.
 
     Args:
         watched: the run.
         start: starts the run.
         as_json: whether stdout must have nothing but JSON.
+        stream: whether to print the ending of each of many inputs.
     """
     # With --json, a user's code that prints must not mix its output with the JSON object.
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        return asyncio.run(_run_with_display(watched, start))
+        return asyncio.run(_run_with_display(watched, start, stream=stream))
 
 
-def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path, *, as_json: bool) -> None:
-    """Print the result of a run, and exit with its code.
+def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path, *, as_json: bool, stream: bool = False) -> None:
+    """Print the result of a run, and exit with its code. The results of inputs that were streamed are not printed again.
 
     Raises:
         typer.Exit: always.
@@ -73,7 +77,7 @@ def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path,
 
         is_listed = result.failed_inputs is not None
         typer.echo(summary(result, options_text(options), resume_command(result.run_id, result.outcome, runs_dir)), err=is_listed)
-        if is_listed and result.outcome in ALL_ENDED:
+        if is_listed and result.outcome in ALL_ENDED and not stream:
             typer.echo("\n".join([json.dumps(each) for each in result.value]))
     raise typer.Exit(EXIT_CODES[result.outcome])
 
@@ -102,7 +106,7 @@ def _value_text(value: object) -> str:
     return text if len(text) <= MAX_OPTION_CHARS and text.isprintable() else f"<{len(text):,} characters>"
 
 
-async def _run_with_display(watched: Watched, start: Callable[[TerminalControl], Coroutine[None, None, T]]) -> T:
+async def _run_with_display(watched: Watched, start: Callable[[TerminalControl], Coroutine[None, None, T]], *, stream: bool) -> T:
     """Execute a run, and end it on signals.
 
     The first Ctrl-C ends it after the calls in flight, SIGTERM and SIGHUP end it at once; its journal is complete in both cases. A second
@@ -111,7 +115,7 @@ async def _run_with_display(watched: Watched, start: Callable[[TerminalControl],
     from microagents.cli.display import live_display  # noqa: PLC0415 - rich, which --help does not need
 
     interrupt, terminate = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
+    loop, stdout = asyncio.get_running_loop(), sys.stdout  # the live display of a terminal replaces sys.stdout
 
     with live_display(watched.title, unit=watched.unit, price=prices_of(watched.models)) as display:
 
@@ -122,14 +126,35 @@ async def _run_with_display(watched: Watched, start: Callable[[TerminalControl],
             signal.signal(signal.SIGINT, _exit_at_once)
             display.notify("interrupted: waiting for the calls in flight; Ctrl-C again leaves at once")
 
+        def print_ending(ending: InputEnding) -> None:
+            try:
+                if stdout.isatty():
+                    display.print_above(_ending_text(ending))
+                else:
+                    print(_ending_text(ending), file=stdout, flush=True)
+            except BrokenPipeError:  # the reader has left, as `head` does: end in order, without a word
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
+                interrupt.set()
+
         loop.add_signal_handler(signal.SIGINT, stop)
         loop.add_signal_handler(signal.SIGTERM, terminate.set)
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP, and the run must survive it then
             loop.add_signal_handler(signal.SIGHUP, terminate.set)
         control = TerminalControl(
-            on_progress=display.show, on_solution=display.draw, interrupt=interrupt, terminate=terminate, set_title=display.set_title
+            on_progress=display.show,
+            on_solution=display.draw,
+            on_ending=print_ending if stream else None,
+            interrupt=interrupt,
+            terminate=terminate,
+            set_title=display.set_title,
         )
         return await start(control)
+
+
+def _ending_text(ending: InputEnding) -> str:
+    """The ending of an input as a line of JSON."""
+    result = None if ending.result is None else json.loads(ending.result)
+    return json.dumps({"input": ending.input, "outcome": ending.outcome, "reason": ending.reason, "result": result})
 
 
 def _exit_at_once(*_: object) -> None:

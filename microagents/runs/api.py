@@ -18,6 +18,7 @@ from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.messages import address_of
 from microagents.registry import TASKS
+from microagents.runs.batch import OnEnding
 from microagents.runs.execute import OnProgress, RunControl, execute_plan
 from microagents.runs.following import OnSolution
 from microagents.runs.inspection import recorded_result
@@ -66,6 +67,7 @@ async def run(
     accept_changes: Sequence[str] = (),
     on_progress: OnProgress | None = None,
     on_solution: OnSolution | None = None,
+    on_ending: OnEnding | None = None,
     interrupt: asyncio.Event | None = None,
     terminate: asyncio.Event | None = None,
     **settings: Any,
@@ -85,6 +87,7 @@ async def run(
         on_progress: called a few times a second with the account as of the last commit.
         on_solution: called about once a second with the recorded work on the only input, where the strategy draws it and there is a
             journal; it returns whether it wants further calls.
+        on_ending: called with the ending of each of many inputs, once it is durable.
         interrupt: once set, the run ends as ``interrupted`` after the calls in flight.
         terminate: once set, the run ends as ``interrupted`` at once.
         settings: fields of `Settings`, such as ``max_calls=1000`` or ``runtime="ray"``.
@@ -109,7 +112,7 @@ async def run(
         settings=validated(Settings, "the run", {**settings, **named}),
         model_objects=given.objects,
     )
-    control = RunControl(on_progress=on_progress, on_solution=on_solution, interrupt=interrupt, terminate=terminate)
+    control = RunControl(on_progress=on_progress, on_solution=on_solution, on_ending=on_ending, interrupt=interrupt, terminate=terminate)
     return await execute_plan(plan, runs_dir=runs_dir, accepted=accept_changes, control=control, outputs=Outputs(plan.tasks))
 
 
@@ -121,6 +124,7 @@ async def resume(
     accept_changes: Sequence[str] = (),
     on_progress: OnProgress | None = None,
     on_solution: OnSolution | None = None,
+    on_ending: OnEnding | None = None,
     interrupt: asyncio.Event | None = None,
     terminate: asyncio.Event | None = None,
     **changed: Any,
@@ -135,6 +139,7 @@ async def resume(
         on_progress: called a few times a second with the account as of the last commit.
         on_solution: called about once a second with the recorded work on the only input, where the strategy draws it and there is a
             journal; it returns whether it wants further calls.
+        on_ending: called with the ending of each of many inputs, once it is durable.
         interrupt: once set, the run ends as ``interrupted`` after the calls in flight.
         terminate: once set, the run ends as ``interrupted`` at once.
         changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; also ``k``, ``speculate`` and
@@ -154,7 +159,7 @@ async def resume(
     settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
     check_address(changed.get("address"), settings.runtime)
     plan = structs.replace(plan, settings=settings, strategy=strategy_of(plan.strategy, plan.tasks[0], {}, short))
-    control = RunControl(on_progress=on_progress, on_solution=on_solution, interrupt=interrupt, terminate=terminate)
+    control = RunControl(on_progress=on_progress, on_solution=on_solution, on_ending=on_ending, interrupt=interrupt, terminate=terminate)
     return await execute_plan(plan, runs_dir=runs_dir, only=inputs, accepted=accept_changes, control=control, outputs=Outputs(plan.tasks))
 
 

@@ -12,10 +12,12 @@ from microagents.aio import TaskScope
 from microagents.conductor import Conduct
 from microagents.elections.election import input_of
 from microagents.errors import JournalMismatch, MicroagentsError, ModelUnavailable, NoHandler, PeerLost, Stopped, TakenOver, Undecided
-from microagents.journal.messages import Account, InputEnding, RecallCompletedInputs, RecallFailedInputs, Report, RunOutcome
+from microagents.journal.messages import Account, InputEnding, Recall, RecallCompletedInputs, RecallFailedInputs, Report, RunOutcome
 from microagents.journal.reading import Reader
 from microagents.runtimes.dispatcher import RoleMessenger
 
+OnEnding = Callable[[InputEnding], None]
+"""Gets the ending of one of many inputs."""
 MAX_OPEN = 1024
 """Maximum number of inputs that are open at a time, in a run without a bound of calls in flight."""
 REFUSES_ALL = (401, 402, 403, 404)
@@ -32,6 +34,7 @@ class Batch:
         concurrency: maximum number of inputs that are open at a time; None for `MAX_OPEN`.
         passes_undecided: whether the work on an input continues to a result after an election ends undecided.
         on_ending: called with the ending of each input.
+        on_recorded: called with it once it is durable, in the order of endings.
     """
 
     def __init__(
@@ -42,7 +45,8 @@ class Batch:
         only: Sequence[int] | None,
         concurrency: int | None,
         passes_undecided: bool,
-        on_ending: Callable[[InputEnding], None],
+        on_ending: OnEnding,
+        on_recorded: OnEnding | None = None,
     ) -> None:
         self._journal = journal
         self._total = total
@@ -50,6 +54,7 @@ class Batch:
         self._max_open = concurrency or MAX_OPEN
         self._passes_undecided = passes_undecided
         self._on_ending = on_ending
+        self._on_recorded = on_recorded
         self._endings: dict[int, InputEnding] = {}
         """Endings by input, as far as they are needed: `mark_undecided` and runs without a journal read them."""
 
@@ -74,6 +79,17 @@ class Batch:
             ending = await _conduct_to_ending(messenger, number)
             self._record(messenger, ending)
             self._on_ending(ending)
+            if self._on_recorded is not None:
+                self._on_recorded(await self._recorded(messenger, ending))
+
+    async def _recorded(self, messenger: RoleMessenger, ending: InputEnding) -> InputEnding:
+        """Wait until an ending is durable; returns it, as undecided if an election of the input is."""
+        await messenger.ask(Recall(path=f"{ending.input}/ending"))  # it answers after all records before it are durable
+        if not self._passes_undecided or ending.outcome != "completed":
+            return ending
+        account = await messenger.ask(Report())
+        paths = [path for path in account.undecided_at if input_of(path) == ending.input]
+        return structs.replace(ending, outcome="undecided", reason=undecided_elections(paths)) if paths else ending
 
     def _record(self, messenger: RoleMessenger, ending: InputEnding) -> None:
         messenger.tell(ending)

@@ -27,7 +27,7 @@ from microagents.messages import address_of
 from microagents.registry import RUNTIMES, STRATEGIES, TASKS, unknown
 from microagents.roles.limiter import Limiter
 from microagents.roles.recorder import AwaitFailure, JournalConfig, RecordEnding, Recorder
-from microagents.runs.batch import Batch, undecided_elections
+from microagents.runs.batch import Batch, OnEnding, undecided_elections
 from microagents.runs.following import OnSolution, follow_solution, read_solution
 from microagents.runs.output import Outputs
 from microagents.runs.plan import Plan, experiment_of
@@ -56,6 +56,8 @@ class RunControl(Struct, frozen=True, kw_only=True):
     on_solution: OnSolution | None = None
     """Called about once a second with the recorded work on the only input, such as a `DocumentRecord`, if its strategy draws it and a
     journal records it. It returns whether it wants further calls."""
+    on_ending: OnEnding | None = None
+    """Called with the ending of each of many inputs, once it is durable."""
     interrupt: asyncio.Event | None = None
     """Ends the run after the calls in flight."""
     terminate: asyncio.Event | None = None
@@ -81,7 +83,7 @@ async def execute_plan(
         control: progress and interruption.
         outputs: output files of documents; None to write none.
     """
-    settings, outputs = plan.settings, outputs or Outputs(())
+    settings, control, outputs = plan.settings, control or RunControl(), outputs or Outputs(())
     experiment, own = experiment_of(plan)
     if runs_dir is not None:
         _refuse_job_folder(Path(runs_dir))
@@ -102,9 +104,16 @@ async def execute_plan(
     )
     inputs = None
     if plan.listed:
-        passes = plan.strategy.passes_undecided
-        inputs = Batch(path, len(plan.tasks), only=only, concurrency=settings.concurrency, passes_undecided=passes, on_ending=outputs.end)
-    started, control = time.monotonic(), control or RunControl()
+        inputs = Batch(
+            path,
+            len(plan.tasks),
+            only=only,
+            concurrency=settings.concurrency,
+            passes_undecided=plan.strategy.passes_undecided,
+            on_ending=outputs.end,
+            on_recorded=control.on_ending,
+        )
+    started = time.monotonic()
     async with AsyncExitStack() as stack:
         recorded_in = path
         if path is None and settings.runtime == "ray":  # the replacement of a role that died is restored from a journal

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,21 @@ from microagents.cli import app
 from microagents.cli.display import live_display
 from microagents.journal.messages import Account
 from microagents.tasks.drift import Drift
-from tests.cli.commands import COMPLETED, FAILED, STOPPED, UNDECIDED, WRONG_USAGE, Ran, Sitting, microagents, shopping, write
+from tests.cli.commands import (
+    COMMAND,
+    COMPLETED,
+    FAILED,
+    INTERRUPTED,
+    STOPPED,
+    UNDECIDED,
+    WAIT_S,
+    WRONG_USAGE,
+    Ran,
+    Sitting,
+    microagents,
+    shopping,
+    write,
+)
 
 NOISY = ("drift", "--model", "sim:perfect@error=0.4,flag=0.1,latency=0.002,sigma=1,price_out=1", "-k", "2")
 """Replies that come in another order than they were asked for, and one wrong count would lead a walk elsewhere."""
@@ -294,6 +309,67 @@ def test_a_run_that_is_killed_comes_to_the_end_that_it_comes_to_undisturbed() ->
     assert (ran.code, ran.json["result"], digests(ran.json)) == (COMPLETED, right["result"], digests(right))
     assert not done.intersection(int(sample.partition("/")[0]) for sample in bought.sent), "what was completed is not done again"
     assert microagents("show", "killed", "--verify").code == COMPLETED
+
+
+def test_streamed_results_are_printed_as_their_inputs_end_and_not_again() -> None:
+    right = undisturbed()
+    ran = microagents("run", *NOISY, "--inputs", walks(), "--stream")
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert ran.code == COMPLETED
+    assert [line["result"] for line in sorted(lines, key=lambda line: line["input"])] == right["result"]
+    assert {(line["outcome"], line["reason"]) for line in lines} == {("completed", None)}
+    assert [line["input"] for line in lines].index(1) < [line["input"] for line in lines].index(3), "a walk of one step ends before thirty"
+    assert "12 of 12 inputs" in ran.err
+
+
+def test_what_was_streamed_is_recorded_already() -> None:
+    slow = ("drift", "--model", "sim:perfect@latency=0.01", "-k", "1", "--concurrency", "1", "--run-id", "r")
+    with Sitting("run", *slow, "--inputs", walks([1, 1, 1000]), "--stream") as sitting:
+        assert sitting.process.stdout is not None
+        printed = [json.loads(sitting.process.stdout.readline())["result"] for _ in range(2)]
+        sitting.process.kill()
+    assert microagents("show", "r", "--json").json["result"] == [*printed, None]
+
+
+def test_a_resumed_run_streams_what_it_does_itself() -> None:
+    brittle()
+    Path("mended").touch()
+    (line,) = microagents("resume", "stones", "--stream").out.splitlines()
+    assert (json.loads(line)["input"], json.loads(line)["outcome"]) == (1, "completed")
+
+
+def test_a_failed_or_undecided_input_is_streamed_with_its_reason() -> None:
+    lines = {line["input"]: line for line in map(json.loads, brittle("--stream").out.splitlines())}
+    assert (lines[1]["outcome"], lines[1]["result"]) == ("failed", None)
+    assert "a stone" in lines[1]["reason"]
+    words = ("--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3", "--known-inputs")
+    ran = microagents("run", "drift", *words, "--inputs", walks([1, 60]), "--stream")
+    lines = {line["input"]: line for line in map(json.loads, ran.out.splitlines())}
+    assert (ran.code, lines[0]["outcome"], lines[1]["outcome"]) == (UNDECIDED, "completed", "undecided")
+    assert lines[1]["result"]["undecided"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(("--inputs", "items.jsonl", "--json"), "give one of them"), ((), "and this is one task"), (("--json",), "--json")]
+)
+def test_streaming_is_refused_where_nothing_can_be_streamed(words: tuple[str, ...], said: str) -> None:
+    walks()
+    ran = microagents("run", "drift", "--stream", *words)
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (WRONG_USAGE, "", 1)
+    assert said in ran.err
+
+
+def test_a_reader_that_leaves_ends_the_run_in_order() -> None:
+    words = [COMMAND, "run", "drift", "--model", "sim:perfect@latency=0.01", "--concurrency", "1", "--inputs", walks([1] * 9), "--stream"]
+    with subprocess.Popen([*words, "--run-id", "r"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        _, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode in {COMPLETED, INTERRUPTED}
+    assert "Traceback" not in err
+    assert "Exception" not in err
+    assert microagents("show", "r", "--json").json["outcome"] in {"completed", "interrupted"}
 
 
 def test_a_limit_stops_all_and_prints_no_half_list() -> None:
