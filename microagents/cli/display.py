@@ -220,15 +220,15 @@ def summary(result: Result, options: str, go_on: str | None, *, with_text: bool 
     rows: list[tuple[str, str]] = [(result.outcome, f"{result.task}{options}: {progress_text(result)}{_checked_text(result)}")]
     if result.reason is not None:
         rows.append(("why", result.reason))
-    flagged = sum(account.flagged.values())
-    names = ", ".join(f"{name} {count:,}" for name, count in sorted(account.flagged.items(), key=lambda item: -item[1]))
     taken = [_votes_text(account, result.unit)] * bool(account.decided) + [_number(account.samples, "sample")] * bool(account.samples)
-    replies = f"{account.calls:,} calls, {flagged:,} red-flagged" + (f" ({names})" if names else "")
+    replies = f"{account.calls:,} calls, {_by_name(account.flagged, 'red-flagged')}"
     rows.append(("how", f"{result.strategy}: {', '.join(taken) or 'no decision'}; {replies}"))
     if (voting := _voting_text(result)) is not None:
         rows.append(("voting", voting))
     models = specs_in(result.settings.models)
     rows.append(("model", ", ".join(models) + _cost_text(result, models)))
+    if (calls := _calls_text(account)) is not None:
+        rows.append(("calls", calls))
     rate = account.steps / result.wall_s if result.wall_s else 0
     rows.append(("took", f"{result.wall_s:,.1f} s, {rate:,.0f} {result.unit}s a second; run {result.run_id}"))
     if result.failed_inputs:
@@ -264,6 +264,25 @@ def _checked_text(result: Result) -> str:
             return f"{decisions}, none found wrong by the task's own oracle"
         case errors:
             return f"{decisions}, {errors:,} found WRONG by the task's own oracle"
+
+
+def _calls_text(account: Account) -> str | None:
+    """The calls that did not go as they should; None if all did."""
+    parts = []
+    if account.repeated:
+        parts.append(_by_name(account.repeated, "repeated"))
+    if account.unanswered:
+        estimated = f", for which the cost has an estimate of {money(account.estimated_usd)}" if account.estimated_usd else ""
+        parts.append(f"{account.unanswered:,} cancelled or timed out{estimated}")
+    if account.unmeasured:
+        parts.append(f"{_number(account.unmeasured, 'reply', 'replies')} of unknown length, not flagged as too_long")
+    return "; ".join(parts) or None
+
+
+def _by_name(counts: Mapping[str, int], what: str) -> str:
+    """A total, and what it consists of."""
+    names = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
+    return f"{sum(counts.values()):,} {what}" + (f" ({names})" if names else "")
 
 
 def _voting_text(result: Result) -> str | None:
@@ -338,8 +357,8 @@ def _cost_text(result: Result, models: Sequence[str]) -> str:
     return f", {prices_of(models)(result.cost_usd)}"
 
 
-def _number(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
+def _number(count: int, what: str, plural: str | None = None) -> str:
+    return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
 
 
 def _percentage(part: int, whole: int) -> str:

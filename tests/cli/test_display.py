@@ -116,9 +116,21 @@ def result(account: Account, **fields: object) -> Result:
     return Result(settings=settings, account=account, wall_s=1.0, journal=None, **given)  # type: ignore[arg-type]
 
 
+def rows_of(account: Account, **fields: object) -> dict[str, str]:
+    return dict(line.split(maxsplit=1) for line in summary(result(account, **fields), "", None).splitlines())
+
+
 def voting(account: Account, **fields: object) -> str | None:
-    rows = dict(line.split(maxsplit=1) for line in summary(result(account, **fields), "", None).splitlines())
-    return rows.get("voting")
+    return rows_of(account, **fields).get("voting")
+
+
+def test_the_summary_tells_of_calls_that_did_not_go_as_they_should() -> None:
+    account = Account(steps=1, calls=20, repeated={"straggler": 1, "busy": 12}, unanswered=5, estimated_usd=0.25, unmeasured=1)
+    assert rows_of(account)["calls"] == (
+        "13 repeated (busy 12, straggler 1); 5 cancelled or timed out, for which the cost has an estimate of $0.25; "
+        "1 reply of unknown length, not flagged as too_long"
+    )
+    assert "calls" not in rows_of(Account(steps=1, calls=20))
 
 
 def test_the_summary_says_what_voting_did() -> None:
