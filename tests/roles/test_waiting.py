@@ -1,0 +1,92 @@
+"""Calls wait unsent for a connection: they are not booked, their timeout does not run, and those of the oldest input go first."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from microagents import Result, run
+from microagents.chat import Usage, write
+from microagents.models import http
+from microagents.models.model import Call, Model, Sample
+from microagents.runtimes.testing.virtual import run_virtual
+from microagents.tasks.drift import Drift, Onward
+from tests.models import server as scripted
+from tests.models.server import Connection, serving
+
+
+class Narrow(Model):
+    """Says what Drift expects, after a second, and takes a limited number of calls at a time."""
+
+    priced = True
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.open = self.most = self.sent = 0
+
+    @property
+    def max_in_flight(self) -> int:
+        return self.width
+
+    async def complete(self, call: Call) -> Sample:
+        self.sent += 1
+        self.open += 1
+        self.most = max(self.most, self.open)
+        try:
+            await asyncio.sleep(1.0)
+        finally:
+            self.open -= 1
+        number = int(call.prompt.user.removeprefix("Number: "))
+        return Sample(text=write(Onward(number=(number * 17 + 5) % 1009)), usage=Usage(output_tokens=5, cost_usd=1.0))
+
+
+@pytest.mark.parametrize("runtime", ["local", "linked"])
+@pytest.mark.parametrize("concurrency", [None, 30])
+def test_a_run_that_is_interrupted_at_two_thirds_has_two_thirds_of_its_results(runtime: str, concurrency: int | None) -> None:
+    inputs, steps = 60, 10
+    model = Narrow(30 if concurrency is None else 10**6)
+
+    async def interrupted() -> Result:
+        interrupt = asyncio.Event()
+        asyncio.get_running_loop().call_later(inputs * steps * 3 / 30 * 2 / 3, interrupt.set)
+        tasks = [Drift(length=steps)] * inputs
+        return await run(tasks, models=model, runtime=runtime, runs_dir=None, interrupt=interrupt, concurrency=concurrency)
+
+    result = run_virtual(interrupted())
+    assert result.outcome == "interrupted"
+    assert model.most == 30
+    assert result.account.inputs_done >= inputs * 0.6
+    assert result.account.calls == model.sent
+
+
+def test_no_call_that_waits_when_a_run_ends_is_sent_or_booked() -> None:
+    model = Narrow(4)
+
+    async def interrupted() -> tuple[Result, float]:
+        interrupt = asyncio.Event()
+        asyncio.get_running_loop().call_later(2.5, interrupt.set)
+        result = await run([Drift(length=5)] * 50, models=model, runs_dir=None, interrupt=interrupt)
+        return result, asyncio.get_running_loop().time()
+
+    result, took_s = run_virtual(interrupted())
+    assert (result.outcome, result.account.calls, model.sent) == ("interrupted", 12, 12)
+    assert took_s < 4
+
+
+async def test_the_timeout_of_a_call_starts_when_it_has_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MAX_CONNECTIONS", 2)
+    replied = scripted.reply({"choices": [{"message": {"content": "number = 22"}, "finish_reason": "stop"}]})
+
+    async def late(connection: Connection) -> None:
+        await asyncio.sleep(0.1)
+        await replied(connection)
+
+    async with serving(late) as server:
+        model = f"openai:m@base_url={server.url}/v1,timeout_s=0.5"
+        result = await run([Drift(length=1)] * 8, models=model, runs_dir=None)
+        received = len(server.received)
+    assert result.outcome == "completed"
+    assert result.account.calls == received == 24, "all waited for 1.2 s in sum, and none timed out"
+    assert result.account.repeated == {}
+    assert result.account.unmeasured == 24
