@@ -22,6 +22,8 @@ class Prices:
         """Add an answered call; returns the estimated cost of the unanswered calls before it that had no estimate."""
         self._answered += 1
         self._total_usd = None if cost_usd is None or self._total_usd is None else self._total_usd + cost_usd
+        if not self._owed:
+            return 0.0
         owed, self._owed = self._owed, 0
         return owed * (cost_usd or 0.0)
 
@@ -57,7 +59,8 @@ class CallAccounts:
 
     def send(self) -> None:
         """Count a call that is being sent."""
-        self._report_soon()
+        if not self._is_due:
+            self._report_soon()
         self._sent += 1
 
     def end_answered(self, usage: Usage, prices: Prices, *, measured: bool) -> None:
@@ -68,24 +71,29 @@ class CallAccounts:
             prices: those of its model.
             measured: whether the length flag can tell the length of the reply, or does not ask for it.
         """
-        self._end()
+        # With few calls of functions, since it runs for every sample.
+        if not self._is_due:
+            self._report_soon()
+        self._ended += 1
         self._billed += 1
         self._unmeasured += not measured
         self._input_tokens += usage.input_tokens or 0
         self._output_tokens += usage.output_tokens or 0
-        self._add_cost(usage.cost_usd)
-        self._add_estimate(prices.answered(usage.cost_usd))
+        self._cost_usd = None if usage.cost_usd is None or self._cost_usd is None else self._cost_usd + usage.cost_usd
+        if owed_usd := prices.answered(usage.cost_usd):
+            self._add_estimate(owed_usd)
 
     def end_unanswered(self, prices: Prices) -> None:
         """Count the end of a call whose reply did not arrive, but which the provider may bill."""
-        self._end()
+        self.end_unbilled()
         self._billed += 1
         self._unanswered += 1
         self._add_estimate(prices.unanswered())
 
     def end_unbilled(self) -> None:
         """Count the end of a call that failed, and is not billed."""
-        self._end()
+        self._report_soon()
+        self._ended += 1
 
     def repeat(self, reason: str) -> None:
         """Count a call that is sent again."""
@@ -112,16 +120,9 @@ class CallAccounts:
             )
             self._clear()
 
-    def _end(self) -> None:
-        self._report_soon()
-        self._ended += 1
-
-    def _add_cost(self, cost_usd: float | None) -> None:
-        self._cost_usd = None if cost_usd is None or self._cost_usd is None else self._cost_usd + cost_usd
-
     def _add_estimate(self, cost_usd: float) -> None:
         self._estimated_usd += cost_usd
-        self._add_cost(cost_usd)
+        self._cost_usd = None if self._cost_usd is None else self._cost_usd + cost_usd
 
     def _report_soon(self) -> None:
         """Report on the next turn of the loop, before a role can report a verdict that this turn's replies lead to."""

@@ -216,16 +216,19 @@ class Solver(Role):
 
     async def _send(self, source: Source, call: Call, straggles: asyncio.Future[None] | None = None) -> Sample:
         """Send one call, and account for it."""
-        limit_s = None if straggles is None else source.straggler_s
-        timer = None if straggles is None or limit_s is None else self._loop.call_later(limit_s, _finish, straggles)
-        began_s = self._loop.time()
+        timer = began_s = None
+        if straggles is not None:
+            began_s = self._loop.time()
+            if (limit_s := source.straggler_s) is not None:
+                timer = self._loop.call_later(limit_s, _finish, straggles)
         self._accounts.send()
         usage: Usage | None = None
         may_be_billed = True
         try:
             sample = checked_sample(await source.model.complete(call), type(source.model).__name__)
-            source.latencies.add(self._loop.time() - began_s)
             usage = sample.usage
+            if began_s is not None:
+                source.latencies.add(self._loop.time() - began_s)
         except ModelUnavailable as error:
             may_be_billed = error.kind in MAY_BE_BILLED
             raise
