@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Sequence
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -149,7 +151,9 @@ def test_an_option_from_a_file_holds_for_every_line_and_is_kept_once() -> None:
         "run", "quoted.py:Quoted", *PERFECT, "-o", "text=@text.txt", "--inputs", walks([2, 3, 4]), "--run-id", "quoted", "--json"
     )
     assert ran.code == COMPLETED
-    assert Path("runs/quoted.sqlite").read_bytes().count(b"a word " * 500) == 1
+    with closing(sqlite3.connect("runs/quoted.sqlite")) as db:
+        kept = db.execute("SELECT experiment FROM run UNION ALL SELECT options FROM input").fetchall()
+    assert sum(text.count("a word " * 500) for (text,) in kept) == 1
     assert microagents("resume", "quoted", "--json").json["result"] == ran.json["result"]
 
 

@@ -85,6 +85,6 @@ def test_votes_of_a_tree_are_counted_by_the_problem_and_by_the_election() -> Non
 
 def test_a_journal_of_an_earlier_version_says_nothing_of_what_it_did_not_count() -> None:
     for name in ("chain", "problem"):
-        result = inspect_run(Path("runs"), restored(name))
-        assert (result.account.outvoted, result.as_json()["unvoted_success"]) == (None, None)
-    assert result.account.samples > 0
+        shown = inspect_run(Path("runs"), restored(name)).as_json()
+        assert (shown["outvoted"], shown["unvoted_success"]) == (None, None)
+        assert shown["valid"] >= shown["votes"] + shown["samples"] > 0
