@@ -242,7 +242,7 @@ def _reachable(role: type[Role], handled: Mapping[type[Message], Deployment]) ->
 class Strategy(BaseModel):
     """The choice and the order of the elections that solve a task. Its fields are its options (``-s NAME=VALUE``)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     solves: ClassVar[tuple[type[Task], ...]] = ()
     """Kinds of task that it solves."""

@@ -191,3 +191,8 @@ class Undecided(MicroagentsError):
             f"the election at {path} is undecided after {draws} draws ({tally}); all decisions so far are kept; decide it yourself "
             "(`microagents decide`) and resume, or resume with --on-undecided and `leader` or the spec of a stronger model"
         )
+
+
+def read_failure(error: Exception) -> str:
+    """The reason why a file could not be read. Without the file's name, which every message has already."""
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)

@@ -24,7 +24,7 @@ class Task(BaseModel):
     class and write a strategy that names it in ``solves``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     sampling: ClassVar[Sampling] = Sampling()
     """Default sampling of its questions."""

@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 import typer
 
 from microagents.cli.options import pairs
-from microagents.errors import InputMismatch, InvalidUsage
+from microagents.errors import InputMismatch, InvalidUsage, read_failure
 from microagents.registry import TASKS
 from microagents.runs.settings import validated
 from microagents.runs.task_list import TaskList, compact_options
@@ -81,7 +81,7 @@ def _open(file: str) -> Iterator[IO[bytes]]:
         with Path(file).open("rb") as stream:
             yield stream
     except OSError as error:
-        raise InvalidUsage(f"{file!r} cannot be read: {error}") from None
+        raise InvalidUsage(f"{file!r} cannot be read: {read_failure(error)}") from None
 
 
 def _parse_line(text: bytes, where: str, kind: type[Task]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from microagents.actors import Context
 from microagents.chat import Sample, Usage
-from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.errors import InvalidUsage, ModelUnavailable, read_failure
 from microagents.models.model import Call, Model, ModelSpec
 
 
@@ -43,7 +43,7 @@ class ScriptedModel(Model):
         try:
             lines = msgspec.json.Decoder(Line).decode_lines(Path(spec.name).read_bytes())
         except (OSError, msgspec.MsgspecError) as error:
-            raise InvalidUsage(f"the script {spec.name!r} cannot be read: {error}") from None
+            raise InvalidUsage(f"the script {spec.name!r} cannot be read: {read_failure(error)}") from None
         self._lines = {(line.path, line.seq): line for line in lines}
         self._failed: dict[tuple[str, int], int] = {}
 

@@ -249,10 +249,6 @@ def _deployments(plan: Plan, recorder: Deployment) -> list[Deployment]:
         limiter,
         *(_with_settings(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments())),
     ]
-    there = [*dict.fromkeys([*strategy.drawing(), *(deployment.role.__name__.lower() for deployment in deployments)])]
-    for name in settings.models:
-        if name and name not in there:
-            raise InvalidUsage(unknown("role with a model called", name, there))
     movable = [deployment.role.__name__.lower() for deployment in deployments if not deployment.in_driver]
     for name in settings.deploy:
         if name.lower() not in movable:

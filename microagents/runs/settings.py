@@ -12,10 +12,14 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from microagents.actors import Strategy
-from microagents.errors import InvalidUsage
+from microagents.documents.document import Document
+from microagents.errors import InvalidUsage, read_failure
+from microagents.messages import address_of
 from microagents.models.model import Model, ModelFunction, ModelSpec, spec_of
-from microagents.registry import RUNTIMES, STRATEGIES, unknown
-from microagents.task import Task
+from microagents.problems.problem import Problem
+from microagents.registry import RUNTIMES, STRATEGIES, TASKS, unknown
+from microagents.runs.fields import allowed_values
+from microagents.task import ChainTask, Task
 
 M = TypeVar("M", bound=BaseModel)
 OneModel = str | Model | ModelFunction
@@ -136,7 +140,9 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
             raise InvalidUsage(f"{subject} needs {name}; give it with {flag} {name}=VALUE".replace("  ", " ")) from None
         if first["type"] == "value_error":
             raise InvalidUsage(f"{subject}: {first['msg'].removeprefix('Value error, ')}") from None
-        raise InvalidUsage(f"{subject}: {name}={first['input']!r:.100} will not do: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
+        allowed = allowed_values(model, name)
+        why = f"{first['msg'][:1].lower()}{first['msg'][1:]}" if allowed is None else f"it must be {allowed}"
+        raise InvalidUsage(f"{subject}: {name}={first['input']!r:.100} will not do: {why}") from None
 
 
 class ModelPools(NamedTuple):
@@ -152,19 +158,21 @@ def model_pools(models: Models, strategies: Sequence[Strategy]) -> ModelPools:
     """The pools by role, from any of the forms that `run` accepts.
 
     Raises:
-        InvalidUsage: a pool is empty, a role of a strategy has no pool, or two objects have one spec.
+        InvalidUsage: a pool is empty, a pool's role asks no model, a role of a strategy has no pool, or two objects have one spec.
     """
     objects: dict[str, Model | ModelFunction] = {}
     pools = {role: tuple([_spec(each, objects) for each in pool]) for role, pool in _pools(models).items()}
     if not (pools and all(pools.values())):
         raise InvalidUsage(f"{models!r} names no model, or a pool without one")
-    if "" not in pools:
-        drawing = [name for strategy in strategies for name in strategy.drawing()]
-        if missing := [name for name in dict.fromkeys(drawing) if name not in pools]:
-            raise InvalidUsage(
-                f"there is a model for {', '.join(pools)}, but none for {', '.join(missing)}; name one for all other roles, too: "
-                "--model SPEC, or the role '' in a dict"
-            )
+    drawing = [*dict.fromkeys(name for strategy in strategies for name in strategy.drawing())]
+    for role in pools:
+        if role and role not in drawing:
+            raise InvalidUsage(unknown("role with a model called", role, drawing))
+    if "" not in pools and (missing := [name for name in drawing if name not in pools]):
+        raise InvalidUsage(
+            f"there is a model for {', '.join(pools)}, but none for {', '.join(missing)}; name one for all other roles, too: "
+            "--model SPEC, or the role '' in a dict"
+        )
     return ModelPools({"": next(iter(pools.values())), **pools}, objects)
 
 
@@ -211,13 +219,30 @@ def strategy_of(
     if not hasattr(strategy, "conductor"):
         raise InvalidUsage(f"{type(strategy).__name__} names no conductor; add one: conductor = MyConductor")
     if not isinstance(task, strategy.solves):
-        kinds = ", ".join(kind.__name__ for kind in strategy.solves) or "nothing"
+        named, kinds = STRATEGIES.name_of(address_of(type(strategy))), " and ".join(map(_kind_solved, strategy.solves)) or "nothing"
         raise InvalidUsage(
-            f"{type(strategy).__name__} solves {kinds}; {type(task).__name__} is none of these; its own strategy is {task.default_strategy}"
+            f"{named} solves {kinds}, and {TASKS.name_of(address_of(type(task)))} is {_kind_of(task)}; its own strategy is "
+            f"{task.default_strategy}"
         )
     if missing := type(task).missing_methods():
         raise InvalidUsage(f"{type(task).__name__} lacks {', '.join(f'{name}()' for name in missing)}, which every task of its kind needs")
     return strategy
+
+
+_KINDS: dict[type[Task], tuple[str, str]] = {
+    Document: ("documents", "a document"),
+    Problem: ("problems", "a problem"),
+    ChainTask: ("chains of steps", "a chain of steps"),
+}
+"""Kinds of task in words, several and one. A kind stands before the kinds that it belongs to."""
+
+
+def _kind_solved(kind: type[Task]) -> str:
+    return _KINDS[kind][0] if kind in _KINDS else TASKS.name_of(address_of(kind))
+
+
+def _kind_of(task: Task) -> str:
+    return next((one for kind, (_, one) in _KINDS.items() if isinstance(task, kind)), "of another kind")
 
 
 def _short_options(strategy: type[Strategy], short: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,7 +250,7 @@ def _short_options(strategy: type[Strategy], short: Mapping[str, Any]) -> dict[s
     if "speculate" not in strategy.model_fields:  # a strategy without speculation ignores the option
         options.pop("speculate", None)
     if "known_inputs" not in strategy.model_fields and options.pop("known_inputs", False):
-        raise InvalidUsage(f"strategy {strategy.__name__} cannot run with known inputs; maker can")
+        raise InvalidUsage(f"strategy {STRATEGIES.name_of(address_of(strategy))} cannot run with known inputs; maker can")
     return options
 
 
@@ -250,4 +275,4 @@ def read_value(text: str) -> str:
     try:
         return Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidUsage(f"{text[1:]!r} cannot be read: {error}") from None
+        raise InvalidUsage(f"{text[1:]!r} cannot be read: {read_failure(error)}") from None

@@ -338,6 +338,20 @@ def test_a_model_for_a_role_that_there_is_not_is_refused() -> None:
     assert_one_sentence(microagents("run", "drift", "--model", "slover=sim:perfect"), "slover", "solver")
 
 
+def test_a_model_for_a_role_that_asks_none_is_refused_with_the_roles_that_do() -> None:
+    alone = microagents("run", "drift", "--model", "validator=sim:perfect")
+    beside = microagents("run", "drift", "--model", "sim:perfect", "--model", "voter=sim:perfect")
+    step = microagents("step", "drift", "--model", "sim:perfect", "--model", "recorder=sim:perfect")
+    for ran, role in ((alone, "validator"), (beside, "voter"), (step, "recorder")):
+        assert_one_sentence(ran, f"there is no role with a model called {role!r}")
+        assert ran.err.endswith("known: solver\n")
+
+
+def test_a_strategy_that_does_not_fit_is_refused_in_the_names_that_users_type() -> None:
+    ran = microagents("run", "hanoi", "--strategy", "seqcv")
+    assert_one_sentence(ran, "seqcv solves documents, and hanoi is a chain of steps; its own strategy is maker")
+
+
 def test_a_role_with_a_model_of_its_own_needs_no_simulated_one() -> None:
     write("blind.py", BLIND)
     write("script.jsonl", "\n".join(json.dumps({"path": f"0/step/{step}", "seq": 0, "text": f"number = {step + 1}"}) for step in range(2)))
@@ -512,13 +526,13 @@ BLIND = """
     [
         ("hanio", ["no task 'hanio'", "did you mean 'hanoi'", "drift, hanoi", "path/file.py:Class"]),
         ("hanoi -o disk=3", ["'disk'", "did you mean 'disks'", "known: disks"]),
-        ("hanoi -o disks=0", ["disks='0'", "greater than or equal to 1"]),
-        ("hanoi -o disks=65", ["disks='65'", "less than or equal to 64"]),
-        ("hanoi -o disks=abc", ["disks='abc'", "integer"]),
+        ("hanoi -o disks=0", ["task 'hanoi': disks='0' will not do: it must be an integer from 1 to 64"]),
+        ("hanoi -o disks=65", ["disks='65' will not do: it must be an integer from 1 to 64"]),
+        ("hanoi -o disks=abc", ["disks='abc' will not do: it must be an integer from 1 to 64"]),
         ("hanoi -o disks=", ["disks=''"]),
         ("hanoi -o disks", ["-o 'disks'", "NAME=VALUE"]),
         ("hanoi -o =3", ["-o '=3'", "NAME=VALUE"]),
-        ("hanoi -o disks=@nowhere.txt", ["'nowhere.txt' cannot be read"]),
+        ("hanoi -o disks=@nowhere.txt", ["microagents: 'nowhere.txt' cannot be read: no such file or directory"]),
         ("hanoi -o disks=@.", ["'.' cannot be read"]),
         ("hanoi -o disks=@binary.dat", ["'binary.dat' cannot be read"]),
         ("nowhere.py:Mine", ["'nowhere.py' is not there"]),
@@ -552,9 +566,9 @@ def test_a_task_that_cannot_be_had_is_refused(words: str, said: list[str]) -> No
         (["--strategy", "makr"], ["no strategy 'makr'", "did you mean 'maker'", "known: maker"]),
         (["-s", "kk=2"], ["'kk'", "did you mean 'k'"]),
         (["-s", "k"], ["-s 'k'", "NAME=VALUE"]),
-        (["-k", "0"], ["k=0", "greater than or equal to 1"]),
+        (["-k", "0"], ["k=0", "it must be an integer of at least 1"]),
         (["-s", "max_draws=0"], ["max_draws='0'"]),
-        (["-s", "rule=loudest"], ["rule='loudest'", "ahead-by"]),
+        (["-s", "rule=loudest"], ["rule='loudest' will not do: it must be one of ahead-by, first-to"]),
         (["--model", "sim:gpt-4.1-mni"], ["did you mean sim:gpt-4.1-mini", "sim:o3-mini"]),
         (["--model", "smi:perfect"], ["'smi:perfect'", "did you mean sim:", "openai, anthropic"]),
         (["--model", "perfect"], ["'perfect' is not a model", "provider:model"]),
@@ -565,7 +579,7 @@ def test_a_task_that_cannot_be_had_is_refused(words: str, said: list[str]) -> No
         (["--model", "sim:perfect@tokens=1e400"], ["tokens='1e400'"]),
         (["--model", "openai:gpt-4.1-mini"], ["OPENAI_API_KEY"]),
         (["--model", "anthropic:claude-haiku-4-5"], ["ANTHROPIC_API_KEY"]),
-        (["--model", "scripted:nowhere.jsonl"], ["'nowhere.jsonl' cannot be read"]),
+        (["--model", "scripted:nowhere.jsonl"], ["the script 'nowhere.jsonl' cannot be read: no such file or directory"]),
         (["--run-id", "a/b"], ["run_id='a/b'"]),
         (["--run-id", "../a"], ["run_id='../a'"]),
         (["--run-id", ".hidden"], ["run_id='.hidden'"]),
@@ -576,7 +590,7 @@ def test_a_task_that_cannot_be_had_is_refused(words: str, said: list[str]) -> No
         (["--strategy", "mine.py:Blind"], ["'Blind' is not there in mine", "Lonely"]),
         (["--strategy", "wrong_argument.py:Lonely"], ["Asker.ping", "annotate `request` with a Request or a Stream"]),
         (["--strategy", "wrong_reply.py:Lonely"], ["Asker.ping returns str, but Ping is answered with int"]),
-        (["--strategy", "wrong_task.py:Picky"], ["Picky solves Hanoi", "RunControl is none of these"]),
+        (["--strategy", "wrong_task.py:Picky"], ["Picky solves hanoi, and RunControl is a chain of steps"]),
     ],
     ids=" ".join,
 )
@@ -701,8 +715,8 @@ def test_words_that_no_command_has_end_with_2_and_without_a_traceback(words: str
     ("words", "said"),
     [
         ("run drift --runtime moon", ["no runtime 'moon'", "local, linked, ray"]),
-        ("run drift --concurrency 0", ["concurrency=0", "greater than or equal to 1"]),
-        ("run drift --max-cost 0", ["max_cost_usd=0", "greater than 0"]),
+        ("run drift --concurrency 0", ["concurrency=0", "an integer of at least 1"]),
+        ("run drift --max-cost 0", ["max_cost_usd=0", "a number above 0"]),
     ],
 )
 def test_settings_that_will_not_do_are_refused_in_one_sentence(words: str, said: list[str]) -> None:

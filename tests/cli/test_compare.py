@@ -158,7 +158,7 @@ def test_a_failure_of_the_whole_comparison_ends_with_1_and_one_sentence() -> Non
         (["--repeat", "0"], ["repeat=0 will not do"]),
         (["-k", "0"], ["strategy 'recursive': k=0 will not do"]),
         (["--strategy", "recursiv"], ["there is no strategy 'recursiv'; did you mean 'recursive'"]),
-        (["--strategy", "maker"], ["Maker solves ChainTask", "its own strategy is recursive"]),
+        (["--strategy", "maker"], ["maker solves chains of steps, and multiplication is a problem; its own strategy is recursive"]),
         (["--strategy", "single-shot", "-k", "2"], ["there is no option of the compared strategies named 'k'"]),
         (["-s", "sampels=3", "--strategy", "self-consistency"], ["named 'sampels'; did you mean 'samples'"]),
         (["-s", "depth"], ["-s 'depth' is not of the form NAME=VALUE"]),

@@ -1,0 +1,126 @@
+"""Options of tasks and strategies in words: the values that each accepts, its default and its meaning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+from pydantic import BaseModel, PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core.core_schema import DecimalSchema
+
+_NOUNS = {
+    "integer": ("an integer", "integers"),
+    "number": ("a number", "numbers"),
+    "string": ("a text", "texts"),
+    "boolean": ("true or false", "true or false"),
+    "object": ("a table", "tables"),
+    "null": ("nothing", "nothing"),
+}
+_FORMATS = {"date": "a date such as 2026-01-31", "date-time": "a time such as 2026-01-31T08:00:00", "path": "a path"}
+
+
+class _Schema(GenerateJsonSchema):
+    def decimal_schema(self, schema: DecimalSchema) -> dict[str, Any]:
+        """A decimal is a number; that a text is accepted, too, is no help to the user, who writes nothing but texts."""
+        found: dict[str, Any] = {"type": "number"}
+        self.update_with_validations(found, schema, self.ValidationsMapping.numeric)
+        return found
+
+
+class FieldInWords(Struct, frozen=True, kw_only=True):
+    """One option in words."""
+
+    name: str
+    values: str
+    """The values that it accepts; empty where they cannot be put into words."""
+    default: str | None
+    """Its default as a user writes it; None without one."""
+    required: bool
+    meaning: str
+    """The docstring of the field."""
+
+
+def fields_in_words(model: type[BaseModel]) -> list[FieldInWords]:
+    """All options of a task or a strategy."""
+    schema = _json_schema(model)
+    return [
+        FieldInWords(
+            name=name,
+            values=_allowed(schema, name) or "",
+            default=None if (default := _property(schema, name).get("default")) is None else _written(default),
+            required=info.is_required(),
+            meaning=" ".join((info.description or "").replace("`", "").split()),
+        )
+        for name, info in model.model_fields.items()
+    ]
+
+
+def allowed_values(model: type[BaseModel], name: str) -> str | None:
+    """The values that a field accepts, such as "an integer from 1 to 64"; None where they cannot be put into words."""
+    return _allowed(_json_schema(model), name)
+
+
+def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
+    try:
+        return model.model_json_schema(schema_generator=_Schema)
+    except PydanticUserError:  # a field has a type that JSON does not have
+        return {}
+
+
+def _property(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = schema.get("properties", {}).get(name, {})
+    return found
+
+
+def _allowed(schema: Mapping[str, Any], name: str) -> str | None:
+    return _in_words(_property(schema, name), schema.get("$defs", {}))
+
+
+def _in_words(schema: Mapping[str, Any], defined: Mapping[str, Any]) -> str | None:
+    match schema:
+        case {"$ref": str(reference)}:
+            return _in_words(defined[reference.rpartition("/")[2]], defined)
+        case {"enum": list(values)}:
+            return f"one of {', '.join(map(_written, values))}"
+        case {"const": value}:
+            return _written(value)
+        case {"anyOf": list(members)}:
+            words = [_in_words(each, defined) for each in members if each.get("type") != "null"]
+            return None if None in words else " or ".join(dict.fromkeys(filter(None, words)))
+        case {"type": "array", "items": {"type": str(kind)}} if kind in _NOUNS:
+            return f"a list of {_NOUNS[kind][1]}"
+        case {"type": "array"}:
+            return "a list"
+        case {"type": "string", "format": str(form)} if form in _FORMATS:
+            return _FORMATS[form]
+        case {"type": str(kind)} if kind in _NOUNS:
+            return " ".join([_NOUNS[kind][0], *_bounds(schema)])
+    return None
+
+
+def _bounds(schema: Mapping[str, Any]) -> Iterator[str]:
+    match schema:
+        case {"minimum": least, "maximum": most}:
+            yield f"from {_written(least)} to {_written(most)}"
+        case {"minimum": least}:
+            yield f"of at least {_written(least)}"
+        case {"maximum": most}:
+            yield f"of at most {_written(most)}"
+    if "exclusiveMinimum" in schema:
+        yield f"above {_written(schema['exclusiveMinimum'])}"
+    if "exclusiveMaximum" in schema:
+        yield f"below {_written(schema['exclusiveMaximum'])}"
+    if "minLength" in schema:
+        yield f"of {schema['minLength']} or more characters"
+    if "pattern" in schema:
+        yield f"that matches {schema['pattern']}"
+
+
+def _written(value: object) -> str:
+    """A value as a user writes it behind the equals sign of an option."""
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:g}"
+    return json.dumps(value) if isinstance(value, bool | list | dict | None) else str(value)
