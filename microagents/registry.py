@@ -1,7 +1,7 @@
 """Registries: tasks, strategies, model providers and runtimes by name.
 
-A name is a shipped one, an entry point of an installed package, ``package.module:Class``, or ``path/file.py:Class``. A module is imported
-only when its class is needed.
+A name is a shipped one, an entry point of an installed package, ``package.module:Class``, ``path/file.py:Class``, or ``path/file.py`` for
+a file with one class of the kind. A module is imported only when its class is needed.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Registry(Struct, frozen=True, kw_only=True):
         Raises:
             InvalidUsage: there is none. The message lists similar and known names.
         """
+        if name.endswith(".py"):
+            return self._only_class(name, base)
         module, attribute = self._locate(name)
         found = getattr(module, attribute, None)
         if isinstance(found, type) and issubclass(found, base):
@@ -73,15 +75,24 @@ class Registry(Struct, frozen=True, kw_only=True):
     def _locate(self, name: str) -> tuple[ModuleType, str]:
         """Import the module of a name; returns it with the name of the class in it."""
         where, colon, attribute = self.addresses.get(name, name).rpartition(":")
-        if name.endswith(".py"):
-            raise InvalidUsage(f"{name!r} is a file; name the class in it too, such as {name}:MyClass")
         if not colon:
             known = unknown(self.kind, name, sorted(self.addresses))
             raise InvalidUsage(f"{known}; or name your own as path/file.py:Class or package.module:Class")
+        return self._import(name, where), attribute
+
+    def _only_class(self, file: str, base: type[C]) -> type[C]:
+        """The one class of a file that other code may name: without an underscore in front."""
+        found = [each for each in _classes_in(self._import(file, file), base) if not each.__name__.startswith("_")]
+        if len(found) == 1:
+            return found[0]
+        names = f"{len(found)} classes of this kind; name one: {', '.join(f'{file}:{each.__name__}' for each in found)}"
+        raise InvalidUsage(f"the {self.kind}'s file {file!r} has {names if found else f'no {base.__name__}'}")
+
+    def _import(self, name: str, where: str) -> ModuleType:
         if where.endswith(".py"):
             where = _put_on_path(self.kind, where)
         try:
-            return import_module(where), attribute
+            return import_module(where)
         except InvalidDefinition as error:
             raise InvalidUsage(f"{self.kind} {name!r}: {error}") from None
         except (Exception, SystemExit) as error:  # a user's file may raise anything while it is imported
@@ -157,15 +168,16 @@ def _installed(group: str) -> tuple[tuple[str, str], ...]:
     return tuple((each.name, each.value) for each in entry_points(group=group))
 
 
-def _not_found(module: ModuleType, attribute: str, base: type) -> InvalidUsage:
-    own = [name for name, value in vars(module).items() if name.isidentifier() and _is_defined_in(value, base, module.__name__)]
+def _not_found(module: ModuleType, attribute: str, base: type[C]) -> InvalidUsage:
+    own = [each.__name__ for each in _classes_in(module, base)]
     failure = f"is no {base.__name__}" if hasattr(module, attribute) else "is not there"
     return InvalidUsage(f"{attribute!r} {failure} in {module.__name__}; it has {', '.join(own) or f'no {base.__name__}'}")
 
 
-def _is_defined_in(value: object, base: type, module: str) -> bool:
-    """Whether a value is a subclass that the module itself defines, not one that it imports."""
-    return isinstance(value, type) and issubclass(value, base) and value.__module__ == module
+def _classes_in(module: ModuleType, base: type[C]) -> list[type[C]]:
+    """The subclasses that a module itself defines, not those that it imports."""
+    found = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, base)]
+    return [each for each in dict.fromkeys(found) if each.__module__ == module.__name__ and each.__qualname__.isidentifier()]
 
 
 def _put_on_path(kind: str, where: str) -> str:

@@ -81,7 +81,7 @@ def test_every_shipped_name_leads_to_its_class_and_back(registry: Registry) -> N
     ("name", "said"),
     [
         ("hanio", "there is no task 'hanio'; did you mean 'hanoi'"),
-        ("mine.py", "name the class in it too"),
+        ("nowhere.py", "'nowhere.py' is not there"),
         ("nowhere.py:Mine", "'nowhere.py' is not there"),
         ("microagents.tasks.hanoi:Tower", "'Tower' is not there in microagents.tasks.hanoi; it has Hanoi"),
         ("microagents.tasks.hanoi:Move", "'Move' is no Task"),
