@@ -3,37 +3,53 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from platform import python_version
+from typing import Annotated
 
 import typer
 
 from microagents.cli import compare, decide, estimate, export, resume, rm, run, show, step
 from microagents.cli import list as list_
+from microagents.cli.command import Command, with_shared_options
 from microagents.cli.reporting import EXIT_CODES
 
 app = typer.Typer(
     name="microagents",
-    help="Do long tasks with language models without an error: every small decision is an election.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(run.command)
-app.command("resume")(resume.command)
-app.command("list")(list_.command)
-app.command("show")(show.command)
-app.command("export")(export.command)
-app.command("rm")(rm.command)
-app.command("decide")(decide.command)
-app.command("step")(step.command)
-app.command("estimate")(estimate.command)
-app.command("compare")(compare.command)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run.command,
+    "resume": resume.command,
+    "list": list_.command,
+    "show": show.command,
+    "export": export.command,
+    "rm": rm.command,
+    "decide": decide.command,
+    "step": step.command,
+    "estimate": estimate.command,
+    "compare": compare.command,
+}
+for name, command in COMMANDS.items():
+    app.command(name, cls=Command)(with_shared_options(command))
+
+
+def _show_version(given: bool) -> None:
+    if given:
+        from importlib.metadata import version  # noqa: PLC0415 - its import takes 20 ms
+
+        typer.echo(f"microagents {version('microagents-ray')}, Python {python_version()}")
+        raise typer.Exit
 
 
 @app.callback()
-def _commands() -> None:
-    """Keep the name of the command on the command line: without a callback, typer drops it from an app with one command."""
+def _options(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")] = False,
+) -> None:
+    """Do long tasks with language models without an error: every small decision is an election."""
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from microagents.cli.options import (
     RunsDir,
     Seed,
     TaskName,
+    complete_strategy,
     models_of,
     pairs,
     specs_in,
@@ -50,6 +51,7 @@ def command(
             metavar="NAME",
             envvar="MICROAGENTS_STRATEGY",
             help=f"{STRATEGY_NAMES} Repeatable. [default: that of the task]",
+            autocompletion=complete_strategy,
         ),
     ] = [],  # noqa: B006
     set_: Annotated[
@@ -69,7 +71,7 @@ def command(
         typer.Option(metavar="NAME", envvar="MICROAGENTS_RUN_ID", help="Prefix of the names of the rows' runs. [default: compare-...]"),
     ] = None,
     as_json: AsJson = False,
-    config: Config = None,  # noqa: ARG001 - read by its callback
+    config: Config = None,  # noqa: ARG001 - read by `Command`
     changed: dict[str, Any],
 ) -> None:
     """Compare strategies on the same inputs.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -14,43 +13,40 @@ import typer
 from microagents.actors import Strategy
 from microagents.cli.reporting import exit_on_error
 from microagents.errors import InvalidUsage
-from microagents.registry import STRATEGIES, TASKS, unknown
+from microagents.registry import STRATEGIES, TASKS
 from microagents.runs.settings import Flag, Settings, plain_type, read_value, strategy_of, validated
 from microagents.task import Task
 
 DEFAULT_MODEL = "sim:gpt-4.1-mini"
 
 
-def _load_config(context: typer.Context, path: Path | None) -> Path | None:
-    """Make the values of a TOML file the defaults of a command. Flags and the environment override them."""
-    if path is None:
-        return None
-    with exit_on_error():
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise InvalidUsage(f"the config {str(path)!r} cannot be read: {error}") from None
-        known = {flag.lstrip("-"): parameter for parameter in context.command.params for flag in parameter.opts}
-        defaults = dict(context.default_map or {})
-        for key, value in values.items():
-            parameter = known.get(key.replace("_", "-"))
-            if parameter is None:
-                raise InvalidUsage(unknown(f"option in the config {str(path)!r} called", key, sorted(known)))
-            defaults[str(parameter.name)] = _option_words(value) if getattr(parameter, "multiple", False) else value
-        context.default_map = defaults
-    return path
+def complete_task(incomplete: str) -> list[str]:
+    """Names for the shell: shipped and installed tasks, and the files of the working folder."""
+    files = sorted(str(path) for path in Path().glob("*.py"))
+    return [name for name in (*TASKS.addresses, *files) if name.startswith(incomplete)]
 
 
-def _option_words(value: object) -> list[str]:
-    """The words of a repeatable option: NAME=VALUE for each entry of a table, one word for a single value."""
-    if isinstance(value, dict):
-        return [f"{name}={each}" for name, each in value.items()]
-    return [str(each) for each in value] if isinstance(value, list) else [str(value)]
+def complete_strategy(incomplete: str) -> list[str]:
+    """Names for the shell: shipped and installed strategies."""
+    return [name for name in STRATEGIES.addresses if name.startswith(incomplete)]
+
+
+def complete_run(context: typer.Context, incomplete: str) -> list[str]:
+    """Names for the shell: the runs of the folder."""
+    names = sorted(path.stem for path in Path(context.params.get("runs_dir") or RUNS).glob("*.sqlite"))
+    return [name for name in names if name.startswith(incomplete)]
 
 
 TaskName = Annotated[
     str,
-    typer.Argument(metavar="TASK", help=f"A shipped task ({', '.join(TASKS.addresses)}), package.module:Class, or path/file.py:Class."),
+    typer.Argument(
+        metavar="TASK",
+        help=(
+            f"A shipped task ({', '.join(TASKS.addresses)}), package.module:Class, or path/file.py:Class; path/file.py will do for a file "
+            "with one task."
+        ),
+        autocompletion=complete_task,
+    ),
 ]
 Options = Annotated[
     list[str],
@@ -64,6 +60,7 @@ StrategyName = Annotated[
         metavar="NAME",
         envvar="MICROAGENTS_STRATEGY",
         help=f"{STRATEGY_NAMES} [default: that of the task]",
+        autocompletion=complete_strategy,
     ),
 ]
 StrategyOptions = Annotated[list[str], typer.Option("-s", "--set", metavar="NAME=VALUE", help="Option of the strategy. Repeatable.")]
@@ -97,9 +94,7 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        is_eager=True,
-        callback=_load_config,
-        help="TOML file with defaults for these options.",
+        help="TOML file with defaults for these options. They go before those of microagents.toml.",
     ),
 ]
 
@@ -109,7 +104,9 @@ RunsDir = Annotated[
     typer.Option("--runs-dir", metavar="FOLDER", envvar="MICROAGENTS_RUNS_DIR", help="Folder of journals; each run has one file in it."),
 ]
 RUNS = Path("runs")
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run; `microagents list` shows all runs.")]
+RunName = Annotated[
+    str, typer.Argument(metavar="RUN", help="Name of the run; `microagents list` shows all runs.", autocompletion=complete_run)
+]
 AcceptChange = Annotated[
     list[str],
     typer.Option("--accept-change", metavar="FIELD", help="Accept that this field differs from the recorded run. Repeatable."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from microagents.runs.result import Result
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "undecided": 4, "interrupted": 130}
 WRONG_USAGE = 2
+LOG_LEVEL = "MICROAGENTS_LOG"
+"""Environment variable with the level of logs. At the level debug, errors are shown with their tracebacks."""
 FAILURE, STOPPED = EXIT_CODES["failed"], EXIT_CODES["stopped"]
 
 
@@ -23,7 +26,7 @@ def log_to_stderr() -> None:
     """Configure structured logs on stderr: readable on a terminal, JSON otherwise. $MICROAGENTS_LOG sets the level, by default warning."""
     import structlog  # noqa: PLC0415 - its import takes a tenth of a second, and --help does not need it
 
-    level = logging.getLevelNamesMapping().get(os.environ.get("MICROAGENTS_LOG", "warning").upper(), logging.WARNING)
+    level = logging.getLevelNamesMapping().get(os.environ.get(LOG_LEVEL, "warning").upper(), logging.WARNING)
     if sys.stderr is None:  # the shell closed it
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
     tty = sys.stderr.isatty()
@@ -41,7 +44,7 @@ def log_to_stderr() -> None:
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Print a `MicroagentsError` as one sentence on stderr, without a traceback, and exit.
+    """Print a `MicroagentsError` as one sentence on stderr, with --debug behind its traceback, and exit.
 
     Raises:
         typer.Exit: with 2 for wrong usage, 3 for a run that a limit, an outage or a full disk stopped, 1 for every other failure.
@@ -61,6 +64,8 @@ def exit_on_error() -> Iterator[None]:
 
 def _print_error(error: MicroagentsError) -> None:
     """Print an error and its notes on one line. Parts may come from a file or a model, so control characters are replaced."""
+    if os.environ.get(LOG_LEVEL, "").lower() == "debug":
+        typer.echo(printable("".join(traceback.format_exception(error))), err=True, nl=False)
     line = "; ".join(" ".join(part.split()) for part in (str(error), *getattr(error, "__notes__", ())))
     typer.echo(f"microagents: {printable(line)}", err=True)
 

@@ -76,7 +76,7 @@ def command(
     ] = False,
     stream: AsStream = False,
     as_json: AsJson = False,
-    config: Config = None,  # noqa: ARG001 - read by its callback
+    config: Config = None,  # noqa: ARG001 - read by `Command`
     changed: dict[str, Any],
 ) -> None:
     """Do a task; every step is an election. With the --run-id of an earlier run, continue that run.

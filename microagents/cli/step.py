@@ -44,7 +44,7 @@ def command(
         int, typer.Option(min=0, metavar="N", help="Number of the step, counted from 0. The task's oracle does the steps before it.")
     ] = 0,
     as_json: AsJson = False,
-    config: Config = None,  # noqa: ARG001 - read by its callback
+    config: Config = None,  # noqa: ARG001 - read by `Command`
 ) -> None:
     """Show one step in full: prompt, replies, flags, votes and price.
 

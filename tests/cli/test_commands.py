@@ -842,9 +842,25 @@ def test_a_chain_without_a_needed_method_is_refused_before_anything_is_asked() -
     assert_one_sentence(microagents("run", "halfway.py:Halfway"), "Halfway lacks advance()")
 
 
-def test_a_file_without_a_class_is_asked_for_one() -> None:
-    write("some.py", "")
-    assert_one_sentence(microagents("run", "some.py"), "some.py:MyClass")
+def test_a_file_with_one_task_needs_no_class() -> None:
+    write("blind.py", BLIND.partition("class Seeing")[0])
+    write("dates.py", "from blind import Blind\nclass Dates(Blind): pass\nclass _Hidden(Blind): pass")
+    assert_one_sentence(microagents("run", "dates.py"), "Dates has no `expert`")
+
+
+def test_a_file_with_several_tasks_is_asked_for_one_of_them() -> None:
+    write("blind.py", BLIND)
+    assert_one_sentence(microagents("run", "blind.py"), "2 classes of this kind", "name one: blind.py:Blind, blind.py:Seeing")
+
+
+def test_a_file_with_one_strategy_needs_no_class() -> None:
+    write("mine.py", "from microagents.strategies import Maker\nclass Mine(Maker): pass")
+    assert microagents("run", "drift", "-o", "length=1", "--strategy", "mine.py", "--json").json["strategy"] == "Mine"
+
+
+def test_a_file_without_a_task_is_refused() -> None:
+    write("some.py", "from microagents import ChainTask")
+    assert_one_sentence(microagents("run", "some.py"), "the task's file 'some.py' has no Task")
 
 
 def test_an_outage_is_said_at_once_and_in_the_reason_of_an_interrupt() -> None:

@@ -1,0 +1,117 @@
+"""What all commands share: --debug, --no-config, defaults from files, and the help of a task's and a strategy's options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+
+from microagents.actors import Strategy
+from microagents.cli.config import load_config, load_files, set_environment
+from microagents.cli.reporting import LOG_LEVEL, exit_on_error, printable
+from microagents.errors import MicroagentsError
+from microagents.registry import STRATEGIES, TASKS, Registry
+from microagents.task import Task
+
+MAX_DEFAULT_CHARS = 60
+"""Of a longer default only the beginning is shown."""
+
+
+def _set_debug(context: typer.Context, given: bool) -> None:
+    if given:
+        set_environment(context, {LOG_LEVEL: "debug"})
+
+
+Debug = Annotated[
+    bool,
+    typer.Option(
+        "--debug",
+        is_eager=True,
+        callback=_set_debug,
+        help=f"Show the traceback of every error, and log at the level debug. The same as {LOG_LEVEL}=debug.",
+    ),
+]
+NoConfig = Annotated[bool, typer.Option("--no-config", help="Read neither microagents.toml nor .env of the working folder.")]
+
+
+def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --debug to a command; and --no-config to one whose options files can give. They are read by `Command`."""
+    hints = get_type_hints(command, include_extras=True)
+    own = getattr(command, "__signature__", signature(command)).parameters.values()
+    every = [each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints.get(each.name, each.annotation)) for each in own]
+    shared = {"no_config": NoConfig, "debug": Debug} if "runs_dir" in hints or "config" in hints else {"debug": Debug}
+    every += [Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=option) for name, option in shared.items()]
+
+    @wraps(command)
+    def wrapped(**given: Any) -> None:
+        command(**{name: value for name, value in given.items() if name not in shared})
+
+    vars(wrapped).update(__signature__=Signature(every), __annotations__={each.name: each.annotation for each in every})
+    return wrapped
+
+
+class Command(TyperCommand):
+    """A command that takes defaults from files, and whose help tells of the task and the strategy on the same line."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the files before the command line, which goes before them."""
+        given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        ctx.meta[__name__] = given
+        if not ctx.resilient_parsing and not given.get("help"):  # help is shown even if a file is broken
+            with exit_on_error():
+                if not given.get("no_config") and any(each.name == "no_config" for each in self.params):
+                    load_files(ctx)
+                if given.get("config") is not None:
+                    load_config(ctx, Path(given["config"]))
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options of the command, and below them those of the task and of the strategy that the command line names."""
+        super().format_options(ctx, formatter)
+        for title, rows in _named_options(ctx.meta.get(__name__, {})):
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def _named_options(given: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """The sections of help on the task and on the strategies that a command line names."""
+    if given.get("task") is None:
+        return
+    found = _found(TASKS, given["task"], Task)
+    if isinstance(found, str):
+        yield "Options of the task", [(given["task"], found)]
+        return
+    yield f"Options of the task {given['task']} (-o NAME=VALUE)", _rows(found)
+    strategies = given.get("strategy") or found.default_strategy
+    for name in [strategies] if isinstance(strategies, str) else strategies:
+        strategy = _found(STRATEGIES, name, Strategy)
+        rows = [(name, strategy)] if isinstance(strategy, str) else _rows(strategy)
+        yield f"Options of the strategy {name} (-s NAME=VALUE)", rows
+
+
+def _found(registry: Registry, name: str, base: Any) -> Any:
+    """The class of a name, or why there is none."""
+    try:
+        return registry.find(name, base)
+    except MicroagentsError as error:
+        return printable(" ".join(str(error).split()))
+
+
+def _rows(kind: type[Task | Strategy]) -> list[tuple[str, str]]:
+    """The options of a class: name; meaning, values and default."""
+    from microagents.runs.fields import fields_in_words  # noqa: PLC0415 - pydantic's schemas, which only this help needs
+
+    rows = []
+    for field in fields_in_words(kind):
+        default = None if field.default is None else " ".join(field.default.split())
+        if default is not None and len(default) > MAX_DEFAULT_CHARS:
+            default = f"{default[: MAX_DEFAULT_CHARS - 3]}..."
+        note = "[required]" if field.required else "" if default is None else f"[default: {default}]"
+        parts = (field.meaning, f"({field.values})" if field.values else "", note)
+        rows.append((field.name, printable(" ".join(part for part in parts if part))))
+    return rows or [("none", "It has no options.")]

@@ -1,0 +1,118 @@
+"""Defaults of options: microagents.toml and .env of the working folder, and the file of --config.
+
+The command line goes before the environment, that before `.env`, that before --config, and that before microagents.toml.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from microagents.cli.dotenv import read_dotenv
+from microagents.errors import InvalidUsage, read_failure
+from microagents.registry import unknown
+
+PROJECT = Path("microagents.toml")
+DOTENV = Path(".env")
+OWN_WORDS = ("config", "no-config", "help", "debug")
+"""Options that a file cannot give."""
+
+
+def load_files(context: typer.Context) -> None:
+    """Take the files of the working folder as defaults of a command, and name each of them on stderr.
+
+    Raises:
+        InvalidUsage: a file cannot be read, or names an option that no command has.
+    """
+    if DOTENV.is_file():  # a folder of this name is somebody's virtual environment
+        new = {name: value for name, value in read_dotenv(DOTENV).items() if name not in os.environ}
+        set_environment(context, new)
+        _name_file(DOTENV, "sets", new)
+    if PROJECT.is_file():
+        taken = _options_of(context.command)
+        known = {**_options_of_all(context), **taken}
+        if not _takes_config(context.command):  # it finds its settings in a journal
+            taken = {"runs-dir": taken["runs-dir"]}
+        defaults = dict(_defaults(PROJECT, _read_toml(PROJECT), known))
+        _add_defaults(context, {name: value for option, (name, value) in defaults.items() if option in taken})
+        _name_file(PROJECT, "gives", [option for option in defaults if option in taken])
+
+
+def load_config(context: typer.Context, path: Path) -> None:
+    """Take the file of --config as defaults of a command.
+
+    Raises:
+        InvalidUsage: it cannot be read, or names an option that the command does not have.
+    """
+    _add_defaults(context, dict(dict(_defaults(path, _read_toml(path), _options_of(context.command))).values()))
+
+
+def set_environment(context: typer.Context, variables: Mapping[str, str]) -> None:
+    """Set environment variables until a command has ended."""
+    before = {name: os.environ.get(name) for name in variables}
+
+    def restore() -> None:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    context.call_on_close(restore)
+    os.environ.update(variables)
+
+
+def _name_file(path: Path, verb: str, names: Mapping[str, str] | list[str]) -> None:
+    if names:
+        typer.echo(f"microagents: {path} {verb} {', '.join(names)}", err=True)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidUsage(f"the config {str(path)!r} cannot be read: {read_failure(error)}") from None
+
+
+def _options_of(command: Any) -> dict[str, Any]:
+    """The parameters of a command by the names that a file gives them."""
+    named = {flag.lstrip("-"): parameter for parameter in command.params for flag in parameter.opts}
+    return {name: parameter for name, parameter in named.items() if name not in OWN_WORDS}
+
+
+def _takes_config(command: Any) -> bool:
+    return any(parameter.name == "config" for parameter in command.params)
+
+
+def _options_of_all(context: typer.Context) -> dict[str, Any]:
+    """The parameters of all commands that take a config."""
+    assert context.parent is not None
+    commands: dict[str, Any] = getattr(context.parent.command, "commands", {})
+    taking = [_options_of(command) for command in commands.values() if _takes_config(command)]
+    return {name: parameter for options in taking for name, parameter in options.items()}
+
+
+def _defaults(path: Path, values: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, Any]]]:
+    """For each option of a file its parameter and its default."""
+    for key, value in values.items():
+        option = key.replace("_", "-")
+        parameter = known.get(option)
+        if parameter is None:
+            raise InvalidUsage(unknown(f"option in the config {str(path)!r} called", key, sorted(known)))
+        yield option, (str(parameter.name), _option_words(value) if getattr(parameter, "multiple", False) else value)
+
+
+def _option_words(value: object) -> list[str]:
+    """The words of a repeatable option: NAME=VALUE for each entry of a table, one word for a single value."""
+    if isinstance(value, dict):
+        return [f"{name}={each}" for name, each in value.items()]
+    return [str(each) for each in value] if isinstance(value, list) else [str(value)]
+
+
+def _add_defaults(context: typer.Context, defaults: Mapping[str, Any]) -> None:
+    context.default_map = {**(context.default_map or {}), **defaults}

@@ -1,0 +1,140 @@
+"""What every command has: --debug, the version, help on a task's and a strategy's options, and completion in a shell."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from microagents.cli import COMMANDS
+from tests.cli.commands import COMPLETED, WRONG_USAGE, installed, microagents, write
+
+
+def help_of(*words: str) -> str:
+    """The help of a command, without its line breaks."""
+    ran = microagents(*words, "--help")
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    return " ".join(ran.out.split())
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    ran = microagents("--version")
+    assert ran.code == COMPLETED
+    assert ran.out.startswith(f"microagents {version('microagents-ray')}, Python 3.")
+
+
+# -- debug -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_debug(command: str) -> None:
+    assert "--debug" in help_of(command)
+
+
+def test_debug_shows_the_traceback_of_an_expected_error_above_its_sentence() -> None:
+    words = ("run", "drift", "-o", "length=0")
+    plain, debugged = microagents(*words), microagents(*words, "--debug")
+    assert "Traceback" not in plain.err
+    assert debugged.err.startswith("Traceback")
+    assert debugged.err.endswith(plain.err)
+    assert (plain.code, debugged.code) == (WRONG_USAGE, WRONG_USAGE)
+    assert microagents(*words).err == plain.err, "debug ends with its command"
+
+
+def test_debug_shows_where_a_users_file_raised() -> None:
+    write("mine.py", "def fail():\n    return {}['x']\n\nfail()\n")
+    assert re.search(r'mine\.py", line 2', microagents("run", "mine.py", "--debug").err)
+
+
+def test_debug_logs_at_its_level() -> None:
+    write(
+        "mine.py",
+        """
+        import structlog
+        from microagents.tasks.drift import Drift
+
+        class Mine(Drift):
+            def start(self):
+                structlog.get_logger().debug("a detail")
+                return super().start()
+        """,
+    )
+    words = ("run", "mine.py", "-o", "length=1")
+    assert microagents(*words).err == ""
+    assert "a detail" in microagents(*words, "--debug").err
+
+
+# -- help on what is named -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["run", "step", "compare"])
+def test_help_behind_a_task_lists_its_options_and_those_of_its_strategy(command: str) -> None:
+    shown = help_of(command, "hanoi")
+    assert "Options of the task hanoi (-o NAME=VALUE): disks Number of disks; n disks take 2^n - 1 steps." in shown
+    assert "(an integer from 1 to 64) [default: 10]" in shown
+    assert "Options of the strategy maker (-s NAME=VALUE): k Number of votes" in shown
+
+
+def test_help_lists_the_options_of_the_strategy_that_is_named() -> None:
+    shown = help_of("run", "multiplication", "--strategy", "self-consistency")
+    assert "Options of the strategy self-consistency (-s NAME=VALUE): samples" in shown
+    assert "Options of the strategy recursive" not in shown
+    both = help_of("compare", "multiplication", "--strategy", "single-shot", "--strategy", "recursive")
+    assert "Options of the strategy single-shot" in both
+    assert "Options of the strategy recursive" in both
+
+
+def test_help_lists_the_options_of_a_file() -> None:
+    write(
+        "mine.py",
+        '''
+        from microagents.tasks.drift import Drift
+
+        class Mine(Drift):
+            names: str
+            """Names, one a line."""
+            size: int = 3
+            text: str = "a line\\n" * 30
+        ''',
+    )
+    shown = help_of("run", "mine.py")
+    assert "Options of the task mine.py (-o NAME=VALUE): length" in shown
+    assert "names Names, one a line. (a text) [required] size (an integer) [default: 3]" in shown
+    assert shown.count("a line") < 20, "a long default is cut"
+
+
+def test_help_of_a_task_that_there_is_not_says_so() -> None:
+    assert "no task 'hanio'; did you mean 'hanoi'" in help_of("run", "hanio")
+    assert "no strategy 'makr'; did you mean 'maker'" in help_of("run", "hanoi", "--strategy", "makr")
+
+
+def test_help_without_a_task_has_options_of_the_command_alone() -> None:
+    assert "Options of the task" not in help_of("run")
+
+
+# -- completion ----------------------------------------------------------------------------------------------------------
+
+
+def completed(*words: str) -> list[str]:
+    """What bash offers for the last word."""
+    line = {"COMP_WORDS": " ".join(["microagents", *words]), "COMP_CWORD": str(len(words))}
+    ran = installed(env={"_MICROAGENTS_COMPLETE": "complete_bash", **line})
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    return ran.out.split()
+
+
+def test_the_shell_completes_commands_tasks_files_strategies_and_runs() -> None:
+    Path("dates.py").touch()
+    Path("runs").mkdir()
+    Path("runs/drift-7.sqlite").touch()
+    assert completed("es") == ["estimate"]
+    assert completed("run", "d") == ["drift", "dates.py"]
+    assert completed("run", "drift", "--strategy", "single-") == ["single-shot"]
+    assert completed("show", "drift-") == ["drift-7"]
+
+
+def test_completion_reads_no_files_and_says_nothing() -> None:
+    write("microagents.toml", "k = = 3")
+    assert completed("run", "ha") == ["hanoi"]

@@ -1,0 +1,130 @@
+"""microagents.toml and .env of the working folder: which goes before which, what is said of them, and how they are left out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import COMPLETED, WRONG_USAGE, Ran, microagents, write
+
+SHORT = ("run", "drift", "-o", "length=2")
+
+
+def seed_of(*words: str) -> int:
+    """The seed that a run took."""
+    seed: int = microagents(*SHORT, *words, "--json").json["seed"]
+    return seed
+
+
+def test_the_command_line_goes_before_the_environment_that_before_env_that_before_config_and_that_before_the_folders_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write("microagents.toml", "seed = 1")
+    assert seed_of() == 1
+    config = ("--config", write("mine.toml", "seed = 2"))
+    assert seed_of(*config) == 2
+    write(".env", "MICROAGENTS_SEED=3")
+    assert seed_of(*config) == 3
+    monkeypatch.setenv("MICROAGENTS_SEED", "4")
+    assert seed_of(*config) == 4
+    assert seed_of(*config, "--seed", "5") == 5
+
+
+def test_a_file_that_is_read_is_said_on_stderr_by_its_names_and_never_by_its_values() -> None:
+    write("microagents.toml", 'model = ["sim:perfect"]\nseed = 77')
+    write(".env", "SOME_API_KEY=sk-secret\nMICROAGENTS_K=2\n")
+    ran = microagents(*SHORT, "--json")
+    assert ran.err.splitlines() == [
+        "microagents: .env sets SOME_API_KEY, MICROAGENTS_K",
+        "microagents: microagents.toml gives model, seed",
+    ]
+    assert ran.json["votes_per_step"] == 2
+
+
+def test_no_config_leaves_both_files_out_and_takes_the_one_that_is_named() -> None:
+    write("microagents.toml", "seed = 1\nbroken")
+    write(".env", "'")
+    ran = microagents(*SHORT, "--no-config", "--config", write("mine.toml", "seed = 2"), "--json")
+    assert (ran.err, ran.json["seed"]) == ("", 2)
+
+
+def test_variables_of_the_file_end_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONE", "real")
+    write(".env", "ONE=1\nTWO=2")
+    assert "sets TWO\n" in microagents(*SHORT).err
+    assert os.environ["ONE"] == "real"
+    assert "TWO" not in os.environ
+
+
+def test_a_variable_of_the_file_is_seen_by_the_task() -> None:
+    write(".env", "STEPS_OF_MINE=3")
+    write(
+        "mine.py",
+        """
+        import os
+        from microagents.tasks.drift import Drift
+
+        class Mine(Drift):
+            length: int = int(os.environ["STEPS_OF_MINE"])
+        """,
+    )
+    assert microagents("run", "mine.py", "--json").json["steps"] == 3
+
+
+def test_commands_that_find_their_settings_in_a_journal_take_the_folder_of_journals_alone() -> None:
+    write("microagents.toml", 'runs-dir = "there"\nmax-calls = 5\nk = 1')
+    assert microagents(*SHORT, "--run-id", "a").code == COMPLETED
+    assert Path("there/a.sqlite").is_file()
+    for words in (["list"], ["show", "a"], ["resume", "a"]):
+        ran = microagents(*words)
+        assert (ran.code, ran.err) == (COMPLETED, "microagents: microagents.toml gives runs-dir\n")
+
+
+def test_an_option_of_another_command_is_left_to_it() -> None:
+    write("microagents.toml", "max-calls = 5\nseed = 1")
+    ran = microagents("step", "drift", "--json")
+    assert (ran.code, ran.err) == (COMPLETED, "microagents: microagents.toml gives seed\n")
+
+
+def test_a_command_that_files_cannot_change_reads_none() -> None:
+    write("microagents.toml", "k = 1")
+    ran = microagents("estimate", "--p", "0.9", "--steps", "10", "--target", "0.9")
+    assert (ran.code, ran.err) == (COMPLETED, "")
+
+
+def assert_refused(ran: Ran, said: str) -> None:
+    assert (ran.code, ran.out) == (WRONG_USAGE, "")
+    (sentence,) = ran.err.splitlines()
+    assert said in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("k = = 3", "the config 'microagents.toml' cannot be read"),
+        ("seeed = 3", "no option in the config 'microagents.toml' called 'seeed'; did you mean 'seed'"),
+        ("config = 'x'", "no option in the config 'microagents.toml' called 'config'"),
+    ],
+)
+@pytest.mark.parametrize("words", [SHORT, ("list",)], ids=" ".join)
+def test_a_broken_file_of_the_folder_is_refused_in_one_sentence(text: str, said: str, words: tuple[str, ...]) -> None:
+    write("microagents.toml", text)
+    assert_refused(microagents(*words), said)
+
+
+def test_a_broken_env_is_refused_in_one_sentence() -> None:
+    write(".env", "KEY='sk-secret")
+    assert_refused(microagents(*SHORT), "line 1 of '.env'")
+
+
+def test_a_folder_called_env_is_no_file_of_variables() -> None:
+    Path(".env").mkdir()
+    assert microagents(*SHORT).err == ""
+
+
+def test_help_is_shown_beside_a_broken_file() -> None:
+    write("microagents.toml", "k = = 3")
+    ran = microagents("run", "--help")
+    assert (ran.code, ran.err) == (COMPLETED, "")
