@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from decimal import Decimal
 from random import Random
 from typing import Any, TypeVar
@@ -24,10 +25,10 @@ def one_field_altered(right: A, rng: Random) -> A:
     """
     for field in rng.sample(fields_of(type(right)), len(fields_of(type(right)))):
         for _ in range(_TRIES):
-            altered = {**msgspec.structs.asdict(right), field.name: _altered(getattr(right, field.name), field.type, rng)}
             try:  # a mistake has to respect the bounds in the annotation
+                altered = {**msgspec.structs.asdict(right), field.name: _altered(getattr(right, field.name), field.type, rng)}
                 wrong = msgspec.convert(altered, type(right))
-            except msgspec.ValidationError:
+            except (msgspec.ValidationError, OverflowError):
                 continue
             if wrong.vote() != right.vote():
                 return wrong
@@ -58,6 +59,8 @@ def _altered(value: Any, info: types.Type, rng: Random) -> Any:
             return value + rng.choice((-1, 1)) * Decimal(1).scaleb(int(value.as_tuple().exponent) + rng.randrange(3))
         case str():
             return rng.choice((value[::-1], f"{value} {rng.randrange(10)}".strip()))
+        case date():
+            return value + timedelta(days=rng.choice((-30, -1, 1, 30)))
         case list() | tuple() if value:
             items, at = list(value), rng.randrange(len(value))
             items[at] = _altered(items[at], _item_type(info, at, items[at]), rng)

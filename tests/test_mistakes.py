@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from decimal import Decimal
 from enum import Enum
 from random import Random
@@ -40,6 +41,7 @@ class Booked(Reply, frozen=True):
     sizes: list[int]
     pair: tuple[int, str]
     late: int | None
+    due: date
     score: Annotated[int, Meta(ge=0, le=100)]
     remark: Annotated[str, Unvoted] = ""
 
@@ -58,6 +60,7 @@ booked = st.builds(
     sizes=st.lists(st.integers(), max_size=3),
     pair=st.tuples(st.integers(), st.just("a")),
     late=st.none() | st.integers(),
+    due=st.dates(),
     score=st.integers(0, 100),
     remark=st.just("free"),
 )
@@ -100,6 +103,7 @@ def test_every_field_that_can_be_altered_is_altered_by_some_seed() -> None:
         sizes=[1],
         pair=(1, "a"),
         late=3,
+        due=date.max,
         score=100,
     )
     found = {name for seed in SEEDS for name in altered_fields(right, one_field_altered(right, Random(seed)))}

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from microagents.cli import compare, decide, estimate, export, resume, rm, run, show, step
+from microagents.cli import compare, decide, estimate, export, init, resume, rm, run, show, step
 from microagents.cli import list as list_
 from microagents.cli.command import Command, with_shared_options
 from microagents.cli.reporting import EXIT_CODES
@@ -22,6 +22,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 COMMANDS: dict[str, Callable[..., None]] = {
+    "init": init.command,
     "run": run.command,
     "resume": resume.command,
     "list": list_.command,

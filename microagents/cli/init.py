@@ -1,0 +1,81 @@
+"""`microagents init`."""
+
+from __future__ import annotations
+
+import keyword
+import os
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from microagents.cli import starter
+from microagents.cli.reporting import exit_on_error
+from microagents.errors import InvalidUsage, read_failure
+
+NAME = "dates"
+"""Name of the task if none is given."""
+
+
+def command(
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help=f"Name of the task, such as invoices or work/invoices; or a folder, for a task named {NAME}. [default: {NAME}]",
+            show_default=False,
+        ),
+    ] = NAME,
+) -> None:
+    """Write a task to begin with, NAME.py, and its test, test_NAME.py.
+
+    The task runs as it is, on the simulated model. A file that exists is never overwritten.
+    """
+    with exit_on_error():
+        folder, name = _folder_and_name(place)
+        task, test = folder / f"{name}.py", folder / f"test_{name}.py"
+        _write(folder, {task: starter.TASK, test: starter.TEST}, {"name": name, "Name": _class_name(name)})
+    quoted = shlex.quote(str(task))
+    rows = [
+        (f"microagents run {quoted}", "on the simulated model: no key needed"),
+        (f"pytest {shlex.quote(str(test))}", "the same as a test" + ("" if find_spec("pytest") else "; first: pip install pytest")),
+        (f"microagents run {quoted} --help", "the options of the task, and all others"),
+        (f"microagents step {quoted} --model openai:gpt-4.1-mini", "one step by a real model, with $OPENAI_API_KEY"),
+    ]
+    width = max(len(line) for line, _ in rows)
+    typer.echo(f"wrote {task} and {test}; try, then put your own work into {task}:")
+    for line, why in rows:
+        typer.echo(f"    {line:<{width}}  # {why}")
+
+
+def _folder_and_name(place: str) -> tuple[Path, str]:
+    path = Path(place)
+    if place.endswith(os.sep) or path.is_dir():
+        path /= NAME
+    name = path.name.removesuffix(".py").replace("-", "_")
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise InvalidUsage(f"{path.name!r} is no name for a task's file; give letters, digits and underscores, such as {NAME}")
+    if not (path.parent / f"{name}.py").exists() and find_spec(name) is not None:
+        raise InvalidUsage(f"{name!r} is the name of a module that Python has already; give the task another name")
+    return path.parent, name
+
+
+def _class_name(name: str) -> str:
+    found = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+    return f"{found}Task" if found in starter.OWN_NAMES or not found.isidentifier() else found
+
+
+def _write(folder: Path, templates: dict[Path, Template], names: dict[str, str]) -> None:
+    """Write all files, or none where one exists."""
+    if existing := [str(path) for path in templates if os.path.lexists(path)]:
+        raise InvalidUsage(f"{' and '.join(existing)} exist already; nothing was written; give another name: microagents init NAME")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, template in templates.items():
+            with path.open("x", encoding="utf-8") as file:
+                file.write(template.substitute(names))
+    except OSError as error:
+        raise InvalidUsage(f"no task can be written into {str(folder)!r}: {read_failure(error)}") from None

@@ -1,0 +1,82 @@
+"""`init`: a task that runs as it is, with a test that passes, and no file overwritten."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, Ran, microagents, write
+
+
+def assert_refused(ran: Ran, said: str) -> None:
+    assert (ran.code, ran.out) == (WRONG_USAGE, "")
+    (sentence,) = ran.err.splitlines()
+    assert said in sentence
+
+
+def files() -> list[str]:
+    return sorted(str(path) for path in Path().rglob("*") if path.is_file())
+
+
+def test_init_writes_a_task_that_runs_at_once_without_an_error() -> None:
+    assert microagents("init").code == COMPLETED
+    assert files() == ["dates.py", "test_dates.py"]
+    shown = microagents("run", "dates.py", "--no-journal", "--json").json
+    assert (shown["outcome"], shown["errors"], shown["result"]) == ("completed", 0, {"line": 5, "day": "2026-05-03"})
+
+
+def test_the_test_that_init_writes_passes_with_pytest() -> None:
+    microagents("init", "invoices")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "test_invoices.py"]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False, timeout=WAIT_S)
+    assert "2 passed" in ran.stdout
+
+
+def test_init_says_what_to_run_next_and_those_commands_work() -> None:
+    ran = microagents("init", "work/my-plan")
+    assert "microagents run work/my_plan.py  " in ran.out
+    assert "pytest work/test_my_plan.py  " in ran.out
+    assert microagents("run", "work/my_plan.py", "--json").json["task"] == "MyPlan"
+    assert "first The day on which the plan begins. (a date such as 2026-01-31)" in " ".join(
+        microagents("run", "work/my_plan.py", "--help").out.split()
+    )
+
+
+@pytest.mark.parametrize("folder", [".", "new/", "there"])
+def test_init_takes_a_folder(folder: str) -> None:
+    Path("there").mkdir()
+    microagents("init", folder)
+    assert files() == [os.path.normpath(f"{folder}/{name}") for name in ("dates.py", "test_dates.py")]
+
+
+@pytest.mark.parametrize("existing", ["dates.py", "test_dates.py"])
+def test_init_overwrites_nothing_and_then_writes_nothing(existing: str) -> None:
+    write(existing, "mine")
+    assert_refused(microagents("init"), f"{existing} exist already; nothing was written")
+    assert files() == [existing]
+    assert Path(existing).read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("1st", "'1st' is no name"),
+        ("class", "'class' is no name"),
+        ("a b", "'a b' is no name"),
+        ("json", "'json' is the name of a module"),
+        ("microagents", "'microagents' is the name of a module"),
+        ("file/dates", "no task can be written into 'file': file exists"),
+    ],
+)
+def test_a_name_that_will_not_do_is_refused_in_one_sentence(name: str, said: str) -> None:
+    write("file", "")
+    assert_refused(microagents("init", name), said)
+
+
+def test_a_task_named_as_a_class_of_the_file_gets_another_class() -> None:
+    microagents("init", "due")
+    assert microagents("run", "due.py", "--json").json["task"] == "DueTask"
