@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.messages import address_of
+from microagents.packages import REQUIREMENTS, missing_package
 
 C = TypeVar("C")
 
@@ -96,6 +97,8 @@ class Registry(Struct, frozen=True, kw_only=True):
         except InvalidDefinition as error:
             raise InvalidUsage(f"{self.kind} {name!r}: {error}") from None
         except (Exception, SystemExit) as error:  # a user's file may raise anything while it is imported
+            if isinstance(error, ModuleNotFoundError) and error.name in REQUIREMENTS:
+                raise missing_package(f"{self.kind} {name!r}", error.name) from None
             raise InvalidUsage(f"{self.kind} {name!r} cannot be imported: {type(error).__name__}: {error}") from error
 
 

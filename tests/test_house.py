@@ -17,6 +17,7 @@ import pytest
 
 import microagents
 from microagents import errors
+from microagents.packages import DISTRIBUTIONS
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"microagents": "microagents", "runtimes": "microagents.runtimes", "tasks": "microagents.tasks"}
@@ -48,6 +49,20 @@ def test_the_list_of_packages_is_the_folders_on_disk() -> None:
     assert set(tool["packages"]) == on_disk
     assert len(tool["packages"]) == len(on_disk), "none is named twice"
     assert tool["package-dir"] == dict(zip(FOLDERS.values(), FOLDERS, strict=True))
+
+
+def test_the_small_install_is_the_same_code_with_a_part_of_the_dependencies() -> None:
+    whole, core = (tomllib.loads((ROOT / each).read_text(encoding="utf-8")) for each in ("pyproject.toml", "core/pyproject.toml"))
+    same = ("version", "license", "requires-python", "scripts")
+    assert [core["project"][key] for key in same] == [whole["project"][key] for key in same]
+    tools = whole["tool"]["setuptools"], core["tool"]["setuptools"]
+    assert tools[1]["packages"] == tools[0]["packages"]
+    assert tools[1]["package-dir"] == {name: f"../{folder}" for name, folder in tools[0]["package-dir"].items()}
+    assert tools[1]["package-data"] == tools[0]["package-data"]
+    extras = core["project"]["optional-dependencies"]
+    parts = {*core["project"]["dependencies"], *(each for name in ("openai", "anthropic", "cluster") for each in extras[name])}
+    assert parts == set(whole["project"]["dependencies"])
+    assert {whole["project"]["name"], core["project"]["name"]} == set(DISTRIBUTIONS)
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent.relative_to(ROOT).as_posix() for path in SOURCES}))

@@ -13,6 +13,7 @@ from microagents.cli import compare, decide, estimate, export, init, resume, rm,
 from microagents.cli import list as list_
 from microagents.cli.command import Command, with_shared_options
 from microagents.cli.reporting import EXIT_CODES
+from microagents.packages import installed_version
 
 app = typer.Typer(
     name="microagents",
@@ -40,9 +41,7 @@ for name, command in COMMANDS.items():
 
 def _show_version(given: bool) -> None:
     if given:
-        from importlib.metadata import version  # noqa: PLC0415 - its import takes 20 ms
-
-        typer.echo(f"microagents {version('microagents-ray')}, Python {python_version()}")
+        typer.echo(f"microagents {installed_version()}, Python {python_version()}")
         raise typer.Exit
 
 

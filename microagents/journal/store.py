@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +52,7 @@ from microagents.journal.schema import (
     unreadable,
     written_ballots,
 )
+from microagents.packages import installed_version
 
 ROWS_PER_STATEMENT = 512
 """Every statement releases the GIL, and a busy event loop takes up to 5 ms to give it back: one statement takes many rows."""
@@ -145,7 +145,7 @@ class Store:
             self._db.execute(statement)
         self._db.execute(
             "INSERT INTO run VALUES (?, ?, ?, ?)",
-            (experiment.run_id, version("microagents-ray"), now, _json(experiment)),
+            (experiment.run_id, installed_version(), now, _json(experiment)),
         )
         self._insert("INSERT INTO input VALUES", list(enumerate(self._own)))
         self._db.execute("INSERT INTO lease VALUES (0, NULL, 0)")

@@ -26,6 +26,7 @@ class AnthropicModel(HttpModel):
     A ``base_url`` is given without ``/v1``. With a ``base_url`` and no key, the key ``none`` is sent: local servers need none.
     """
 
+    sdk = "anthropic"
     url = "https://api.anthropic.com"
     url_env = "ANTHROPIC_BASE_URL"
     key_env = "ANTHROPIC_API_KEY"

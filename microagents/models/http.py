@@ -26,6 +26,7 @@ from microagents.chat import Prompt, Sample, Usage
 from microagents.elections.red_flags import known_finish
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.model import Model
+from microagents.packages import require_packages
 
 S = TypeVar("S", bound=Struct)
 
@@ -81,9 +82,11 @@ class HttpModel(Model, ABC):
     as any other input, so the cost is an upper bound.
 
     Raises:
-        InvalidUsage: an option is unknown or not readable, or the key is missing.
+        InvalidUsage: an option is unknown or not readable, or the key or the SDK is missing.
     """
 
+    sdk: ClassVar[str]
+    """Module of the provider's SDK."""
     url: ClassVar[str]
     """Address of the provider's API, the default ``base_url``."""
     url_env: ClassVar[str]
@@ -96,6 +99,7 @@ class HttpModel(Model, ABC):
     """Parameters that some models refuse, each with its substitute; None leaves the parameter out."""
 
     def __init__(self, spec: ModelSpec) -> None:
+        require_packages(f"{spec.provider}:{spec.name}", self.sdk, "aiohttp")
         options = spec.options
         for name in options:
             if name not in _OPTIONS:

@@ -29,6 +29,7 @@ class OpenAIModel(HttpModel):
     With a ``base_url`` and no key, the key ``none`` is sent: local servers need none.
     """
 
+    sdk = "openai"
     url = "https://api.openai.com/v1"
     url_env = "OPENAI_BASE_URL"
     key_env = "OPENAI_API_KEY"

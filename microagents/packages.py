@@ -1,0 +1,45 @@
+"""Installed packages: the version of this one, and those that only some runtimes and providers need."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+from microagents.errors import InvalidUsage
+
+DISTRIBUTIONS = ("microagents-ray", "microagents-core")
+"""Names under which this package can be installed: whole, or with few dependencies."""
+REQUIREMENTS = {
+    "ray": "ray grpcio",
+    "grpc": "grpcio",
+    "openai": "'openai[aiohttp]'",
+    "anthropic": "'anthropic[aiohttp]'",
+    "aiohttp": "aiohttp",
+}
+"""Arguments of `pip install` for each module that only some runtimes and providers need. Ray's dashboard is not among them."""
+
+
+def installed_version() -> str:
+    """The version of this package."""
+    for name in DISTRIBUTIONS:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+def require_packages(needed_by: str, *modules: str) -> None:
+    """Check that modules of `REQUIREMENTS` are installed, without importing them.
+
+    Raises:
+        InvalidUsage: one is not. The message names the package to install.
+    """
+    for module in modules:
+        if find_spec(module) is None:
+            raise missing_package(needed_by, module)
+
+
+def missing_package(needed_by: str, module: str) -> InvalidUsage:
+    """The error for a module of `REQUIREMENTS` that is not installed."""
+    return InvalidUsage(f"{needed_by} needs a package that is not installed, {module}; install it: pip install {REQUIREMENTS[module]}")
