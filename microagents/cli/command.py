@@ -12,9 +12,9 @@ import typer
 from typer.core import TyperCommand
 
 from microagents.actors import Strategy
-from microagents.cli.config import load_config, load_files, set_environment
+from microagents.cli.config import file_of_default, load_config, load_files, set_environment
 from microagents.cli.reporting import LOG_LEVEL, exit_on_error, printable
-from microagents.errors import MicroagentsError
+from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.registry import STRATEGIES, TASKS, Registry
 from microagents.task import Task
 
@@ -68,7 +68,15 @@ class Command(TyperCommand):
                     load_files(ctx)
                 if given.get("config") is not None:
                     load_config(ctx, Path(given["config"]))
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            file = _file_behind(ctx, given, error.param)
+            if file is None:
+                raise
+            name = str(error.param and error.param.name)
+            with exit_on_error():
+                raise InvalidUsage(f"{file} gives {name}={ctx.default_map[name]!r:.100}, which will not do: {error.message}") from None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options of the command, and below them those of the task and of the strategy that the command line names."""
@@ -76,6 +84,13 @@ class Command(TyperCommand):
         for title, rows in _named_options(ctx.meta.get(__name__, {})):
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def _file_behind(ctx: Any, given: Mapping[str, Any], parameter: Any) -> Path | None:
+    """The file that gave the value of a parameter, where neither the command line nor the environment did."""
+    if parameter is None or given.get(parameter.name) is not None or parameter.resolve_envvar_value(ctx) is not None:
+        return None
+    return file_of_default(ctx, parameter.name)
 
 
 def _named_options(given: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:

@@ -39,7 +39,7 @@ def load_files(context: typer.Context) -> None:
         if not _takes_config(context.command):  # it finds its settings in a journal
             taken = {"runs-dir": taken["runs-dir"]}
         defaults = dict(_defaults(PROJECT, _read_toml(PROJECT), known))
-        _add_defaults(context, {name: value for option, (name, value) in defaults.items() if option in taken})
+        _add_defaults(context, PROJECT, {name: value for option, (name, value) in defaults.items() if option in taken})
         _name_file(PROJECT, "gives", [option for option in defaults if option in taken])
 
 
@@ -49,7 +49,13 @@ def load_config(context: typer.Context, path: Path) -> None:
     Raises:
         InvalidUsage: it cannot be read, or names an option that the command does not have.
     """
-    _add_defaults(context, dict(dict(_defaults(path, _read_toml(path), _options_of(context.command))).values()))
+    _add_defaults(context, path, dict(dict(_defaults(path, _read_toml(path), _options_of(context.command))).values()))
+
+
+def file_of_default(context: typer.Context, parameter: str) -> Path | None:
+    """The file that gives the default of a parameter."""
+    found: Path | None = context.meta.get(__name__, {}).get(parameter)
+    return found
 
 
 def set_environment(context: typer.Context, variables: Mapping[str, str]) -> None:
@@ -114,5 +120,6 @@ def _option_words(value: object) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list) else [str(value)]
 
 
-def _add_defaults(context: typer.Context, defaults: Mapping[str, Any]) -> None:
+def _add_defaults(context: typer.Context, path: Path, defaults: Mapping[str, Any]) -> None:
     context.default_map = {**(context.default_map or {}), **defaults}
+    context.meta.setdefault(__name__, {}).update(dict.fromkeys(defaults, path))
