@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -121,6 +121,10 @@ Speculate = Annotated[
 ]
 
 
+LIMITS_OF_REPLIES = ("max_output_tokens", "flag_above_tokens")
+"""The settings that also matter for a single step."""
+
+
 def _setting_options() -> Iterator[Parameter]:
     """An option for each setting with a `Flag`. Its help text is the docstring of the field."""
     for name, info in Settings.model_fields.items():
@@ -143,9 +147,9 @@ def _setting_options() -> Iterator[Parameter]:
     yield Parameter("speculate", Parameter.KEYWORD_ONLY, default=None, annotation=Speculate)
 
 
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of `Settings` to a command. The command gets the values of the given ones as one dict, ``changed``."""
-    options = list(_setting_options())
+def with_settings(command: Callable[..., None], *, only: Container[str] | None = None) -> Callable[..., None]:
+    """Add the options of `Settings` to a command, or ``only`` some. The command gets the given ones as one dict, ``changed``."""
+    options = [each for each in _setting_options() if only is None or each.name in only]
 
     @wraps(command)
     def wrapped(**given: Any) -> None:

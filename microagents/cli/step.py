@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from microagents.cli.options import (
+    LIMITS_OF_REPLIES,
     AsJson,
     Config,
     Margin,
@@ -21,19 +23,22 @@ from microagents.cli.options import (
     models_of,
     strategy_named,
     task_of,
+    with_settings,
 )
 from microagents.cli.prices import prices_of
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
 from microagents.errors import InvalidUsage
 from microagents.runs.plan import Plan
 from microagents.runs.preview import ShownStep, show_step
-from microagents.runs.settings import Settings, model_pools
+from microagents.runs.settings import Settings, model_pools, validated
 from microagents.strategies.chain import ChainConductor
 from microagents.task import ChainTask
 
 
+@partial(with_settings, only=LIMITS_OF_REPLIES)
 def command(
     task: TaskName,
+    *,
     option: Options = [],  # noqa: B006 - typer copies it
     strategy: StrategyName = None,
     set_: StrategyOptions = [],  # noqa: B006
@@ -45,6 +50,7 @@ def command(
     ] = 0,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
+    changed: dict[str, Any],
 ) -> None:
     """Show one step in full: prompt, replies, flags, votes and price.
 
@@ -58,7 +64,8 @@ def command(
         chosen = strategy_named(strategy, set_, {"k": k}, work)
         if not issubclass(chosen.conductor, ChainConductor):
             raise InvalidUsage(f"strategy {type(chosen).__name__} does not walk a chain step by step; name one that does, such as maker")
-        settings = Settings(models=model_pools(models_of(model), [chosen]).pools, seed=seed, run_id="step")
+        named = {"models": model_pools(models_of(model), [chosen]).pools, "seed": seed, "run_id": "step"}
+        settings = validated(Settings, "the step", {**named, **changed})
         shown = asyncio.run(show_step(Plan(tasks=[work], listed=False, strategy=chosen, settings=settings), step))
     if as_json:
         typer.echo(msgspec.json.encode(shown))

@@ -455,6 +455,12 @@ def test_a_step_that_stays_undecided_ends_with_4() -> None:
     assert (ran.json["outcome"], len(ran.json["replies"])) == ("undecided", 100)
 
 
+@pytest.mark.parametrize(("limit", "flag"), [("--flag-above-tokens", "too_long"), ("--max-output-tokens", "cut_off")])
+def test_a_step_shows_what_another_limit_of_replies_does(limit: str, flag: str) -> None:
+    ran = microagents("step", "drift", "--model", "sim:perfect", "-s", "max_draws=3", limit, "20", "--json")
+    assert [reply["flag"] for reply in ran.json["replies"]] == [flag] * 3
+
+
 def test_an_undecided_step_is_neither_right_nor_wrong() -> None:
     assert microagents("step", *STALEMATE[1:], "--json").json["correct"] is None
 
