@@ -35,7 +35,9 @@ def command(
     ] = None,
     runs_dir: RunsDir = RUNS,
 ) -> None:
-    """Write the decisions of a run as rows, in the order of their paths; also while it is running.
+    """Write the decisions of a run as rows of jsonl, csv or parquet.
+
+    They are in the order of their paths. This works while the run is running, too.
 
     Columns: run_id, path, input, outcome, value, votes, other_votes, flags, cost_usd, settled_by, settled_at, input_ended_at.
     """

@@ -23,7 +23,10 @@ GAP, INDENT = "  ", "    "
 
 
 def command(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
-    """List the runs of a folder, the most recent one at the end: start, outcome, progress, model, cost and wrong decisions."""
+    """List the runs of a folder, the most recent one at the end.
+
+    Shows the start, the outcome, the progress, the model, the calls, the cost, and the wrong decisions as far as the task has an oracle.
+    """
     log_to_stderr()
     with exit_on_error():
         rows = list(runs_in(runs_dir))

@@ -19,7 +19,10 @@ def command(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
-    """Remove the journal of a run: its decisions are lost, and it cannot be resumed. A run that is running is refused."""
+    """Remove the journal of a run.
+
+    Its decisions are lost, and it cannot be resumed. A run that is running is refused. On a terminal the command asks first.
+    """
     log_to_stderr()
     with exit_on_error():
         result = inspect_run(runs_dir, run)

@@ -50,7 +50,9 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the recorded state of a run, also while it is running; with PATH one decision: its prompt, replies, flags, votes and price.
+    """Show the recorded state of a run, or one of its decisions.
+
+    This works while the run is running, too. With PATH it shows one decision: its prompt, replies, flags, votes and price.
 
     Exit codes: 0 shown, 1 the records are damaged (--verify), 2 wrong usage.
     """
