@@ -227,7 +227,7 @@ def summary(result: Result, options: str, go_on: str | None, *, with_text: bool 
         rows.append(("voting", voting))
     models = specs_in(result.settings.models)
     rows.append(("model", ", ".join(models) + _cost_text(result, models)))
-    if (calls := _calls_text(account)) is not None:
+    if (calls := _calls_text(account, prices_of(models))) is not None:
         rows.append(("calls", calls))
     rate = account.steps / result.wall_s if result.wall_s else 0
     rows.append(("took", f"{result.wall_s:,.1f} s, {rate:,.0f} {result.unit}s a second; run {result.run_id}"))
@@ -266,13 +266,13 @@ def _checked_text(result: Result) -> str:
             return f"{decisions}, {errors:,} found WRONG by the task's own oracle"
 
 
-def _calls_text(account: Account) -> str | None:
+def _calls_text(account: Account, price: Price) -> str | None:
     """The calls that did not go as they should; None if all did."""
     parts = []
     if account.repeated:
         parts.append(_by_name(account.repeated, "repeated"))
     if account.unanswered:
-        estimated = f", for which the cost has an estimate of {money(account.estimated_usd)}" if account.estimated_usd else ""
+        estimated = f", for which the cost has an estimate of {price(account.estimated_usd)}" if account.estimated_usd else ""
         parts.append(f"{account.unanswered:,} cancelled or timed out{estimated}")
     if account.unmeasured:
         parts.append(f"{_number(account.unmeasured, 'reply', 'replies')} of unknown length, not flagged as too_long")

@@ -35,6 +35,7 @@ CONTRACT = {
 BEYOND = {
     *("created_at", "reason", "settled_at", "lost_in_flight", "go_on", "k", "unit"),
     *("votes", "samples", "votes_per_decision", "outvoted", "misled", "unvoted_success"),
+    *("repeated", "unanswered", "unmeasured", "estimated_usd"),
 }
 """Keys that came later."""
 

@@ -62,6 +62,15 @@ def test_the_step_that_another_model_decided_is_shown_with_its_model() -> None:
     assert shown(path.removesuffix("/undecided"))["outcome"] == "undecided"
 
 
+def test_an_election_that_is_open_is_shown_with_the_samples_and_their_prices_so_far() -> None:
+    microagents("run", "drift", "--model", "sim:perfect@price_out=1", "--max-calls", "4", "--no-speculate", "--run-id", "r")
+    found = shown("0/step/1")
+    assert (found["outcome"], found["value"], found["user"], found["ended_at"] is None) == ("open", None, "Number: 22", False)
+    (reply,) = found["replies"]
+    assert (reply["agrees"], reply["text"], reply["cost_usd"]) == (None, None, found["cost_usd"])
+    assert " simulated" in microagents("show", "r", "0/step/1").out
+
+
 def test_a_persons_decision_names_the_person_and_the_time() -> None:
     (path,) = microagents("run", *STALEMATE, "--json").json["undecided_at"]
     assert (shown(path)["outcome"], shown(path)["value"], len(shown(path)["replies"])) == ("undecided", None, 3)
