@@ -18,7 +18,8 @@ def print_decision(shown: RecordedDecision) -> None:
         parts.add(f"{shown.path}: prompt", shown.note or "")
     else:
         parts.add(f"{shown.path}: system prompt", shown.system or "")
-        parts.add("user prompt", shown.user)
+        several = f", the first of {shown.prompts} through which samples cycle" if shown.prompts > 1 else ""
+        parts.add(f"user prompt{several}", shown.user)
     for reply in shown.replies:
         cost = "" if reply.cost_usd is None else f", {price(reply.cost_usd)}"
         text = NOT_KEPT if reply.text is None else f"{reply.text}{CUT if reply.text_is_cut else ''}"

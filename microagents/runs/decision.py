@@ -1,7 +1,7 @@
 """One recorded decision in full: the prompt, the replies with their flags and votes, and the price, as far as the journal has them.
 
-The journal keeps no prompts. The prompt of a chain's step is built again by the task, in the state that the recorded decisions lead to,
-and it counts only if the digest of its question is the recorded one.
+The journal keeps no prompts. The prompt of a chain's step is built again by the task, in the state that the recorded decisions lead to;
+that of any other question by a replay of the work. It counts only if the digest of its question is the recorded one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from microagents.journal.reading import KeptText, Reader
 from microagents.messages import resolve
 from microagents.runs.plan import Plan, plan_of, settings_of
 from microagents.runs.preview import malformed_reason
+from microagents.runs.replay import replayed_question
 from microagents.strategies.chain import Chain, ChainConductor, Step
-from microagents.task import ChainTask
+from microagents.task import ChainTask, Task
+
+NOTHING_ASKED = "no model was asked here: this is the result of other decisions, or the answer to a message"
 
 
 class RecordedReply(Struct, frozen=True, kw_only=True):
@@ -63,6 +66,9 @@ class RecordedDecision(Struct, frozen=True, kw_only=True):
     system: str | None
     """The system prompt with the format instructions; None where the prompt cannot be rebuilt."""
     user: str | None
+    """The user prompt; of several through which samples cycle the first."""
+    prompts: int
+    """Number of prompts through which samples cycle."""
     note: str | None
     """Why the prompt cannot be rebuilt; None where it was."""
     models: tuple[str, ...]
@@ -113,8 +119,8 @@ def recorded_decision(reader: Reader, path: str) -> RecordedDecision:
     digest = open_elections[0].id.question_digest if row is None else row.question_digest
     more = [ballot for each in open_elections if each.id.question_digest == digest for ballot in each.ballots]
     ballots = [*(() if row is None else row.ballots), *more]
-    asked, note = _asked(reader, path, digest)
-    question = None if asked is None else asked.step.question
+    asked, note = _asked(reader, path, digest) if ballots else (None, NOTHING_ASKED)
+    question = None if asked is None else asked.question
     value = None if row is None else row.value
     texts = reader.texts_at(path)
     settled_by, settled_at = _settled(reader, path)
@@ -126,9 +132,16 @@ def recorded_decision(reader: Reader, path: str) -> RecordedDecision:
         settled_by=settled_by,
         system=None if question is None else question.prompts[0].system,
         user=None if question is None else question.prompts[0].user,
+        prompts=0 if question is None else len(question.prompts),
         note=note,
         models=_pool(reader) if question is None else question.models,
-        replies=_replies(ballots, value, [each for each in texts if each.question_digest == digest], asked),
+        replies=_replies(
+            ballots,
+            value,
+            [each for each in texts if each.question_digest == digest],
+            asked,
+            is_vote=row is not None and row.outcome != "sampled",
+        ),
         other_replies=sum(each.question_digest != digest for each in texts),
         tally=[(msgspec.json.decode(each), votes) for each, votes in _tally(ballots, question)],
         correct=None if asked is None or value is None else _judged(asked, value),
@@ -154,18 +167,18 @@ def _pool(reader: Reader) -> tuple[str, ...]:
 
 
 def _replies(
-    ballots: Sequence[Ballot | Flagged], value: bytes | None, texts: Sequence[KeptText], asked: _Asked | None
+    ballots: Sequence[Ballot | Flagged], value: bytes | None, texts: Sequence[KeptText], asked: _Asked | None, *, is_vote: bool
 ) -> list[RecordedReply]:
     kept = {each.seq: each for each in texts}
-    count = None if asked is None else Count(asked.step.question)
+    count = None if asked is None else Count(asked.question)
     replies = []
     for ballot in ballots:
         text, flag, agrees, why = kept.get(ballot.seq), None, None, None
         if isinstance(ballot, Flagged):
             flag = ballot.flag
             if flag == MALFORMED and text is not None and asked is not None:
-                why = malformed_reason(text.text, asked.step.question.reply, asked.task.format)
-        elif value is not None:
+                why = malformed_reason(text.text, asked.question.reply, asked.task.format)
+        elif value is not None and is_vote:
             agrees = ballot.value == value if count is None else count.vote_of(ballot.value) == count.vote_of(value)
         replies.append(
             RecordedReply(
@@ -195,50 +208,44 @@ def _tally(ballots: Sequence[Ballot | Flagged], question: Question | None) -> li
 
 
 class _Asked(Struct, frozen=True, kw_only=True):
-    """A step of a chain, built again as it was asked."""
+    """A question that was built again as it was asked."""
 
-    task: ChainTask[Any, Any]
-    step: Step
+    task: Task
+    question: Question
+    step: Step | None
+    """The step of a chain; None for other work."""
 
 
 def _asked(reader: Reader, path: str, digest: bytes) -> tuple[_Asked | None, str | None]:
-    """The step at a path, if it can be built again and its question has the recorded digest; else the reason."""
+    """The question at a path, if it can be built again and has the recorded digest; else the reason."""
     unknown = "the prompt is not in the journal, and cannot be rebuilt"
     try:
-        asked = _step_at(reader, path)
+        asked = _rebuilt(reader, path)
     except MicroagentsError as error:
         return None, f"{unknown}: {error}"
     except Exception as error:  # noqa: BLE001 - a user's code may raise anything
         return None, f"{unknown}: the task raised {type(error).__name__}: {error}"
-    question = asked.step.question
     if path.endswith(ESCALATED):
         other_model = reader.account().settled_at.get(path, settings_of(reader.experiment).on_undecided)
-        question = structs.replace(question, models=(other_model,))
-    if question.id_at(path).question_digest != digest:
+        asked = structs.replace(asked, question=structs.replace(asked.question, models=(other_model,)))
+    if asked.question.id_at(path).question_digest != digest:
         return None, (
             f"{unknown}: the task as it is now asks another question here; its code, its options or this microagents differ from those "
             "of the run"
         )
-    return structs.replace(asked, step=structs.replace(asked.step, question=question)), None
+    return asked, None
 
 
-def _step_at(reader: Reader, path: str) -> _Asked:
-    """Build the step at a path again.
-
-    Raises:
-        InvalidUsage: it is no step of a chain, or its code or an earlier decision is missing.
-    """
-    match path.removesuffix(ESCALATED).split("/"):
-        case [of_input, "step", step] if of_input.isdecimal() and step.isdecimal():
-            number = int(step)
-        case _:
-            raise InvalidUsage("only steps of chains can be asked again from the journal")
-    plan = plan_of(reader)
-    task, kind = plan.tasks[int(of_input)], plan.strategy.conductor
-    if not (isinstance(task, ChainTask) and issubclass(kind, ChainConductor)):
-        raise InvalidUsage("only steps of chains can be asked again from the journal")
-    chain = _chain(plan, kind, int(of_input))
-    return _Asked(task=task, step=chain.step(number, _state_at(reader, plan, chain, number)))
+def _rebuilt(reader: Reader, path: str) -> _Asked:
+    """Build the question at a path again: a step of a chain in its state, and all else by a replay of the work."""
+    plan, of_input, place = plan_of(reader), input_of(path), path.removesuffix(ESCALATED)
+    task, kind = plan.tasks[of_input], plan.strategy.conductor
+    match place.split("/"):
+        case [_, "step", number] if number.isdecimal() and isinstance(task, ChainTask) and issubclass(kind, ChainConductor):
+            chain = _chain(plan, kind, of_input)
+            step = chain.step(int(number), _state_at(reader, plan, chain, int(number)))
+            return _Asked(task=task, question=step.question, step=step)
+    return _Asked(task=task, question=replayed_question(reader, plan, of_input, place), step=None)
 
 
 def _chain(plan: Plan, kind: type[ChainConductor[Any]], of_input: int) -> Chain:
@@ -271,8 +278,10 @@ def _state_at(reader: Reader, plan: Plan, chain: Chain, number: int) -> Any:
 
 
 def _judged(asked: _Asked, value: bytes) -> bool | None:
-    """Whether the oracle accepts a value."""
-    reply: Reply = msgspec.json.decode(value, type=resolve(asked.step.question.reply, Reply))
+    """Whether the oracle of a chain accepts a value."""
+    if asked.step is None or not isinstance(asked.task, ChainTask):
+        return None
+    reply: Reply = msgspec.json.decode(value, type=resolve(asked.question.reply, Reply))
     try:
         right: object = asked.task.correct(asked.step.state, reply)
     except Exception:  # noqa: BLE001 - a user's code may raise anything; the decision was judged when it was taken

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from microagents.journal.reading import reader_of
+from microagents.runs.decision import NOTHING_ASKED, recorded_decision
 from tests.cli.commands import COMPLETED, WRONG_USAGE, microagents, write
+from tests.cli.test_resuming import ASIDE
 
 NOISY = ("drift", "-o", "length=12", "--model", "sim:perfect@error=0.4,flag=0.3,price_out=1", "-k", "2", "--run-id", "r")
 STALEMATE = ("drift", "--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3", "--run-id", "r")
 EXPERT = "sim:perfect@tokens=9"
+
+
+def exported() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in microagents("export", "r").out.splitlines()]
 
 
 def shown(path: str) -> dict[str, Any]:
@@ -114,13 +124,54 @@ def test_a_prompt_that_cannot_be_rebuilt_is_said_and_the_rest_is_shown(code: str
     assert said in " ".join(microagents("show", "r", "0/step/3").out.split())
 
 
-def test_the_turn_of_a_tree_is_shown_without_its_prompt() -> None:
+TWO_MODELS = ("--model", "sim:perfect@flag=0.1", "--model", "sim:o3-mini@error=0.1")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("multiplication", "-o", "digits=3", "-k", "2", "--model", "sim:perfect@error=0.3", "--model", "solver=sim:perfect@error=0.2"),
+        ("multiplication", "-o", "digits=3", "--strategy", "self-consistency"),
+        ("consistency", "-o", "sections=3", *TWO_MODELS),
+        ("drift", "-o", "length=4", "--model", "sim:perfect@error=0.3", "--strategy", "aside.py:Aside"),
+    ],
+    ids=["tree", "self-consistency", "document", "own conductor"],
+)
+def test_every_question_of_any_strategy_is_rebuilt_by_a_replay_that_asks_nothing(words: tuple[str, ...]) -> None:
+    write("aside.py", ASIDE)
+    microagents("run", *words, "--run-id", "r")
+    rows = exported()
+    with reader_of(Path("runs"), "r") as reader:
+        found = [recorded_decision(reader, row["path"]) for row in rows]
+    asked = [each for each in found if each.replies]
+    assert len(asked) > len(found) / 3
+    assert [each.path for each in asked if each.user is None] == []
+    assert {each.note for each in found if not each.replies} <= {NOTHING_ASKED}
+
+
+def test_the_handler_of_a_once_is_not_called_by_a_replay() -> None:
+    write("aside.py", ASIDE.replace("return request.round", "open('called', 'a').close(); return request.round"))
+    microagents("run", "drift", "-o", "length=2", "--strategy", "aside.py:Aside", "--run-id", "r")
+    Path("called").unlink()
+    assert shown("0/round/1/draft")["user"] is not None
+    assert shown("0/round/1/turns") | {"outcome": "once", "note": NOTHING_ASKED} == shown("0/round/1/turns")
+    assert not Path("called").exists()
+
+
+def test_a_question_of_which_an_earlier_answer_is_missing_is_shown_without_its_prompt() -> None:
     microagents("run", "multiplication", "-o", "digits=3", "--run-id", "r")
-    found = shown("0/solve/decompose")
-    assert (
-        found["note"] == "the prompt is not in the journal, and cannot be rebuilt: only steps of chains can be asked again from the journal"
-    )
-    assert len(found["replies"]) == 3
+    with closing(sqlite3.connect("runs/r.sqlite", isolation_level=None)) as db:
+        db.execute("DELETE FROM decision WHERE key = (SELECT id << 40 FROM place WHERE path = '0/solve/decompose')")
+    found = shown("0/solve/1/decompose")
+    assert found["user"] is None
+    assert found["note"].endswith("cannot be rebuilt: the work stops before it, since nothing is decided at 0/solve/decompose")
+
+
+def test_ballots_that_see_candidates_in_several_orders_say_so() -> None:
+    microagents("run", "multiplication", "-o", "digits=3", "-k", "3", "--model", "sim:perfect@error=0.3", "--run-id", "r")
+    path = next(row["path"] for row in exported() if row["path"].endswith("/vote"))
+    assert shown(path)["prompts"] > 1
+    assert f"user prompt, the first of {shown(path)['prompts']} through which samples cycle" in microagents("show", "r", path).out
 
 
 @pytest.mark.parametrize("words", [("0/step/99",), ("step",), ("0/step/1", "--verify"), ("0/step/1", "--depth", "1"), ("\x1b[2J",)])
