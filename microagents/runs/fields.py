@@ -16,7 +16,7 @@ _NOUNS = {
     "number": ("a number", "numbers"),
     "string": ("a text", "texts"),
     "boolean": ("true or false", "true or false"),
-    "object": ("a table", "tables"),
+    "object": ("an object, as JSON", "objects"),
     "null": ("nothing", "nothing"),
 }
 _FORMATS = {"date": "a date such as 2026-01-31", "date-time": "a time such as 2026-01-31T08:00:00", "path": "a path"}
@@ -91,9 +91,9 @@ def _in_words(schema: Mapping[str, Any], defined: Mapping[str, Any]) -> str | No
             words = [_in_words(each, defined) for each in members if each.get("type") != "null"]
             return None if None in words else " or ".join(dict.fromkeys(filter(None, words)))
         case {"type": "array", "items": {"type": str(kind)}} if kind in _NOUNS:
-            return f"a list of {_NOUNS[kind][1]}"
+            return f"a list of {_NOUNS[kind][1]}, as JSON"
         case {"type": "array"}:
-            return "a list"
+            return "a list, as JSON"
         case {"type": "string", "format": str(form)} if form in _FORMATS:
             return _FORMATS[form]
         case {"type": str(kind)} if kind in _NOUNS:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+import json
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 
 from microagents.actors import Strategy
 from microagents.documents.document import Document
@@ -123,7 +127,7 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
     Args:
         model: the class.
         subject: name of the instance in error messages.
-        given: values by field.
+        given: values by field. A text that stands where a list or a table belongs is read as JSON, since the command line has only texts.
         flag: the command-line option that sets a field, for error messages.
 
     Raises:
@@ -132,17 +136,34 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
     try:
         return model(**given)
     except ValidationError as error:
+        read = {name: value for each in error.errors(include_url=False) for name, value in _value_in_json(each)}
+        if read:
+            return validated(model, subject, {**given, **read}, flag=flag)
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             raise InvalidUsage(unknown(f"option of {subject} named", name, sorted(model.model_fields))) from None
         if first["type"] == "missing":
             raise InvalidUsage(f"{subject} needs {name}; give it with {flag} {name}=VALUE".replace("  ", " ")) from None
-        if first["type"] == "value_error":
-            raise InvalidUsage(f"{subject}: {first['msg'].removeprefix('Value error, ')}") from None
+        if first["type"] in ("value_error", "assertion_error"):
+            said = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+            raise InvalidUsage(f"{subject}: {said}") from None
         allowed = allowed_values(model, name)
         why = f"{first['msg'][:1].lower()}{first['msg'][1:]}" if allowed is None else f"it must be {allowed}"
         raise InvalidUsage(f"{subject}: {name}={first['input']!r:.100} will not do: {why}") from None
+
+
+_JSON_TYPES = ("list_type", "tuple_type", "set_type", "frozen_set_type", "dict_type", "model_type", "dataclass_type")
+"""Errors of pydantic about a value that is no list and no table."""
+
+
+def _value_in_json(error: ErrorDetails) -> Iterator[tuple[str, object]]:
+    """The field and the value of a text that is JSON, where a list or a table belongs."""
+    if error["type"] in _JSON_TYPES and len(error["loc"]) == 1 and isinstance(error["input"], str):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(error["input"], parse_float=Decimal)  # a decimal keeps every digit, and a float can be made of it
+            if isinstance(value, list | dict):
+                yield str(error["loc"][0]), value
 
 
 class ModelPools(NamedTuple):

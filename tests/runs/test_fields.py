@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import ConfigDict, Field, create_model
+from pydantic import ConfigDict, Field, create_model, field_validator
 
 from microagents import InvalidUsage, Task
 from microagents.runs.fields import FieldInWords, allowed_values, fields_in_words
@@ -49,8 +49,9 @@ def accepting(annotation: Any) -> type[Task]:
         (Path, "a path"),
         (Annotated[str, Field(pattern="^a+$")], "a text that matches ^a+$"),
         (Annotated[str, Field(min_length=2)], "a text of 2 or more characters"),
-        (list[int], "a list of integers"),
-        (list[list[int]], "a list"),
+        (list[int], "a list of integers, as JSON"),
+        (list[list[int]], "a list, as JSON"),
+        (dict[str, int], "an object, as JSON"),
         (int | bool, "an integer or true or false"),
         (Any, None),
     ],
@@ -76,3 +77,43 @@ def test_a_field_is_shown_with_its_default_and_its_docstring() -> None:
         FieldInWords(name="sent", values="a date such as 2026-01-31", default="2026-01-31", required=False, meaning=""),
         FieldInWords(name="notes", values="a text", default=None, required=False, meaning=""),
     ]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "value"),
+    [
+        (list[int], "[1, 2]", [1, 2]),
+        (tuple[str, ...], '["a"]', ("a",)),
+        (dict[str, int], '{"a": 1}', {"a": 1}),
+        (list[float], "[4.50]", [4.5]),
+        (list[str] | None, "[]", []),
+        (str, "[1]", "[1]"),
+    ],
+    ids=str,
+)
+def test_a_text_where_a_list_belongs_is_read_as_json(annotation: Any, text: str, value: object) -> None:
+    assert validated(accepting(annotation), "it", {"option": text}).model_dump() == {"option": value}
+
+
+def test_a_decimal_in_json_keeps_every_digit() -> None:
+    assert str(validated(accepting(list[Decimal]), "it", {"option": "[4.50]"})) == "option=[Decimal('4.50')]"
+
+
+@pytest.mark.parametrize("text", ["1, 2", "[1, 2", "12", "[" * 100_000, ""])
+def test_a_text_that_is_no_json_list_is_refused(text: str) -> None:
+    with pytest.raises(InvalidUsage, match=r"will not do: it must be a list of integers, as JSON$"):
+        validated(accepting(list[int]), "it", {"option": text})
+
+
+def test_an_assertion_of_a_validator_is_told_in_its_words() -> None:
+    class Even(Task):
+        size: int
+
+        @field_validator("size")
+        @classmethod
+        def _check(cls, value: int) -> int:
+            assert value % 2 == 0, "size must be even"
+            return value
+
+    with pytest.raises(InvalidUsage, match=r"^it: size must be even"):
+        validated(Even, "it", {"size": 3})
