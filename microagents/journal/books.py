@@ -64,6 +64,8 @@ class Totals(Struct, kw_only=True):
     """Calls in flight by the name of the solver replica that sent them."""
     undecided: dict[str, UndecidedElection] = {}
     """Undecided elections by path."""
+    checksums: dict[str, int] = {}
+    """Sums of the checksums of all rows, by table; empty in a journal without checksums."""
     out_of_order: bool = False
     """Whether a decision came after later ones of its input. The running digests are then wrong and have to be computed anew."""
 

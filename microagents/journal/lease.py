@@ -7,7 +7,10 @@ import socket
 import time
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
+
+from microagents.journal.rows import Rows
 
 RENEW_EVERY_S = 2.0
 STALE_AFTER_S = 10.0
@@ -65,6 +68,12 @@ class Lease(Struct, frozen=True, kw_only=True):
     def may_be_taken(self) -> bool:
         """Whether the lease is free: released, stale, or of a process that has ended."""
         return self.holder is None or self.holder.is_gone or self.age_s > STALE_AFTER_S
+
+
+def read_lease(rows: Rows) -> Lease:
+    """The lease of the writing process."""
+    epoch, holder, renewed_at = rows.only("lease")
+    return Lease(epoch=epoch, holder=None if holder is None else msgspec.json.decode(holder, type=Holder), renewed_at=renewed_at)
 
 
 def _start_time(pid: int) -> str:

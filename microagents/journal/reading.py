@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,25 +20,22 @@ from microagents.errors import InputMismatch, InvalidUsage, JournalMismatch
 from microagents.journal.books import Books, Totals, UndecidedElection
 from microagents.journal.digests import ChainDigest, in_order
 from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
-from microagents.journal.lease import Holder, Lease
+from microagents.journal.lease import Lease, read_lease
 from microagents.journal.messages import Account, Checkpoint, InputEnding, InputOutcome, OpenElection, Recalled, RunOutcome
+from microagents.journal.opening import connect_to_read, unreadable
+from microagents.journal.rows import Rows
 from microagents.journal.schema import (
-    DECISION,
     MAX_TEXT_BYTES,
     ONCE_CODE,
     OUTCOMES,
-    PLACE_OF_KEY,
     UNDECIDED_CODE,
     UNREADABLE,
-    connect,
-    cost_read,
     joined,
     key_at,
     key_range,
     path_range,
     place_of,
     recalled,
-    unreadable,
 )
 
 ROWS_PER_READ = 2000
@@ -88,10 +84,16 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._db = connect(path, write=False)
-        with self._reading():
-            (written,) = self._db.execute("SELECT experiment FROM run").fetchone()
-            self.experiment = msgspec.json.decode(written, type=Experiment)
+        self._db = connect_to_read(path)
+        self._rows = Rows(self._db)
+        try:
+            with self._reading():
+                _, _, self.created_at, _ = self._rows.only("run")
+                """Start time of the run, in UTC."""
+                self.experiment = read_experiment(self._rows)
+        except BaseException:
+            self._db.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -99,21 +101,15 @@ class Reader:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._db.close()
 
-    @property
-    def created_at(self) -> str:
-        """Start time of the run, in UTC."""
-        with self._reading():
-            return str(self._db.execute("SELECT created_at FROM run").fetchone()[0])
-
     def lease(self) -> Lease:
         """The lease of the writing process."""
         with self._reading():
-            return read_lease(self._db)
+            return read_lease(self._rows)
 
     def ending(self) -> Ending | None:
         """How the run ended; None while it is running, and after a crash."""
         with self._reading():
-            row = self._db.execute("SELECT outcome, reason, result, decisions_sha256, ballots_sha256, ended_at FROM ending").fetchone()
+            row = self._rows.first("ending")
             if row is None:
                 return None
             ending = msgspec.convert(dict(zip(Ending.__struct_fields__, row, strict=True)), Ending)
@@ -138,7 +134,7 @@ class Reader:
             if error.args[0] != INPUTS:
                 raise
             with self._reading():
-                other = next(other_inputs(self._db, self.experiment, given, own), None)
+                other = next(other_inputs(self._rows, self.experiment, given, own), None)
             raise error if other is None else InputMismatch(other[0], *_differing_options(*other[1:])) from None
 
     def options(self) -> list[dict[str, Any]]:
@@ -147,46 +143,45 @@ class Reader:
             recipe = self.experiment.recipe
             if not self.experiment.listed:
                 return [recipe.options]
-            options = list(options_of(recipe.options, read_own_options(self._db)))
-            if not options or len(options) != self.experiment.inputs:
-                raise ValueError(f"it has the options of {len(options)} inputs, not of {self.experiment.inputs}")
-            return options
+            return list(options_of(recipe.options, read_own_options(self._rows)))
 
     def input_endings(self) -> Iterator[InputEnding]:
         """The endings of inputs, in the order of their numbers."""
         with self._reading():
-            yield from read_endings(self._db, self.experiment.inputs)
+            yield from read_endings(self._rows, self.experiment.inputs)
 
     def account(self) -> Account:
         """The account as of the last commit, with the digests of decisions and ballots."""
         with self._reading():
             ending = self.ending()
             if ending is None:
-                return with_digests(self._db, self._books(of_decisions=True))
+                return with_digests(self._rows, self._books(of_decisions=True))
             account = self._books(of_decisions=False).account()
         return structs.replace(account, decisions_sha256=ending.decisions_sha256, ballots_sha256=ending.ballots_sha256)
 
     def wall_s(self) -> float:
         """Seconds that the run has taken so far, over all its sittings."""
         with self._reading():
-            return float(self._db.execute("SELECT wall_s FROM account").fetchone()[0])
+            return float(self._rows.only("account")[1])
 
     def changes(self) -> list[tuple[str, str, str, str]]:
         """Changes accepted by ``--accept-change``: time, field, value before, value after."""
         with self._reading():
-            return self._db.execute("SELECT at, field, recorded, given FROM change").fetchall()
+            return list(self._rows.select("change"))
 
     def decisions(self) -> Iterator[Row]:
         """Every decision and answer, in the order of paths. Each read takes `ROWS_PER_READ` rows, so a writer never waits long."""
+        with self._reading():
+            self._rows.check("place", "decision")
         try:
-            yield from read_decisions(self._db)
+            yield from read_decisions(self._rows)
         except UNREADABLE as error:
             raise unreadable(self.path, error) from None
 
     def decisions_of(self, number: int) -> Iterator[Row]:
         """Every decision and answer of one input, in the order of paths."""
         try:
-            yield from read_decisions(self._db, number)
+            yield from read_decisions(self._rows, number)
         except UNREADABLE as error:
             raise unreadable(self.path, error) from None
 
@@ -194,42 +189,40 @@ class Reader:
         """The decision or the answer at a path; None if there is none."""
         with self._reading():
             key = key_at(self._db, path)
-            row = None if key is None else self._db.execute(f"SELECT {DECISION} FROM decision WHERE key = ?", (key,)).fetchone()
-            return None if row is None else recalled(*row)
+            row = None if key is None else self._rows.first("decision", "WHERE key = ?", (key,))
+            return None if row is None else recalled(row)
 
     def open_elections_at(self, path: str) -> list[OpenElection]:
         """The elections without a verdict at a path. After a guess there may be several, each with another question."""
         with self._reading():
-            return [each for each in read_open_elections(self._db) if each.id.path == path]
+            return [each for each in read_open_elections(self._rows) if each.id.path == path]
 
     def texts_at(self, path: str) -> list[KeptText]:
         """The texts of replies at a path, as far as they are kept, in launch order."""
         with self._reading():
             key = key_at(self._db, path)
-            rows = self._db.execute("SELECT fork, seq, bytes, text FROM reply WHERE key = ? ORDER BY fork, seq", (key,)).fetchall()
             return [
-                KeptText(question_digest=bytes(fork), seq=int(seq), text=_unpacked_text(text), is_cut=length >= MAX_TEXT_BYTES)
-                for fork, seq, length, text in rows
+                KeptText(question_digest=fork, seq=seq, text=_unpacked_text(text), is_cut=length >= MAX_TEXT_BYTES)
+                for _, fork, seq, length, text in self._rows.select("reply", "WHERE key = ? ORDER BY fork, seq", (key,))
             ]
 
     def persons(self) -> dict[str, PersonDecision]:
         """The decisions of persons, by path."""
         with self._reading():
-            rows = self._db.execute("SELECT path, who, at FROM person").fetchall()
-            return {str(path): PersonDecision(who=str(who), at=str(at)) for path, who, at in rows}
+            return {path: PersonDecision(who=who, at=at) for path, _, who, at in self._rows.select("person")}
 
     def ended_at(self, number: int) -> str | None:
         """The time at which an input ended, in UTC; None if it has not."""
         with self._reading():
-            table = "SELECT ended_at FROM input_ending WHERE input = ?" if self.experiment.listed else "SELECT ended_at FROM ending"
-            row = self._db.execute(table, (number,) if self.experiment.listed else ()).fetchone()
-            return None if row is None else str(row[0])
+            row = self._rows.first("input_ending", "WHERE input = ?", (number,)) if self.experiment.listed else self._rows.first("ending")
+            return None if row is None else str(row[-1])
 
     def of_input(self, number: int) -> tuple[dict[str, Recalled], list[OpenElection]]:
         """The decisions of one input by path, and its open elections, from one state of the journal."""
         with self._reading():
-            open_elections = [each for each in read_open_elections(self._db) if each.id.input == number]
-            return dict(read_decisions(self._db, number)), open_elections
+            self._rows.check("place", "decision")
+            open_elections = [each for each in read_open_elections(self._rows) if each.id.input == number]
+            return dict(read_decisions(self._rows, number)), open_elections
 
     def undecided(self) -> dict[str, UndecidedElection]:
         """Elections that are undecided and not settled, by path."""
@@ -245,9 +238,8 @@ class Reader:
             One sentence per difference; an empty list if everything agrees.
         """
         with self._reading():
-            problem = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
-            if problem != "ok":
-                return [f"the file is damaged: {problem}"]
+            if found := list(damage(self._rows)):
+                return found
             counts = "SELECT count(*) FROM decision WHERE ballots IS NOT NULL AND counted != json_array_length(ballots)"
             miscounted = self._db.execute(counts).fetchone()[0]
             recorded = self.account()
@@ -262,18 +254,18 @@ class Reader:
                 if row.outcome not in (OUTCOMES[ONCE_CODE], OUTCOMES[UNDECIDED_CODE], "sampled"):
                     totals.decided += 1
                     totals.votes += valid
-        found = structs.replace(
+        made = structs.replace(
             books.account_with_digests(), decided=totals.decided, valid=totals.valid, votes=totals.votes, flagged=dict(flags)
         )
         problems = [f"counted differs from the number of ballots in {miscounted:,} decisions"] * (miscounted > 0)
         return problems + [
-            f"{name} is recorded as {getattr(recorded, name)!r}, its rows make {getattr(found, name)!r}"
+            f"{name} is recorded as {getattr(recorded, name)!r}, its rows make {getattr(made, name)!r}"
             for name in ("decided", "valid", "votes", "flagged", "decisions_sha256", "ballots_sha256")
-            if getattr(recorded, name) != getattr(found, name)
+            if getattr(recorded, name) != getattr(made, name)
         ]
 
     def _books(self, *, of_decisions: bool) -> Books:
-        return read_books(self._db, self.experiment.inputs, in_order=self.experiment.in_order, of_decisions=of_decisions)
+        return read_books(self._rows, self.experiment.inputs, in_order=self.experiment.in_order, of_decisions=of_decisions)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -302,101 +294,105 @@ def _unpacked_text(packed: bytes) -> str:
         raise ValueError(f"the text of a reply cannot be unpacked: {error}") from None
 
 
-def read_decisions(db: sqlite3.Connection, of_input: int | None = None) -> Iterator[Row]:
+def read_experiment(rows: Rows) -> Experiment:
+    """The experiment of a journal."""
+    experiment = msgspec.json.decode(rows.only("run")[3], type=Experiment)
+    # Lists are made of that length: a damaged number must not exhaust the memory.
+    inputs = rows.db.execute("SELECT count(*) FROM input").fetchone()[0] if experiment.listed else 1
+    if inputs != experiment.inputs:
+        raise ValueError(f"it has {inputs} inputs, not {experiment.inputs}")
+    return experiment
+
+
+def damage(rows: Rows) -> Iterator[str]:
+    """Read every page and every row; gives a sentence for each damage."""
+    problem = rows.db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if problem != "ok":
+        yield f"the file is damaged: {' '.join(str(problem).split())}"
+        return
+    yield from rows.problems()
+
+
+def read_decisions(rows: Rows, of_input: int | None = None) -> Iterator[Row]:
     """Every decision and answer, of all inputs or of one, in the order of paths."""
-    found = (
-        db.execute("SELECT id, path FROM place")
-        if of_input is None
-        else db.execute("SELECT id, path FROM place WHERE path >= ? AND path < ?", path_range(of_input))
-    )
-    places = sorted([(input_of(path), place, path) for place, path in found.fetchall()])
+    found = rows.select("place") if of_input is None else rows.select("place", "WHERE path >= ? AND path < ?", path_range(of_input))
+    places = sorted([(input_of(path), place, path) for place, path in found])
     for _, group in groupby(places, key=lambda each: each[0]):  # one input after the other: there may be very many
         together = [(place, path) for _, place, path in group]
-        yield from merge(sorted(_singles(db, together), key=_by_path), *(_numbered(db, *place) for place in together), key=_by_path)
+        yield from merge(sorted(_singles(rows, together), key=_by_path), *(_numbered(rows, *place) for place in together), key=_by_path)
 
 
-def _singles(db: sqlite3.Connection, places: Sequence[tuple[int, str]]) -> Iterator[Row]:
+def _singles(rows: Rows, places: Sequence[tuple[int, str]]) -> Iterator[Row]:
     """Rows whose paths do not end with a number."""
     for place, path in places:
-        row = db.execute(f"SELECT {DECISION} FROM decision WHERE key = ?", key_range(place)[:1]).fetchone()
+        row = rows.first("decision", "WHERE key = ?", key_range(place)[:1])
         if row is not None:
-            yield path, recalled(*row)
+            yield path, recalled(row)
 
 
-def _numbered(db: sqlite3.Connection, place: int, path: str) -> Iterator[Row]:
+def _numbered(rows: Rows, place: int, path: str) -> Iterator[Row]:
     """Rows of one place whose paths end with a number, in the order of the numbers."""
     after, end = key_range(place)
-    while True:
-        rows = db.execute(
-            f"SELECT key, {DECISION} FROM decision WHERE key > ? AND key < ? ORDER BY key LIMIT ?",
-            (after, end, ROWS_PER_READ),
-        ).fetchall()
-        if not rows:
-            return
-        for key, *columns in rows:
-            yield joined(path, key), recalled(*columns)
-        after = rows[-1][0]
+    while found := list(rows.select("decision", "WHERE key > ? AND key < ? ORDER BY key LIMIT ?", (after, end, ROWS_PER_READ))):
+        for row in found:
+            if not after < row[0]:
+                raise ValueError(f"the rows behind {joined(path, after)} have no order")
+            after = row[0]
+            yield joined(path, after), recalled(row)
 
 
 def _by_path(row: Row) -> list[tuple[int, int, str]]:
     return in_order(row[0])
 
 
-def read_open_elections(db: sqlite3.Connection) -> list[OpenElection]:
+def read_open_elections(rows: Rows) -> list[OpenElection]:
     """Elections without a verdict, with their paid samples."""
-    found: dict[tuple[str, bytes], list[Ballot | Flagged]] = {}
-    for place, key, question_digest, seq, value, flag, cost_usd in db.execute(
-        "SELECT place.path, key, fork, seq, value, flag, cost_usd "
-        f"FROM sample JOIN place ON place.id = {PLACE_OF_KEY} ORDER BY key, fork, seq"
-    ):
-        cost = cost_read(cost_usd)
-        ballot = Ballot(seq=seq, value=value.encode(), cost_usd=cost) if flag is None else Flagged(seq=seq, flag=flag, cost_usd=cost)
-        found.setdefault((joined(place, key), question_digest), []).append(ballot)
+    rows.check("place", "sample")
+    found: dict[tuple[int, bytes], list[Ballot | Flagged]] = {}
+    for key, question_digest, seq, value, flag, cost_usd in rows.select("sample", "ORDER BY key, fork, seq"):
+        ballot = (
+            Ballot(seq=seq, value=value.encode(), cost_usd=cost_usd) if flag is None else Flagged(seq=seq, flag=flag, cost_usd=cost_usd)
+        )
+        found.setdefault((key, question_digest), []).append(ballot)
+    places = dict(rows.select("place")) if found else {}
     return [
-        OpenElection(id=ElectionId(path=path, question_digest=question_digest), ballots=tuple(ballots))
-        for (path, question_digest), ballots in found.items()
+        OpenElection(id=ElectionId(path=joined(places[place_of(key)], key), question_digest=question_digest), ballots=tuple(ballots))
+        for (key, question_digest), ballots in found.items()
     ]
 
 
-def read_lease(db: sqlite3.Connection) -> Lease:
-    """The lease of the writing process."""
-    epoch, holder, renewed_at = db.execute("SELECT epoch, holder, renewed_at FROM lease").fetchone()
-    return Lease(epoch=epoch, holder=None if holder is None else msgspec.json.decode(holder, type=Holder), renewed_at=renewed_at)
-
-
-def read_books(db: sqlite3.Connection, inputs: int, *, in_order: bool, of_decisions: bool = True) -> Books:
+def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = True) -> Books:
     """The books as of the last commit.
 
     Args:
-        db: the journal.
+        rows: the journal.
         inputs: number of inputs of the run.
         in_order: whether decisions form a chain. Its digests are stored; a tree of decisions is read row by row.
         of_decisions: False leaves the digests of a tree empty.
     """
-    (totals,) = db.execute("SELECT totals FROM account").fetchone()
-    books = Books(inputs, in_order=in_order, totals=msgspec.json.decode(totals, type=Totals))
-    for of_input, done, total, reached, state, value, decisions, ballots in db.execute(
-        "SELECT input, done, total, reached, state, value, decisions, ballots FROM progress"
-    ):
+    books = Books(inputs, in_order=in_order, totals=msgspec.json.decode(rows.only("account")[0], type=Totals))
+    rows.check("progress")
+    for of_input, done, total, reached, state, value, decisions, ballots in rows.select("progress"):
         _check_input(of_input, inputs)
         books.move(of_input, done, total)
         if reached is not None:
             books.progress[of_input].reached = Checkpoint(done=reached, state=state.encode(), value=value.encode())
         if in_order:
             books.decisions[of_input], books.ballots[of_input] = ChainDigest(decisions), ChainDigest(ballots)
-    for of_input, outcome in db.execute("SELECT input, outcome FROM input_ending"):
-        _check_input(of_input, inputs)
-        books.end_input(of_input, msgspec.convert(outcome, InputOutcome))
+    for ending in read_endings(rows, inputs):
+        books.end_input(ending.input, ending.outcome)
     if not in_order and of_decisions:
-        places = dict(db.execute("SELECT id, path FROM place"))
-        for key, *columns in db.execute(f"SELECT key, {DECISION} FROM decision"):
-            take_in(books, joined(places[place_of(key)], key), recalled(*columns))
+        rows.check("place", "decision")
+        places = dict(rows.select("place"))
+        for row in rows.select("decision"):
+            take_in(books, joined(places[place_of(row[0])], row[0]), recalled(row))
     return books
 
 
-def read_endings(db: sqlite3.Connection, inputs: int) -> Iterator[InputEnding]:
+def read_endings(rows: Rows, inputs: int) -> Iterator[InputEnding]:
     """The endings of inputs, in the order of their numbers."""
-    for number, outcome, reason, result in db.execute("SELECT input, outcome, reason, result FROM input_ending ORDER BY input"):
+    rows.check("input_ending")
+    for number, outcome, reason, result, _ in rows.select("input_ending", "ORDER BY input"):
         _check_input(number, inputs)
         encoded = None if result is None else result.encode()
         if encoded is not None:
@@ -409,18 +405,19 @@ def _check_input(number: int, inputs: int) -> None:
         raise ValueError(f"there is no input {number}")
 
 
-def read_own_options(db: sqlite3.Connection) -> Iterator[str]:
+def read_own_options(rows: Rows) -> Iterator[str]:
     """Per input, as JSON, the options that differ from those of the first."""
-    return (options for (options,) in db.execute("SELECT options FROM input ORDER BY input"))
+    rows.check("input")
+    return (options for _, options in rows.select("input", "ORDER BY input"))
 
 
 Other = tuple[int, dict[str, Any] | None, dict[str, Any] | None]
 """The number of an input, and its options before and after; None where the input is missing."""
 
 
-def other_inputs(db: sqlite3.Connection, recorded: Experiment, given: Experiment, own: Sequence[str]) -> Iterator[Other]:
+def other_inputs(rows: Rows, recorded: Experiment, given: Experiment, own: Sequence[str]) -> Iterator[Other]:
     """Inputs whose options differ from the recorded ones."""
-    before, after = options_of(recorded.recipe.options, read_own_options(db)), options_of(given.recipe.options, own)
+    before, after = options_of(recorded.recipe.options, read_own_options(rows)), options_of(given.recipe.options, own)
     for number, (was, now) in enumerate(zip_longest(before, after)):
         if was != now:
             yield number, was, now
@@ -436,13 +433,14 @@ def _differing_options(before: dict[str, Any] | None, after: dict[str, Any] | No
     return f"{shown[0]:.{SHOWN_CHARS}}", f"{shown[1]:.{SHOWN_CHARS}}"
 
 
-def with_digests(db: sqlite3.Connection, books: Books) -> Account:
+def with_digests(rows: Rows, books: Books) -> Account:
     """The account with its digests."""
     if not books.totals.out_of_order:
         return books.account_with_digests()
     # An undecided election was decided after later steps of its input: only a pass over all decisions, in path order, gives the chain.
+    rows.check("place", "decision")
     again = Books(len(books.progress), in_order=True)
-    for path, row in read_decisions(db):
+    for path, row in read_decisions(rows):
         take_in(again, path, row)
     found = again.account_with_digests()
     return structs.replace(books.account(), decisions_sha256=found.decisions_sha256, ballots_sha256=found.ballots_sha256)

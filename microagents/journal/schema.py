@@ -5,22 +5,17 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Sequence
-from math import inf
-from pathlib import Path
-from urllib.parse import quote
+from typing import Any
 
 import msgspec
 
 from microagents.elections.election import Ballot, Flagged
-from microagents.errors import InvalidUsage
 from microagents.journal.messages import Recalled
 
-HEADER_BYTES = 100
-"""Length of the header of an SQLite file."""
 APPLICATION_ID = 0x6D61676A
-VERSION = 2
-BUSY_S = 10.0
-"""Seconds that a statement waits for the transaction of another process."""
+VERSION = 3
+UNCHECKED_VERSION = 2
+"""Journals of this version, which microagents 0.1.0 wrote, are read and continued as they are: their rows have no checksums."""
 MAX_TEXT_BYTES = 64 * 1024
 """Longer texts of replies are cut."""
 MAX_COUNTED = 1_000_000
@@ -34,41 +29,39 @@ OUTCOMES = ("decided", "agreed", "argmax", "leader", "person", "sampled", "undec
 """Outcomes by their number in the file. The most common one is 0, which SQLite stores in no bytes."""
 DECIDED_CODE, UNDECIDED_CODE, ONCE_CODE = OUTCOMES.index("decided"), OUTCOMES.index("undecided"), OUTCOMES.index("once")
 
-DECISION = "fork, outcome, counted, value, ballots, cost_usd"
-"""The columns that `recalled` decodes."""
-
 _NUMBER_BITS = 40
 MAX_CACHED_PLACES = 16_384
 
 PLACE_OF_KEY = f"key >> {_NUMBER_BITS}"
 _OUTCOME_CASES = " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(OUTCOMES))
-TABLES = f"""
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {VERSION};
-CREATE TABLE run (id TEXT NOT NULL, version TEXT NOT NULL, created_at TEXT NOT NULL, experiment TEXT NOT NULL);
-CREATE TABLE change (at TEXT NOT NULL, field TEXT NOT NULL, recorded TEXT NOT NULL, given TEXT NOT NULL);
-CREATE TABLE lease (epoch INTEGER NOT NULL, holder TEXT, renewed_at REAL NOT NULL);
-CREATE TABLE place (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE);
+# With their blanks, since they are compared with those of a file; %s stands for the checksum.
+_TABLES = """
+CREATE TABLE run (id TEXT NOT NULL, version TEXT NOT NULL, created_at TEXT NOT NULL, experiment TEXT NOT NULL%s);
+CREATE TABLE change (at TEXT NOT NULL, field TEXT NOT NULL, recorded TEXT NOT NULL, given TEXT NOT NULL%s);
+CREATE TABLE lease (epoch INTEGER NOT NULL, holder TEXT, renewed_at REAL NOT NULL%s);
+CREATE TABLE place (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE%s);
 CREATE TABLE decision (
     key INTEGER PRIMARY KEY, fork BLOB NOT NULL, outcome INTEGER NOT NULL, counted INTEGER NOT NULL, value TEXT, ballots TEXT,
-    cost_usd REAL
+    cost_usd REAL%s
 );
 CREATE TABLE sample (
-    key INTEGER NOT NULL, fork BLOB NOT NULL, seq INTEGER NOT NULL, value TEXT, flag TEXT, cost_usd REAL, PRIMARY KEY (key, fork, seq)
+    key INTEGER NOT NULL, fork BLOB NOT NULL, seq INTEGER NOT NULL, value TEXT, flag TEXT, cost_usd REAL%s, PRIMARY KEY (key, fork, seq)
 ) WITHOUT ROWID;
 CREATE TABLE reply (
-    key INTEGER NOT NULL, fork BLOB NOT NULL, seq INTEGER NOT NULL, bytes INTEGER NOT NULL, text BLOB NOT NULL, PRIMARY KEY (key, fork, seq)
+    key INTEGER NOT NULL, fork BLOB NOT NULL, seq INTEGER NOT NULL, bytes INTEGER NOT NULL, text BLOB NOT NULL%s, PRIMARY KEY (key, fork, seq)
 ) WITHOUT ROWID;
-CREATE TABLE person (path TEXT PRIMARY KEY, value TEXT NOT NULL, who TEXT NOT NULL, at TEXT NOT NULL);
-CREATE TABLE input (input INTEGER PRIMARY KEY, options TEXT NOT NULL);
-CREATE TABLE input_ending (input INTEGER PRIMARY KEY, outcome TEXT NOT NULL, reason TEXT, result TEXT, ended_at TEXT NOT NULL);
+CREATE TABLE person (path TEXT PRIMARY KEY, value TEXT NOT NULL, who TEXT NOT NULL, at TEXT NOT NULL%s);
+CREATE TABLE input (input INTEGER PRIMARY KEY, options TEXT NOT NULL%s);
+CREATE TABLE input_ending (input INTEGER PRIMARY KEY, outcome TEXT NOT NULL, reason TEXT, result TEXT, ended_at TEXT NOT NULL%s);
 CREATE TABLE progress (
-    input INTEGER PRIMARY KEY, done INTEGER NOT NULL, total INTEGER, reached INTEGER, state TEXT, value TEXT, decisions BLOB, ballots BLOB
+    input INTEGER PRIMARY KEY, done INTEGER NOT NULL, total INTEGER, reached INTEGER, state TEXT, value TEXT, decisions BLOB, ballots BLOB%s
 );
-CREATE TABLE account (totals TEXT NOT NULL, wall_s REAL NOT NULL, saved_at TEXT NOT NULL);
+CREATE TABLE account (totals TEXT NOT NULL, wall_s REAL NOT NULL, saved_at TEXT NOT NULL%s);
 CREATE TABLE ending (
-    outcome TEXT NOT NULL, reason TEXT, result TEXT, decisions_sha256 TEXT NOT NULL, ballots_sha256 TEXT NOT NULL, ended_at TEXT NOT NULL
+    outcome TEXT NOT NULL, reason TEXT, result TEXT, decisions_sha256 TEXT NOT NULL, ballots_sha256 TEXT NOT NULL, ended_at TEXT NOT NULL%s
 );
+"""  # noqa: E501
+_VIEWS = f"""
 CREATE VIEW decisions AS
     SELECT CASE key & {(1 << _NUMBER_BITS) - 1} WHEN 0 THEN place.path
                ELSE place.path || '/' || ((key & {(1 << _NUMBER_BITS) - 1}) - 1) END AS path,
@@ -80,88 +73,18 @@ CREATE VIEW inputs AS
 """
 
 
-def connect(path: Path, *, write: bool) -> sqlite3.Connection:
-    """Open an existing journal.
-
-    Raises:
-        InvalidUsage: the file is not a journal, is damaged, or has another version. It is left unchanged.
-    """
-    try:
-        if path.is_file() and path.stat().st_size < HEADER_BYTES:
-            raise unreadable(path, "it has no header")
-        db = sqlite3.connect(_uri(path, write=write), uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-    except (OSError, sqlite3.Error) as error:
-        raise InvalidUsage(f"the journal {str(path)!r} cannot be opened: {error}; nothing was changed") from None
-    try:
-        _check_version(db, path)
-        _check_size(db, path)
-    except UNREADABLE as error:
-        db.close()
-        raise unreadable(path, error) from None
-    except InvalidUsage:
-        db.close()
-        raise
-    return db
+def tables(version: int) -> dict[str, str]:
+    """The statements that make the tables, by name, as SQLite keeps them in a journal of this version."""
+    column = "" if version == UNCHECKED_VERSION else ", checksum INTEGER NOT NULL"
+    statements = [each.strip() for each in _TABLES.replace("%s", column).split(";")]
+    return {each.split()[2]: each for each in statements if each}
 
 
-def unreadable(path: Path, error: object) -> InvalidUsage:
-    """The error for a journal that cannot be read or is damaged."""
-    why = " ".join(str(error).split())
-    if isinstance(error, sqlite3.OperationalError) and not why.startswith("no such"):
-        return InvalidUsage(f"the journal {str(path)!r} cannot be read: {why}; it was left as it is; try again once it is readable")
-    return InvalidUsage(f"{str(path)!r} is not a journal, or it is damaged ({why}); it was left as it is; begin another run")
-
-
-def holds_nothing(path: Path) -> bool:
-    """Whether no run is recorded: the file is missing, empty, or has no tables because a crash came before them."""
-    if not path.exists() or not path.stat().st_size:
-        return True
-    try:
-        db = sqlite3.connect(_uri(path, write=False), uri=True, timeout=BUSY_S)
-        try:
-            return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        finally:
-            db.close()
-    except UNREADABLE:  # not only sqlite3.Error: the message of a damaged schema may not be valid text
-        return False
-
-
-def _uri(path: Path, *, write: bool) -> str:
-    """The URI by which SQLite opens an existing file."""
-    # A crash under the rollback journal leaves a `-journal` file. SQLite has to roll it back first, which needs write access.
-    mode = "rw" if write or Path(f"{path}-journal").exists() else "ro"
-    return f"file:{quote(str(path))}?mode={mode}"
-
-
-def _check_size(db: sqlite3.Connection, path: Path) -> None:
-    """Refuse a truncated file: its header records the full size. A write-ahead log beside it may contain the missing pages."""
-    # The header is not read from the file itself: to close a file releases all locks that this process has on it, those of the writer's
-    # connection included, and then another process that closes the journal removes the write-ahead log (seen: a committed row was lost).
-    (pages,), (page_bytes,) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
-    expected = pages * page_bytes
-    if path.stat().st_size < expected and not log_bytes(path):
-        raise unreadable(path, f"{path.stat().st_size} bytes are left of {expected}")
-
-
-def log_bytes(path: Path) -> int:
-    """Size of the write-ahead log beside a journal; 0 after a clean close."""
-    try:
-        return Path(f"{path}-wal").stat().st_size
-    except OSError:
-        return 0
-
-
-def _check_version(db: sqlite3.Connection, path: Path) -> None:
-    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-        raise InvalidUsage(
-            f"{str(path)!r} is a database, but no journal of a run; it was left as it is; choose another run id or --runs-dir"
-        )
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version != VERSION:
-        raise InvalidUsage(
-            f"the journal {str(path)!r} has version {version}, but this microagents reads version {VERSION}; it was left as it is; "
-            "use the microagents that wrote it"
-        )
+def create_tables(db: sqlite3.Connection) -> None:
+    """Make the tables of a new journal, in the caller's transaction."""
+    marks = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {VERSION}")
+    for statement in (*marks, *tables(VERSION).values(), *_VIEWS.split(";")):
+        db.execute(statement)
 
 
 class Places:
@@ -264,16 +187,13 @@ def _encode_entry(ballot: Ballot | Flagged, value: bytes | None) -> str:
 _entries = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def recalled(  # noqa: PLR0917 - the columns of a row
-    question_digest: bytes, outcome: int, counted: int, value: str | None, ballots: str | None, cost_usd: float | None
-) -> Recalled:
-    """Decode a row of ``decision``: the columns of `DECISION`.
+def recalled(row: tuple[Any, ...]) -> Recalled:
+    """Decode a row of ``decision``.
 
     Raises:
         ValueError, IndexError, msgspec.MsgspecError: the row contains values that this program never writes.
     """
-    if not 0 <= counted <= MAX_COUNTED:
-        raise ValueError(f"a decision counts {counted} samples")
+    _, question_digest, outcome, counted, value, ballots, cost_usd = row
     winner = None if value is None else value.encode()
     entries = [b"true"] * counted if ballots is None else [bytes(each) for each in _entries.decode(ballots)]
     return Recalled(
@@ -281,19 +201,8 @@ def recalled(  # noqa: PLR0917 - the columns of a row
         outcome=OUTCOMES[outcome],
         value=winner,
         ballots=tuple(_decode_entry(seq, entry, winner) for seq, entry in enumerate(entries)),
-        cost_usd=cost_read(cost_usd),
+        cost_usd=cost_usd,
     )
-
-
-def cost_read(cost_usd: float | None) -> float | None:
-    """Check a column with the cost of samples.
-
-    Raises:
-        ValueError: the cost is negative or not finite.
-    """
-    if cost_usd is not None and not 0 <= cost_usd < inf:
-        raise ValueError(f"samples cost {cost_usd}")
-    return cost_usd
 
 
 def _decode_entry(seq: int, entry: bytes, winner: bytes | None) -> Ballot | Flagged:

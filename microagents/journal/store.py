@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from microagents.elections.election import Ballot, Flagged
 from microagents.errors import InvalidUsage, Stopped, TakenOver
 from microagents.journal.books import Books, Totals
 from microagents.journal.digests import ChainDigest
 from microagents.journal.experiment import INPUTS, Change, Experiment
-from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease
+from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease, read_lease
 from microagents.journal.messages import (
     Account,
     InputEnding,
@@ -34,29 +35,47 @@ from microagents.journal.messages import (
     RecordReply,
     RecordSample,
 )
-from microagents.journal.reading import other_inputs, read_books, read_endings, read_lease, read_open_elections, with_digests
+from microagents.journal.opening import connect, connect_to_read, holds_nothing, unreadable
+from microagents.journal.reading import (
+    damage,
+    other_inputs,
+    read_books,
+    read_endings,
+    read_experiment,
+    read_open_elections,
+    with_digests,
+)
+from microagents.journal.rows import Rows, chunks
 from microagents.journal.schema import (
     DECIDED_CODE,
-    DECISION,
     ONCE_CODE,
     OUTCOMES,
-    TABLES,
     UNDECIDED_CODE,
     UNREADABLE,
     Places,
-    connect,
-    holds_nothing,
-    log_bytes,
+    create_tables,
     packed_text,
     recalled,
-    unreadable,
     written_ballots,
 )
 from microagents.packages import installed_version
 
-ROWS_PER_STATEMENT = 512
-"""Every statement releases the GIL, and a busy event loop takes up to 5 ms to give it back: one statement takes many rows."""
 NETWORK_FILE_SYSTEMS = ("9p", "afs", "beegfs", "ceph", "cifs", "fuse.", "glusterfs", "gpfs", "lustre", "nfs", "smb", "virtiofs")
+
+
+class _Found(Struct, frozen=True, kw_only=True):
+    """What a journal holds when it is opened."""
+
+    epoch: int
+    books: Books
+    changes: list[Change]
+    changed_inputs: list[int]
+    """Numbers of the inputs that are new, or whose options changed by ``--accept-change inputs``."""
+    is_changed: bool
+    """Whether ``--accept-change`` altered the run, now or before."""
+    sampled: set[int]
+    """Keys of open elections."""
+    wall_s: float
 
 
 class Store:
@@ -86,26 +105,26 @@ class Store:
         self._opened_s = time.monotonic()
         self._renewed_s = self._opened_s
         self.is_new = holds_nothing(path)
-        if not self.is_new:
-            self._check_before_writing(experiment, accepted)
-        self._db = _create_file(path) if self.is_new else connect(path, write=True)
+        # All of a journal is read and checked through a connection that changes no byte, before this one writes the lease.
+        found = None if self.is_new else self._read_before_writing(experiment, accepted)
+        self._db = _create_file(path) if self.is_new else connect(path)
         try:
             with self._translating_errors():
                 self._prepare(full=full)
                 if self.is_new:
                     self._create_tables(experiment)
-                self._take_lease()
-                changes = _changes(self._db, experiment, accepted)
-                self._changed_inputs = self._find_changed_inputs(experiment, changes)
-                self._pending_start: tuple[Experiment, list[Change]] | None = experiment, changes
-                self._changed = bool(changes) or self._db.execute("SELECT EXISTS (SELECT 1 FROM change)").fetchone()[0] == 1
+                self._rows = Rows(self._db)
+                self._take_lease(None if found is None else found.epoch)
+                if found is None:
+                    found = self._read(self._rows, experiment, accepted)
+                self.books, self._changed_inputs, self._wall_s = found.books, found.changed_inputs, found.wall_s
+                self._sampled, self._changed = found.sampled, found.is_changed
+                self._pending_start: tuple[Experiment, list[Change]] | None = experiment, found.changes
+                self._rows.sums = self.books.totals.checksums
                 self._places = Places(self._db)
-                self.books = read_books(self._db, experiment.inputs, in_order=experiment.in_order)
                 _count_lost_calls(self.books)
                 for each in self._changed_inputs:
                     self.books.end_input(each, None)
-                self._sampled: set[int] = {key for (key,) in self._db.execute("SELECT DISTINCT key FROM sample")}
-                self._wall_s = float(self._db.execute("SELECT wall_s FROM account").fetchone()[0])
         except BaseException:
             if self._epoch:  # this process took the lease
                 self._release_lease()
@@ -114,19 +133,29 @@ class Store:
 
     # -- opening ----------------------------------------------------------------------------------------------------------------------
 
-    def _check_before_writing(self, experiment: Experiment, accepted: Sequence[str]) -> None:
-        """Raise every refusal before a byte is written.
+    def _read_before_writing(self, experiment: Experiment, accepted: Sequence[str]) -> _Found:
+        """Raise every refusal before a byte is written."""
+        with closing(connect_to_read(self.path)) as db, self._translating_errors():
+            rows = Rows(db)
+            self._refuse_if_leased(read_lease(rows))
+            found = self._read(rows, experiment, accepted)
+            if (problem := next(damage(rows), None)) is not None:
+                raise unreadable(self.path, problem)
+            return found
 
-        A read-only connection is needed: closing the last writing one moves the write-ahead log into the file.
-        """
-        with closing(connect(self.path, write=False)) as db, self._translating_errors():
-            self._refuse_if_leased(read_lease(db))
-            _changes(db, experiment, accepted)
-            # A log that is left says that the last writer crashed. Check every page then, not only those that are read.
-            if log_bytes(self.path):
-                problem = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-                if problem != "ok":
-                    raise unreadable(self.path, problem)
+    def _read(self, rows: Rows, experiment: Experiment, accepted: Sequence[str]) -> _Found:
+        recorded = read_experiment(rows)
+        changes = recorded.changes(experiment, accepted)
+        others = other_inputs(rows, recorded, experiment, self._own) if INPUTS in [field for field, _, _ in changes] else ()
+        return _Found(
+            epoch=read_lease(rows).epoch,
+            books=read_books(rows, experiment.inputs, in_order=experiment.in_order),
+            changes=changes,
+            changed_inputs=[number for number, _, _ in others],
+            is_changed=bool(changes) or rows.first("change") is not None,
+            sampled={key for (key,) in rows.db.execute("SELECT DISTINCT key FROM sample")},
+            wall_s=float(rows.only("account")[1]),
+        )
 
     def _prepare(self, *, full: bool) -> None:
         # Readers and writers of a write-ahead log share memory, which processes on two machines cannot.
@@ -141,36 +170,31 @@ class Store:
             self._db.execute("ROLLBACK")
             self.is_new = False
             return
-        for statement in TABLES.split(";"):
-            self._db.execute(statement)
-        self._db.execute(
-            "INSERT INTO run VALUES (?, ?, ?, ?)",
-            (experiment.run_id, installed_version(), now, _json(experiment)),
-        )
-        self._insert("INSERT INTO input VALUES", list(enumerate(self._own)))
-        self._db.execute("INSERT INTO lease VALUES (0, NULL, 0)")
-        self._db.execute("INSERT INTO account VALUES (?, 0, ?)", (_json(Totals()), now))
+        create_tables(self._db)
+        totals = Totals()
+        rows = Rows(self._db, totals.checksums)
+        rows.insert("run", [(experiment.run_id, installed_version(), now, _json(experiment))])
+        rows.insert("input", list(enumerate(self._own)))
+        rows.insert("lease", [(0, None, 0.0)])
+        rows.insert("account", [(_json(totals), 0.0, now)])
         self._db.execute("COMMIT")
 
-    def _find_changed_inputs(self, experiment: Experiment, changes: Sequence[Change]) -> list[int]:
-        """Numbers of the inputs that are new, or whose options changed by ``--accept-change inputs``."""
-        if INPUTS not in [field for field, _, _ in changes]:
-            return []
-        return [number for number, _, _ in other_inputs(self._db, _recorded_experiment(self._db), experiment, self._own)]
-
-    def _refuse_if_leased(self, lease: Lease) -> None:
+    def _refuse_if_leased(self, lease: Lease, epoch: int | None = None) -> None:
         if not lease.may_be_taken:
             raise InvalidUsage(
                 f"run {self._run_id} is being run by {_describe(lease.holder)}, last active {lease.age_s:.0f} s ago; nothing was changed; "
                 f"watch it with `microagents show {self._run_id}`, or wait until it has ended"
             )
+        if epoch not in (None, lease.epoch):
+            raise InvalidUsage(f"run {self._run_id} was written by another process at the same time; nothing was changed; try again")
 
-    def _take_lease(self) -> None:
+    def _take_lease(self, epoch: int | None) -> None:
+        """Take the lease, unless another process holds it, or took it after the ``epoch`` that this one read."""
         # Check and update in one transaction: of two processes that start at once, the second sees the epoch of the first.
         self._db.execute("BEGIN IMMEDIATE")
-        lease = self._lease()
+        lease = read_lease(self._rows)
         try:
-            self._refuse_if_leased(lease)
+            self._refuse_if_leased(lease, epoch)
         except InvalidUsage:
             self._db.execute("ROLLBACK")
             raise
@@ -178,12 +202,8 @@ class Store:
         self._write_lease(self._holder)
         self._db.execute("COMMIT")
 
-    def _lease(self) -> Lease:
-        return read_lease(self._db)
-
     def _write_lease(self, holder: Holder | None) -> None:
-        written = None if holder is None else _json(holder)
-        self._db.execute("UPDATE lease SET epoch = ?, holder = ?, renewed_at = ?", (self._epoch, written, time.time()))
+        self._rows.set_only("lease", (self._epoch, None if holder is None else _json(holder), time.time()))
         self._renewed_s = time.monotonic()
 
     def _record_start(self) -> None:
@@ -191,13 +211,13 @@ class Store:
         if self._pending_start is None:
             return
         experiment, changes = self._pending_start
-        for change in changes:
-            self._db.execute("INSERT INTO change VALUES (?, ?, ?, ?)", (_now(), *change))
-        self._db.execute("UPDATE run SET experiment = ?", (_json(experiment),))
+        rows = self._rows
+        rows.insert("change", [(_now(), *change) for change in changes])
+        rows.set_only("run", (*rows.only("run")[:3], _json(experiment)))
         if self._changed_inputs:
-            self._db.execute("DELETE FROM input")
-            self._insert("INSERT INTO input VALUES", list(enumerate(self._own)))
-            self._db.executemany("DELETE FROM input_ending WHERE input = ?", [(each,) for each in self._changed_inputs])
+            rows.delete_all("input")
+            rows.insert("input", list(enumerate(self._own)))
+            rows.delete("input_ending", self._changed_inputs)
         self._db.execute("DELETE FROM ending")
         self._pending_start = None
 
@@ -221,7 +241,7 @@ class Store:
     def account_with_digests(self) -> Account:
         """The account of all committed records, with the digests."""
         with self._translating_errors():
-            return with_digests(self._db, self.books)
+            return with_digests(self._rows, self.books)
 
     def renew(self) -> None:
         """Renew the lease, unless a commit did so recently."""
@@ -243,7 +263,7 @@ class Store:
         with self._translating_errors(), self._transaction():
             self._record_start()
             self._db.execute("DELETE FROM ending")
-            self._db.execute("INSERT INTO ending VALUES (?, ?, ?, ?, ?, ?)", row)
+            self._rows.insert("ending", [row])
             self._write_progress(())
 
     def close(self, *, forget: bool = False) -> None:
@@ -298,13 +318,15 @@ class Store:
                         ended[record.input] = _ending_row(record)
         # One look-up for the whole batch. The first decision at a path counts, be it in the file or in this batch.
         known = self._recorded_outcomes(keys)
+        undecided = [key for key, outcome in known.items() if outcome == UNDECIDED_CODE]
         decisions = self._first_decisions(decided, keys, known)
         touched.update((record.id.input, None) for record in decided)
-        self._insert("INSERT INTO place VALUES", self._places.new)
+        rows = self._rows
+        rows.insert("place", self._places.new)
         self._places.written()
-        self._insert("INSERT OR REPLACE INTO decision VALUES", list(decisions.values()))
-        self._insert("INSERT OR IGNORE INTO reply VALUES", replies)
-        self._insert("INSERT OR REPLACE INTO input_ending VALUES", list(ended.values()))
+        rows.replace("decision", list(decisions.values()), [row[0] for row in decisions.values() if row[0] in undecided])
+        rows.insert("reply", replies, "INSERT OR IGNORE")
+        rows.replace("input_ending", list(ended.values()), list(ended))
         # Last, since an election decided in this batch keeps none of its samples.
         self._write_samples(samples, keys, known, decisions)
         self._write_progress(touched)
@@ -325,7 +347,7 @@ class Store:
     def _recorded_outcomes(self, keys: Mapping[str, int]) -> dict[int, int]:
         """The outcomes that the file already has for these keys."""
         found: dict[int, int] = {}
-        for some in _chunks(list(keys.values())):
+        for some in chunks(list(keys.values())):
             found.update(self._db.execute(f"SELECT key, outcome FROM decision WHERE key IN ({','.join('?' * len(some))})", some))
         return found
 
@@ -338,10 +360,10 @@ class Store:
             path = sample.id.election.path
             if path not in decisions and known.get(keys[path], UNDECIDED_CODE) == UNDECIDED_CODE:
                 rows.append(_sample_row(keys[path], sample.id.election.question_digest, sample.ballot))
-        for key in [row[0] for row in decisions.values() if row[0] in self._sampled]:
-            self._db.execute("DELETE FROM sample WHERE key = ?", (key,))
-            self._sampled.discard(key)
-        self._insert("INSERT OR IGNORE INTO sample VALUES", rows)
+        over = [row[0] for row in decisions.values() if row[0] in self._sampled]
+        self._rows.delete("sample", over)
+        self._sampled.difference_update(over)
+        self._rows.insert("sample", rows, "INSERT OR IGNORE")
         self._sampled.update(row[0] for row in rows)
 
     def _write_progress(self, touched: Iterable[int]) -> None:
@@ -352,14 +374,9 @@ class Store:
             digests = (chain.digest(), books.ballots[of_input].digest()) if isinstance(chain, ChainDigest) else (None, None)
             last = (None, None, None) if reached is None else (reached.done, reached.state.decode(), reached.value.decode())
             rows.append((of_input, progress.done, progress.total, *last, *digests))
-        self._insert("INSERT OR REPLACE INTO progress VALUES", rows)
+        self._rows.replace("progress", rows, [row[0] for row in rows])
         wall_s = self._wall_s + time.monotonic() - self._opened_s
-        self._db.execute("UPDATE account SET totals = ?, wall_s = ?, saved_at = ?", (_json(books.totals), wall_s, _now()))
-
-    def _insert(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
-        for some in _chunks(rows):
-            row = f"({','.join('?' * len(some[0]))})"
-            self._db.execute(f"{statement} {','.join([row] * len(some))}", [value for each in some for value in each])
+        self._rows.set_only("account", (_json(books.totals), wall_s, _now()))
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -371,7 +388,7 @@ class Store:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             # A process that was suspended for longer than STALE_AFTER_S may have lost the lease without noticing.
-            lease = self._lease()
+            lease = read_lease(self._rows)
             if lease.epoch != self._epoch:
                 raise TakenOver(self._run_id, _describe(lease.holder))  # noqa: TRY301 - the handler below rolls back
             yield
@@ -408,14 +425,14 @@ class Store:
     def recall(self, path: str) -> Recalled | None:
         """The decision or the answer at a path; where a vote ended undecided, the decision of a person, if there is one."""
         with self._translating_errors():
-            row = self._db.execute(f"SELECT {DECISION} FROM decision WHERE key = ?", (self._places.key(path),)).fetchone()
+            row = self._rows.first("decision", "WHERE key = ?", (self._places.key(path),))
             if row is None:
                 return None
-            found = msgspec.structs.replace(recalled(*row), changed=self._changed)
+            found = msgspec.structs.replace(recalled(row), changed=self._changed)
             if found.outcome != OUTCOMES[UNDECIDED_CODE]:
                 return found
-            person = self._db.execute("SELECT value FROM person WHERE path = ?", (path,)).fetchone()
-        return found if person is None else msgspec.structs.replace(found, outcome="person", value=person[0].encode())
+            person = self._rows.first("person", "WHERE path = ?", (path,))
+        return found if person is None else msgspec.structs.replace(found, outcome="person", value=person[1].encode())
 
     def has_records(self, of_input: int | None) -> bool:
         """Whether the journal has records of an input, or with None of any."""
@@ -425,21 +442,12 @@ class Store:
     def failed_inputs(self) -> list[InputEnding]:
         """The endings of inputs that failed or ended undecided."""
         with self._translating_errors():
-            return [ended for ended in read_endings(self._db, len(self.books.progress)) if ended.outcome != "completed"]
+            return [ended for ended in read_endings(self._rows, len(self.books.progress)) if ended.outcome != "completed"]
 
     def open_elections(self) -> list[OpenElection]:
         """Elections without a verdict, with their paid samples."""
         with self._translating_errors():
-            return read_open_elections(self._db)
-
-
-def _changes(db: sqlite3.Connection, experiment: Experiment, accepted: Sequence[str]) -> list[Change]:
-    return _recorded_experiment(db).changes(experiment, accepted)
-
-
-def _recorded_experiment(db: sqlite3.Connection) -> Experiment:
-    (recorded,) = db.execute("SELECT experiment FROM run").fetchone()
-    return msgspec.json.decode(recorded, type=Experiment)
+            return read_open_elections(self._rows)
 
 
 def _count_lost_calls(books: Books) -> None:
@@ -490,7 +498,7 @@ def _decision_row(key: int, record: RecordDecision | RecordAnswer) -> tuple[Any,
         len(verdict.ballots),
         None if value is None else value.decode(),
         ballots,
-        verdict.cost_usd,
+        None if verdict.cost_usd is None else float(verdict.cost_usd),
     )
 
 
@@ -499,14 +507,10 @@ def _ending_row(record: InputEnding) -> tuple[object, ...]:
 
 
 def _sample_row(key: int, question_digest: bytes, ballot: Ballot | Flagged) -> tuple[Any, ...]:
+    cost_usd = None if ballot.cost_usd is None else float(ballot.cost_usd)  # the checksum of an int is another one
     if isinstance(ballot, Flagged):
-        return key, question_digest, ballot.seq, None, ballot.flag, ballot.cost_usd
-    return key, question_digest, ballot.seq, ballot.value.decode(), None, ballot.cost_usd
-
-
-def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        yield rows[start : start + ROWS_PER_STATEMENT]
+        return key, question_digest, ballot.seq, None, ballot.flag, cost_usd
+    return key, question_digest, ballot.seq, ballot.value.decode(), None, cost_usd
 
 
 def _describe(holder: Holder | None) -> str:

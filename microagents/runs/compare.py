@@ -14,8 +14,8 @@ from msgspec import Struct, structs
 
 from microagents.actors import Strategy
 from microagents.errors import InvalidUsage, MicroagentsError, TaskFailed
+from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import journal_of, reader_of
-from microagents.journal.schema import holds_nothing
 from microagents.messages import address_of
 from microagents.models.model import Model, ModelFunction
 from microagents.registry import STRATEGIES, TASKS, unknown

@@ -21,8 +21,8 @@ from microagents.elections.admission import Drain
 from microagents.errors import InvalidUsage, MicroagentsError, Stopped, Undecided
 from microagents.journal.experiment import Experiment
 from microagents.journal.messages import Account, InputEnding, Report, RunOutcome
+from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
-from microagents.journal.schema import holds_nothing
 from microagents.messages import address_of
 from microagents.registry import RUNTIMES, STRATEGIES, TASKS, unknown
 from microagents.roles.limiter import Limiter

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from microagents.elections.election import Flagged, input_of
+from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
-from microagents.journal.schema import unreadable
 
 
 class DecisionRow(Struct, frozen=True, kw_only=True):

@@ -16,9 +16,12 @@ from msgspec import Struct
 from microagents.chat import Reply, json_form
 from microagents.elections.election import input_of
 from microagents.errors import InvalidUsage
+from microagents.journal.lease import read_lease
 from microagents.journal.messages import RunOutcome
-from microagents.journal.reading import Ending, Reader, read_lease, reader_of
-from microagents.journal.schema import SIBLINGS, UNREADABLE, connect
+from microagents.journal.opening import connect
+from microagents.journal.reading import Ending, Reader, reader_of
+from microagents.journal.rows import Rows
+from microagents.journal.schema import SIBLINGS, UNREADABLE
 from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.runs.plan import plan_of, settings_of
@@ -140,11 +143,11 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
         if (flag := task.flag(reply)) is not None:
             raise InvalidUsage(f"{type(task).__name__} red-flags {value!r:.100} as {flag!r}; nothing was changed; decide for another reply")
         journal = reader.path
-    db = connect(journal, write=True)
+    db = connect(journal)
     try:
         db.execute("BEGIN IMMEDIATE")
         who, now = f"{getpass.getuser()}@{socket.gethostname()}", datetime.now(UTC).isoformat(timespec="seconds")
-        db.execute("INSERT OR REPLACE INTO person VALUES (?, ?, ?, ?)", (path, msgspec.json.encode(reply).decode(), who, now))
+        Rows(db).insert("person", [(path, msgspec.json.encode(reply).decode(), who, now)], "INSERT OR REPLACE")
         db.execute("COMMIT")
     except sqlite3.Error as error:
         raise InvalidUsage(f"the decision cannot be written: {error}; nothing was changed") from None
@@ -161,11 +164,11 @@ def remove_run(runs_dir: Path, run_id: str) -> list[Path]:
     """
     with reader_of(runs_dir, run_id) as reader:
         journal = reader.path
-    db = connect(journal, write=True)
+    db = connect(journal)
     removed = []
     try:
         db.execute("BEGIN IMMEDIATE")  # no process can take the lease between the look at it and the end of the file
-        lease = read_lease(db)
+        lease = read_lease(Rows(db))
         if not lease.may_be_taken:
             raise InvalidUsage(f"run {run_id} is running, so it was kept; end it first (Ctrl-C)")
         for path in (journal, *(journal.with_name(journal.name + suffix) for suffix in SIBLINGS)):

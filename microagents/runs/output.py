@@ -16,8 +16,8 @@ from microagents.documents.document import Document
 from microagents.documents.recording import DocumentRecord
 from microagents.errors import InvalidUsage, TaskFailed
 from microagents.journal.messages import InputEnding
+from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
-from microagents.journal.schema import holds_nothing
 from microagents.runs.result import Result
 from microagents.task import Task
 

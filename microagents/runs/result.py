@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import Account, InputEnding, InputOutcome, RunOutcome
+from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
-from microagents.journal.schema import unreadable
 from microagents.runs.settings import Settings
 from microagents.runs.voting import unvoted_success
 

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from microagents import run_sync
-from microagents.journal.schema import log_bytes
+from microagents.journal.opening import log_bytes
 from tests.benchmarks.first_steps import FirstSteps
 from tests.benchmarks.kills import kill
 

@@ -41,6 +41,7 @@ from tests.cli.commands import (
     shopping,
     write,
 )
+from tests.journal.seal import sealed
 
 NOISY = ("--model", "sim:perfect@error=0.4,flag=0.1,latency=0.002,sigma=1,price_out=1", "-k", "2")
 """Guesses go wrong, and a kill finds calls in flight."""
@@ -144,9 +145,10 @@ def rows_of(run: str, query: str) -> list[Any]:
 
 
 def edit(run: str, statement: str) -> None:
-    """Change a journal behind its back."""
+    """Change a journal behind its back, with its checksums."""
     with closing(sqlite3.connect(f"runs/{run}.sqlite", isolation_level=None)) as db:
         assert db.execute(statement).rowcount
+    sealed(Path(f"runs/{run}.sqlite"))
 
 
 def kept(run: str) -> set[str]:

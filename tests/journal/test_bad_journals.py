@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from microagents import ChainTask, InvalidUsage, MicroagentsError, Prompt, Reply, Result, resume, run, run_sync
 from microagents.errors import JournalMismatch
 from microagents.journal.reading import Reader
+from microagents.journal.rows import Rows
 from microagents.journal.schema import APPLICATION_ID, VERSION
 from microagents.runs.inspection import inspect_run
 from microagents.runtimes.testing.virtual import run_virtual
@@ -108,7 +109,7 @@ def test_a_folder_of_that_name_is_refused(who: str) -> None:
 def test_a_newer_version_is_refused(who: str) -> None:
     walk()
     sql("PRAGMA user_version = 99")
-    assert_refused(who, "version 99", f"version {VERSION}", "use the microagents that wrote it")
+    assert_refused(who, "version 99", f"2 and {VERSION}", "use the microagents that wrote it")
 
 
 def test_an_empty_file_is_a_run_that_has_not_begun() -> None:
@@ -178,7 +179,9 @@ def killed_later(killed: tuple[bytes, bytes], tmp_path_factory: pytest.TempPathF
     log.write_bytes(killed[1])
     with closing(sqlite3.connect(journal, isolation_level=None)) as db:
         db.execute("PRAGMA wal_checkpoint(RESTART)")
-        db.execute("UPDATE account SET wall_s = wall_s + 1")
+        rows = Rows(db)
+        totals, wall_s, saved_at = rows.only("account")
+        rows.set_only("account", (totals, wall_s + 1, saved_at))
         left = journal.read_bytes(), log.read_bytes()
     assert len(left[0]) > len(killed[0])
     return left

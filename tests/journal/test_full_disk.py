@@ -124,17 +124,18 @@ def test_a_disk_that_is_filled_between_two_sittings(disk: Path) -> None:
     assert problems(runs / "r.sqlite") == []
 
 
-def test_a_journal_that_cannot_be_looked_at_for_want_of_room_is_not_called_damaged(disk: Path) -> None:
+def test_what_a_killed_process_left_on_a_full_disk_can_be_looked_at_and_is_not_called_damaged(disk: Path) -> None:
     runs = disk / "runs"
     with Sitting(*PATIENTLY, "--runs-dir", str(runs)) as sitting:
         sitting.until_sent(300)
         sitting.kill()
     (runs / "r.sqlite-shm").unlink()
     fill(disk, spare_kb=0)
-    for words in (("show", "r"), ("resume", "r")):
-        said = microagents(*words, "--runs-dir", str(runs), "--json").reason
-        assert "damaged" not in said
-        assert "begin another run" not in said
+    shown = microagents("show", "r", "--runs-dir", str(runs), "--verify", "--json")
+    assert (shown.code, shown.json["outcome"], shown.json["verified"]) == (COMPLETED, "cut off", True)
+    said = microagents("resume", "r", "--runs-dir", str(runs), "--json").reason
+    assert "damaged" not in said
+    assert "begin another run" not in said
 
 
 def test_what_is_on_a_full_disk_can_be_looked_at(disk: Path) -> None:

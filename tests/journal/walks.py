@@ -28,6 +28,7 @@ from microagents.journal.reading import Reader
 from microagents.journal.store import Store
 from microagents.models.simulated import Purchases
 from microagents.tasks.drift import Drift
+from tests.journal.seal import sealed
 
 MODEL = "sim:perfect@error=0.4,flag=0.1"
 """It errs so often that a step takes five calls, and one wrong count would lead the walk elsewhere."""
@@ -110,15 +111,21 @@ def opened(path: Path = JOURNAL, *, in_order: bool = True, inputs: int = 1) -> S
             recipe=Recipe(task="", options={}, strategy="", strategy_options={}, settings={}),
             inputs=inputs,
             in_order=in_order,
+            listed=inputs > 1,
         ),
+        own=["{}"] * inputs * (inputs > 1),
         full=False,
     )
 
 
 def sql(statement: str, *given: object, journal: Path = JOURNAL) -> list[tuple[Any, ...]]:
-    """What somebody reads or edits behind our back."""
+    """What somebody reads, or edits behind our back; they know of checksums."""
     with closing(sqlite3.connect(journal, timeout=WAIT_S)) as db, db:
-        return db.execute(statement, given).fetchall()
+        found = db.execute(statement, given).fetchall()
+        edited = db.total_changes > 0
+    if edited:
+        sealed(journal)
+    return found
 
 
 def dumped(journal: Path = JOURNAL) -> list[str]:
@@ -128,9 +135,8 @@ def dumped(journal: Path = JOURNAL) -> list[str]:
 
 
 def on_disk(folder: Path = RUNS) -> dict[str, bytes]:
-    """The files of a folder; not what processes share while they have a journal open: memory, and a log that may be empty."""
-    found = {path.name: path.read_bytes() for path in sorted(folder.glob("*")) if path.is_file() and path.suffix != ".sqlite-shm"}
-    return {name: content for name, content in found.items() if content or not name.endswith("-wal")}
+    """The files of a folder, with the log and the index of the log that a process left."""
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*")) if path.is_file()}
 
 
 def sentence(error: MicroagentsError) -> str:

@@ -1,0 +1,180 @@
+"""Opening of journals: a file that is none, is damaged, or has another schema is refused, and left as it is to the byte."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from subprocess import SubprocessError, run
+from tempfile import TemporaryDirectory
+from urllib.parse import quote
+
+from microagents.errors import InvalidUsage
+from microagents.journal.lease import read_lease
+from microagents.journal.rows import Rows
+from microagents.journal.schema import APPLICATION_ID, UNCHECKED_VERSION, UNREADABLE, VERSION, tables
+
+HEADER_BYTES = 100
+"""Length of the header of an SQLite file."""
+BUSY_S = 10.0
+"""Seconds that a statement waits for the transaction of another process."""
+MOST_STEPS = 10_000_000
+STEPS_PER_BYTE = 64
+"""A statement that only reads takes this many steps of SQLite's machine at most, and as many more for each byte of the file. Pages that
+lead back to each other would keep it busy for ever; reading a whole table takes less than one step a byte."""
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open an existing journal for writing. Errors and refusals are those of `connect_to_read`."""
+    return _checked(path, _open(path, path, "mode=rw"))
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Open an existing journal for reading. Nothing is changed on disk, unless another process is writing the journal.
+
+    SQLite shares an index of the write-ahead log with other processes, which it writes into a file beside the journal even for those that
+    only read. So if a log was left and no process holds the lease, a copy is read.
+
+    Raises:
+        InvalidUsage: the file is not a journal, is damaged, or has another version. It is left unchanged.
+    """
+    db = _checked(path, _open_aside(path))
+    try:
+        is_live = not read_lease(Rows(db)).may_be_taken
+    except UNREADABLE:
+        is_live = False
+    if is_live:
+        db.close()
+        db = _checked(path, _open(path, path, "mode=ro"))
+    steps = MOST_STEPS + STEPS_PER_BYTE * (path.stat().st_size + log_bytes(path))
+    db.set_progress_handler(lambda: 1, steps)
+    return db
+
+
+def holds_nothing(path: Path) -> bool:
+    """Whether no run is recorded: the file is missing, empty, or has no tables because a crash came before them."""
+    if not path.exists():
+        return True
+    if not path.stat().st_size:
+        return not log_bytes(path)
+    try:
+        with closing(_open_aside(path)) as db:
+            return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    except (*UNREADABLE, InvalidUsage):  # not only sqlite3.Error: the message of a damaged schema may not be valid text
+        return False
+
+
+def unreadable(path: Path, error: object) -> InvalidUsage:
+    """The error for a journal that cannot be read or is damaged."""
+    why = " ".join(str(error).split())
+    if why == "interrupted":
+        why = "a table has more rows than the file has room for"
+    elif isinstance(error, sqlite3.OperationalError) and not why.startswith("no such"):
+        return InvalidUsage(f"the journal {str(path)!r} cannot be read: {why}; it was left as it is; try again once it is readable")
+    return InvalidUsage(f"{str(path)!r} is not a journal, or it is damaged ({why}); it was left as it is; begin another run")
+
+
+def log_bytes(path: Path) -> int:
+    """Size of the write-ahead log beside a journal; 0 after a clean close."""
+    return _bytes(Path(f"{path}-wal"))
+
+
+def _bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _open(path: Path, opened: Path, options: str) -> sqlite3.Connection:
+    """Open a file, which is the journal or a copy of it, and read its first page."""
+    try:
+        if path.is_file() and path.stat().st_size < HEADER_BYTES:
+            raise unreadable(path, "it has no header")
+        uri = f"file:{quote(str(opened))}?{options}"
+        db = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    except (OSError, sqlite3.Error) as error:
+        raise InvalidUsage(f"the journal {str(path)!r} cannot be opened: {error}; nothing was changed") from None
+    try:
+        db.execute("PRAGMA trusted_schema = OFF")
+        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except UNREADABLE as error:
+        db.close()
+        raise unreadable(path, error) from None
+    return db
+
+
+def _open_aside(path: Path) -> sqlite3.Connection:
+    """Open the file alone if there is no log beside it, else a copy of both. The copy has no name any more once it is open."""
+    rollback = Path(f"{path}-journal")
+    if not log_bytes(path) and not _bytes(rollback):
+        return _open(path, path, "mode=ro&immutable=1")
+    if not log_bytes(path):
+        try:  # another process is writing, or it was killed amid a transaction, which only a writer can roll back
+            return _open(path, path, "mode=ro")
+        except InvalidUsage:
+            pass
+    log = Path(f"{path}-wal")
+    there = [str(each.absolute()) for each in (path, log, rollback) if _bytes(each)]
+    try:
+        with TemporaryDirectory(prefix="microagents-") as folder:
+            before = _state(log)
+            # In another process: to close a file releases all locks that this process has on it, those of a writer included, and then
+            # another process that closes the journal removes the write-ahead log (seen: a committed row was lost).
+            run(["cp", *there, folder], check=True, capture_output=True)  # noqa: S603, S607
+            if _state(log) == before:
+                return _open(path, Path(folder, path.name), "mode=rw")
+    except (OSError, SubprocessError):  # no room for a copy
+        pass
+    return _open(path, path, "mode=ro")  # also where another process wrote the log meanwhile
+
+
+def _state(log: Path) -> tuple[int, int] | None:
+    try:
+        found = log.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def _checked(path: Path, db: sqlite3.Connection) -> sqlite3.Connection:
+    """Check the marks of a journal, its schema and its size."""
+    try:
+        _check_schema(db, path)
+        _check_size(db, path)
+    except UNREADABLE as error:
+        db.close()
+        raise unreadable(path, error) from None
+    except InvalidUsage:
+        db.close()
+        raise
+    return db
+
+
+def _check_schema(db: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file with other tables than ours, before one of them is read: a view in the place of a table may never end."""
+    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise InvalidUsage(
+            f"{str(path)!r} is a database, but no journal of a run; it was left as it is; choose another run id or --runs-dir"
+        )
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version not in (UNCHECKED_VERSION, VERSION):
+        raise InvalidUsage(
+            f"the journal {str(path)!r} has version {version}, but this microagents reads versions {UNCHECKED_VERSION} and {VERSION}; it "
+            "was left as it is; use the microagents that wrote it"
+        )
+    found = {name: (kind, sql) for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master")}
+    for name, sql in tables(version).items():
+        if found.get(name) != ("table", sql):
+            raise ValueError(f"the table {name} is missing" if name not in found else f"{name} is not the table that a run makes")
+    for name, (kind, sql) in found.items():  # others may add tables, indexes and views, which no run reads
+        if kind == "trigger" or str(sql).upper().startswith("CREATE VIRTUAL"):
+            raise ValueError(f"it has a {kind} called {name!r:.100}")
+
+
+def _check_size(db: sqlite3.Connection, path: Path) -> None:
+    """Refuse a truncated file: its header records the full size. A write-ahead log beside it may contain the missing pages."""
+    (pages,), (page_bytes,) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
+    expected = pages * page_bytes
+    if path.stat().st_size < expected and not log_bytes(path):
+        raise ValueError(f"{path.stat().st_size} bytes are left of {expected}")

@@ -1,0 +1,235 @@
+"""Rows of a journal, the types of their columns, and their checksums.
+
+A checksum shows damage of the file; it does not stop a forger. That of a row covers its table and all columns, so its place, too. The
+account of each commit has their sums, table by table: so a lost row, or an old one that came back, shows as well.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, TypeVar
+from zlib import crc32
+
+import msgspec
+from msgspec import Meta
+
+from microagents.journal.schema import MAX_COUNTED, UNCHECKED_VERSION, joined, place_of
+
+ROWS_PER_STATEMENT = 512
+"""Every statement releases the GIL, and a busy event loop takes up to 5 ms to give it back: one statement takes many rows."""
+
+T = TypeVar("T")
+_Natural = Annotated[int, Meta(ge=0)]
+_Amount = Annotated[float, Meta(ge=0, le=1e300)]
+
+
+def _row(**columns: object) -> type[msgspec.Struct]:
+    """A struct with the columns of a row: of all types that msgspec knows, it checks structs the fastest."""
+    return msgspec.defstruct("Row", list(columns.items()), array_like=True)
+
+
+TABLES = {
+    "run": _row(id=str, version=str, created_at=str, experiment=str),
+    "change": _row(at=str, field=str, recorded=str, given=str),
+    "lease": _row(epoch=_Natural, holder=str | None, renewed_at=_Amount),
+    "place": _row(id=Annotated[int, Meta(ge=1, lt=1 << 23)], path=str),
+    "decision": _row(
+        key=_Natural,
+        fork=bytes,
+        outcome=_Natural,
+        counted=Annotated[int, Meta(ge=0, le=MAX_COUNTED)],
+        value=str | None,
+        ballots=str | None,
+        cost_usd=_Amount | None,
+    ),
+    "sample": _row(key=_Natural, fork=bytes, seq=_Natural, value=str | None, flag=str | None, cost_usd=_Amount | None),
+    "reply": _row(key=_Natural, fork=bytes, seq=_Natural, bytes=_Natural, text=bytes),
+    "person": _row(path=str, value=str, who=str, at=str),
+    "input": _row(input=_Natural, options=str),
+    "input_ending": _row(input=_Natural, outcome=str, reason=str | None, result=str | None, ended_at=str),
+    "progress": _row(
+        input=_Natural,
+        done=_Natural,
+        total=_Natural | None,
+        reached=_Natural | None,
+        state=str | None,
+        value=str | None,
+        decisions=bytes | None,
+        ballots=bytes | None,
+    ),
+    "account": _row(totals=str, wall_s=_Amount, saved_at=str),
+    "ending": _row(outcome=str, reason=str | None, result=str | None, decisions_sha256=str, ballots_sha256=str, ended_at=str),
+}
+"""The columns of all tables. A value of another type was not written by this program."""
+_KEYED = ("decision", "sample", "reply")
+
+
+class _Sums(msgspec.Struct):
+    """The field of the account that holds the sums."""
+
+    checksums: dict[str, int] = {}
+
+
+SUMMED = ("change", "place", *_KEYED, "input", "input_ending", "progress")
+"""The tables whose checksums the account adds up. The others have one row each, or are written without the account."""
+_SEEDS = {table: crc32(table.encode()) for table in TABLES}
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def checksum(table: str, values: Sequence[object]) -> int | None:
+    """The checksum of a row: CRC-32 of its table and columns; None for text that is not UTF-8."""
+    try:
+        return crc32(_encode(values), _SEEDS[table])
+    except UnicodeEncodeError:
+        return None
+
+
+def _text(content: bytes) -> str:
+    """Text of a row. If it is not UTF-8, the row does not match its checksum; SQLite's own error would not name the row."""
+    return content.decode("utf-8", "surrogateescape")
+
+
+class Rows:
+    """Reads and writes rows of a journal, with their checksums if it has any: those of version 2 have none.
+
+    Args:
+        db: the journal.
+        sums: the sums of checksums by table, to be kept up to date by all writes.
+    """
+
+    def __init__(self, db: sqlite3.Connection, sums: dict[str, int] | None = None) -> None:
+        self.db = db
+        self.sums = {} if sums is None else sums
+        self._is_checked = db.execute("PRAGMA user_version").fetchone()[0] != UNCHECKED_VERSION
+        db.text_factory = _text
+
+    # -- reading ----------------------------------------------------------------------------------------------------------------------
+
+    def select(self, table: str, condition: str = "", given: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+        """Read whole rows.
+
+        Raises:
+            ValueError: a row does not match its checksum, or has a value that this program never writes.
+        """
+        return (
+            (columns[:-1] for columns in self._read(table, condition, given)) if self._is_checked else self._read(table, condition, given)
+        )
+
+    def first(self, table: str, condition: str = "", given: Sequence[object] = ()) -> tuple[Any, ...] | None:
+        """Read one row; None if there is none."""
+        return next(self.select(table, f"{condition} LIMIT 1", given), None)
+
+    def only(self, table: str) -> tuple[Any, ...]:
+        """Read the row of a table that has exactly one.
+
+        Raises:
+            ValueError: it has none, or it is damaged.
+        """
+        found = self.first(table)
+        if found is None:
+            raise ValueError(f"the table {table} is empty")
+        return found
+
+    def check(self, *tables: str) -> None:
+        """Compare the checksums of whole tables with their sums, before all rows of them are read. SQLite adds up 10 million a second.
+
+        Raises:
+            ValueError: rows are missing, or are not those of the last commit.
+        """
+        sums = self._recorded_sums() if self._is_checked else {}
+        for table in tables if self._is_checked else ():
+            (found,) = self.db.execute(f"SELECT coalesce(sum(checksum), 0) FROM {table}").fetchone()
+            if found != sums.get(table, 0):
+                raise ValueError(f"rows of the table {table} are missing, or are not those of the last commit")
+
+    def problems(self) -> Iterator[str]:
+        """Read all rows, and compare them with the sums; gives a sentence for each table that is damaged."""
+        for table in TABLES:
+            try:
+                for _ in self._read(table):
+                    pass
+                self.check(*[table] * (table in SUMMED))
+            except ValueError as error:
+                yield str(error)
+
+    def _recorded_sums(self) -> dict[str, int]:
+        return msgspec.json.decode(self.only("account")[0], type=_Sums).checksums
+
+    def _read(self, table: str, condition: str = "", given: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+        """Read rows with their checksums, if they have any."""
+        kind, is_checked = TABLES[table], self._is_checked
+        for columns in self.db.execute(f"SELECT * FROM {table} {condition}", given):
+            values = columns[:-1] if is_checked else columns
+            if is_checked and checksum(table, values) != columns[-1]:
+                raise ValueError(f"{self._name_of(table, values)} does not match its checksum")
+            try:
+                msgspec.convert(values, kind)
+            except msgspec.ValidationError as error:
+                raise ValueError(f"{self._name_of(table, values)} has a value that no run writes: {error}") from None
+            yield columns
+
+    def _name_of(self, table: str, values: Sequence[Any]) -> str:
+        """The words of a message for a row: its table and its place."""
+        at = values[0]
+        if table in _KEYED and isinstance(at, int):
+            place = self.db.execute("SELECT path FROM place WHERE id = ?", (place_of(at),)).fetchone()
+            at = at if place is None else joined(str(place[0]), at)
+        return f"the row of {at!r:.200} in the table {table}" if len(values) > 1 and table in (*SUMMED, "person") else f"the table {table}"
+
+    # -- writing ----------------------------------------------------------------------------------------------------------------------
+
+    def insert(self, table: str, rows: Sequence[tuple[Any, ...]], verb: str = "INSERT") -> None:
+        """Insert rows."""
+        written = [(*row, checksum(table, row)) for row in rows] if self._is_checked else rows
+        before = self.db.total_changes
+        for some in chunks(written):
+            row = f"({','.join('?' * len(some[0]))})"
+            self.db.execute(f"{verb} INTO {table} VALUES {','.join([row] * len(some))}", [value for each in some for value in each])
+        if self._is_checked and table in SUMMED:
+            if self.db.total_changes - before == len(rows):
+                self._add(table, sum(row[-1] for row in written))
+            else:  # INSERT OR IGNORE left some out, which is rare
+                (self.sums[table],) = self.db.execute(f"SELECT coalesce(sum(checksum), 0) FROM {table}").fetchone()
+
+    def set_only(self, table: str, values: tuple[Any, ...]) -> None:
+        """Change the row of a table that has exactly one."""
+        names = list(TABLES[table].__struct_fields__)
+        if self._is_checked:
+            names, values = [*names, "checksum"], (*values, checksum(table, values))
+        self.db.execute(f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in names)}", values)
+
+    def replace(self, table: str, rows: Sequence[tuple[Any, ...]], there: Sequence[int]) -> None:
+        """Insert rows. The keys of those that are there already are named: to look for them takes as long as to write them."""
+        self._take_out(table, there)
+        self.insert(table, rows, "INSERT OR REPLACE")
+
+    def delete(self, table: str, keys: Sequence[int]) -> None:
+        """Delete the rows with these values in their first column."""
+        self._take_out(table, keys)
+        for some in chunks(keys):
+            self.db.execute(f"DELETE FROM {table} WHERE {_among(table, some)}", some)
+
+    def delete_all(self, table: str) -> None:
+        """Delete all rows of a table."""
+        self.db.execute(f"DELETE FROM {table}")
+        self.sums.pop(table, None)
+
+    def _take_out(self, table: str, keys: Sequence[int]) -> None:
+        if self._is_checked:
+            for some in chunks(keys):
+                query = f"SELECT coalesce(sum(checksum), 0) FROM {table} WHERE {_among(table, some)}"
+                self._add(table, -self.db.execute(query, some).fetchone()[0])
+
+    def _add(self, table: str, more: int) -> None:
+        self.sums[table] = self.sums.get(table, 0) + more
+
+
+def _among(table: str, keys: Sequence[int]) -> str:
+    return f"{TABLES[table].__struct_fields__[0]} IN ({','.join('?' * len(keys))})"
+
+
+def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Parts of rows, each for one statement."""
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        yield rows[start : start + ROWS_PER_STATEMENT]

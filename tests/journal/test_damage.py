@@ -1,0 +1,133 @@
+"""Damage of journals: rows are refused by their place, before a byte is changed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from microagents import InvalidUsage, resume
+from microagents.journal.reading import Reader
+from microagents.journal.schema import VERSION
+from tests.benchmarks.damage import USES, Left, damaged, journals, used
+from tests.journal.test_earlier_versions import restored
+from tests.journal.walks import JOURNAL, decisions, digests, go_on, on_disk, problems, put, sentence, sql, undisturbed, walk, walked
+
+
+@pytest.fixture(scope="module")
+def left() -> Iterator[tuple[Sequence[Left], Path]]:
+    with journals() as found:
+        yield found
+
+
+@pytest.mark.parametrize("tries", [range(40), pytest.param(range(40, 640), marks=pytest.mark.slow)], ids=["few", "many"])
+def test_no_damage_gives_other_results_and_what_is_refused_is_left_as_it_is_to_the_byte(
+    left: tuple[Sequence[Left], Path], tries: Sequence[int]
+) -> None:
+    """The whole set, for hours: ``python -m tests.benchmarks.damage``."""
+    there, folder = left
+    wrong = []
+    for number in tries:
+        random = Random(number)
+        one, use = random.choice(there), random.choice(USES)
+        name, files = damaged(one, random)
+        found = used(one, files, use, folder)
+        if found.wrong is not None:
+            wrong.append((number, one.name, name, use.__name__, found.wrong))
+    assert wrong == []
+
+
+def changed(statement: str) -> None:
+    """Change rows as a damaged disk does: without their checksums."""
+    with closing(sqlite3.connect(JOURNAL)) as db, db:
+        assert db.execute(statement).rowcount
+
+
+KEY = "(SELECT key FROM decision LIMIT 1 OFFSET 9)"
+
+
+@pytest.mark.parametrize(
+    ("statement", "place"),
+    [
+        (f"UPDATE decision SET value = replace(value, '1', '3') WHERE key = {KEY}", "0/step/9"),
+        (f"UPDATE decision SET counted = counted + 1 WHERE key = {KEY}", "0/step/9"),
+        (f"UPDATE decision SET key = -1 WHERE key = {KEY}", "the row of -1 in the table decision"),
+        (f"UPDATE decision SET value = x'ff' WHERE key = {KEY}", "0/step/9"),
+        (f"UPDATE decision SET value = CAST(x'22ff22' AS TEXT) WHERE key = {KEY}", "0/step/9"),
+        ("UPDATE sample SET value = '{\"number\":7}' WHERE flag IS NULL", "0/step/"),
+        ("UPDATE reply SET seq = seq + 100", "0/step/"),
+        ("UPDATE place SET path = '0/stop'", "the row of 1 in the table place"),
+        ("UPDATE progress SET done = done - 1", "the row of 0 in the table progress"),
+        ("UPDATE account SET wall_s = wall_s + 1", "the table account"),
+        ("UPDATE lease SET epoch = 7", "the table lease"),
+        ("UPDATE run SET created_at = 'once'", "the table run"),
+        (f"DELETE FROM decision WHERE key = {KEY}", "rows of the table decision are missing"),
+        ("DELETE FROM reply WHERE key = (SELECT max(key) FROM reply)", "rows of the table reply are missing"),
+        ("DELETE FROM sample", "rows of the table sample are missing"),
+    ],
+)
+def test_a_resume_names_the_damaged_row_and_changes_nothing(statement: str, place: str) -> None:
+    walk(max_calls=203)
+    changed(statement)
+    before = on_disk()
+    with pytest.raises(InvalidUsage, match="left as it is; begin another run") as raised:
+        go_on(max_calls=None)
+    assert place in sentence(raised.value)
+    assert on_disk() == before
+
+
+def test_one_digit_of_a_recorded_value_is_seen_by_all_who_read_it() -> None:
+    put(walked())
+    ((value,),) = sql("SELECT value FROM decisions WHERE path = '0/step/9'")
+    other = value.replace(value[-2], "1" if value[-2] != "1" else "2")
+    changed(f"UPDATE decision SET value = '{other}' WHERE key = {KEY}")
+    with pytest.raises(InvalidUsage, match="'0/step/9' in the table decision does not match its checksum"):
+        decisions()
+    assert problems() == ["the row of '0/step/9' in the table decision does not match its checksum"]
+
+
+def test_verify_names_each_table_that_is_damaged() -> None:
+    put(walked())
+    changed(f"UPDATE decision SET cost_usd = 7 WHERE key = {KEY}")
+    changed("DELETE FROM reply WHERE key = (SELECT max(key) FROM reply)")
+    assert problems() == [
+        "the row of '0/step/9' in the table decision does not match its checksum",
+        "rows of the table reply are missing, or are not those of the last commit",
+    ]
+
+
+def test_a_row_of_an_earlier_commit_that_came_back_is_seen() -> None:
+    walk(max_calls=100)
+    (early,) = sql("SELECT * FROM progress")
+    go_on(max_calls=300)
+    with closing(sqlite3.connect(JOURNAL)) as db, db:
+        db.execute("DELETE FROM progress")
+        db.execute("INSERT INTO progress VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", early)
+    assert problems() == ["rows of the table progress are missing, or are not those of the last commit"]
+    with pytest.raises(InvalidUsage, match="table progress"):
+        go_on(max_calls=None)
+
+
+async def test_a_journal_of_version_0_1_0_stays_without_checksums() -> None:
+    restored("chain")
+    await resume("chain", max_calls=60)
+    with closing(sqlite3.connect("runs/chain.sqlite")) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (2,) != (VERSION,)
+        assert "checksum" not in [name for _, name, *_ in db.execute("PRAGMA table_info (decision)")]
+    with Reader(Path("runs/chain.sqlite")) as reader:
+        assert reader.verify() == []
+
+
+def test_a_journal_whose_log_was_lost_is_a_beginning_or_is_refused() -> None:
+    walk(max_calls=300)
+    with closing(sqlite3.connect(JOURNAL)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    assert [path.name for path in JOURNAL.parent.glob("r.*")] == ["r.sqlite"]
+    before = on_disk()
+    assert problems() == []
+    assert on_disk() == before, "a reader makes no log and no index of one"
+    assert digests(go_on(max_calls=None).account) == undisturbed()
