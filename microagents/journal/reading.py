@@ -6,6 +6,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from heapq import merge
 from itertools import groupby, zip_longest
 from pathlib import Path
@@ -90,6 +91,7 @@ class Reader:
             with self._reading():
                 _, _, self.created_at, _ = self._rows.only("run")
                 """Start time of the run, in UTC."""
+                datetime.fromisoformat(self.created_at)  # a damaged time fails here, not in the caller
                 self.experiment = read_experiment(self._rows)
         except BaseException:
             self._db.close()
@@ -180,6 +182,8 @@ class Reader:
 
     def decisions_of(self, number: int) -> Iterator[Row]:
         """Every decision and answer of one input, in the order of paths."""
+        with self._reading():
+            self._rows.check("place", "decision")
         try:
             yield from read_decisions(self._rows, number)
         except UNREADABLE as error:

@@ -141,6 +141,7 @@ class Store:
             found = self._read(rows, experiment, accepted)
             if (problem := next(damage(rows), None)) is not None:
                 raise unreadable(self.path, problem)
+            read_open_elections(rows)  # what is wrong with them must be found now
             return found
 
     def _read(self, rows: Rows, experiment: Experiment, accepted: Sequence[str]) -> _Found:

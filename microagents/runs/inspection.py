@@ -90,6 +90,11 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
         )
     experiment.check_there([of_input])
     plan = plan_of(reader)
+    if not plan.strategy.draws_solution:
+        raise InvalidUsage(
+            f"the work of run {run} cannot be drawn: its journal says that it can, but its strategy {experiment.recipe.strategy} does not; "
+            "the rest of `show` does not depend on it"
+        )
     pools = plan.settings.pools
     rows, open_elections = reader.of_input(of_input)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -250,18 +249,6 @@ def settled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     with closing(sqlite3.connect(journal)) as db:
         db.execute("VACUUM")
     return length, journal.read_bytes()
-
-
-@pytest.fixture
-def little_memory() -> Iterator[None]:
-    """What is asked for by a damaged number must not take the machine with it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**30, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 USES: dict[str, Callable[[int], object]] = {
