@@ -471,6 +471,13 @@ def journal_of(runs_dir: Path, run_id: str) -> Path:
     return runs_dir / f"{run_id}.sqlite"
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a link to itself, or a longer name than any file can have
+        return False
+
+
 def reader_of(runs_dir: Path, run_id: str) -> Reader:
     """Open the journal of a run for reading.
 
@@ -478,7 +485,7 @@ def reader_of(runs_dir: Path, run_id: str) -> Reader:
         InvalidUsage: the journal is missing, cannot be read, or belongs to another run.
     """
     path = journal_of(runs_dir, run_id)
-    if not path.exists():
+    if not _exists(path):
         raise InvalidUsage(f"there is no run {run_id!r} in {str(runs_dir.resolve())!r}; `microagents list` shows the runs of a folder")
     reader = Reader(path)
     if reader.experiment.run_id != run_id:

@@ -471,12 +471,21 @@ def on_network(path: Path) -> bool:
 
 def _create_file(path: Path) -> sqlite3.Connection:
     try:
-        if not path.parent.exists():
-            path.parent.mkdir(parents=True)
-            (path.parent / ".gitignore").write_text("*\n", encoding="utf-8")  # a new folder of runs stays out of the user's repository
+        _make_folder(path.parent)
         return sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise _creation_error(path, error) from None
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder of runs, unless it is there, or another process makes it at the same time."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+    else:
+        (folder / ".gitignore").write_text("*\n", encoding="utf-8")  # a new folder of runs stays out of the user's repository
 
 
 def _creation_error(path: Path, error: Exception) -> Stopped:

@@ -108,13 +108,20 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
 
 def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
     """The names and results of all runs in a folder, in the order of their last writes."""
-    found = sorted(runs_dir.glob("*.sqlite"), key=lambda path: path.stat().st_mtime)
+    found = sorted(runs_dir.glob("*.sqlite"), key=_last_write_s)
     for path in found:
         try:
             with Reader(path) as reader:
                 yield path.stem, recorded_result(reader)
         except InvalidUsage as error:
             yield path.stem, error
+
+
+def _last_write_s(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime  # of a link itself: what it points to may be missing
+    except OSError:  # it was removed meanwhile
+        return 0.0
 
 
 def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:

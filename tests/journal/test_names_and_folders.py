@@ -1,0 +1,62 @@
+"""Names at which there can be no journal, and folders that several runs make at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import Barrier, Thread
+
+import pytest
+
+from microagents.journal.store import Store
+from tests.journal.walks import COMPLETED, JOURNAL, RUNS, microagents, opened, walk
+
+
+def linked(name: str, to: str) -> None:
+    (RUNS / name).symlink_to(to)
+
+
+@pytest.mark.parametrize("words", [("show",), ("resume",), ("export",), ("rm", "--yes")], ids=lambda words: words[0])
+@pytest.mark.parametrize("name", ["nowhere", "itself", "n" * 248, "n" * 255, "n" * 5000])
+def test_a_run_that_cannot_be_there_is_said_not_to_be_there(name: str, words: tuple[str, ...]) -> None:
+    walk(length=1)
+    linked("nowhere.sqlite", "missing.sqlite")
+    linked("itself.sqlite", "itself.sqlite")
+    ran = microagents(words[0], name, *words[1:])
+    assert f"there is no run '{name}'" in ran.reason
+
+
+def test_list_names_links_that_lead_nowhere_and_goes_on() -> None:
+    walk(length=1)
+    linked("nowhere.sqlite", "missing.sqlite")
+    linked("itself.sqlite", "itself.sqlite")
+    (RUNS / f"{'n' * 248}.sqlite").write_bytes(JOURNAL.read_bytes())
+    listed = microagents("list")
+    assert (listed.code, len(listed.out.splitlines())) == (COMPLETED, 4)
+    assert listed.out.count("cannot be opened") == 2
+
+
+def together(count: int, begin: Callable[[int], Store]) -> list[str]:
+    """Open stores at the same moment; gives what went wrong."""
+    barrier, errors = Barrier(count), []
+
+    def one(number: int) -> None:
+        barrier.wait()
+        try:
+            begin(number).close()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test shows it
+            errors.append(repr(error))
+
+    threads = [Thread(target=one, args=(number,)) for number in range(count)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return errors
+
+
+def test_eight_runs_that_begin_at_once_make_one_folder(tmp_path: Path) -> None:
+    for turn in range(20):
+        folder = tmp_path / f"{turn}" / "of" / "runs"
+        assert together(8, lambda number, folder=folder: opened(folder / f"{number}.sqlite")) == []
+        assert {path.name for path in folder.iterdir()} == {".gitignore", *(f"{number}.sqlite" for number in range(8))}
