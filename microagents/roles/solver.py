@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from hashlib import blake2b
+from typing import Any
 
 import structlog
 from msgspec import structs
@@ -139,7 +140,8 @@ class Solver(Role):
         attempts = TaskScope()
         try:
             first = attempts.start(self._attempt(source, call, straggles))
-            await asyncio.wait([first, straggles], return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [first, straggles]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not first.done():
                 source.replaced += 1
                 self._accounts.repeat(STRAGGLER)

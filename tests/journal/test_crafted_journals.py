@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 
 import pytest
 
@@ -70,10 +72,11 @@ def test_a_value_that_no_run_writes_is_refused_with_one_sentence(edit: str) -> N
     sql(edit)
     before = JOURNAL.read_bytes()
     raw = []
-    for name, use in {**USES, **{who: lambda _, who=who: EVERYONE[who]() for who in EVERYONE}}.items():
+    uses: dict[str, Callable[[], object]] = {**{name: partial(use, 40) for name, use in USES.items()}, **EVERYONE}
+    for name, use in uses.items():
         put(before)
         try:
-            use(40)
+            use()
         except MicroagentsError as error:
             sentence(error)
             assert JOURNAL.read_bytes() == before

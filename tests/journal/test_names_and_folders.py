@@ -58,5 +58,9 @@ def together(count: int, begin: Callable[[int], Store]) -> list[str]:
 def test_eight_runs_that_begin_at_once_make_one_folder(tmp_path: Path) -> None:
     for turn in range(20):
         folder = tmp_path / f"{turn}" / "of" / "runs"
-        assert together(8, lambda number, folder=folder: opened(folder / f"{number}.sqlite")) == []
+
+        def begin(number: int, folder: Path = folder) -> Store:
+            return opened(folder / f"{number}.sqlite")
+
+        assert together(8, begin) == []
         assert {path.name for path in folder.iterdir()} == {".gitignore", *(f"{number}.sqlite" for number in range(8))}

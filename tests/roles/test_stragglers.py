@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from microagents import Result, run
-from microagents.chat import Usage, write
-from microagents.models.model import Call, Model, Sample
+from microagents.chat import Sample, Usage, write
+from microagents.models.model import Call, Model
 from microagents.models.simulated import HANG_S
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from microagents import Result, run
-from microagents.chat import Usage, write
+from microagents.chat import Sample, Usage, write
 from microagents.models import http
-from microagents.models.model import Call, Model, Sample
+from microagents.models.model import Call, Model
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.tasks.drift import Drift, Onward
 from tests.models import server as scripted
@@ -23,7 +23,7 @@ class Narrow(Model):
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self.open = self.most = self.sent = 0
+        self.running = self.most = self.sent = 0
 
     @property
     def max_in_flight(self) -> int:
@@ -31,12 +31,12 @@ class Narrow(Model):
 
     async def complete(self, call: Call) -> Sample:
         self.sent += 1
-        self.open += 1
-        self.most = max(self.most, self.open)
+        self.running += 1
+        self.most = max(self.most, self.running)
         try:
             await asyncio.sleep(1.0)
         finally:
-            self.open -= 1
+            self.running -= 1
         number = int(call.prompt.user.removeprefix("Number: "))
         return Sample(text=write(Onward(number=(number * 17 + 5) % 1009)), usage=Usage(output_tokens=5, cost_usd=1.0))
 
