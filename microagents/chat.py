@@ -1,25 +1,24 @@
 """Prompts to models, and the replies to them.
 
-One `Reply` class gives the format instructions at the end of a prompt, the strict parser of the answer, the JSON schema for providers
-that accept one, and the vote. The text of a model is never evaluated, repaired or guessed: it has the requested form, or it is malformed.
+One `Reply` class gives the format instructions at the end of a prompt, the parser of the answer (`microagents.parsing`), the JSON schema
+for providers that accept one, and the vote.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, StructMeta
 from msgspec import inspect as types
 
-from microagents.errors import InvalidDefinition, MicroagentsError
+from microagents.errors import InvalidDefinition
 from microagents.messages import register
 
 A = TypeVar("A", bound="Reply")
@@ -27,13 +26,6 @@ Format = Literal["lines", "json"]
 
 Unvoted = Meta(extra={"voted": False})
 """Marks a field without a vote, as in ``Annotated[str, Unvoted]``. Replies that differ only there cast the same vote."""
-
-MAX_REPLY_CHARS = 200_000
-"""A longer answer is malformed without being parsed, which bounds the time of parsing."""
-MAX_EXPONENT = 1000
-"""Decimals beyond 10 to the power of plus or minus this are malformed: arithmetic with them could take forever."""
-MAX_DEPTH = 100
-"""A deeper nested value is malformed. The stack bounds comparisons, and its free space varies from call to call."""
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
@@ -87,11 +79,19 @@ class Sample(Struct, frozen=True, kw_only=True):
     model: str = ""
 
 
-class Malformed(MicroagentsError):
-    """A reply does not have the form that its prompt asks for."""
+class _ReplyClass(StructMeta):
+    """The class of reply classes. msgspec knows the options of a class only after ``__init_subclass__``."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> _ReplyClass:
+        made = super().__new__(cls, name, bases, namespace, **options)
+        if made.__struct_config__.array_like:
+            raise InvalidDefinition(
+                f"{name} is array_like, so its JSON would name no field; leave array_like out, or put it on a field's type"
+            )
+        return made
 
 
-class Reply(Struct, frozen=True, kw_only=True):
+class Reply(Struct, frozen=True, kw_only=True, metaclass=_ReplyClass):
     """Base class of replies; subclasses declare typed fields for the model to fill in.
 
     The JSON schema of a subclass, docstring included, is part of the digest of its questions. After a change, even of the docstring, a
@@ -103,7 +103,10 @@ class Reply(Struct, frozen=True, kw_only=True):
         register(cls)
 
     def vote(self) -> Hashable:
-        """The value by which replies are compared with ``==``: by default all fields that are not marked `Unvoted`."""
+        """The value by which replies are compared with ``==``: by default all fields that are not marked `Unvoted`.
+
+        Numbers of different types (``1``, ``True``, ``1.0``) are different votes where a field accepts more than one of these types.
+        """
         return hashable(_voted(type(self))(self))
 
 
@@ -133,7 +136,71 @@ def _voted(reply: type[Reply]) -> Callable[[Reply], object]:
     names = [field.name for field in fields_of(reply) if _is_voted(field.type)]
     if not names:
         raise InvalidDefinition(f"{reply.__qualname__} has no field to vote on; add one that is not Unvoted, or override vote()")
-    return attrgetter(*names)
+    mixed = {field.name for field in fields_of(reply) if _mixes_numbers(field.type)}.intersection(names)
+    if not mixed:
+        return attrgetter(*names)
+    return lambda voter: tuple([_typed(getattr(voter, name)) if name in mixed else getattr(voter, name) for name in names])
+
+
+def _mixes_numbers(info: types.Type, above: tuple[types.Type, ...] = ()) -> bool:
+    """Whether values of a type may be equal although they are different JSON: ``1``, ``true`` and ``1.0``."""
+    if any(info is each for each in above):  # a struct that contains itself
+        return False
+    parts: Iterable[types.Type] = ()
+    match info:
+        case types.Metadata():
+            parts = (info.type,)
+        case types.UnionType():
+            parts = info.types
+        case types.TupleType():
+            parts = info.item_types
+        case types.CollectionType():
+            parts = (info.item_type,)
+        case types.DictType():
+            parts = (info.key_type, info.value_type)
+        case types.StructType():
+            parts = [field.type for field in info.fields]
+    return len(_number_types(info)) > 1 or any(_mixes_numbers(part, (*above, info)) for part in parts)
+
+
+def _number_types(info: types.Type) -> set[type]:
+    """The types of the numbers that a value of this type may be."""
+    match info:
+        case types.Metadata():
+            return _number_types(info.type)
+        case types.UnionType():
+            return set[type]().union(*map(_number_types, info.types))
+        case types.LiteralType():
+            return {type(value) for value in info.values if isinstance(value, int)}
+        case types.EnumType():
+            return {info.cls} if issubclass(info.cls, int | float) else set()
+        case types.AnyType():
+            return {bool, int, float}
+    return {_NUMBERS[type(info)]} if type(info) in _NUMBERS else set()
+
+
+_NUMBERS: dict[type[types.Type], type] = {
+    types.BoolType: bool,
+    types.IntType: int,
+    types.FloatType: float,
+    types.DecimalType: Decimal,
+}
+
+
+def _typed(value: object) -> Hashable:
+    """The contents of a value as tuples and frozen sets, in which each number stands with its type."""
+    match value:
+        case bool() | int() | float() | Decimal():
+            return type(value), value
+        case dict():
+            return frozenset((_typed(key), _typed(item)) for key, item in value.items())
+        case set() | frozenset():
+            return frozenset(_typed(item) for item in value)
+        case list() | tuple():
+            return tuple(_typed(item) for item in value)
+        case Struct():
+            return (type(value), *(_typed(getattr(value, name)) for name in value.__struct_fields__))
+    return hashable(value)
 
 
 def _is_voted(info: types.Type) -> bool:
@@ -162,7 +229,7 @@ def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
 
 @lru_cache(maxsize=256)
 def instructions(reply: type[Reply], form: Format = "lines") -> str:
-    """The format instructions at the end of a prompt. They ask for exactly the form that `parse` accepts."""
+    """The format instructions at the end of a prompt. They ask for exactly the form that `microagents.parsing.parse` accepts."""
     notes = [f"- {field.encode_name}: {note}" for field in fields_of(reply) if (note := _note(field))]
     if form == "lines":
         head = "Reason first, briefly, if that helps. Then close with the lines below and write nothing after them."
@@ -205,7 +272,7 @@ def _note(field: types.Field) -> str:
     return "; ".join(note for note in notes if note)
 
 
-_JSON_FORMS: dict[type[types.Type], str] = {
+JSON_FORMS: dict[type[types.Type], str] = {
     types.IntType: "<integer>",
     types.FloatType: "<number>",
     types.DecimalType: "<decimal number>",
@@ -245,9 +312,9 @@ def template(info: types.Type) -> str:
             return " or ".join(template(item) for item in info.types)
         case types.StructType():
             return _struct_form(info)
-    if type(info) not in _JSON_FORMS:
+    if type(info) not in JSON_FORMS:
         raise InvalidDefinition(f"{info} has no form to ask for; use JSON's own types or a msgspec Struct")
-    return _JSON_FORMS[type(info)]
+    return JSON_FORMS[type(info)]
 
 
 def _struct_form(info: types.StructType) -> str:
@@ -272,7 +339,7 @@ def schema(reply: type[Reply]) -> dict[str, Any]:
 
 
 def write(reply: Reply, form: Format = "lines") -> str:
-    """Write a reply in the form that `instructions` ask for and `parse` accepts."""
+    """Write a reply in the form that `instructions` ask for."""
     if form == "json":
         return msgspec.json.encode(reply).decode()
     return "\n".join(
@@ -284,139 +351,3 @@ def write(reply: Reply, form: Format = "lines") -> str:
 def decoder_of(reply: type[A]) -> msgspec.json.Decoder[A]:
     """The decoder from the JSON of a ballot to its reply."""
     return msgspec.json.Decoder(reply)
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------------------
-
-_SCANNER = json.JSONDecoder(parse_int=str, parse_float=str)
-"""Finds the end of a value. It keeps numbers as text, so that no digit is lost; msgspec then decodes the value strictly."""
-
-
-def parse(text: str, reply: type[A], form: Format = "lines") -> A:
-    """Parse a model's answer strictly.
-
-    ``lines``: the last line ``name = <JSON>`` of every field, after any amount of free text. ``json``: one JSON object at the end, after
-    free text or inside a code fence.
-
-    Raises:
-        Malformed: a field is missing or is not JSON of its type, or other text follows.
-    """
-    if len(text) > MAX_REPLY_CHARS:
-        raise Malformed(f"longer than {MAX_REPLY_CHARS} characters")
-    read = _parse_lines(text, reply) if form == "lines" else _parse_json(text, reply)
-    if _accepts_more(reply):
-        _refuse_unwanted(read)
-    return read
-
-
-@lru_cache(maxsize=256)
-def _accepts_more(reply: type[Reply]) -> bool:
-    """Whether msgspec accepts more values for a reply class than its instructions ask for."""
-    return any(_JSON_FORMS[kind] in instructions(reply) for kind in (types.DecimalType, types.AnyType))
-
-
-def _refuse_unwanted(value: object, depth: int = 0) -> None:
-    """Refuse values that msgspec accepts but no prompt asks for: decimals that are no numbers, and too deep nesting.
-
-    Raises:
-        Malformed: the value contains one.
-    """
-    if depth > MAX_DEPTH:
-        raise Malformed(f"nested more than {MAX_DEPTH} deep")
-    match value:
-        case Decimal():
-            exponent = value.as_tuple().exponent
-            if not isinstance(exponent, int) or exponent > MAX_EXPONENT or value.adjusted() < -MAX_EXPONENT:
-                raise Malformed("a decimal that is out of range or no number")
-        case Struct():
-            for name in value.__struct_fields__:
-                _refuse_unwanted(getattr(value, name), depth + 1)
-        case dict():
-            for key, item in value.items():
-                _refuse_unwanted(key, depth + 1)
-                _refuse_unwanted(item, depth + 1)
-        case list() | tuple() | set() | frozenset():
-            for item in value:
-                _refuse_unwanted(item, depth + 1)
-
-
-@lru_cache(maxsize=256)
-def _decoders(reply: type[Reply]) -> list[tuple[str, str, bool, msgspec.json.Decoder[Any]]]:
-    hints = msgspec.structs.fields(reply)
-    return [(field.name, field.encode_name, field.required, msgspec.json.Decoder(field.type)) for field in hints]
-
-
-def _parse_lines(text: str, reply: type[A]) -> A:
-    values: dict[str, Any] = {}
-    spans: list[tuple[int, int]] = []
-    for name, written, required, decoder in _decoders(reply):
-        line, start = _last_line_of(text, written)
-        if start < 0:
-            if required:
-                raise Malformed(f"no line `{written} = ...`")
-            continue
-        try:
-            _, end = _SCANNER.raw_decode(text, start)
-            values[name] = decoder.decode(text[start:end])
-        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-            raise Malformed(f"{written}: {error}") from None
-        spans.append((line, end))
-    _refuse_other_text(text, spans)
-    try:
-        return reply(**values)
-    except (ValueError, TypeError) as error:  # raised by the __post_init__ of the reply class
-        raise Malformed(str(error)) from None
-
-
-def _refuse_other_text(text: str, spans: list[tuple[int, int]]) -> None:
-    """Refuse any other text from the first value line on: it might revoke a value, in a form that no parser can know.
-
-    Raises:
-        Malformed: there is other text.
-    """
-    spans.sort()
-    for (_, end), (line, _) in pairwise([*spans, (len(text), len(text))]):
-        rest_of_line, *lines = text[end:line].split("\n")
-        if rest_of_line.strip() or any(other.strip() not in ("", "```") for other in lines):
-            raise Malformed("something stands behind a value")
-
-
-def _last_line_of(text: str, name: str) -> tuple[int, int]:
-    """Positions of the last line ``name = value`` and of its value; -1 if there is no such line."""
-    at = len(text)
-    # From the end, since the last line counts. A match must have `=` behind it and only blanks before it in its line.
-    while (at := text.rfind(name, 0, at)) >= 0:
-        start = _value_after(text, at, name)
-        if start >= 0:
-            line = at
-            while line and text[line - 1] in " \t":
-                line -= 1
-            if not line or text[line - 1] == "\n":
-                return line, start
-    return -1, -1
-
-
-def _value_after(text: str, at: int, name: str) -> int:
-    """Position of the value behind ``name =``; -1 if no value is assigned here."""
-    equals = _skip_blanks(text, at + len(name))
-    return _skip_blanks(text, equals + 1) if text.startswith("=", equals) and not text.startswith("==", equals) else -1
-
-
-def _skip_blanks(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t":
-        at += 1
-    return at
-
-
-def _parse_json(text: str, reply: type[A]) -> A:
-    body = text.strip()
-    if body.endswith("```"):
-        body = body[:-3].rstrip()
-    # The last line that begins with a brace: an indented JSON object has no other at the start of a line.
-    start = 0 if body.startswith("{") else body.rfind("\n{") + 1
-    if not body.startswith("{", start):
-        raise Malformed("no JSON object that starts on a line of its own")
-    try:
-        return msgspec.json.decode(body[start:], type=reply)
-    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise Malformed(str(error)) from None

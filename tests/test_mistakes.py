@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
-from microagents.chat import Reply, Unvoted, parse, write
+from microagents.chat import Reply, Unvoted, write
 from microagents.mistakes import one_field_altered
+from microagents.parsing import parse
 
 SEEDS = range(200)
 by_seed = st.integers(0, 2**32)

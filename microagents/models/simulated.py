@@ -20,10 +20,11 @@ from typing import Any, Self
 from msgspec import Struct, convert, structs
 
 from microagents.actors import Context
-from microagents.chat import Malformed, Prompt, Reply, Sample, Usage, parse, write
+from microagents.chat import Prompt, Reply, Sample, Usage, write
 from microagents.elections.election import SampleId
 from microagents.errors import InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.models.model import Call, Model, ModelSpec
+from microagents.parsing import Malformed, parse
 from microagents.task import Task
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from microagents.actors import Role
-from microagents.chat import Malformed, Reply, parse
+from microagents.chat import Reply
 from microagents.elections.election import Ballot, Flagged, Screen
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread
 from microagents.errors import TaskFailed
 from microagents.messages import resolve
+from microagents.parsing import Malformed, parse
 from microagents.task import Task
 
 MAX_FLAG_CHARS = 60

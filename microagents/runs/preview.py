@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.actors import Context, Deployment, Messenger, Strategy
-from microagents.chat import Format, Malformed, Prompt, Reply, Sample, parse
+from microagents.chat import Format, Prompt, Reply, Sample
 from microagents.conductor import Conduct, Conducted
 from microagents.durable import Resolution, Work
 from microagents.elections.election import Ballot, Draw, Flagged, Verdict
@@ -16,6 +16,7 @@ from microagents.elections.red_flags import MALFORMED
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import Account, Report
 from microagents.messages import Request, resolve
+from microagents.parsing import Malformed, parse
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.runs.plan import Plan
 from microagents.runtimes.local import LocalRuntime

@@ -15,10 +15,11 @@ from statistics import median
 
 from microagents import Prompt, run
 from microagents.actors import Context
-from microagents.chat import Malformed, parse, system_with_instructions
+from microagents.chat import system_with_instructions
 from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.red_flags import flag_unread
 from microagents.models.model import Call, Model, open_model
+from microagents.parsing import Malformed, parse
 from microagents.strategies import Maker
 from microagents.tasks.hanoi import Step, Towers
 from tests.benchmarks.first_steps import FirstSteps

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from microagents import run_sync
 from microagents.actors import Context
-from microagents.chat import Format, Malformed, Prompt, Reply, Sample, parse
+from microagents.chat import Format, Prompt, Reply, Sample
 from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.laws import expected_votes, race_won
 from microagents.elections.red_flags import flag_unread
@@ -32,6 +32,7 @@ from microagents.errors import InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.models import simulated
 from microagents.models.model import Call, Model, ModelSpec, open_model
 from microagents.models.simulated import SimulatedModel
+from microagents.parsing import Malformed, parse
 from microagents.strategies import Maker
 from microagents.task import ChainTask, Task
 from microagents.tasks.drift import Drift, Onward, Place

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from microagents import Prompt
-from microagents.chat import Malformed, instructions, parse, write
+from microagents.chat import instructions, write
 from microagents.errors import InvalidDefinition
+from microagents.parsing import Malformed, parse
 from microagents.problems.questions import (
     Asked,
     Choice,

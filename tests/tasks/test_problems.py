@@ -12,7 +12,8 @@ from msgspec import Raw
 from pydantic import ValidationError
 
 from microagents import Reply, run
-from microagents.chat import parse, write
+from microagents.chat import write
+from microagents.parsing import parse
 from microagents.problems.problem import WorkedProblem, answer_type
 from microagents.problems.questions import (
     ATOMIC,
