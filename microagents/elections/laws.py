@@ -9,9 +9,8 @@ digit is lost for any number of steps.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from statistics import NormalDist
-
-from msgspec import Struct
 
 from microagents.errors import InvalidUsage
 
@@ -20,21 +19,6 @@ _MAX_COUNT = 10**30
 """Upper limit of steps and of k: larger than any task, and small enough that nothing overflows."""
 _MIN_SHARE = 1e-100
 """Lower limit of the share of samples that count for either racer, so that nothing overflows."""
-
-
-class Estimate(Struct, frozen=True, kw_only=True):
-    """The estimated success and cost of a task. All values but ``k_min`` are those of ``k``."""
-
-    k_min: int
-    """The smallest margin that reaches the target."""
-    k: int
-    """The given margin, else ``k_min``."""
-    p_success: float
-    """Chance that the right answer wins every election of the task."""
-    expected_votes_per_step: float
-    """Expected votes of one election, comparable to ``votes_per_step`` of a run."""
-    expected_calls: float
-    """Expected samples of the task, including flagged ones and those for neither racer."""
 
 
 # -- chances -----------------------------------------------------------------------------------------------------------
@@ -57,8 +41,8 @@ def p_vote(p: float, *, steps_per_call: int = 1) -> float:
     Raises:
         InvalidUsage: for p outside [0, 1] or m below 1.
     """
-    _check_chance(p)
-    _check_whole("steps_per_call", steps_per_call)
+    check_chance(p)
+    check_whole("steps_per_call", steps_per_call)
     return math.pow(p, steps_per_call)
 
 
@@ -68,8 +52,8 @@ def p_alternative(p: float, *, steps_per_call: int = 1) -> float:
     Raises:
         InvalidUsage: for p outside [0, 1] or m below 1.
     """
-    _check_chance(p)
-    _check_whole("steps_per_call", steps_per_call)
+    check_chance(p)
+    check_whole("steps_per_call", steps_per_call)
     return (1 - p) * math.pow(p, steps_per_call - 1)
 
 
@@ -79,7 +63,7 @@ def p_full(p: float, k: int, steps: int, *, steps_per_call: int = 1) -> float:
     Raises:
         InvalidUsage: for p outside [0, 1], k or steps below 1, or m outside [1, steps].
     """
-    _check_steps(steps, steps_per_call)
+    check_steps(steps, steps_per_call)
     return math.exp(steps / steps_per_call * _ln_race_won(p, k))
 
 
@@ -92,18 +76,22 @@ def k_min(p: float, steps: int, target: float, *, steps_per_call: int = 1) -> in
     Raises:
         InvalidUsage: for p outside (0.5, 1], target outside (0, 1), steps below 1, or m outside [1, steps].
     """
-    _check_majority(p)
-    if not 0 < target < 1:
-        raise InvalidUsage(f"the target must be above 0 and below 1, not {target!r}; no margin makes success certain, ask for 0.99")
+    check_majority(p)
+    check_target(target)
+    return smallest(lambda k: p_full(p, k, steps, steps_per_call=steps_per_call) >= target)
+
+
+def smallest(is_enough: Callable[[int], bool]) -> int:
+    """The smallest number from 1 up that is enough, where every larger one is, too."""
     too_small, enough = 0, 1
-    while p_full(p, enough, steps, steps_per_call=steps_per_call) < target:
+    while not is_enough(enough):
         too_small, enough = enough, 2 * enough
     while enough - too_small > 1:
         middle = (too_small + enough) // 2
-        if p_full(p, middle, steps, steps_per_call=steps_per_call) < target:
-            too_small = middle
-        else:
+        if is_enough(middle):
             enough = middle
+        else:
+            too_small = middle
     return enough
 
 
@@ -118,8 +106,8 @@ def expected_votes(p: float, k: int) -> float:
     Raises:
         InvalidUsage: for p outside [0, 1] or k below 1.
     """
-    _check_chance(p)
-    _check_whole("k", k)
+    check_chance(p)
+    check_whole("k", k)
     half = abs(_log_odds(p)) / 2
     return k * math.tanh(k * half) / math.tanh(half) if half else float(k) * k
 
@@ -130,8 +118,18 @@ def samples_per_vote(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -
     Raises:
         InvalidUsage: for p outside (0.5, 1], valid outside (0, 1], m below 1, or if such samples are too rare to count.
     """
-    _check_majority(p)
-    _check_whole("steps_per_call", steps_per_call)
+    check_majority(p)
+    return 1 / votes_per_sample(p, valid=valid, steps_per_call=steps_per_call)
+
+
+def votes_per_sample(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
+    """Share of samples that are valid and for the right answer or its rivals; the inverse of `samples_per_vote`.
+
+    Raises:
+        InvalidUsage: for p outside [0, 1], valid outside (0, 1], m below 1, or if such samples are too rare to count.
+    """
+    check_chance(p)
+    check_whole("steps_per_call", steps_per_call)
     if not 0 < valid <= 1:
         raise InvalidUsage(f"valid must be above 0 and at most 1, not {valid!r}; give the share of replies without a red flag")
     share = valid * math.pow(p, steps_per_call - 1)
@@ -139,7 +137,7 @@ def samples_per_vote(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -
         raise InvalidUsage(
             f"with p={p!r} and valid={valid!r} no sample of {steps_per_call!r} steps will ever count; put fewer steps into a call"
         )
-    return 1 / share
+    return share
 
 
 def expected_calls(p: float, k: int, steps: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
@@ -148,7 +146,7 @@ def expected_calls(p: float, k: int, steps: int, *, valid: float = 1.0, steps_pe
     Raises:
         InvalidUsage: for an argument out of range, see `samples_per_vote` and `p_full`.
     """
-    _check_steps(steps, steps_per_call)
+    check_steps(steps, steps_per_call)
     per_vote = samples_per_vote(p, valid=valid, steps_per_call=steps_per_call)
     return steps / steps_per_call * expected_votes(p, k) * per_vote
 
@@ -201,23 +199,6 @@ def sample_price(input_tokens: int, output_tokens: int, *, input_usd: float, out
     return input_usd * input_tokens + output_usd * output_tokens
 
 
-def estimate(p: float, steps: int, target: float, *, valid: float = 1.0, steps_per_call: int = 1, k: int | None = None) -> Estimate:
-    """Estimate a task, with the smallest margin that reaches the target or with the given k.
-
-    Raises:
-        InvalidUsage: for an argument out of range, see `k_min` and `expected_calls`.
-    """
-    smallest = k_min(p, steps, target, steps_per_call=steps_per_call)
-    used = smallest if k is None else k
-    return Estimate(
-        k_min=smallest,
-        k=used,
-        p_success=p_full(p, used, steps, steps_per_call=steps_per_call),
-        expected_votes_per_step=expected_votes(p, used),
-        expected_calls=expected_calls(p, used, steps, valid=valid, steps_per_call=steps_per_call),
-    )
-
-
 # -- measured shares ----------------------------------------------------------------------------------------------------
 
 
@@ -230,7 +211,7 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
     Raises:
         InvalidUsage: for trials below 1, successes outside [0, trials], or confidence outside (0, 1).
     """
-    _check_whole("trials", trials)
+    check_whole("trials", trials)
     if not 0 <= successes <= trials:
         raise InvalidUsage(f"successes must be from 0 to trials={trials!r}, not {successes!r}")
     if not 0 < confidence < 1:
@@ -255,19 +236,29 @@ def _log_odds(p: float) -> float:
 
 
 def _ln_race_won(p: float, k: int) -> float:
-    _check_chance(p)
-    _check_whole("k", k)
+    check_chance(p)
+    check_whole("k", k)
     lead = k * _log_odds(p)
     return min(lead, 0.0) - math.log1p(math.exp(-abs(lead)))
 
 
-def _check_chance(p: float) -> None:
+def check_chance(p: float) -> None:
+    """Refuse a chance that is none.
+
+    Raises:
+        InvalidUsage: it is not from 0 to 1.
+    """
     if not 0 <= p <= 1:
         raise InvalidUsage(f"p must be from 0 to 1, not {p!r}; give the share of valid replies that are right")
 
 
-def _check_majority(p: float) -> None:
-    _check_chance(p)
+def check_majority(p: float) -> None:
+    """Refuse a chance at which voting does not help against one rival.
+
+    Raises:
+        InvalidUsage: it is not above 0.5 and at most 1.
+    """
+    check_chance(p)
     if p <= _HALF:
         raise InvalidUsage(
             f"p must be above 0.5, not {p!r}: voting makes a model that is wrong more often than right wrong almost "
@@ -275,14 +266,34 @@ def _check_majority(p: float) -> None:
         )
 
 
-def _check_whole(name: str, value: int) -> None:
+def check_target(target: float) -> None:
+    """Refuse a target that is no chance, or certainty.
+
+    Raises:
+        InvalidUsage: it is not above 0 and below 1.
+    """
+    if not 0 < target < 1:
+        raise InvalidUsage(f"the target must be above 0 and below 1, not {target!r}; no margin makes success certain, ask for 0.99")
+
+
+def check_whole(name: str, value: int) -> None:
+    """Refuse a count that is out of range.
+
+    Raises:
+        InvalidUsage: it is below 1, or larger than any task.
+    """
     if not 1 <= value <= _MAX_COUNT:
         raise InvalidUsage(f"{name} must be a whole number from 1 to 10^30, not {value!r}")
 
 
-def _check_steps(steps: int, steps_per_call: int) -> None:
-    _check_whole("steps", steps)
-    _check_whole("steps_per_call", steps_per_call)
+def check_steps(steps: int, steps_per_call: int) -> None:
+    """Refuse numbers of steps that are out of range.
+
+    Raises:
+        InvalidUsage: one is below 1, or a call has more steps than the task.
+    """
+    check_whole("steps", steps)
+    check_whole("steps_per_call", steps_per_call)
     if steps_per_call > steps:
         raise InvalidUsage(f"steps_per_call must be at most steps={steps!r}, not {steps_per_call!r}; put fewer steps into a call")
 

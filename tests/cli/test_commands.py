@@ -482,19 +482,22 @@ def test_estimate_says_which_k_a_million_steps_need() -> None:
     assert ran.json["p_success"] > 0.95
 
 
-def test_estimate_judges_a_given_k_and_counts_flags_and_steps_of_a_call() -> None:
-    words = ("estimate", "--p", "0.99", "--steps", "1000", "--target", "0.95", "--json")
+def test_estimate_judges_a_given_k_and_takes_the_options_of_a_run() -> None:
+    words = ("estimate", "--p", "0.99", "--steps", "1e3", "--target", "0.95", "--json")
     plain, less = microagents(*words).json, microagents(*words, "-k", "1").json
     assert less["k_min"] == plain["k_min"] > 1
     assert less["p_success"] < 0.95
-    flagged = microagents(*words, "--valid", "0.5").json
-    assert flagged["expected_calls"] == pytest.approx(2 * plain["expected_calls"])
     assert microagents(*words, "--steps-per-call", "10").json["expected_calls"] < plain["expected_calls"]
+    chosen = microagents(*words, "--max-draws", "2e2", "--rule", "first-to", "--rivals", "2", "--valid", "0.5").json
+    assert (chosen["max_draws"], chosen["rule"], chosen["rivals"]) == (200, "first-to", 2)
+    assert chosen["expected_calls"] == pytest.approx(2000 * chosen["expected_votes_per_step"])
 
 
-def test_estimate_speaks_to_people_too() -> None:
-    ran = microagents("estimate", "--p", "0.99", "--steps", "1000000", "--target", "0.95")
-    assert ran.out.splitlines()[0] == "the smallest k that does 1,000,000 steps with a chance of 0.95: 4"
+def test_estimate_speaks_to_people_too_and_names_the_cap_that_makes_its_promise_true() -> None:
+    ran = microagents("estimate", "--p", "0.7", "--steps", "1000", "--target", "0.95")
+    assert ran.out.splitlines()[0] == "the smallest k that does 1,000 steps with a chance of 0.95: 12"
+    assert "chance that all steps are right   0.538" in ran.out
+    assert ran.out.splitlines()[-1] == "a chance of 0.95 at this k needs a cap of 140 draws a step or more: -s max_draws=140"
 
 
 # -- whatever is wrong, one sentence -----------------------------------------------------------------------------------
@@ -695,6 +698,8 @@ def test_a_config_that_cannot_be_read_is_refused(command: str, config: str) -> N
         ("--p 0.9 --steps 10 --target 0.9 -k 0", ["k must be"]),
         ("--p 0.9 --steps 10 --target 0.9 --steps-per-call 0", ["steps_per_call must be"]),
         ("--p 0.9 --steps 10 --target 0.9 --steps-per-call 11", ["steps_per_call must be"]),
+        ("--p 0.9 --steps 10 --target 0.9 --max-draws 0", ["max_draws must be"]),
+        ("--p 0.9 --steps 10 --target 0.9 --rule unanimity", ["no law is known for the rule 'unanimity'"]),
     ],
 )
 def test_an_estimate_of_what_cannot_be_is_refused(words: str, said: list[str]) -> None:
@@ -709,6 +714,8 @@ def test_an_estimate_of_what_cannot_be_is_refused(words: str, said: list[str]) -
         "run drift -k few",
         "walk drift",
         "estimate --p 0.9",
+        "estimate --p 0.9 --steps 1.5 --target 0.9",
+        "estimate --p 0.9 --steps 1e99 --target 0.9",
     ],
 )
 def test_words_that_no_command_has_end_with_2_and_without_a_traceback(words: str) -> None:

@@ -7,7 +7,6 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from random import Random
 
-import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -16,7 +15,6 @@ from microagents.elections.laws import (
     cost_full,
     cost_per_subtask,
     cost_per_vote,
-    estimate,
     expected_calls,
     expected_votes,
     k_min,
@@ -287,31 +285,6 @@ def test_a_sample_is_priced_by_its_tokens() -> None:
     assert sample_price(0, 0, input_usd=1.0, output_usd=1.0) == 0
 
 
-def test_an_estimate_takes_the_smallest_margin_or_the_one_given() -> None:
-    smallest = estimate(0.99, 10**6, 0.95)
-    assert (smallest.k_min, smallest.k) == (4, 4)
-    assert smallest.p_success == p_full(0.99, 4, 10**6)
-    smaller = estimate(0.99, 10**6, 0.95, k=2)
-    assert (smaller.k_min, smaller.k) == (4, 2)
-    assert smaller.p_success == p_full(0.99, 2, 10**6) < 0.95
-    assert smaller.expected_votes_per_step == expected_votes(0.99, 2)
-
-
-def test_an_estimate_counts_the_calls_that_red_flags_and_strangers_to_the_race_cost() -> None:
-    plain = estimate(0.9, 1000, 0.95, k=3)
-    assert plain.expected_calls == pytest.approx(1000 * plain.expected_votes_per_step)
-    flagged = estimate(0.9, 1000, 0.95, k=3, valid=0.5)
-    assert flagged.expected_calls == pytest.approx(2 * plain.expected_calls)
-    in_tens = estimate(0.9, 1000, 0.95, k=3, steps_per_call=10)
-    assert in_tens.expected_calls == pytest.approx(plain.expected_calls / 10 / 0.9**9)
-    assert in_tens.k_min < plain.k_min
-
-
-def test_an_estimate_as_json_has_the_keys_of_the_command() -> None:
-    written = msgspec.json.decode(msgspec.json.encode(estimate(0.99, 10**6, 0.95)))
-    assert {"k_min", "p_success", "expected_votes_per_step", "expected_calls"} <= set(written)
-
-
 # -- shares that were measured ----------------------------------------------------------------------------------------
 
 
@@ -362,7 +335,6 @@ def test_an_interval_of_nothing_is_refused(successes: int, trials: int, confiden
 def test_margins_and_costs_are_refused_for_a_model_that_is_not_right_more_often_than_wrong(p: float) -> None:
     for law in (
         lambda: k_min(p, 10, 0.9),
-        lambda: estimate(p, 10, 0.9),
         lambda: expected_calls(p, 3, 10),
         lambda: cost_per_vote(1.0, p),
         lambda: cost_per_subtask(1.0, p, 3),
@@ -370,11 +342,6 @@ def test_margins_and_costs_are_refused_for_a_model_that_is_not_right_more_often_
     ):
         with pytest.raises(InvalidUsage, match=r"^p must be "):
             law()
-
-
-def test_the_refusal_says_what_voting_would_do() -> None:
-    with pytest.raises(InvalidUsage, match="voting makes a model that is wrong more often than right wrong almost always"):
-        estimate(0.4, 10, 0.9)
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.1, math.nan])
@@ -401,28 +368,22 @@ def test_counts_out_of_range_are_refused_by_name(number: int) -> None:
         p_full(0.9, 3, number)
     with pytest.raises(InvalidUsage, match=r"^steps_per_call must be a whole number"):
         p_vote(0.9, steps_per_call=number)
-    with pytest.raises(InvalidUsage, match=r"^k must be"):
-        estimate(0.9, 10, 0.9, k=number)
-    with pytest.raises(InvalidUsage, match=r"^steps must be"):
-        estimate(0.9, number, 0.9)
-    with pytest.raises(InvalidUsage, match=r"^steps_per_call must be"):
-        estimate(0.9, 10, 0.9, steps_per_call=number)
 
 
 def test_a_call_of_more_steps_than_the_task_has_is_refused() -> None:
     with pytest.raises(InvalidUsage, match="at most steps=10, not 11"):
-        estimate(0.9, 10, 0.9, steps_per_call=11)
+        p_full(0.9, 3, 10, steps_per_call=11)
 
 
 @pytest.mark.parametrize("valid", [0.0, -0.5, 1.1, math.nan])
 def test_a_share_of_valid_replies_outside_0_to_1_is_refused(valid: float) -> None:
     with pytest.raises(InvalidUsage, match=r"^valid must be above 0 and at most 1"):
-        estimate(0.9, 10, 0.9, valid=valid)
+        samples_per_vote(0.9, valid=valid)
 
 
 def test_calls_so_long_that_none_will_count_are_refused_instead_of_overflowing() -> None:
     with pytest.raises(InvalidUsage, match="put fewer steps into a call"):
-        estimate(0.6, 10**6, 0.9, steps_per_call=10**6)
+        samples_per_vote(0.6, steps_per_call=10**6)
 
 
 @pytest.mark.parametrize("amount", [-1.0, math.nan, math.inf])
@@ -431,10 +392,3 @@ def test_costs_and_prices_below_nothing_or_without_end_are_refused(amount: float
         cost_full(amount, 0.9, 3, 10)
     with pytest.raises(InvalidUsage, match=r"^output_usd must be"):
         sample_price(1, 1, input_usd=1.0, output_usd=amount)
-
-
-@given(MAJORITIES, st.integers(1, 10**30), st.floats(0, 1, exclude_min=True, exclude_max=True))
-@example(0.5 + 2**-53, 10**30, 1 - 2**-53)
-def test_no_task_is_too_long_for_a_finite_estimate(p: float, steps: int, target: float) -> None:
-    found = estimate(p, steps, target)
-    assert all(map(math.isfinite, (found.p_success, found.expected_votes_per_step, found.expected_calls)))

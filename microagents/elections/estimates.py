@@ -1,0 +1,210 @@
+"""Estimates of tasks: the k and the cap that a task needs, its chance and its calls, as `microagents run` would do it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from microagents.elections.laws import (
+    check_chance,
+    check_majority,
+    check_steps,
+    check_target,
+    check_whole,
+    expected_votes,
+    k_min,
+    smallest,
+    votes_per_sample,
+)
+from microagents.elections.races import MAX_WORK, Course, Ending, Race, simulated
+from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, Rule
+from microagents.errors import InvalidUsage
+
+RULES: dict[str, Callable[[int], Rule]] = {"ahead-by": FirstToAheadBy, "first-to": FirstTo, "best-of": BestOf}
+"""Rules by name. ``k`` is the number of ballots of `BestOf`."""
+MAX_DRAWS = 1_000_000
+"""The largest cap that a run accepts."""
+_HALF = 0.5
+
+
+class Estimate(Struct, frozen=True, kw_only=True):
+    """The estimated success and cost of a task, at a margin and a cap."""
+
+    rule: str
+    rivals: int
+    """Number of wrong replies, all equally likely."""
+    k_min: int | None
+    """The smallest margin that reaches the target, if the cap allows it; None where it is too large to be computed.
+
+    Where there are too many courses of a race against several rivals, that of two candidates, the worst case.
+    """
+    k: int
+    """The given margin, else ``k_min``."""
+    max_draws: int
+    """The cap of an election, in draws."""
+    max_draws_min: int | None
+    """The smallest cap at which ``k`` reaches the target; None if none does, or if it is too large to be computed."""
+    p_success: float
+    """Probability that every election is decided for the right reply."""
+    p_undecided: float
+    """Probability that a run ends at an undecided election."""
+    expected_votes_per_step: float
+    """Expected votes of one election, comparable to ``votes_per_step`` of a run."""
+    expected_calls: float
+    """Expected samples of a run, which ends at its first undecided election. Includes flagged samples and those for no racer."""
+    p_success_interval: tuple[float, float] | None = None
+    """95 % confidence interval of ``p_success``, where it was simulated; None where it is exact."""
+    expected_calls_interval: tuple[float, float] | None = None
+    """The same of ``expected_calls``."""
+
+
+def estimate(
+    p: float,
+    steps: int,
+    target: float,
+    *,
+    valid: float = 1.0,
+    steps_per_call: int = 1,
+    k: int | None = None,
+    max_draws: int = 100,
+    rule: str = "ahead-by",
+    rivals: int = 1,
+) -> Estimate:
+    """Estimate a task, with the smallest margin that reaches the target or with the given k.
+
+    Against several rivals the figures of one election are exact to 1e-10, or simulated if there are too many courses of the race.
+
+    Raises:
+        InvalidUsage: an argument is out of range, no law is known for the rule, or a step would take too many draws.
+    """
+    if rule not in RULES:
+        raise InvalidUsage(f"no law is known for the rule {rule!r}: what it decides depends on more than p; known are {', '.join(RULES)}")
+    _check_rivals(p, rivals)
+    check_target(target)
+    check_steps(steps, steps_per_call)
+    check_whole("max_draws", max_draws)
+    votes_per_draw = votes_per_sample(p, valid=valid, steps_per_call=steps_per_call)
+    task = _Task(p=p, rule=rule, rivals=rivals, steps=steps, steps_per_call=steps_per_call, target=target, votes_per_draw=votes_per_draw)
+    elections = task.elections
+    enough = task.smallest_k()
+    used = enough if k is None else k
+    if used is None:
+        raise InvalidUsage(f"the smallest k of the rule {rule!r} is too large to be computed; choose one: -k K")
+    check_whole("k", used)
+    course = task.course(used)
+    ending = task.ending(used, max_draws, course)
+    held = _elections_held(ending.undecided, elections)
+    return Estimate(
+        rule=rule,
+        rivals=rivals,
+        k_min=enough,
+        k=used,
+        max_draws=max_draws,
+        max_draws_min=None if course is None else task.smallest_cap(course),
+        p_success=_power(ending.wrong + ending.undecided, elections),
+        p_undecided=1 - _power(ending.undecided, elections),
+        expected_votes_per_step=ending.draws * votes_per_draw,
+        expected_calls=ending.draws * held,
+        p_success_interval=None if ending.right_interval is None else _each(ending.right_interval, lambda right: right**elections),
+        expected_calls_interval=None if ending.draws_interval is None else _each(ending.draws_interval, lambda draws: draws * held),
+    )
+
+
+class _TooLong(Exception):
+    """A course is too long to be computed."""
+
+
+class _Task(Struct, frozen=True, kw_only=True):
+    """The elections of a task."""
+
+    p: float
+    rule: str
+    rivals: int
+    steps: int
+    steps_per_call: int
+    target: float
+    votes_per_draw: float
+
+    @property
+    def elections(self) -> float:
+        """Number of elections."""
+        return self.steps / self.steps_per_call
+
+    @property
+    def allowed(self) -> float:
+        """Largest chance that an election is not decided right."""
+        return -math.expm1(math.log(self.target) / self.elections)
+
+    def smallest_k(self) -> int | None:
+        """The smallest margin that reaches the target without a cap; None where it is too large to be computed."""
+        two_candidates = self.rivals == 1 and self.rule == "ahead-by"
+        if not two_candidates:
+            try:
+                # An even number of ballots may end in a tie, which decides nothing.
+                return 2 * smallest(lambda half: self._is_enough(2 * half - 1)) - 1 if self.rule == "best-of" else smallest(self._is_enough)
+            except _TooLong:
+                if self.rule != "ahead-by" or self.p <= _HALF:
+                    return None
+        # Also against several rivals that are too many to follow: two candidates are the worst case.
+        return k_min(self.p, self.steps, self.target, steps_per_call=self.steps_per_call)
+
+    def _is_enough(self, k: int) -> bool:
+        course = self.course(k, max_work=MAX_WORK // 4)
+        if course is None or not course.is_whole:
+            raise _TooLong
+        return course.loss <= self.allowed
+
+    def course(self, k: int, *, max_work: int = MAX_WORK) -> Course | None:
+        """The course of an election; None where it is too long even to begin."""
+        two_candidates = self.rivals == 1 and self.rule == "ahead-by"
+        if k > MAX_DRAWS or (expected_votes(self.p, k) * k if two_candidates else k * k) > MAX_WORK:
+            return None
+        return Course(Race(p=self.p, rule=RULES[self.rule](k), rivals=self.rivals), max_work=max_work)
+
+    def ending(self, k: int, max_draws: int, course: Course | None) -> Ending:
+        """The ending of an election at a cap."""
+        if k > max_draws:
+            return Ending(right=0.0, wrong=0.0, undecided=1.0, draws=float(max_draws))
+        if course is not None and course.covers(max_draws):
+            return course.ending(max_draws, self.votes_per_draw)
+        return simulated(Race(p=self.p, rule=RULES[self.rule](k), rivals=self.rivals), max_draws, self.votes_per_draw)
+
+    def smallest_cap(self, course: Course) -> int | None:
+        """The smallest cap at which the target is reached; None if none does that a run accepts, or if it cannot be computed."""
+        if course.loss > self.allowed:
+            return None
+        try:
+            return smallest(lambda cap: self._is_enough_cap(course, cap))
+        except _TooLong:
+            return None
+
+    def _is_enough_cap(self, course: Course, cap: int) -> bool:
+        if cap > MAX_DRAWS or not course.covers(cap):
+            raise _TooLong
+        ending = course.ending(cap, self.votes_per_draw)
+        return ending.wrong + ending.undecided <= self.allowed
+
+
+def _check_rivals(p: float, rivals: int) -> None:
+    check_whole("rivals", rivals)
+    if rivals == 1:
+        check_majority(p)
+    check_chance(p)
+    if p <= (1 - p) / rivals:
+        raise InvalidUsage(f"p must be above the chance of each rival, {(1 - p) / rivals:.3g}, not {p!r}: voting would decide for a rival")
+
+
+def _power(loss: float, elections: float) -> float:
+    """The chance that no election is lost."""
+    return math.exp(elections * math.log1p(-loss)) if loss < 1 else 0.0
+
+
+def _elections_held(undecided: float, elections: float) -> float:
+    """Expected number of elections up to the first undecided one."""
+    return elections if not undecided else -math.expm1(elections * math.log1p(-undecided)) / undecided if undecided < 1 else 1.0
+
+
+def _each(interval: tuple[float, float], law: Callable[[float], float]) -> tuple[float, float]:
+    return law(interval[0]), law(interval[1])
