@@ -23,6 +23,7 @@ from microagents.messages import register
 
 A = TypeVar("A", bound="Reply")
 Format = Literal["lines", "json"]
+Reading = Literal["strict", "last"]
 
 Unvoted = Meta(extra={"voted": False})
 """Marks a field without a vote, as in ``Annotated[str, Unvoted]``. Replies that differ only there cast the same vote."""

@@ -330,6 +330,7 @@ class Work(Generic[T, G]):
             max_draws=max_draws,
             state=b"" if state is None else encode_state(state),
             choices=tuple(options.get("choices", ())),
+            reading=task.reading,
         )
 
     def _limited(self, sampling: Sampling) -> Sampling:

@@ -1,8 +1,13 @@
-"""The parser of replies: reads one from the text of a model. The text is never evaluated, repaired or guessed."""
+"""The parser of replies: reads one from the text of a model, in one of two readings.
+
+`strict` refuses a reply that does not end as it was asked to. `last` takes the last value of each field, whatever stands around it. In both
+the text is never evaluated or repaired: a value is JSON of its type, or the reply is malformed.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
@@ -12,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec import inspect as types
 
-from microagents.chat import JSON_FORMS, A, Format, Reply, instructions
+from microagents.chat import JSON_FORMS, A, Format, Reading, Reply, instructions
 from microagents.errors import MicroagentsError
 
 MAX_REPLY_CHARS = 200_000
@@ -38,18 +43,23 @@ _SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, object_pairs_hook=_o
 """Finds the end of a value, and refuses duplicate keys. It keeps numbers as text, so that no digit is lost; msgspec decodes the value."""
 
 
-def parse(text: str, reply: type[A], form: Format = "lines") -> A:
-    """Parse a model's answer strictly.
+def parse(text: str, reply: type[A], form: Format = "lines", reading: Reading = "strict") -> A:
+    """Parse a model's answer.
 
     ``lines``: the last line ``name = <JSON>`` of every field, after any amount of free text. ``json``: one JSON object at the end, after
-    free text or inside a code fence.
+    free text or inside a code fence. With the reading ``last``, the last ``name = <JSON>`` of every field, anywhere in the text.
 
     Raises:
-        Malformed: a field is missing or is not JSON of its type, or other text follows.
+        Malformed: a field is missing or is not JSON of its type, or, in the strict reading, other text follows.
     """
     if len(text) > MAX_REPLY_CHARS:
         raise Malformed(f"longer than {MAX_REPLY_CHARS} characters")
-    read = _parse_lines(text, reply) if form == "lines" else _parse_json(text, reply)
+    if form == "json":
+        read = _parse_json(text, reply)
+    elif reading == "last":
+        read = _parse_last(text, reply)
+    else:
+        read = _parse_lines(text, reply)
     if _accepts_more(reply):
         _refuse_unwanted(read)
     return read
@@ -108,6 +118,10 @@ def _parse_lines(text: str, reply: type[A]) -> A:
             raise Malformed(f"{written}: {error}") from None
         spans.append((line, end))
     _refuse_other_text(text, spans)
+    return _built(reply, values)
+
+
+def _built(reply: type[A], values: dict[str, Any]) -> A:
     try:
         return reply(**values)
     except (ValueError, TypeError) as error:  # raised by the __post_init__ of the reply class
@@ -152,6 +166,60 @@ def _skip_blanks(text: str, at: int) -> int:
     while at < len(text) and text[at] in " \t":
         at += 1
     return at
+
+
+_CONTINUED = re.compile(
+    r"""\w | [.,:]\d | [^\S\n]+\d              # 0x5, 5kg; 5.5.1, 5,000, 5:30; 5 000
+    | [^\S\n]*(?: [+/^%=\u00d7\u00f7] | [-\u2212][^\S\n]*[\d(] )
+    | \*{1,2}[\w(] | [^\S\n]+\*{1,2}[^\S\n]*[\w(]  # but not the end of bold text
+    """,
+    re.VERBOSE,
+)
+"""What stands behind a value that goes on: it is a part of a longer number or of a formula, and not the value."""
+
+
+@lru_cache(maxsize=256)
+def _assignments(reply: type[Reply]) -> list[re.Pattern[str]]:
+    """The beginning ``name =`` of each field, before what may be JSON and not prose, such as "move = the one above".
+
+    Capitals do not matter, unless two names differ by them alone.
+    """
+    names = [written for _, written, _, _ in _decoders(reply)]
+    case = re.IGNORECASE if len({name.casefold() for name in names}) == len(names) else re.NOFLAG
+    value = r"""(?=[\[{"\d-]|(?:true|false|null)\b)"""
+    return [re.compile(rf"(?<!\w){re.escape(name)}(?!\w)\s*=(?!=)\s*{value}", case) for name in names]
+
+
+def _parse_last(text: str, reply: type[A]) -> A:
+    values: dict[str, Any] = {}
+    for (name, written, required, decoder), assignment in zip(_decoders(reply), _assignments(reply), strict=True):
+        try:
+            found = _last_value(text, assignment)
+            if found is not None:
+                values[name] = decoder.decode(found)
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise Malformed(f"{written}: {error}") from None
+        if found is None and required:
+            raise Malformed(f"no `{written} = ...` with a JSON value")
+    return _built(reply, values)
+
+
+def _last_value(text: str, assignment: re.Pattern[str]) -> str | None:
+    """The last assigned JSON value; None if there is none.
+
+    Raises:
+        ValueError: what begins as a JSON value is none.
+        RecursionError: it is nested too deep.
+        Malformed: it goes on behind its end, or names a key twice.
+    """
+    starts = [found.end() for found in assignment.finditer(text)]
+    if not starts:
+        return None
+    start = starts[-1]
+    _, end = _SCANNER.raw_decode(text, start)
+    if text[start] not in "[{" and _CONTINUED.match(text, end):
+        raise Malformed(f"{text[start : end + 20]!r} goes on behind its value")
+    return text[start:end]
 
 
 def _parse_json(text: str, reply: type[A]) -> A:

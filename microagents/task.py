@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from functools import lru_cache
 from random import Random
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
 
-from microagents.chat import A, Format, Prompt, Reply, Sampling
+from microagents.chat import A, Format, Prompt, Reading, Reply, Sampling
 from microagents.errors import InvalidDefinition
 from microagents.mistakes import one_field_altered
 
@@ -30,6 +30,9 @@ class Task(BaseModel):
     """Default sampling of its questions."""
     format: ClassVar[Format] = "lines"
     """Form of its replies: ``lines`` (``name = <JSON>`` after free reasoning) or ``json`` (one object)."""
+    reading: ClassVar[Reading] = "strict"
+    """How replies in lines are read: ``strict`` refuses all that is not in the form asked for. ``last`` takes the last ``name = <JSON>``
+    of each field, whatever stands around it, as the flagging parser of MAKER does."""
     default_strategy: ClassVar[str] = "maker"
     """Name of the strategy that solves it by default."""
     required_methods: ClassVar[tuple[str, ...]] = ()
@@ -47,6 +50,10 @@ class Task(BaseModel):
                 raise InvalidDefinition(
                     f"the field {cls.__qualname__}.{name} would hide a setting of the class; write {name}: ClassVar[...]"
                 )
+        if cls.reading not in get_args(Reading) or (cls.reading == "last" and cls.format != "lines"):
+            raise InvalidDefinition(
+                f"{cls.__qualname__} has reading = {cls.reading!r} and format = {cls.format!r}; reading is 'strict', or 'last' for 'lines'"
+            )
         super().__init_subclass__(**options)
 
     @classmethod
@@ -88,7 +95,7 @@ class Task(BaseModel):
         return None
 
 
-_CLASS_SETTINGS = ("sampling", "format", "default_strategy", "required_methods", "progress_unit", "oracle_judges_result")
+_CLASS_SETTINGS = ("sampling", "format", "reading", "default_strategy", "required_methods", "progress_unit", "oracle_judges_result")
 
 
 def _kinds(task: type[Task]) -> list[type[Task]]:

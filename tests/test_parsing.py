@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import re
+import time
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import pytest
 from msgspec import Meta
 
-from microagents.chat import (
-    Format,
-    Reply,
-    write,
-)
+from microagents.chat import Format, Reading, Reply, write
 from microagents.parsing import MAX_REPLY_CHARS, Malformed, parse
 from tests.replies import Anything, Choice, Exact, Grid, HanoiMove, Pair, Real, Text, Whole, answer, both_forms, refused
 
@@ -318,6 +317,163 @@ def test_what_is_no_finite_number_is_malformed(value: str, form: Format) -> None
 )
 def test_what_is_no_finite_decimal_is_malformed(value: str, form: Format) -> None:
     assert refused(answer(value, form), Exact, form)
+
+
+# -- the last value, whatever stands around ----------------------------------------------------------------------------
+
+
+class Moved(Reply, frozen=True):
+    """The two values that MAKER's flagging parser reads."""
+
+    move: tuple[int, int, int]
+    next_state: tuple[list[int], list[int], list[int]]
+
+
+MOVE, STATE = "[1, 0, 2]", "[[3, 2], [], [1]]"
+RIGHT = Moved(move=(1, 0, 2), next_state=([3, 2], [], [1]))
+AS_ASKED = {
+    "plain": f"move = {MOVE}\nnext_state = {STATE}",
+    "behind reasoning": f"Disk 1 moves on.\n\nmove = {MOVE}\nnext_state = {STATE}",
+    "behind another try": f"move = [2, 0, 1]\nnext_state = [[3], [2, 1], []]\nNo:\nmove = {MOVE}\nnext_state = {STATE}",
+    "in another order": f"next_state = {STATE}\nmove = {MOVE}",
+    "without blanks": "move=[1,0,2]\nnext_state=[[3,2],[],[1]]",
+    "with many blanks": f"move\t=\t{MOVE}\nnext_state  =   [ [ 3,2 ], [ ], [ 1 ] ]  ",
+    "in a fence": f"```\nmove = {MOVE}\nnext_state = {STATE}\n```",
+    "in a fence with a language": f"```python\nmove = {MOVE}\nnext_state = {STATE}\n```\n",
+    "in two fences": f"```\nmove = {MOVE}\n```\n\n```\nnext_state = {STATE}\n```",
+    "over several lines": f"move = {MOVE}\nnext_state = [\n  [3, 2],\n  [],\n  [1]\n]",
+    "indented": f"    move = {MOVE}\n    next_state = {STATE}",
+    "apart": f"move = {MOVE}\n\n\nnext_state = {STATE}\n\n",
+    "with carriage returns": f"move = {MOVE}\r\nnext_state = {STATE}\r\n",
+    "behind its name in prose": f"The move = the only legal one.\nmove = {MOVE}\nnext_state = {STATE}",
+}
+OTHERWISE = {
+    "bold": f"**move = {MOVE}**\n**next_state = {STATE}**",
+    "bullets": f"- move = {MOVE}\n- next_state = {STATE}",
+    "numbers": f"1. move = {MOVE}\n2. next_state = {STATE}",
+    "full stops": f"move = {MOVE}.\nnext_state = {STATE}.",
+    "text behind": f"move = {MOVE}\nnext_state = {STATE}\n\nThis follows the procedure.",
+    "sentence": f"So move = {MOVE}, which gives next_state = {STATE}.",
+    "one line": f"move = {MOVE}, next_state = {STATE}",
+    "backticks": f"`move = {MOVE}`\n`next_state = {STATE}`",
+    "the quotes of the paper's prompt": f"'''move = {MOVE}'''\n'''next_state = {STATE}'''",
+    "formula": f"$move = {MOVE}$\n$next_state = {STATE}$",
+    "comments": f"move = {MOVE}  # disk 1 from peg 0 to peg 2\nnext_state = {STATE}  # the new state",
+    "capitals": f"Move = {MOVE}\nNext_State = {STATE}",
+}
+
+
+def read_as_in_the_paper(text: str) -> Moved:
+    """MAKER's flagging parser (appendix, `parse_move_state_flag`), for three disks."""
+    row = r"\[[^\[\]]*\]"
+    moves = re.findall(rf"(?is)\bmove\b\s*=\s*({row})", text)
+    states = re.findall(rf"(?is)\bnext_state\b\s*=\s*(\[\s*{row}\s*,\s*{row}\s*,\s*{row}\s*\])", text)
+    if not moves or not states:
+        raise Malformed("no move, or no state")
+    move, state = ast.literal_eval(moves[-1]), ast.literal_eval(states[-1])
+    if len(move) != 3 or not all(isinstance(each, int) for each in [*move, *(disk for peg in state for disk in peg)]):
+        raise Malformed("no three integers, or no lists of integers")
+    return Moved(move=tuple(move), next_state=tuple(state))
+
+
+def test_both_readings_of_the_same_replies_beside_the_papers_parser() -> None:
+    """26 forms: the paper's parser and ``last`` read all, ``strict`` flags the 12 that are not as asked."""
+    forms = {**AS_ASKED, **OTHERWISE}
+    flagged: dict[str, list[str]] = {"strict": [], "last": []}
+    for reading in get_args(Reading):
+        for name, text in forms.items():
+            try:
+                assert parse(text, Moved, reading=reading) == RIGHT == read_as_in_the_paper(text)
+            except Malformed:
+                flagged[reading].append(name)
+    assert len(forms) == 26
+    assert flagged == {"strict": list(OTHERWISE), "last": []}
+    assert len(OTHERWISE) == 12
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        f"next_state = {STATE}",
+        f"move = [1, 0]\nnext_state = {STATE}",
+        f"move = {MOVE}\nmove = [1, 0]\nnext_state = {STATE}",
+        f"move = {MOVE}\nmove = [1, 0, two]\nnext_state = {STATE}",
+        f"move = [1, 0, 2.0]\nnext_state = {STATE}",
+        f"move = {MOVE}\nnext_state = [[3, 2], [1]]",
+        f"last_move = {MOVE}\nnext_state = {STATE}",
+        f"move: {MOVE}\nnext_state: {STATE}",
+        f"move == {MOVE}\nnext_state = {STATE}",
+        f"move = ({MOVE[1:-1]})\nnext_state = {STATE}",
+    ],
+)
+def test_what_has_no_last_value_of_the_type_is_malformed_in_both_readings(text: str) -> None:
+    for reading in get_args(Reading):
+        with pytest.raises(Malformed):
+            parse(text, Moved, reading=reading)
+
+
+@pytest.mark.parametrize("value", ["[1, 0, 2,]", "[1, 0, +2]", "[1, 0, 0x2]", "[1, 0, 2 # peg\n]", "[True, 0, 2]"])
+def test_a_value_that_is_python_and_not_json_is_never_mended(value: str) -> None:
+    text = f"move = {value}\nnext_state = {STATE}"
+    assert read_as_in_the_paper(text) == RIGHT
+    with pytest.raises(Malformed):
+        parse(text, Moved, reading="last")
+
+
+@pytest.mark.parametrize(
+    "tail", ["", ".", ",", "; y = 6", ", y = 6", "\n6", "**", "** is it", "`", " (sure)", " apples", "$", "</b>", "!", " - so it is"]
+)
+def test_text_behind_a_number_does_not_matter_to_the_last_reading(tail: str) -> None:
+    assert parse(f"The x = 4 was wrong, so x = 5{tail}", Whole, reading="last") == Whole(x=5)
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [",000", ".5", "e3", "kg", "_000", " 000", "*3", " * 3", "**3", " + 3", "+3", " - 3", "-3", "/2", " / 2", "^2", "%", ":30", " = 5"],
+)
+def test_a_number_that_goes_on_is_not_cut_off(tail: str) -> None:
+    with pytest.raises(Malformed):
+        parse(f"x = 5{tail}", Whole, reading="last")
+
+
+def test_names_that_differ_by_capitals_are_told_apart() -> None:
+    class Capitals(Reply, frozen=True):
+        n: int
+        N: int
+
+    assert parse("N = 2, n = 1.", Capitals, reading="last") == Capitals(n=1, N=2)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "x = ",
+        "x=",
+        'x = "',
+        "x = [",
+        'x = ["',
+        "x = [1, ",
+        'x = {"a": ',
+        'x = "\\"',
+        "x = 9",
+        "x" + " " * 300,
+        "x = 1 ",
+        "x =" + "\n" * 300,
+    ],
+)
+def test_no_text_takes_long_to_read_the_last_value_from(unit: str) -> None:
+    text = unit * (MAX_REPLY_CHARS // len(unit))
+    for reply in (Whole, Text, Grid, Anything):
+        started = time.process_time()
+        with contextlib.suppress(Malformed):
+            parse(text, reply, reading="last")
+        assert time.process_time() - started < 1.0
+
+
+def test_the_last_reading_refuses_a_duplicate_key_and_does_not_look_further() -> None:
+    with pytest.raises(Malformed, match="names a key twice"):
+        parse('x = [1]\nx = {"a": 1, "a": 2}', Anything, reading="last")
 
 
 # -- size and depth ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Generic, Literal
 import msgspec
 from msgspec import Struct
 
-from microagents.chat import A, Prompt, Sample, Sampling
+from microagents.chat import A, Prompt, Reading, Sample, Sampling
 from microagents.elections.rules import PortableRule
 from microagents.errors import Undecided
 from microagents.messages import Request, Stream
@@ -82,11 +82,14 @@ class Question(Struct, frozen=True, kw_only=True):
     """The state that the prompts were made from, as JSON; empty where it is unknown."""
     choices: tuple[str, ...] = ()
     """The votes that a reply may cast; empty for any vote. The prompts contain them, so the digest needs no term for them."""
+    reading: Reading = "strict"
+    """How replies are read. The strict reading has no term in the digest, as before there was another."""
 
     def id_at(self, path: str) -> ElectionId:
         """The id of this question's election at a place."""
         asked = [(_digest(prompt.system), prompt.user) for prompt in self.prompts]
-        terms = (self.reply, self.form, self.rule, self.sampling, self.models, self.max_draws)
+        reading = () if self.reading == "strict" else (self.reading,)
+        terms = (self.reply, self.form, self.rule, self.sampling, self.models, self.max_draws, *reading)
         return ElectionId(path=path, question_digest=hashlib.blake2b(_canonical((asked, terms, self.state)), digest_size=16).digest())
 
 
@@ -225,3 +228,5 @@ class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):
     """Flag replies with more output tokens than this; None for no bound."""
     choices: tuple[str, ...] = ()
     """Votes that a reply may cast; any other vote is flagged. Empty for any vote."""
+    reading: Reading = "strict"
+    """How the reply is read."""

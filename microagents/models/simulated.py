@@ -247,7 +247,7 @@ class _Question:
         """The answer with a broken format, which the parser refuses; empty text if it would still accept it."""
         text = _FORMAT_BREAKS[way](answer)
         try:
-            parse(text, self._reply, self._task.format)
+            parse(text, self._reply, self._task.format, self._task.reading)
         except Malformed:
             return text
         return ""  # the change fell inside a text value and left the format valid

@@ -35,7 +35,7 @@ def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
     if flag is not None:
         return flag
     try:
-        reply = parse(request.sample.text, resolve(request.reply, Reply), task.format)
+        reply = parse(request.sample.text, resolve(request.reply, Reply), task.format, request.reading)
     except Malformed:
         return MALFORMED
     if request.choices and reply.vote() not in request.choices:

@@ -233,6 +233,7 @@ class RunningElection:
                     reply=question.reply,
                     flag_above_tokens=question.sampling.flag_above_tokens,
                     choices=question.choices,
+                    reading=question.reading,
                 )
             )
         except NotSent:  # the run is ending: the election stays open, and a resumed run draws this sample

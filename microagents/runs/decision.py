@@ -177,7 +177,7 @@ def _replies(
         if isinstance(ballot, Flagged):
             flag = ballot.flag
             if flag == MALFORMED and text is not None and asked is not None:
-                why = malformed_reason(text.text, asked.question.reply, asked.task.format)
+                why = malformed_reason(text.text, asked.question.reply, asked.task)
         elif value is not None and is_vote:
             agrees = ballot.value == value if count is None else count.vote_of(ballot.value) == count.vote_of(value)
         replies.append(

@@ -113,6 +113,8 @@ def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator
     for name in ("max_output_tokens", "flag_above_tokens"):
         if (limit := getattr(settings, name)) is not None:
             yield name, str(limit)
+    if task.reading != "strict":
+        yield "reading", task.reading
     if (reply := type(task).reply_type()) is None:
         return
     yield "reply", fingerprint(reply).hex()

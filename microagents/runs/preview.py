@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.actors import Context, Deployment, Messenger, Strategy
-from microagents.chat import Format, Prompt, Reply, Sample
+from microagents.chat import Prompt, Reply, Sample
 from microagents.conductor import Conduct, Conducted
 from microagents.durable import Resolution, Work
 from microagents.elections.election import Ballot, Draw, Flagged, Verdict
@@ -21,7 +21,7 @@ from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.runs.plan import Plan
 from microagents.runtimes.local import LocalRuntime
 from microagents.strategies.chain import Chain, ChainConductor
-from microagents.task import ChainTask
+from microagents.task import ChainTask, Task
 
 
 class ShownReply(Struct, frozen=True, kw_only=True):
@@ -109,13 +109,13 @@ class StepConductor(ChainConductor[Strategy]):
             shown.question.prompts[0],
             verdict,
             await self.ask(DrawnSamples()),
-            form=task.format,
+            task=task,
             correct=task.correct(state, decision.require()) if decision.decided else None,
         )
 
 
 def _shown_step(
-    step: int, prompt: Prompt, verdict: Verdict, drawn: list[tuple[Draw, Sample]], *, form: Format, correct: bool | None
+    step: int, prompt: Prompt, verdict: Verdict, drawn: list[tuple[Draw, Sample]], *, task: Task, correct: bool | None
 ) -> ShownStep:
     replies = [
         ShownReply(
@@ -127,7 +127,7 @@ def _shown_step(
             output_tokens=sample.usage.output_tokens,
             cost_usd=sample.usage.cost_usd,
             flag=None if isinstance(ballot, Ballot) else ballot.flag,
-            why=malformed_reason(sample.text, draw.reply, form) if isinstance(ballot, Flagged) and ballot.flag == MALFORMED else None,
+            why=malformed_reason(sample.text, draw.reply, task) if isinstance(ballot, Flagged) and ballot.flag == MALFORMED else None,
             vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
         )
         for (draw, sample), ballot in zip(drawn, verdict.ballots, strict=True)
@@ -145,10 +145,10 @@ def _shown_step(
     )
 
 
-def malformed_reason(text: str, reply: str, form: Format) -> str | None:
+def malformed_reason(text: str, reply: str, task: Task) -> str | None:
     """The parser's reason to refuse a text; None if it accepts it. ``reply`` is the address of the reply class."""
     try:
-        parse(text, resolve(reply, Reply), form)
+        parse(text, resolve(reply, Reply), task.format, task.reading)
     except Malformed as error:
         return str(error)[:200]
     return None
