@@ -27,6 +27,10 @@ from microagents.registry import unknown
 
 V = TypeVar("V")
 
+REDRAW = "redraw"
+"""Last component of the path of samples that are drawn because too few were valid."""
+SINGLE = "single"
+"""The mark of a candidate that was the only valid one of several samples, so that it had no rival."""
 PROGRESS_EVERY_S = 0.1
 """Shortest interval of progress reports from one input. The last report is always sent."""
 
@@ -193,18 +197,75 @@ class Work(Generic[T, G]):
         question = self.question(prompt, reply, rule=FirstValid(n), model=model, sampling=sampling, max_draws=max_draws, choices=choices)
         place = self.election_id(at, question)
         verdict = await self.recall_or_hold(place, question)
-        if needed and (verdict.winner is None or verdict.outcome == "person"):
-            undecided = verdict if verdict.outcome == "person" else structs.replace(verdict, outcome="undecided")
-            resolution = await self.settle(place, question, undecided)
-            if resolution.verdict.winner is not None and resolution.verdict.outcome == "undecided":
-                # The other model gave fewer than n valid replies: one is enough where a reply is needed.
-                resolution = structs.replace(resolution, verdict=structs.replace(resolution.verdict, outcome="decided"))
-            self.commit(resolution, reply).require()
-            verdict = resolution.verdict
-        else:
-            self.role.tell(RecordDecision(id=place, verdict=structs.replace(verdict, outcome="sampled"), correct=None))
-        decode = decoder_of(reply).decode
-        return [decode(value) for value in _valid_replies(verdict)]
+        settled = await self._settled_sample(place, question, verdict, reply) if needed else None
+        if settled is None:
+            self._record_sample(place, verdict)
+        return _decoded(settled or verdict, reply)
+
+    async def propose(
+        self,
+        at: str,
+        prompt: Prompt,
+        reply: type[A],
+        *,
+        n: int,
+        at_least: int,
+        max_draws: int,
+        sampling: Sampling,
+        needed: bool = False,
+        keep: Callable[[Sequence[A]], Sequence[A]] = lambda drawn: drawn,
+    ) -> list[A]:
+        """Draw n candidates at once, without a vote; returns the valid ones.
+
+        If only some of them are valid, and fewer than ``at_least``, more are drawn at ``at/redraw``, up to ``max_draws`` in all. One that
+        remains the only valid one of several is marked ``single`` in the account (``settled_at``).
+
+        Args:
+            at: the place in the work.
+            prompt: the question.
+            reply: the class of replies.
+            n: number of samples.
+            at_least: number of valid ones that is aimed at; n at most.
+            max_draws: cap of all samples.
+            sampling: their sampling.
+            needed: whether a place without a valid reply is undecided, see `sample`.
+            keep: keeps the replies that may become candidates.
+
+        Raises:
+            Undecided: a reply is needed, and there is none.
+            JournalMismatch: another question was recorded there.
+        """
+        question = self.question(prompt, reply, rule=FirstValid(n), sampling=sampling, max_draws=n)
+        place = self.election_id(at, question)
+        verdict = await self.recall_or_hold(place, question)
+        settled = await self._settled_sample(place, question, verdict, reply) if needed else None
+        if settled is not None:
+            return list(keep(_decoded(settled, reply)))
+        kept = list(keep(_decoded(verdict, reply)))
+        missing = min(at_least, n) - len(kept)
+        if kept and missing > 0 and max_draws > n:
+            kept += keep(await self.sample(f"{at}/{REDRAW}", prompt, reply, n=missing, max_draws=max_draws - n, sampling=sampling))
+        self._record_sample(place, verdict, mark=SINGLE if len(kept) == 1 < n else None)
+        return kept
+
+    def _record_sample(self, place: ElectionId, verdict: Verdict, mark: str | None = None) -> None:
+        self.role.tell(RecordDecision(id=place, verdict=structs.replace(verdict, outcome="sampled"), correct=None, settled=mark))
+
+    async def _settled_sample(self, place: ElectionId, question: Question, verdict: Verdict, reply: type[A]) -> Verdict | None:
+        """The verdict of a needed sample that a person, the leader or another model gave, recorded; None if a reply is valid.
+
+        Raises:
+            Undecided: there is no valid reply.
+        """
+        if verdict.winner is not None and verdict.outcome != "person":
+            return None
+        undecided = verdict if verdict.outcome == "person" else structs.replace(verdict, outcome="undecided")
+        resolution = await self.settle(place, question, undecided)
+        if resolution.verdict.winner is not None and resolution.verdict.outcome == "undecided":
+            # The other model gave fewer than n valid replies: one is enough where a reply is needed.
+            resolution = structs.replace(resolution, verdict=structs.replace(resolution.verdict, outcome="decided"))
+        self.commit(resolution, reply).require()
+        return resolution.verdict
 
     async def elect(
         self,
@@ -471,6 +532,10 @@ def _with_winner(verdict: Verdict, value: bytes) -> Verdict:
     values = [each for each, _ in verdict.tally]
     tally = verdict.tally if value in values else (*verdict.tally, (value, 0))
     return structs.replace(verdict, tally=tally, leader=values.index(value) if value in values else len(values))
+
+
+def _decoded(verdict: Verdict, reply: type[A]) -> list[A]:
+    return [decoder_of(reply).decode(value) for value in _valid_replies(verdict)]
 
 
 def _valid_replies(verdict: Verdict) -> list[bytes]:

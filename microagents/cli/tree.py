@@ -73,8 +73,8 @@ def _turn_text(result: TurnResult) -> str:
     if result.winner is not None:
         votes = [votes[result.winner], *sorted(votes[: result.winner] + votes[result.winner + 1 :], reverse=True)]
     match result.outcome:
-        case "agreed":
-            outcome = f"agreed {result.candidates[0].copies} of {result.calls}"
+        case "agreed" | "single":
+            outcome = f"{result.outcome} {result.candidates[0].copies} of {result.calls}"
         case "none":
             outcome = f"none valid of {result.calls}"
         case "open" | "undecided":

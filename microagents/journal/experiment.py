@@ -25,6 +25,10 @@ _MOVED_SETTINGS = ("known_inputs", "speculate")
 """Options of strategies that journals of version 0.1.0 store among the settings of the run."""
 
 
+_OPTIONS_SINCE = {"min_candidates": 1, "show_copies": False}
+"""Options of strategies that earlier journals lack, and the values as which those were made."""
+
+
 class Recipe(Struct, frozen=True, kw_only=True):
     """The sources of a run's classes and their options, from which the run can be built again."""
 
@@ -41,8 +45,10 @@ class Recipe(Struct, frozen=True, kw_only=True):
         return {name: value for name, value in self.settings.items() if name not in _MOVED_SETTINGS}
 
     def moved_options(self, fields: Container[str]) -> dict[str, Any]:
-        """The settings that have become options of strategies, as far as the strategy has such fields."""
-        return {name: self.settings[name] for name in _MOVED_SETTINGS if name in self.settings and name in fields}
+        """The options that the recipe of an earlier version has elsewhere or lacks, as far as the strategy has such fields."""
+        lacking = {name: value for name, value in _OPTIONS_SINCE.items() if name not in self.strategy_options}
+        moved = {name: self.settings[name] for name in _MOVED_SETTINGS if name in self.settings}
+        return {name: value for name, value in {**lacking, **moved}.items() if name in fields}
 
 
 class Experiment(Struct, frozen=True, kw_only=True):
@@ -106,7 +112,9 @@ class Experiment(Struct, frozen=True, kw_only=True):
 
 
 def _with_current_names(recorded: dict[str, str], given: dict[str, str]) -> dict[str, str]:
-    """A recorded identity with today's field names: since version 0.1.0 ``known_inputs`` has become an option of the strategy."""
+    """A recorded identity with today's fields: since version 0.1.0 ``known_inputs`` has become an option of the strategy."""
+    since = {f"strategy.{name}": msgspec.json.encode(value).decode() for name, value in _OPTIONS_SINCE.items()}
+    recorded = {**{name: value for name, value in since.items() if name in given}, **recorded}
     before, now = "known_inputs", "strategy.known_inputs"
     if before not in recorded:
         return recorded

@@ -87,7 +87,8 @@ class RecordDecision(Request[None], frozen=True, kw_only=True):
     state: bytes = b""
     """The state before the step, as JSON."""
     settled: str | None = None
-    """How an undecided election was settled: ``leader``, ``person``, or the spec of another model; None where the vote decided."""
+    """How an undecided election was settled: ``leader``, ``person``, or the spec of another model; ``single`` for a candidate without a
+    rival; None where the vote decided."""
     reply: str = ""
     """Address of the reply class. It serves to read a person's decision on an undecided election."""
     choices: tuple[str, ...] = ()
@@ -182,7 +183,8 @@ class Account(Struct, kw_only=True):
     undecided_at: tuple[str, ...] = ()
     """Paths of elections that ended undecided and are not settled."""
     settled_at: dict[str, str] = field(default_factory=dict)
-    """How undecided elections were settled, by path: ``leader``, ``person``, or the spec of another model."""
+    """How elections were settled without a vote, by path: undecided ones by ``leader``, ``person``, or the spec of another model; and
+    turns at a problem as ``single``, where only one of several samples was valid."""
     outage: str | None = None
     """Why calls are being retried now; None while providers deliver."""
     decisions_sha256: str = ""

@@ -70,11 +70,13 @@ class ToCompose(Struct, frozen=True, tag_field="wanted", tag="composition"):
     compose: str
 
 
-class Labelled(Struct, frozen=True):
+class Labelled(Struct, frozen=True, omit_defaults=True):
     """A candidate in the prompt of a discriminator."""
 
     label: str
     reply: Raw
+    copies: int | None = None
+    """Number of samples that gave it; None where ballots do not see it."""
 
 
 class ToChoose(Struct, frozen=True, tag_field="wanted", tag="choice"):

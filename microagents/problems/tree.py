@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from microagents.chat import A, Reply, decoder_of
+from microagents.durable import REDRAW
 from microagents.elections.election import ESCALATED, Ballot, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.candidates import Candidate, labels_of, merged
@@ -41,8 +42,9 @@ class Solution(Struct, frozen=True, kw_only=True):
     """Paths of turns at which no candidate reached k votes, so that the one with most votes was taken."""
 
 
-TurnOutcome = Literal["agreed", "decided", "argmax", "leader", "person", "undecided", "none", "open"]
-"""`agreed`: all samples are equal, so no vote was needed; `none`: no sample is a valid decomposition; `open`: the turn has not ended."""
+TurnOutcome = Literal["agreed", "single", "decided", "argmax", "leader", "person", "undecided", "none", "open"]
+"""`agreed`: all samples are equal, so no vote was needed; `single`: only one of several samples is valid; `none`: no sample is a valid
+decomposition; `open`: the turn has not ended."""
 
 
 class CandidateResult(Struct, frozen=True, kw_only=True):
@@ -224,7 +226,12 @@ class _Records:
         if drawn is None:
             return None
         decode = decoder_of(reply).decode
-        candidates = merged(valid([decode(value) for value in _valid_replies(drawn)]))
+        replies = list(valid([decode(value) for value in _valid_replies(drawn)]))
+        redrawn = self._merged_record(f"{at}/{turn}/{REDRAW}")
+        if redrawn is not None:
+            replies += valid([decode(value) for value in _valid_replies(redrawn)])
+            drawn = _together(drawn, redrawn)
+        candidates = merged(replies)
         vote = self._merged_record(f"{at}/{turn}/{Turn.VOTE}") if len(candidates) > 1 else None
         result = _turn_result(turn, drawn, vote, candidates)
         turns.append(result)
@@ -262,12 +269,24 @@ class _Records:
         )
 
 
+def _together(drawn: _TurnRecord, redrawn: _TurnRecord) -> _TurnRecord:
+    """The record of a turn at which more samples were drawn."""
+    return structs.replace(
+        drawn,
+        flagged=drawn.flagged + redrawn.flagged,
+        calls=drawn.calls + redrawn.calls,
+        cost_usd=total_usd([drawn.cost_usd, redrawn.cost_usd]),
+    )
+
+
 def _turn_result(turn: Turn, drawn: _TurnRecord, vote: _TurnRecord | None, candidates: Sequence[Candidate[A]]) -> TurnResult:
     replies = [msgspec.json.encode(each.reply) for each in candidates]
     labels = labels_of(replies)
     votes = [] if vote is None else [_voted_label(ballot.value) for ballot in vote.ballots if isinstance(ballot, Ballot)]
     records = [drawn] if vote is None else [drawn, vote]
     outcome, winner = _turn_outcome(drawn, vote, labels)
+    if outcome == "agreed" and candidates[0].copies == 1 < drawn.calls:
+        outcome = "single"
     return TurnResult(
         turn=turn,
         outcome=outcome,

@@ -23,6 +23,10 @@ class Compose(DurableRequest[tuple[bytes, ...]], frozen=True, kw_only=True):
     """The question, a `ToCompose` as JSON: answers may contain integers that msgpack cannot encode."""
     candidates: int
     """Number of samples to draw."""
+    min_candidates: int = 1
+    """Number of valid ones that is aimed at."""
+    max_draws: int = 0
+    """Cap of all samples, where more are drawn because too few are valid."""
     sampling: Sampling
 
 
@@ -38,12 +42,13 @@ class Composer(DurableRole):
             Undecided: no sample is valid.
         """
         work = self.work_on(request)
-        composed = await work.sample(
+        composed = await work.propose(
             request.at,
             prompt_of(SYSTEM, msgspec.json.decode(request.asked, type=ToCompose)),
             answer_type_of(work.task),
             n=request.candidates,
-            max_draws=request.candidates,
+            at_least=request.min_candidates,
+            max_draws=request.max_draws,
             sampling=request.sampling,
             needed=True,
         )

@@ -24,6 +24,10 @@ class Decompose(DurableRequest[tuple[Decomposition, ...]], frozen=True, kw_only=
     """Ids of the problems above it in the tree."""
     candidates: int
     """Number of samples to draw."""
+    min_candidates: int = 1
+    """Number of valid ones that is aimed at."""
+    max_draws: int = 0
+    """Cap of all samples, where more are drawn because too few are valid."""
     sampling: Sampling
 
 
@@ -36,12 +40,14 @@ class Decomposer(DurableRole):
         """Draw samples; returns the valid ones, without those that lead back to a problem above."""
         work = self.work_on(request)
         form = json_form(answer_type_of(work.task))
-        proposed = await work.sample(
+        proposed = await work.propose(
             request.at,
             prompt_of(SYSTEM.format(form=form), ToDecompose(problem=request.problem)),
             Decomposition,
             n=request.candidates,
-            max_draws=request.candidates,
+            at_least=request.min_candidates,
+            max_draws=request.max_draws,
             sampling=request.sampling,
+            keep=lambda drawn: without_cycles(drawn, request.problem, request.above),
         )
-        return without_cycles(proposed, request.problem, request.above)
+        return tuple(proposed)

@@ -21,6 +21,8 @@ texts says that the problem is best answered directly.
 Check every candidate, and name the label of the one that is right."""
 
 
+COPIES = """
+The number `copies` of a candidate says how many of the others gave it. They may all be wrong in the same way."""
 MAX_ORDERS = 16
 """Number of different orders in which ballots see the candidates. Every order travels with the question, so later ballots reuse them."""
 
@@ -42,6 +44,8 @@ class Discriminate(DurableRequest[Chosen], frozen=True, kw_only=True):
     """Distinct replies as JSON, in the order of their first launch."""
     copies: tuple[int, ...]
     """Number of samples that gave each candidate."""
+    show_copies: bool = False
+    """Whether ballots see these numbers."""
     k: int
     max_draws: int
     """Cap of the vote, in ballots."""
@@ -63,11 +67,15 @@ class Discriminator(DurableRole):
         work = self.work_on(request)
         labels = labels_of(request.candidates)
         max_votes = 2 * request.k - 1
-        labelled = [Labelled(label=label, reply=Raw(reply)) for label, reply in zip(labels, request.candidates, strict=True)]
+        system, copies = (f"{SYSTEM}{COPIES}", request.copies) if request.show_copies else (SYSTEM, [None] * len(labels))
+        labelled = [
+            Labelled(label=label, reply=Raw(reply), copies=seen)
+            for label, reply, seen in zip(labels, request.candidates, copies, strict=True)
+        ]
         asked = msgspec.json.decode(request.question, type=Asked)
         assert not isinstance(asked, ToChoose)
         prompts = [
-            prompt_of(SYSTEM, ToChoose(question=asked, candidates=tuple(labelled[place] for place in shuffled(labels, ballot))))
+            prompt_of(system, ToChoose(question=asked, candidates=tuple(labelled[place] for place in shuffled(labels, ballot))))
             for ballot in range(min(max_votes, MAX_ORDERS))
         ]
         question = work.question(

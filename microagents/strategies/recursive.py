@@ -101,6 +101,8 @@ class _Turns:
                 problem=node.problem,
                 above=node.above,
                 candidates=strategy.candidates,
+                min_candidates=strategy.min_candidates,
+                max_draws=strategy.max_draws,
                 sampling=self._sampling(strategy.decomposer_temperature),
             )
         )
@@ -109,12 +111,13 @@ class _Turns:
     async def answer(self) -> bytes:
         """The elected direct answer, as JSON."""
         strategy, asked = self._work.strategy, ToSolve(problem=self._node.problem)
-        drawn = await self._work.sample(
+        drawn = await self._work.propose(
             f"{self._node.at}/{Turn.ANSWER}",
             direct_prompt(asked),
             self._answer_type,
             n=strategy.candidates,
-            max_draws=strategy.candidates,
+            at_least=strategy.min_candidates,
+            max_draws=strategy.max_draws,
             sampling=self._sampling(strategy.solver_temperature),
             needed=True,
         )
@@ -128,6 +131,8 @@ class _Turns:
                 at=f"{self._node.at}/{Turn.COMPOSE}",
                 asked=msgspec.json.encode(asked),
                 candidates=strategy.candidates,
+                min_candidates=strategy.min_candidates,
+                max_draws=strategy.max_draws,
                 sampling=self._sampling(strategy.composer_temperature),
             )
         )
@@ -147,6 +152,7 @@ class _Turns:
                 question=msgspec.json.encode(asked),
                 candidates=tuple(msgspec.json.encode(each.reply) for each in candidates),
                 copies=tuple(each.copies for each in candidates),
+                show_copies=work.strategy.show_copies,
                 k=work.strategy.k,
                 max_draws=work.strategy.max_draws,
                 sampling=self._sampling(work.strategy.discriminator_temperature),
@@ -213,7 +219,12 @@ class Recursive(Strategy):
     width: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of direct answers, halved at every cut; None for no bound."""
     max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    """Cap of a vote: after this many ballots, flagged ones included, it ends undecided."""
+    """Cap of a vote: after this many ballots, flagged ones included, it ends undecided. Also the cap of the candidates of a turn."""
+    min_candidates: Annotated[int, Field(ge=1, le=199)] = 2
+    """Number of valid candidates that is aimed at, 2k - 1 at most: where fewer than these are valid, but one is, more are drawn. One that
+    remains without a rival is taken, and marked `single`."""
+    show_copies: bool = False
+    """Tell discriminators how many samples gave each candidate."""
     decomposer_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
     """Temperature of decompositions."""
     solver_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5

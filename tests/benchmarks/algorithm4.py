@@ -6,6 +6,7 @@ It shares with the framework only what a model would know: the task's right and 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from random import Random
 
@@ -33,13 +34,14 @@ class MonteCarlo:
 
     def solves(self) -> bool:
         """Whether the answer is right."""
-        return self._task.correct(Product(product=self._solve(self._task.statement(), 0)))
+        return self._task.correct(Product(product=self._solve(self._task.statement(), ())))
 
-    def _solve(self, problem: str, depth: int) -> int:
-        if depth < self._depth:
-            cut = self._elected(ToDecompose(problem=problem), Decomposition)
-            if not cut.is_atomic:
-                answers = [self._solve(part, depth + 1) for part in (cut.first, cut.second)]
+    def _solve(self, problem: str, above: tuple[str, ...]) -> int:
+        if len(above) < self._depth:
+            path = (*above, problem)
+            cut = self._elected(ToDecompose(problem=problem), Decomposition, lambda cut: cut.first not in path and cut.second not in path)
+            if cut is not None and not cut.is_atomic:
+                answers = [self._solve(part, path) for part in (cut.first, cut.second)]
                 first, second = (Raw(msgspec.json.encode(Product(product=each))) for each in answers)
                 asked = ToCompose(
                     problem=problem,
@@ -49,11 +51,25 @@ class MonteCarlo:
                     answer_to_second=second,
                     compose=cut.compose,
                 )
-                return self._elected(asked, Product).product
-        return self._elected(ToSolve(problem=problem), Product).product
+                return self._surely(asked)
+        return self._surely(ToSolve(problem=problem))
 
-    def _elected(self, asked: ToSolve | ToDecompose | ToCompose, kind: type[A]) -> A:
-        drawn = [self._draw(asked, kind) for _ in range(2 * self._k - 1)]
+    def _surely(self, asked: ToSolve | ToCompose) -> int:
+        """The elected answer: every answer is valid."""
+        elected = self._elected(asked, Product)
+        assert elected is not None
+        return elected.product
+
+    def _elected(self, asked: ToSolve | ToDecompose | ToCompose, kind: type[A], is_valid: Callable[[A], bool] = lambda _: True) -> A | None:
+        """The elected candidate; None if no valid one is drawn. A cut that leads back to a problem above is not valid.
+
+        A single valid one of several is not taken before one more is drawn.
+        """
+        drawn = [each for each in (self._draw(asked, kind) for _ in range(2 * self._k - 1)) if is_valid(each)]
+        if len(drawn) == 1 < self._k:
+            drawn += filter(is_valid, [self._draw(asked, kind)])
+        if not drawn:
+            return None
         copies = Counter(msgspec.json.encode(reply) for reply in drawn)
         if len(copies) == 1:
             return drawn[0]

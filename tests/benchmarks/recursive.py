@@ -199,7 +199,7 @@ def orders(seeds: int, seed: int) -> None:
 def main() -> None:
     """Print all of it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--problems", type=int, default=200, help="of each size at each k (default: %(default)s)")
+    parser.add_argument("--problems", type=int, default=1000, help="of each size at each k (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=200, help="of the virtual loop (default: %(default)s)")
     parser.add_argument("--kills", type=int, default=30, help="(default: %(default)s)")
     parser.add_argument(
@@ -207,8 +207,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     asyncio.run(rates(options.problems, options.seed))
-    asyncio.run(calls(max(1, options.problems // 10), options.seed))
-    durations(max(1, options.problems // 10), options.seed)
+    asyncio.run(calls(max(1, options.problems // 50), options.seed))
+    durations(max(1, options.problems // 50), options.seed)
     orders(options.seeds, options.seed)
     kill(options.kills, options.seed, ("multiplication",))
 

@@ -7,14 +7,17 @@ digests are those to which version 0.1.0 itself came.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from microagents import JournalMismatch, Result, resume, run, run_sync
+from microagents.journal.reading import Reader
 from microagents.runs.inspection import decide
-from microagents.strategies import Maker
+from microagents.runs.plan import plan_of
+from microagents.strategies import Maker, Recursive
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
@@ -60,6 +63,18 @@ async def test_another_setting_that_decisions_depend_on_is_refused_in_a_journal_
     restored("chain")
     with pytest.raises(JournalMismatch, match=r"strategy\.known_inputs=false"):
         await run(Drift(length=30), models="sim:perfect@error=0.3,flag=0.1", k=2, seed=5, run_id="chain", known_inputs=True)
+
+
+async def test_a_journal_of_before_draws_no_candidates_again_and_says_so_to_a_run_that_would() -> None:
+    restored("problem")
+    with Reader(RUNS / "problem.sqlite") as reader:
+        before = plan_of(reader)
+    assert isinstance(before.strategy, Recursive)
+    assert (before.strategy.min_candidates, before.strategy.show_copies) == (1, False)
+    for at_least, refused in ((2, True), (1, False)):
+        strategy = before.strategy.model_copy(update={"min_candidates": at_least})
+        with pytest.raises(JournalMismatch, match=r"strategy\.min_candidates=1, now it is 2") if refused else nullcontext():
+            await run(before.tasks[0], models=dict(before.settings.models), strategy=strategy, seed=before.settings.seed, run_id="problem")
 
 
 async def test_what_a_journal_of_before_left_undecided_is_decided_by_a_person() -> None:

@@ -48,7 +48,7 @@ async def test_a_problem_that_leads_back_to_one_above_it_is_not_cut_that_way() -
             "solve/decompose": [CUT] * 3,
             "solve/1/decompose": [back] * 3,
             "solve/1/answer": [four("2")] * 3,
-            "solve/2/decompose": [back, ATOMIC, back],
+            "solve/2/decompose": [back, ATOMIC, ATOMIC],
             "solve/2/answer": [four("2")] * 3,
             "solve/compose": [four()] * 3,
         },
@@ -62,9 +62,17 @@ async def test_only_some_looping_proposals_are_left_out_of_the_vote() -> None:
     result = await solved(
         {
             "solve/decompose": [looping, CUT, looping],
+            "solve/decompose/redraw": [CUT],
             "solve/1/answer": [four("2")] * 3,
             "solve/2/answer": [four("2")] * 3,
             "solve/compose": [four()] * 3,
         }
     )
-    assert result.calls == 12
+    assert (result.calls, result.account.settled_at) == (13, {})
+
+
+async def test_a_cut_that_stays_the_only_one_not_to_loop_is_marked() -> None:
+    looping = Decomposition(first=QUESTION, second="?", compose="!")
+    halves = {"solve/1/answer": [four("2")] * 3, "solve/2/answer": [four("2")] * 3, "solve/compose": [four()] * 3}
+    result = await solved({"solve/decompose": [looping, CUT, looping], "solve/decompose/redraw": [looping], **halves})
+    assert (result.account.steps, result.account.settled_at) == (3, {"0/solve/decompose": "single"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from microagents import resume
@@ -11,6 +12,7 @@ from microagents.chat import write
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.problems.questions import ToChoose, asked_in
 from microagents.runs.inspection import decide
+from microagents.tasks.ask import Answer
 from tests.strategies.scripted import CUT, Script, four, label, noted_draws, rows, solved
 
 
@@ -90,6 +92,23 @@ async def test_ballots_see_the_candidates_in_different_orders_under_the_same_lab
     assert len(seen) == 5
     assert len(set(seen)) > 1
     assert len({frozenset(each) for each in seen}) == 1
+
+
+@pytest.mark.parametrize("show_copies", [False, True])
+async def test_ballots_see_how_many_samples_gave_a_candidate_only_where_asked_for(
+    monkeypatch: pytest.MonkeyPatch, *, show_copies: bool
+) -> None:
+    drawn, a, b = noted_draws(monkeypatch), four("A"), four("B")
+    script: Script = {"solve/answer": [a, b, b], "solve/answer/vote": [label(b, a, b)] * 2}
+    await solved(script, depth=0, strategy={"show_copies": show_copies})
+    votes = [draw.prompt for draw in drawn if isinstance(asked_in(draw.prompt), ToChoose)]
+    for prompt in votes:
+        asked = asked_in(prompt)
+        assert isinstance(asked, ToChoose)
+        copies = {msgspec.json.decode(each.reply, type=Answer): each.copies for each in asked.candidates}
+        assert copies == ({a: 1, b: 2} if show_copies else {a: None, b: None})
+        assert ("copies" in prompt.system, "copies" in prompt.user) == (show_copies, show_copies)
+    assert len(votes) == 2
 
 
 async def test_a_person_can_only_decide_for_a_candidate() -> None:

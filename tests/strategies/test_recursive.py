@@ -17,9 +17,11 @@ import pytest
 from microagents import Context, Deployment, Reply, Result, TaskFailed, resume, run
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.messages import Report
+from microagents.journal.reading import Reader
 from microagents.models.simulated import Purchases, SimulatedModel
 from microagents.problems.candidates import merged
 from microagents.problems.questions import ATOMIC, Decomposition, asked_in
+from microagents.problems.tree import solution_tree
 from microagents.roles import Decomposer, Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.roles import voter as voter_module
 from microagents.roles.decomposer import Decompose
@@ -30,7 +32,7 @@ from microagents.runs.settings import Settings
 from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.recursive import Recursive
-from microagents.tasks.ask import Ask
+from microagents.tasks.ask import Answer, Ask
 from microagents.tasks.multiplication import Multiplication, Product
 from microagents.tasks.sorting import Sorting
 from tests.strategies.scripted import CUT, QUESTION, Script, four, label, scripted, solved
@@ -57,6 +59,58 @@ async def test_n_is_2k_minus_1_and_where_all_candidates_agree_nobody_votes(k: in
     result = await solved({"solve/answer": [four()] * (2 * k - 1)}, depth=0, k=k)
     assert result.calls == 2 * k - 1
     assert result.account.decided == 0
+
+
+# -- candidates without a rival ----------------------------------------------------------------------------------------
+
+
+async def test_where_one_answer_alone_is_valid_another_is_drawn() -> None:
+    result = await solved({"solve/answer": ["?", four(), "?"], "solve/answer/redraw": ["?", four()]}, depth=0)
+    assert (result.value["answer"], result.calls, result.account.settled_at) == ({"answer": "4"}, 5, {})
+
+
+async def test_the_answer_that_is_drawn_may_be_another_and_is_voted_on() -> None:
+    a, b = four("A"), four("B")
+    result = await solved({"solve/answer": ["?", a, "?"], "solve/answer/redraw": [b], "solve/answer/vote": [label(b, a, b)] * 2}, depth=0)
+    assert (result.value["answer"], result.account.settled_at) == ({"answer": "B"}, {})
+
+
+@pytest.mark.parametrize(
+    ("options", "redrawn"), [({"max_draws": 5}, ["?"] * 2), ({"min_candidates": 1}, []), ({"max_draws": 3, "min_candidates": 3}, [])]
+)
+async def test_one_that_stays_the_only_valid_one_is_taken_and_marked_in_result_tree_and_journal(
+    options: dict[str, int], redrawn: list[str]
+) -> None:
+    result = await solved({"solve/answer": ["?", four(), "?"], "solve/answer/redraw": redrawn}, depth=0, strategy=options)
+    assert (result.outcome, result.value["answer"]) == ("completed", {"answer": "4"})
+    assert result.account.settled_at == {"0/solve/answer": "single"}
+    with Reader(Path("runs/solved.sqlite")) as reader:
+        assert reader.account().settled_at == {"0/solve/answer": "single"}
+        (turn,) = solution_tree(0, QUESTION, Answer, dict(reader.decisions()), []).turns
+    assert (turn.outcome, turn.calls, turn.flagged) == ("single", 3 + len(redrawn), 2 + len(redrawn))
+    assert (await resume("solved")).account.settled_at == {"0/solve/answer": "single"}
+
+
+async def test_a_composition_without_a_rival_is_drawn_again_as_well() -> None:
+    halves = {"solve/1/answer": [four("2")] * 3, "solve/2/answer": [four("2")] * 3}
+    result = await solved({"solve/decompose": [CUT] * 3, **halves, "solve/compose": [four(), "?", "?"], "solve/compose/redraw": [four()]})
+    assert (result.value["answer"], result.account.settled_at) == ({"answer": "4"}, {})
+
+
+@pytest.mark.parametrize(("k", "at_least", "valid"), [(1, 2, 1), (2, 2, 2), (2, 9, 3), (3, 3, 3)])
+async def test_a_turn_with_as_many_valid_candidates_as_wanted_draws_no_more(k: int, at_least: int, valid: int) -> None:
+    n = 2 * k - 1
+    answers = [four()] * valid + ["?"] * (n - valid)
+    result = await solved({"solve/answer": answers}, depth=0, k=k, strategy={"min_candidates": at_least})
+    assert (result.calls, result.account.settled_at) == (n, {})
+
+
+async def test_a_run_in_which_no_candidate_stays_alone_decides_the_same_with_and_without_redraws() -> None:
+    found = [
+        await run(Multiplication(digits=4), models="sim:perfect", strategy=Recursive(k=3, min_candidates=at_least), runs_dir=None)
+        for at_least in (1, 2)
+    ]
+    assert digests(found[0]) == digests(found[1])
 
 
 # -- its bounds ----------------------------------------------------------------------------------------------------------------------
