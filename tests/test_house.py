@@ -22,7 +22,7 @@ from microagents.packages import DISTRIBUTIONS
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"microagents": "microagents", "runtimes": "microagents.runtimes", "tasks": "microagents.tasks"}
 """Where the package's files are, and what each folder is imported as."""
-SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if "build" not in path.parts)
 
 SDK_FILES = {
     "ray": ("runtimes/ray/runtime.py", "runtimes/ray/host.py", "runtimes/ray/cluster.py"),
@@ -52,12 +52,13 @@ def test_the_list_of_packages_is_the_folders_on_disk() -> None:
 
 
 def test_the_small_install_is_the_same_code_with_a_part_of_the_dependencies() -> None:
-    whole, core = (tomllib.loads((ROOT / each).read_text(encoding="utf-8")) for each in ("pyproject.toml", "core/pyproject.toml"))
+    whole, core = (tomllib.loads((ROOT / each).read_text(encoding="utf-8")) for each in ("pyproject.toml", "microagents/pyproject.toml"))
     same = ("version", "license", "requires-python", "scripts")
     assert [core["project"][key] for key in same] == [whole["project"][key] for key in same]
     tools = whole["tool"]["setuptools"], core["tool"]["setuptools"]
     assert tools[1]["packages"] == tools[0]["packages"]
-    assert tools[1]["package-dir"] == {name: f"../{folder}" for name, folder in tools[0]["package-dir"].items()}
+    folders = {name: "." if name == folder else f"../{folder}" for name, folder in tools[0]["package-dir"].items()}
+    assert tools[1]["package-dir"] == folders
     assert tools[1]["package-data"] == tools[0]["package-data"]
     extras = core["project"]["optional-dependencies"]
     parts = {*core["project"]["dependencies"], *(each for name in ("openai", "anthropic", "cluster") for each in extras[name])}
