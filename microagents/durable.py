@@ -460,7 +460,9 @@ class Work(Generic[T, G]):
                 return resolution
             return Resolution(id=election, verdict=structs.replace(verdict, outcome="leader"), settled="leader")
         # The undecided election keeps its own row; the election of the other model has another path.
-        self.role.tell(RecordDecision(id=election, verdict=verdict, correct=None, reply=question.reply, choices=question.choices))
+        self.role.tell(
+            RecordDecision(id=election, verdict=verdict, correct=None, state=question.state, reply=question.reply, choices=question.choices)
+        )
         again = structs.replace(question, models=(on_undecided,))
         second = again.id_at(election.path + ESCALATED)
         verdict = await self.recall_or_hold(second, again)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 
+import msgspec
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
 
@@ -78,8 +79,11 @@ class Task(BaseModel):
         """The required methods that it does not override."""
         return [name for name in cls.required_methods if any(getattr(cls, name) is base.__dict__.get(name) for base in _kinds(cls))]
 
-    def flag(self, reply: Reply) -> str | None:  # noqa: ARG002 - for tasks to override
-        """Name of the task's red flag for a reply; None for none. It screens replies, it does not solve the task."""
+    def flag(self, *args: Any, **named: Any) -> str | None:  # noqa: ARG002 - for tasks to override
+        """Name of the task's red flag for a reply, ``flag(reply)``; None for none. It screens replies, it does not solve the task.
+
+        In a `ChainTask` it is ``flag(state, reply)``.
+        """
         return None
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
@@ -146,6 +150,13 @@ class ChainTask(Task, Generic[S, A]):
         """Number of steps, for the display of the remaining time; None if it is unknown."""
         return None
 
+    def flag(self, state: S, reply: A) -> str | None:  # noqa: ARG002 - for tasks to override
+        """Name of the task's red flag for a reply to a step; None for none. A pure function.
+
+        A flagged reply is discarded: it uses its seq and casts no vote. The name is counted in the account.
+        """
+        return None
+
     def oracle(self, state: S) -> A | None:  # noqa: ARG002 - for tasks to override
         """The right reply to a step, for ``--known-inputs`` and evaluation; None if code cannot know it."""
         return None
@@ -165,6 +176,37 @@ def chain_types(task: type[ChainTask[Any, Any]]) -> tuple[type[Struct], type[Rep
     """
     state, reply = types_named(task, ChainTask, "YourState, YourReply")
     return state, reply
+
+
+def flag_of(task: Task, reply: Reply, state: bytes) -> str | None:
+    """The task's red flag for a reply; None for none.
+
+    Args:
+        task: the task.
+        reply: the reply.
+        state: the state that a step was asked in, as JSON; empty for any other question.
+    """
+    kind = type(task)
+    if not issubclass(kind, ChainTask) or not _takes_state(kind):
+        return task.flag(reply)
+    return task.flag(_state_decoder(kind).decode(state), reply) if state else None
+
+
+def flags_by_state(task: Task) -> bool:
+    """Whether `flag_of` needs the state of a step."""
+    kind = type(task)
+    return issubclass(kind, ChainTask) and kind.flag is not ChainTask.flag and _takes_state(kind)
+
+
+@lru_cache(maxsize=256)
+def _takes_state(kind: type[ChainTask[Any, Any]]) -> bool:
+    """Whether its ``flag`` takes the state. In version 0.1.0 it took the reply alone."""
+    return len(inspect.signature(kind.flag).parameters) > len(("self", "reply"))
+
+
+@lru_cache(maxsize=256)
+def _state_decoder(kind: type[ChainTask[Any, Any]]) -> msgspec.json.Decoder[Struct]:
+    return msgspec.json.Decoder(chain_types(kind)[0])
 
 
 def types_named(task: type[Task], base: type[Task], example: str) -> list[Any]:

@@ -91,9 +91,8 @@ class Hanoi(ChainTask[Towers, Step]):
         goal = tuple(range(self.disks, 0, -1))
         return Solved(solved=state.pegs[2] == goal, moves=state.moves, pegs=state.pegs)
 
-    def flag(self, reply: Reply) -> str | None:
+    def flag(self, state: Towers, reply: Step) -> str | None:  # noqa: ARG002 - the paper's parser sees the reply alone
         """Flag a state that lacks a disk or repeats one, as the paper's parser does. Votes decide whether the move is legal."""
-        assert isinstance(reply, Step)
         return None if sorted(chain.from_iterable(reply.next_state)) == self._all_disks else "disks_missing_or_twice"
 
     @cached_property

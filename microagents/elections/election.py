@@ -230,3 +230,5 @@ class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):
     """Votes that a reply may cast; any other vote is flagged. Empty for any vote."""
     reading: Reading = "strict"
     """How the reply is read."""
+    state: bytes = b""
+    """The state that the step was asked in, as JSON, where the task's own flag needs it; else empty."""

@@ -52,6 +52,8 @@ class UndecidedElection(Struct, frozen=True, kw_only=True):
     """Address of the reply class."""
     choices: tuple[str, ...] = ()
     """Votes that a person may decide for; empty where any vote is allowed."""
+    state: str = ""
+    """The state that the step was asked in, as JSON; empty for any other question."""
     after: str
     """Digest of the decisions that its input had before it; empty where decisions have no order."""
 
@@ -149,7 +151,12 @@ class Books:
         before = self.totals.undecided.pop(path, None) or self.totals.undecided.get(path.removesuffix(ESCALATED))
         if verdict.outcome == "undecided":
             self.totals.undecided[path] = UndecidedElection(
-                valid=valid, flagged=flagged, reply=record.reply, choices=record.choices, after=self._digest_before(record.id.input)
+                valid=valid,
+                flagged=flagged,
+                reply=record.reply,
+                choices=record.choices,
+                state=record.state.decode(),
+                after=self._digest_before(record.id.input),
             )
             return
         if before is not None and before.after != self._digest_before(record.id.input):

@@ -47,6 +47,10 @@ class Problem(Task, Generic[A]):
         """The question, complete in itself."""
         raise NotImplementedError
 
+    def flag(self, reply: Reply) -> str | None:  # noqa: ARG002 - for tasks to override
+        """Name of the task's red flag for a reply; None for none. It sees the replies of all roles, also a `Choice`."""
+        return None
+
     def correct(self, reply: A) -> bool | None:  # noqa: ARG002 - for tasks to override
         """Whether an answer is right; None where code cannot tell."""
         return None

@@ -11,7 +11,7 @@ from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unre
 from microagents.errors import TaskFailed
 from microagents.messages import resolve
 from microagents.parsing import Malformed, parse
-from microagents.task import Task
+from microagents.task import Task, flag_of
 
 MAX_FLAG_CHARS = 60
 
@@ -40,7 +40,7 @@ def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
         return MALFORMED
     if request.choices and reply.vote() not in request.choices:
         return NO_SUCH_CHOICE
-    flag = task.flag(reply)
+    flag = flag_of(task, reply, request.state)
     return reply if flag is None else _checked_flag(task, flag)
 
 

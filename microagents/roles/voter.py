@@ -14,6 +14,7 @@ from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, SampleId, Screen, Verdict
 from microagents.errors import MicroagentsError, NotSent, RoleFailed
 from microagents.journal.messages import RecallOpen, RecordDraws, RecordReply, RecordSample
+from microagents.task import flags_by_state
 
 MAX_ABANDONED = 1024
 """Number of abandoned elections whose ballots are kept."""
@@ -34,6 +35,8 @@ class Voter(Role):
         self._loop = asyncio.get_running_loop()
         self._admission_changed = Notifier()
         self._records: list[RecordSample | RecordReply] = []
+        self.flags_by_state = any(flags_by_state(task) for task in context.tasks[:1])
+        """Whether the red-flagger needs the state of a step; all tasks have one class."""
 
     async def start(self) -> None:
         """Load the paid ballots of earlier sittings, and follow the admission."""
@@ -234,6 +237,7 @@ class RunningElection:
                     flag_above_tokens=question.sampling.flag_above_tokens,
                     choices=question.choices,
                     reading=question.reading,
+                    state=question.state if self._voter.flags_by_state else b"",
                 )
             )
         except NotSent:  # the run is ending: the election stays open, and a resumed run draws this sample

@@ -26,6 +26,7 @@ from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.runs.plan import plan_of, settings_of
 from microagents.runs.result import Result, results_of, whole
+from microagents.task import flag_of
 
 
 def inspect_run(runs_dir: Path, run_id: str) -> Result:
@@ -152,7 +153,7 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
                 f"{value!r:.100} names none of the candidates at {path!r}; they are {', '.join(choices)}, and `microagents show {run_id} "
                 "--json` shows the reply behind each label; nothing was changed"
             )
-        if (flag := task.flag(reply)) is not None:
+        if (flag := flag_of(task, reply, undecided[path].state.encode())) is not None:
             raise InvalidUsage(f"{type(task).__name__} red-flags {value!r:.100} as {flag!r}; nothing was changed; decide for another reply")
         journal = reader.path
     db = connect(journal)

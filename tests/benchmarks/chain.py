@@ -48,7 +48,7 @@ async def bare_loop(task: FirstSteps, model: Model) -> Towers:
                     reply = parse(sample.text, Step, task.format)
                 except Malformed:
                     continue
-                if task.flag(reply) is None:
+                if task.flag(state, reply) is None:
                     vote = reply.vote()
                     votes[vote] = votes.get(vote, 0) + 1
                     first.setdefault(vote, reply)

@@ -34,7 +34,7 @@ from microagents.models.model import Call, Model, ModelSpec, open_model
 from microagents.models.simulated import SimulatedModel
 from microagents.parsing import Malformed, parse
 from microagents.strategies import Maker
-from microagents.task import ChainTask, Task
+from microagents.task import ChainTask, Task, flag_of
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi, Step, Towers
 
@@ -97,7 +97,7 @@ def read(sample: Sample, reply: type[Reply] = Onward, task: Task = DRIFT) -> Rep
         found = parse(sample.text, reply, task.format)
     except Malformed:
         return None
-    return found if task.flag(found) is None else None
+    return found if flag_of(task, found, b"") is None else None
 
 
 def is_rate(hits: int, n: int, rate: float) -> bool:

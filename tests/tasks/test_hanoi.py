@@ -142,7 +142,7 @@ def test_on_states_that_wrong_decisions_lead_to_oracle_and_expert_agree_and_lose
     task, state = case
     reply = task.oracle(state)
     assert task.expert(task.prompt(state), Step) == reply
-    assert task.flag(reply) is None
+    assert task.flag(state, reply) is None
     disk, source, target = reply.move
     assert disk in state.pegs[source]
     assert source != target
@@ -161,7 +161,7 @@ def test_a_mistake_casts_another_vote_and_passes_the_screen(disks: int) -> None:
         assert wrong.vote() != right.vote()
         assert not task.correct(state, wrong)
         assert parse(write(wrong), Step) == wrong
-        assert task.flag(wrong) is None
+        assert task.flag(state, wrong) is None
 
 
 def test_mistakes_are_wrong_moves_and_right_moves_with_a_wrong_state() -> None:
@@ -197,9 +197,11 @@ def test_a_right_move_with_a_wrong_state_is_wrong() -> None:
     ],
 )
 def test_a_state_with_a_disk_missing_or_twice_is_flagged(pegs: Pegs) -> None:
-    assert Hanoi(disks=3).flag(Step(move=(1, 0, 2), next_state=pegs)) == "disks_missing_or_twice"
+    task = Hanoi(disks=3)
+    assert task.flag(task.start(), Step(move=(1, 0, 2), next_state=pegs)) == "disks_missing_or_twice"
 
 
 @pytest.mark.parametrize("pegs", [((3, 2), (), (1,)), ((1, 2, 3), (), ()), ((), (2, 3), (1,))])
 def test_an_illegal_state_with_every_disk_once_is_left_to_the_votes(pegs: Pegs) -> None:
-    assert Hanoi(disks=3).flag(Step(move=(9, 9, 9), next_state=pegs)) is None
+    task = Hanoi(disks=3)
+    assert task.flag(task.start(), Step(move=(9, 9, 9), next_state=pegs)) is None
