@@ -7,7 +7,7 @@ for providers that accept one, and the vote.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
@@ -261,6 +261,14 @@ def _forms(reply: type[Reply]) -> dict[str, str]:
 def system_with_instructions(system: str, reply: type[Reply], form: Format) -> str:
     """A system prompt, followed by the format instructions."""
     return f"{system}\n\n{instructions(reply, form)}".lstrip("\n")
+
+
+def with_feedback(asked: Prompt, rejected: Sequence[tuple[Reply, str]], form: Format) -> Prompt:
+    """A question with its earlier answers and what was found wrong with each."""
+    parts = [
+        f"\n\nYour earlier answer was:\n{write(reply, form)}\nIt was checked, and it is wrong: {feedback}" for reply, feedback in rejected
+    ]
+    return Prompt(system=asked.system, user=f"{asked.user}{''.join(parts)}\n\nAnswer again, in the same form.") if parts else asked
 
 
 def _note(field: types.Field) -> str:

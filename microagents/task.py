@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+from collections.abc import Awaitable
 from functools import lru_cache
 from random import Random
 from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
@@ -12,10 +14,13 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
 
 from microagents.chat import A, Format, Prompt, Reading, Reply, Sampling
-from microagents.errors import InvalidDefinition
+from microagents.errors import InvalidDefinition, TaskFailed
 from microagents.mistakes import one_field_altered
 
 S = TypeVar("S", bound=Struct)
+
+MAX_FEEDBACK_CHARS = 4000
+"""A longer feedback of `ChainTask.verify` is cut: it goes into a prompt and into the journal."""
 
 
 class Task(BaseModel):
@@ -157,6 +162,15 @@ class ChainTask(Task, Generic[S, A]):
         """
         return None
 
+    def verify(self, state: S, reply: A) -> Awaitable[str | None] | str | None:  # noqa: ARG002 - for tasks to override
+        """What is wrong with a valid reply to a step, for the model to mend; None where nothing is. A plain method or an ``async`` one.
+
+        A reply that fails is asked again with this feedback, in the place of its seq, a bounded number of times; then it is flagged as
+        ``unverified``. The method may be slow: the next steps open on a reply that is still being verified. A plain method is called in a
+        thread. The method must depend on its arguments alone: equal replies to one question are verified once.
+        """
+        return None
+
     def oracle(self, state: S) -> A | None:  # noqa: ARG002 - for tasks to override
         """The right reply to a step, for ``--known-inputs`` and evaluation; None if code cannot know it."""
         return None
@@ -196,6 +210,33 @@ def flags_by_state(task: Task) -> bool:
     """Whether `flag_of` needs the state of a step."""
     kind = type(task)
     return issubclass(kind, ChainTask) and kind.flag is not ChainTask.flag and _takes_state(kind)
+
+
+def verifies(task: Task) -> bool:
+    """Whether the task verifies the replies to its steps."""
+    return isinstance(task, ChainTask) and type(task).verify is not ChainTask.verify
+
+
+async def feedback_on(task: Task, reply: Reply, state: bytes) -> str | None:
+    """The task's feedback on a reply to a step; None where it is verified.
+
+    Args:
+        task: a task that verifies.
+        reply: the reply.
+        state: the state that the step was asked in, as JSON.
+
+    Raises:
+        TaskFailed: ``verify()`` raised, or gave something else than a text or None.
+    """
+    assert isinstance(task, ChainTask)
+    where, verify, arguments = f"{type(task).__name__}.verify()", task.verify, (_state_decoder(type(task)).decode(state), reply)
+    try:
+        feedback: object = await (verify(*arguments) if inspect.iscoroutinefunction(verify) else asyncio.to_thread(verify, *arguments))
+    except Exception as error:  # code of the user may raise anything
+        raise TaskFailed(where, f"raised {error!r}") from error
+    if feedback is not None and not (isinstance(feedback, str) and feedback.strip()):
+        raise TaskFailed(where, f"must give None or a text that says what is wrong, not {feedback!r:.100}")
+    return feedback[:MAX_FEEDBACK_CHARS] if feedback is not None else None
 
 
 @lru_cache(maxsize=256)

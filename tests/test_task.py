@@ -1,13 +1,18 @@
-"""What a task may say of replies: its own red flag."""
+"""What a task may say of replies: its own red flag, and what is wrong with them."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
-from microagents import InvalidUsage, Reply, RoleFailed, run
+from microagents import Call, InvalidUsage, Reply, RoleFailed, TaskFailed, run
 from microagents.runs.inspection import decide
+from microagents.runtimes.testing.virtual import run_virtual
+from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Onward, Place
 
 ERRING = "sim:perfect@error=0.3"
@@ -62,3 +67,124 @@ async def test_a_person_cannot_decide_for_a_reply_that_the_task_flags_in_this_st
     with pytest.raises(InvalidUsage, match=r"red-flags .* as 'same_parity'"):
         decide(tmp_path, "a", "0/step/0", f'{{"number": {right + 1}}}')
     assert decide(tmp_path, "a", "0/step/0", f'{{"number": {right + 2}}}') == Onward(number=right + 2)
+
+
+class Checked(Drift):
+    """Code knows every wrong reply, and says so."""
+
+    verified: ClassVar[list[tuple[int, int]]] = []
+
+    async def verify(self, state: Place, reply: Onward) -> str | None:
+        self.verified.append((state.number, reply.number))
+        return self._fault(state, reply)
+
+    def _fault(self, state: Place, reply: Onward) -> str | None:
+        return None if reply == self.oracle(state) else f"{reply.number} is not what follows"
+
+
+class CheckedInThread(Checked):
+    """The same by a plain method."""
+
+    def verify(self, state: Place, reply: Onward) -> str | None:  # type: ignore[override]
+        assert threading.current_thread() is not threading.main_thread()
+        return self._fault(state, reply)
+
+
+class CheckedSlowly(Checked):
+    async def verify(self, state: Place, reply: Onward) -> str | None:
+        await asyncio.sleep(5)
+        return self._fault(state, reply)
+
+
+class Refusing(Drift):
+    """Finds whatever its option says wrong with every reply."""
+
+    feedback: Any
+
+    def verify(self, state: Place, reply: Onward) -> str | None:
+        if self.feedback == "raise":
+            raise KeyError(f"{state.number} and {reply.number}")
+        found: str | None = self.feedback
+        return found
+
+
+async def test_a_reply_that_fails_is_asked_again_with_the_feedback_in_the_place_of_its_seq() -> None:
+    calls: list[Call] = []
+
+    async def model(call: Call) -> str:
+        calls.append(call)
+        return "number = 23" if call.rejected == 0 and call.id.seq == 0 else "number = 22"
+
+    result = await run(Checked(length=1), models=model, k=2, runs_dir=None)
+    assert (result.calls, result.account.valid, result.account.flagged, result.account.wasted_calls) == (3, 2, {}, 1)
+    again = calls[-1]
+    assert [(call.id.seq, call.rejected, call.temperature) for call in calls] == [(0, 0, 0.0), (1, 0, 0.1), (0, 1, 0.1)]
+    assert again.first_prompt == calls[0].prompt
+    assert again.prompt.system == calls[0].prompt.system
+    assert again.prompt.user.startswith(calls[0].prompt.user)
+    assert "number = 23\nIt was checked, and it is wrong: 23 is not what follows" in again.prompt.user
+
+
+async def test_a_sample_that_fails_each_time_is_flagged_after_three_calls() -> None:
+    result = await run(Refusing(length=1, feedback="no"), models="sim:perfect", strategy=Maker(k=1, max_draws=2), runs_dir=None)
+    assert (result.outcome, result.calls) == ("undecided", 6)
+    assert "2 flagged" in str(result.reason)
+
+
+@ON_EVERY_RUNTIME
+async def test_decisions_and_ballots_are_the_same_however_the_work_is_done(runtime: str) -> None:
+    undisturbed = await run(Checked(length=60), models=ERRING, k=2, speculate=False, runs_dir=None)
+    other = await run(CheckedInThread(length=60), models=ERRING, k=2, runtime=runtime, runs_dir=None)
+    assert undisturbed.account.errors == 0
+    assert undisturbed.account.flagged["unverified"] > 0
+    assert other.account.flagged == undisturbed.account.flagged
+    assert (other.account.decisions_sha256, other.account.ballots_sha256) == (
+        undisturbed.account.decisions_sha256,
+        undisturbed.account.ballots_sha256,
+    )
+
+
+async def test_equal_replies_to_one_question_are_verified_once() -> None:
+    Checked.verified.clear()
+    await run(Checked(length=10), models="sim:perfect", k=3, runs_dir=None)
+    assert len(Checked.verified) == len(set(Checked.verified)) == 10
+
+
+async def test_verification_that_finds_nothing_changes_no_digest() -> None:
+    plain, checked = [await run(kind(length=10), models="sim:perfect", runs_dir=None) for kind in (Drift, Checked)]
+    assert checked.account.ballots_sha256 == plain.account.ballots_sha256
+
+
+def test_the_next_steps_do_not_wait_for_a_slow_verification() -> None:
+    async def timed(task: Drift) -> float:
+        result = await run(task, models="sim:perfect@latency=1,sigma=0", k=2, runs_dir=None)
+        assert result.outcome == "completed"
+        return asyncio.get_running_loop().time()
+
+    plain, slow = run_virtual(timed(Drift(length=20))), run_virtual(timed(CheckedSlowly(length=20)))
+    assert slow == pytest.approx(plain + 5, abs=1)
+
+
+@pytest.mark.parametrize("sitting", range(1, 17, 3))
+async def test_a_resumed_run_does_not_buy_rejected_replies_again(sitting: int, tmp_path: Path) -> None:
+    """With one call in flight at a time, a limit falls behind every kind of call: some replies are rejected by then."""
+    options: dict[str, Any] = {"models": ERRING, "k": 2, "speculate": False, "concurrency": 1, "run_id": "a", "runs_dir": tmp_path}
+    undisturbed = await run(Checked(length=6), **{**options, "runs_dir": None})
+    stopped = await run(Checked(length=6), **options, max_calls=sitting)
+    assert (stopped.outcome, stopped.calls) == ("stopped", sitting)
+    resumed = await run(Checked(length=6), **options)
+    assert (resumed.outcome, resumed.calls, resumed.account.flagged) == ("completed", undisturbed.calls, undisturbed.account.flagged)
+    assert resumed.account.ballots_sha256 == undisturbed.account.ballots_sha256
+
+
+@pytest.mark.parametrize(
+    ("feedback", "said"),
+    [
+        ("raise", r"Refusing\.verify\(\) raised KeyError\('1 and 22'\)"),
+        (False, r"Refusing\.verify\(\) must give None or a text that says what is wrong, not False"),
+        ("  ", r"must give None or a text"),
+    ],
+)
+async def test_what_goes_wrong_in_a_verification_ends_the_run_in_one_sentence(feedback: object, said: str) -> None:
+    with pytest.raises(TaskFailed, match=said):
+        await run(Refusing(length=2, feedback=feedback), models="sim:perfect", runs_dir=None)

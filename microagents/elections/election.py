@@ -122,6 +122,25 @@ class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Cost of its sample; None where the price is unknown."""
 
 
+class Rejection(Struct, frozen=True, kw_only=True):
+    """A valid reply that the task's `verify` found wrong."""
+
+    value: str
+    """The reply, as JSON."""
+    feedback: str
+    """What is wrong with it."""
+
+
+class Rejected(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A sample that is asked again with feedback: it is neither ballot nor flag yet."""
+
+    seq: int
+    replies: tuple[Rejection, ...]
+    """Its replies so far, all of them rejected."""
+    cost_usd: float | None = None
+    """Cost of these replies; None where the price is unknown."""
+
+
 def total_usd(costs: Iterable[float | None]) -> float | None:
     """The sum of costs; None if one is unknown."""
     total = 0.0
@@ -215,6 +234,10 @@ class Draw(Request[Sample], frozen=True, kw_only=True):
     model: str
     substitute: str = ""
     """Spec of the model that is asked beside it if it takes too long; empty for the same model."""
+    rejected: int = 0
+    """Number of earlier replies to this sample that the task's `verify` rejected. The prompt has them, with its feedback."""
+    first_prompt: Prompt | None = None
+    """The prompt without these; None where there are none."""
 
 
 class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):

@@ -9,6 +9,8 @@ CUT_OFF = "cut_off"
 EMPTY = "empty"
 MALFORMED = "malformed"
 NO_SUCH_CHOICE = "no_such_choice"
+UNVERIFIED = "unverified"
+"""The task's `verify` rejected the reply, and every reply to its feedback."""
 OTHER = "other"
 _FINISHES = frozenset(
     {"stop", "length", "content_filter", "refusal", "tool_calls", "function_call", "tool_use", "pause_turn", "error", "abort"}

@@ -7,15 +7,15 @@ from typing import Literal
 from msgspec import Struct, field
 
 from microagents.chat import Usage
-from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict
+from microagents.elections.election import Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
 from microagents.messages import Request
 
 
 class RecordSample(Struct, frozen=True, kw_only=True, tag=True):
-    """The ballot or the red flag of a paid sample, so that a resumed run does not pay for it again."""
+    """The ballot or the red flag of a paid sample, or its rejected replies, so that a resumed run does not pay for them again."""
 
     id: SampleId
-    ballot: Ballot | Flagged
+    ballot: Ballot | Flagged | Rejected
 
 
 class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
@@ -270,6 +270,8 @@ class OpenElection(Struct, frozen=True, kw_only=True):
     id: ElectionId
     ballots: tuple[Ballot | Flagged, ...]
     """Ballots and flags of the paid samples, by seq."""
+    rejected: tuple[Rejected, ...] = ()
+    """Paid replies of samples that are to be asked again, by seq."""
 
 
 class RecallOpen(Request[list[OpenElection]], frozen=True, kw_only=True):

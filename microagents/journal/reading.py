@@ -16,7 +16,7 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.elections.election import Ballot, ElectionId, Flagged, input_of
+from microagents.elections.election import Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
 from microagents.errors import InputMismatch, InvalidUsage, JournalMismatch
 from microagents.journal.books import Books, Totals, UndecidedElection
 from microagents.journal.digests import ChainDigest, in_order
@@ -29,6 +29,7 @@ from microagents.journal.schema import (
     MAX_TEXT_BYTES,
     ONCE_CODE,
     OUTCOMES,
+    REJECTED_SEQ,
     UNDECIDED_CODE,
     UNREADABLE,
     joined,
@@ -352,16 +353,26 @@ def _by_path(row: Row) -> list[tuple[int, int, str]]:
 def read_open_elections(rows: Rows) -> list[OpenElection]:
     """Elections without a verdict, with their paid samples."""
     rows.check("place", "sample")
-    found: dict[tuple[int, bytes], list[Ballot | Flagged]] = {}
-    for key, question_digest, seq, value, flag, cost_usd in rows.select("sample", "ORDER BY key, fork, seq"):
-        ballot = (
-            Ballot(seq=seq, value=value.encode(), cost_usd=cost_usd) if flag is None else Flagged(seq=seq, flag=flag, cost_usd=cost_usd)
-        )
-        found.setdefault((key, question_digest), []).append(ballot)
+    found: dict[tuple[int, bytes], tuple[list[Ballot | Flagged], dict[int, Rejected]]] = {}
+    for key, question_digest, number, value, flag, cost_usd in rows.select("sample", "ORDER BY key, fork, seq"):
+        ballots, rejected = found.setdefault((key, question_digest), ([], {}))
+        seq = number % REJECTED_SEQ
+        if flag is None:
+            ballots.append(Ballot(seq=seq, value=value.encode(), cost_usd=cost_usd))
+        elif value is None:
+            ballots.append(Flagged(seq=seq, flag=flag, cost_usd=cost_usd))
+        else:
+            before = rejected[seq].replies if seq in rejected else ()
+            reply = msgspec.json.decode(value, type=Rejection)
+            rejected[seq] = Rejected(seq=seq, replies=(*before, reply), cost_usd=cost_usd)
     places = dict(rows.select("place")) if found else {}
     return [
-        OpenElection(id=ElectionId(path=joined(places[place_of(key)], key), question_digest=question_digest), ballots=tuple(ballots))
-        for (key, question_digest), ballots in found.items()
+        OpenElection(
+            id=ElectionId(path=joined(places[place_of(key)], key), question_digest=question_digest),
+            ballots=tuple(ballots),
+            rejected=tuple(rejected.values()),
+        )
+        for (key, question_digest), (ballots, rejected) in found.items()
     ]
 
 

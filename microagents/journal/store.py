@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from microagents.elections.election import Ballot, Flagged
+from microagents.elections.election import Ballot, Flagged, Rejected
+from microagents.elections.red_flags import UNVERIFIED
 from microagents.errors import InvalidUsage, Stopped, TakenOver
 from microagents.journal.books import Books, Totals
 from microagents.journal.digests import ChainDigest
@@ -50,6 +51,7 @@ from microagents.journal.schema import (
     DECIDED_CODE,
     ONCE_CODE,
     OUTCOMES,
+    REJECTED_SEQ,
     UNDECIDED_CODE,
     UNREADABLE,
     Places,
@@ -516,8 +518,11 @@ def _ending_row(record: InputEnding) -> tuple[object, ...]:
     return record.input, record.outcome, record.reason, None if record.result is None else record.result.decode(), _now()
 
 
-def _sample_row(key: int, question_digest: bytes, ballot: Ballot | Flagged) -> tuple[Any, ...]:
+def _sample_row(key: int, question_digest: bytes, ballot: Ballot | Flagged | Rejected) -> tuple[Any, ...]:
     cost_usd = None if ballot.cost_usd is None else float(ballot.cost_usd)  # the checksum of an int is another one
+    if isinstance(ballot, Rejected):  # each rejected reply has a row, with the cost so far
+        number = ballot.seq + len(ballot.replies) * REJECTED_SEQ
+        return key, question_digest, number, _json(ballot.replies[-1]), UNVERIFIED, cost_usd
     if isinstance(ballot, Flagged):
         return key, question_digest, ballot.seq, None, ballot.flag, cost_usd
     return key, question_digest, ballot.seq, ballot.value.decode(), None, cost_usd

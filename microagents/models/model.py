@@ -37,6 +37,10 @@ class Call(Struct, frozen=True, kw_only=True):
     """Whether the length of the reply will be compared with a limit."""
     attempt: int = 0
     """Number of attempts at this sample before this one."""
+    rejected: int = 0
+    """Number of earlier replies to this sample that the task's `verify` rejected. The prompt has them, with its feedback."""
+    first_prompt: Prompt | None = None
+    """The prompt without these; None where there are none."""
 
 
 class ModelSpec(Struct, frozen=True, kw_only=True):

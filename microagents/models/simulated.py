@@ -189,7 +189,8 @@ class SimulatedModel(Model):
             self._purchases = None
 
     def _question(self, call: Call) -> _Question:
-        prompt, of_input = call.prompt, call.id.election.input
+        # An expert reads the question alone. It need not know the form of feedback.
+        prompt, of_input = call.first_prompt or call.prompt, call.id.election.input
         key = (prompt.user, prompt.system, call.reply, of_input)
         found = self._questions.get(key)
         if found is None:
@@ -279,7 +280,8 @@ class _Chance:
 
     def __init__(self, key: bytes, call: Call) -> None:
         election = call.id.election
-        digest = blake2b(f"{election.path}\0{call.id.seq}\0".encode() + election.question_digest, digest_size=20, key=key).digest()
+        again = f"{call.rejected}\0" if call.rejected else ""
+        digest = blake2b(f"{election.path}\0{call.id.seq}\0{again}".encode() + election.question_digest, digest_size=20, key=key).digest()
         number = int.from_bytes(digest)
         self.flag = _uniform(number)
         self.error = _uniform(number >> 32)

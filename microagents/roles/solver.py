@@ -111,6 +111,8 @@ class Solver(Role):
             temperature=request.temperature,
             max_output_tokens=request.max_output_tokens,
             needs_length=request.needs_length,
+            rejected=request.rejected,
+            first_prompt=request.first_prompt,
         )
         outage = _Outage(request.id, self._max_outage_s)
         while True:

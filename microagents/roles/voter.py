@@ -9,12 +9,14 @@ from hashlib import blake2b
 
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import Notifier, TaskScope
+from microagents.chat import Prompt
 from microagents.elections.admission import Admission, FollowAdmission
 from microagents.elections.count import Count
-from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, SampleId, Screen, Verdict
+from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, Rejected, SampleId, Screen, Verdict
 from microagents.errors import MicroagentsError, NotSent, RoleFailed
 from microagents.journal.messages import RecallOpen, RecordDraws, RecordReply, RecordSample
-from microagents.task import flags_by_state
+from microagents.roles.verification import Drawn, Verification
+from microagents.task import flags_by_state, verifies
 
 MAX_ABANDONED = 1024
 """Number of abandoned elections whose ballots are kept."""
@@ -29,8 +31,8 @@ class Voter(Role):
         super().__init__(context, messenger)
         self.admission: Admission = "elections"
         self._open: dict[ElectionId, RunningElection] = {}
-        self._paid: dict[ElectionId, Sequence[Ballot | Flagged]] = {}
-        """Paid ballots of elections that are not open: those of an earlier sitting, or of a dropped guess that may be asked again."""
+        self._paid: dict[ElectionId, Sequence[Ballot | Flagged | Rejected]] = {}
+        """Paid samples of elections that are not open: those of an earlier sitting, or of a dropped guess that may be asked again."""
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
         self._admission_changed = Notifier()
@@ -40,7 +42,7 @@ class Voter(Role):
 
     async def start(self) -> None:
         """Load the paid ballots of earlier sittings, and follow the admission."""
-        self._paid.update({each.id: each.ballots for each in await self.ask(RecallOpen())})
+        self._paid.update({each.id: [*each.ballots, *each.rejected] for each in await self.ask(RecallOpen())})
         self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
@@ -122,7 +124,7 @@ class Voter(Role):
         del self._open[election.id]
         election.close_count(None)
         # A guess that is dropped and then asked again must not be paid twice, so its ballots are kept.
-        self._paid[election.id] = election.ballots
+        self._paid[election.id] = election.paid
         if len(self._paid) > MAX_ABANDONED:
             del self._paid[next(iter(self._paid))]
         return bool(election.draws)
@@ -134,7 +136,7 @@ class RunningElection:
     def __init__(self, voter: Voter, election_id: ElectionId, question: Question, hedge: int) -> None:
         self.id = election_id
         self.arrivals: list[Ballot] = []
-        """Valid ballots in order of arrival: for guesses, not for the count."""
+        """Valid ballots in order of arrival: for guesses, not for the count. A later one of the same seq replaces an earlier one."""
         self.count_is_closed = False
         """Whether no more ballots are counted: the election is decided, at its cap, failed or abandoned."""
         self.announced = False
@@ -162,10 +164,22 @@ class RunningElection:
         self.updates = Notifier()
         """Notifies followers of ballots and of the verdict."""
         self._loop = asyncio.get_running_loop()
+        self._guessed: dict[int, Ballot] = {}
+        """Ballots among the arrivals that are not verified yet, by seq."""
+        task = voter.context.tasks[election_id.input] if question.state else None
+        self._verification = (
+            Verification(task, election_id, question, draw=self._sample, guess=self._guess, record=voter.record)
+            if task is not None and verifies(task)
+            else None
+        )
 
-    def begin(self, paid: Sequence[Ballot | Flagged]) -> None:
+    def begin(self, paid: Sequence[Ballot | Flagged | Rejected]) -> None:
         """Launch the election with its paid ballots, and the draws that it needs beyond them."""
-        self._paid = {each.seq: each for each in paid}
+        for each in paid:
+            if not isinstance(each, Rejected):
+                self._paid[each.seq] = each
+            elif self._verification is not None:
+                self._verification.take_up(each)
         self.launch()
 
     def launch(self) -> None:
@@ -199,9 +213,10 @@ class RunningElection:
         return self._count.verdict()
 
     @property
-    def ballots(self) -> Sequence[Ballot | Flagged]:
-        """All paid ballots, counted or not."""
-        return [*self._count.ballots, *self._arrived.values(), *self._paid.values()]
+    def paid(self) -> Sequence[Ballot | Flagged | Rejected]:
+        """All paid samples, counted or not."""
+        rejected = () if self._verification is None else self._verification.rejected
+        return [*self._count.ballots, *self._arrived.values(), *self._paid.values(), *rejected]
 
     async def cancel_draws(self) -> None:
         """Cancel the draws in flight, first launched first, and wait until they have ended."""
@@ -210,36 +225,52 @@ class RunningElection:
             draw.cancel()
         if draws:
             await asyncio.wait(draws)
+        if self._verification is not None:
+            await self._verification.close()
 
-    async def _draw(self, seq: int) -> None:
+    async def _sample(self, seq: int, prompt: Prompt, rejected: int = 0) -> Drawn | None:
+        """Draw one sample and screen it; None once the election counts no more."""
         question, sample_id = self._question, SampleId(election=self.id, seq=seq)
         model, substitute = _models_of(sample_id, question.models)
+        sample = await self._voter.ask(
+            Draw(
+                id=sample_id,
+                prompt=prompt,
+                reply=question.reply,
+                temperature=question.sampling.temperature_of(seq + rejected),  # asked again at 0, a model repeats itself
+                max_output_tokens=question.sampling.max_output_tokens,
+                needs_length=bool(question.sampling.flag_above_tokens),
+                model=model,
+                substitute=substitute,
+                rejected=rejected,
+                first_prompt=self._prompt(seq) if rejected else None,
+            )
+        )
+        if self.count_is_closed:
+            return None
+        ballot = await self._voter.ask(
+            Screen(
+                id=sample_id,
+                sample=sample,
+                reply=question.reply,
+                flag_above_tokens=question.sampling.flag_above_tokens,
+                choices=question.choices,
+                reading=question.reading,
+                state=question.state if self._voter.flags_by_state else b"",
+            )
+        )
+        return sample, ballot
+
+    def _prompt(self, seq: int) -> Prompt:
+        return self._question.prompts[seq % len(self._question.prompts)]
+
+    async def _draw(self, seq: int) -> None:
+        sample_id = SampleId(election=self.id, seq=seq)
         try:
-            sample = await self._voter.ask(
-                Draw(
-                    id=sample_id,
-                    prompt=question.prompts[seq % len(question.prompts)],
-                    reply=question.reply,
-                    temperature=question.sampling.temperature_of(seq),
-                    max_output_tokens=question.sampling.max_output_tokens,
-                    needs_length=bool(question.sampling.flag_above_tokens),
-                    model=model,
-                    substitute=substitute,
-                )
-            )
-            if self.count_is_closed:
+            drawn = await (self._sample(seq, self._prompt(seq)) if self._verification is None else self._verification.sample(seq))
+            if drawn is None:
                 return
-            ballot = await self._voter.ask(
-                Screen(
-                    id=sample_id,
-                    sample=sample,
-                    reply=question.reply,
-                    flag_above_tokens=question.sampling.flag_above_tokens,
-                    choices=question.choices,
-                    reading=question.reading,
-                    state=question.state if self._voter.flags_by_state else b"",
-                )
-            )
+            sample, ballot = drawn
         except NotSent:  # the run is ending: the election stays open, and a resumed run draws this sample
             return
         except MicroagentsError as error:
@@ -259,16 +290,22 @@ class RunningElection:
         if not self.count_is_closed:
             self.launch()
 
+    def _guess(self, ballot: Ballot) -> None:
+        """Show followers a ballot that is not verified yet."""
+        self._guessed[ballot.seq] = ballot
+        self.arrivals.append(ballot)
+        self.updates.notify()
+
     def _arrive(self, seq: int, ballot: Ballot | Flagged) -> None:
         """Take in a ballot, and count all ballots whose turn it is. The count is closed once it is decided or at the cap."""
         if self.count_is_closed:
             return
         self._arrived[seq] = ballot
-        if isinstance(ballot, Ballot):
+        if isinstance(ballot, Flagged):
+            self._flagged_ahead += 1
+        elif self._guessed.pop(seq, None) != ballot:
             self.arrivals.append(ballot)
             self.updates.notify()
-        else:
-            self._flagged_ahead += 1
         try:
             self._count_arrived()
             if not self._count.tally.votes_needed or len(self._count.ballots) == self._question.max_draws:

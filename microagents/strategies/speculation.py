@@ -137,6 +137,8 @@ class OpenStep:
         self.guess: Reply | None = None
         """The guess at its reply; None before the first ballot."""
         self._decode = decoder_of(reply).decode
+        self._votes: dict[int, Hashable] = {}
+        """The vote of each ballot, by seq."""
         self._counts: dict[Hashable, int] = {}
         self._leader: Hashable = None
 
@@ -145,6 +147,9 @@ class OpenStep:
         reply = self._decode(ballot.value)
         vote = reply.vote()
         self.arrived += 1
+        if ballot.seq in self._votes:  # its reply failed the task's verification, and this one takes its place
+            self._counts[self._votes[ballot.seq]] -= 1
+        self._votes[ballot.seq] = vote
         self._counts[vote] = self._counts.get(vote, 0) + 1
         if self.guess is not None and (vote == self._leader or self._counts[vote] <= self._counts[self._leader]):
             return False

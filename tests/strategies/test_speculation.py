@@ -49,6 +49,14 @@ async def test_what_wrong_guesses_cost_is_counted_as_wasted_calls() -> None:
     assert ahead.calls == step_by_step.calls + ahead.account.wasted_calls
 
 
+def test_a_ballot_that_takes_the_place_of_its_seq_moves_the_guess() -> None:
+    step = opened()
+    assert step.arrive(ballot(1, seq=0))
+    assert step.arrive(ballot(2, seq=0)), "the reply 1 failed the verification"
+    assert step.guess == Onward(number=2)
+    assert not step.arrive(ballot(1, seq=1))
+
+
 class OnTheOrbit(Drift):
     """A walk that cannot go on from where the right walk never is."""
 
