@@ -9,7 +9,7 @@ from random import Random
 from typing import Annotated, Self
 
 import msgspec
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from microagents.chat import Prompt, Reply
 from microagents.problems.problem import WorkedProblem
@@ -25,6 +25,11 @@ ANSWER_ERROR = (0.03, 0.00565, 1.623)
 """Least error rate of a direct answer, then a and b of the rate 1 - exp(-a n^b) for n products of digits: 0.65 for n = 25, 0.85 for 36."""
 
 
+Factor = Annotated[int, Field(ge=0, lt=10**MAX_DIGITS)]
+RANDOM = (5, None, 0)
+"""Defaults of the options that choose random numbers: digits, by and instance."""
+
+
 class Product(Reply, frozen=True):
     """A product, as an exact integer."""
 
@@ -32,21 +37,43 @@ class Product(Reply, frozen=True):
 
 
 class Multiplication(WorkedProblem[Product]):
-    """Multiply two numbers with a given number of digits.
+    """Multiply two numbers: given ones, or random ones with a given number of digits.
 
     The simulated model imitates a model that multiplies badly. Its error rates are fixed: they test the engine, not a real model.
     """
 
-    digits: Annotated[int, Field(ge=1, le=MAX_DIGITS)] = 5
+    digits: Annotated[int, Field(ge=1, le=MAX_DIGITS)] = RANDOM[0]
     """Digits of the first number."""
     by: Annotated[int, Field(ge=1, le=MAX_DIGITS)] | None = None
     """Digits of the second number; the same as of the first if not given."""
     instance: Annotated[int, Field(ge=0)] = 0
     """Number of the random pair; each gives two other factors."""
 
+    a: Factor | None = None
+    """The first number; a random one if not given."""
+    b: Factor | None = None
+    """The second number; a random one if not given."""
+
+    @model_validator(mode="after")
+    def _is_one_question(self) -> Self:
+        given = self.a is not None, self.b is not None
+        if any(given) and not all(given):
+            raise ValueError("give both numbers, a and b, or neither")
+        if all(given) and (self.digits, self.by, self.instance) != RANDOM:
+            raise ValueError("the numbers a and b are given, so leave out digits, by and instance, which choose random ones")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, written: SerializerFunctionWrapHandler) -> dict[str, object]:
+        # Options enter the identity of a run, and there were none of these names before.
+        options: dict[str, object] = written(self)
+        return {name: value for name, value in options.items() if value is not None or name not in ("a", "b")}
+
     @cached_property
     def factors(self) -> tuple[int, int]:
         """The two numbers to multiply."""
+        if self.a is not None and self.b is not None:
+            return self.a, self.b
         lengths = (self.digits, self.by or self.digits)
         rng = Random(f"{lengths} {self.instance}")  # noqa: S311 - seeded on purpose
         first, second = (rng.randrange(10 ** (length - 1), 10**length) for length in lengths)
@@ -60,6 +87,9 @@ class Multiplication(WorkedProblem[Product]):
         return reply.product == first * second
 
     def variant(self, number: int) -> Self:
+        """Other random numbers; given ones stay."""
+        if self.a is not None:
+            return self
         return type(self)(**self.model_dump(exclude={"instance"}), instance=self.instance + number)
 
     def expert_answer(self, problem: str) -> Product:

@@ -7,15 +7,18 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
 
+from microagents.cli.inputs import lines_of
 from microagents.cli.options import (
     RUNS,
     STRATEGY_NAMES,
     AsJson,
     Config,
+    InputsFile,
     ModelSpecs,
     Options,
     RunsDir,
@@ -31,8 +34,9 @@ from microagents.cli.options import (
 from microagents.cli.prices import are_simulated
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr, printable
 from microagents.cli.watching import TerminalControl, Watched, options_text, run_in_terminal
-from microagents.runs.compare import compare
+from microagents.runs.compare import DEFAULT_REPEAT, compare
 from microagents.runs.comparison import Comparison, Row
+from microagents.task import Task
 
 HEADERS = ("strategy", "k", "solved", "rate", "95 % interval", "undecided", "failed", "argmax", "calls/input", "cost/input", "time")
 TEXT_COLUMNS = (0,)
@@ -62,7 +66,13 @@ def command(
         list[int],
         typer.Option("-k", metavar="K", envvar="MICROAGENTS_K", help="Compare with this k; strategies without a k ignore it. Repeatable."),
     ] = [],  # noqa: B006
-    repeat: Annotated[int, typer.Option(metavar="N", envvar="MICROAGENTS_REPEAT", help="Number of inputs of each row.")] = 20,
+    repeat: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", envvar="MICROAGENTS_REPEAT", help=f"Number of inputs of each row. [default: {DEFAULT_REPEAT}, or all of --inputs]"
+        ),
+    ] = None,
+    inputs: InputsFile = None,
     model: ModelSpecs = [],  # noqa: B006
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
@@ -77,7 +87,7 @@ def command(
     """Compare strategies on the same inputs.
 
     The table has a row for each strategy and each k. If the task is a problem, such as multiplication or sorting, every row does the
-    same N variants of it. Any other task is done N times.
+    same N variants of it. Any other task is done N times. With --inputs every row does the inputs of the file.
 
     `solved` is the number of inputs with a right result. A problem is judged by its `correct`, a chain by `solved` in its result. A
     chain whose result has no `solved` counts as solved if its oracle finds no wrong decision in the whole row. If code cannot judge
@@ -91,7 +101,8 @@ def command(
     """
     log_to_stderr()
     with exit_on_error():
-        work, options = task_of(task, option), pairs("-s", set_)
+        lines = None if inputs is None else lines_of(task, option, inputs)
+        work, options = task_of(task, option) if lines is None else lines.tasks, pairs("-s", set_)
 
         async def start(control: TerminalControl) -> Comparison:
             return await compare(
@@ -111,7 +122,10 @@ def command(
                 **changed,
             )
 
-        comparison = run_in_terminal(Watched(task, type(work).progress_unit, specs_in(models_of(model))), start, as_json=as_json)
+        first = work if isinstance(work, Task) else work[0]
+        watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)))
+        with nullcontext() if lines is None else lines.name_lines():
+            comparison = run_in_terminal(watched, start, as_json=as_json)
     typer.echo(json.dumps(comparison.as_json()) if as_json else "\n".join(_report(comparison)))
     raise typer.Exit(EXIT_CODES[comparison.outcome])
 

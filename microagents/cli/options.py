@@ -107,6 +107,14 @@ RUNS = Path("runs")
 RunName = Annotated[
     str, typer.Argument(metavar="RUN", help="Name of the run; `microagents list` shows all runs.", autocompletion=complete_run)
 ]
+InputsFile = Annotated[
+    str | None,
+    typer.Option(
+        "--inputs",
+        metavar="FILE",
+        help="Do many inputs. Each line of FILE is a JSON object with the options of one input; they override -o. `-` reads stdin.",
+    ),
+]
 AcceptChange = Annotated[
     list[str],
     typer.Option("--accept-change", metavar="FIELD", help="Accept that this field differs from the recorded run. Repeatable."),

@@ -15,6 +15,7 @@ from microagents.cli.options import (
     AsJson,
     AsStream,
     Config,
+    InputsFile,
     Margin,
     ModelSpecs,
     Options,
@@ -59,13 +60,7 @@ def command(
         bool, typer.Option("--no-journal", envvar="MICROAGENTS_NO_JOURNAL", help="Keep no journal: the run cannot be resumed.")
     ] = False,
     accept_change: AcceptChange = [],  # noqa: B006
-    inputs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Do many inputs. Each line of FILE is a JSON object with the options of one input; they override -o. `-` reads stdin.",
-        ),
-    ] = None,
+    inputs: InputsFile = None,
     known_inputs: Annotated[
         bool,
         typer.Option(

@@ -25,10 +25,13 @@ from microagents.runs.inspection import recorded_result
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result
 from microagents.runs.settings import Models, Settings, check_address, model_pools, strategy_of, validated
-from microagents.runs.task_list import dump_options
+from microagents.runs.task_list import compact_options, dump_options, tasks_of
 from microagents.task import Task
 
 V = TypeVar("V")
+
+DEFAULT_REPEAT = 20
+"""Number of inputs of a comparison that is given one task."""
 
 
 class _Entry(Struct, frozen=True, kw_only=True):
@@ -51,13 +54,13 @@ class _Entry(Struct, frozen=True, kw_only=True):
 
 
 async def compare(
-    task: Task,
+    task: Task | Sequence[Task],
     *,
     models: Models,
     strategies: Sequence[str | Strategy] = (),
     k: Sequence[int] = (),
     options: Mapping[str, Any] | None = None,
-    repeat: int = 20,
+    repeat: int | None = None,
     speculate: bool | None = None,
     known_inputs: bool | None = None,
     runs_dir: str | Path = "runs",
@@ -76,12 +79,12 @@ async def compare(
     An undecided or failed input is not solved, and stops no other.
 
     Args:
-        task: the first input; the others are its variants. A task without variants is done ``repeat`` times.
+        task: the first input; the others are its variants. A task without variants is done ``repeat`` times. Or a list of all inputs.
         models: as for `run`.
         strategies: names or instances, a row for each; none for the task's default strategy.
         k: values of ``k``, a row for each and for every strategy that has a ``k``; none for its default.
         options: options of strategies; each applies to all strategies that have a field of its name.
-        repeat: number of inputs.
+        repeat: number of inputs; by default 20, or all of a list.
         speculate: as for `run`.
         known_inputs: as for `run`.
         runs_dir: the folder of journals; each row has one.
@@ -100,13 +103,15 @@ async def compare(
         MicroagentsError: the run of a row failed, see `run`; the results of rows that have ended are kept.
     """
     check_address(settings.get("address"), settings.get("runtime", "local"))
+    inputs = _variants(task, DEFAULT_REPEAT if repeat is None else repeat) if isinstance(task, Task) else _listed(task, repeat)
+    first, common = inputs[0], dump_options(task) if isinstance(task, Task) else _common_options(inputs)
     short = {"speculate": speculate, "known_inputs": known_inputs}
-    chosen = _strategies(task, strategies or [task.default_strategy], k, options or {}, short)
+    chosen = _strategies(first, strategies or [first.default_strategy], k, options or {}, short)
     given = model_pools(models, chosen)
     limits = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "max_time_s": max_time_s}
     shared = validated(Settings, "the comparison", {**settings, **limits, "models": given.pools, "run_id": run_id or "compare"})
-    inputs = _variants(task, repeat)
-    entries = _entries(chosen, inputs, shared, given.objects, run_id or _run_id_prefix(task, shared, repeat))
+    compared = dump_options(task) if isinstance(task, Task) else compact_options(inputs)
+    entries = _entries(chosen, inputs, shared, given.objects, run_id or _run_id_prefix(first, compared, shared, len(inputs)))
     recorded = _recorded_rows(entries, Path(runs_dir))
     outcome, reason, rows = await _do_rows(
         entries,
@@ -118,11 +123,11 @@ async def compare(
     return Comparison(
         outcome=outcome,
         reason=reason,
-        task=TASKS.name_of(address_of(type(task))),
-        options=dump_options(task),
+        task=TASKS.name_of(address_of(type(first))),
+        options=common,
         models=shared.models,
         seed=shared.seed,
-        repeat=repeat,
+        repeat=len(inputs),
         rows=rows,
     )
 
@@ -187,10 +192,24 @@ def _variants(task: Task, repeat: int) -> list[Task]:
     return variants
 
 
-def _run_id_prefix(task: Task, settings: Settings, repeat: int) -> str:
+def _listed(given: Sequence[Task], repeat: int | None) -> Sequence[Task]:
+    """The inputs of all rows, as they are given."""
+    if repeat is not None:
+        raise InvalidUsage(f"all inputs are given, so repeat={repeat!r} has no meaning; leave it out")
+    return tasks_of(given)
+
+
+def _common_options(inputs: Sequence[Task]) -> dict[str, Any]:
+    """The options that are the same in all inputs."""
+    first, own = compact_options(inputs)
+    differing = {name for each in own for name in msgspec.json.decode(each, type=dict[str, Any])}
+    return {name: value for name, value in first.items() if name not in differing}
+
+
+def _run_id_prefix(task: Task, inputs: object, settings: Settings, repeat: int) -> str:
     """Prefix of the names of all rows. Comparisons whose results could differ have different ones."""
     address = address_of(type(task))
-    compared = (address, dump_options(task), settings.models, settings.seed, settings.on_undecided, repeat)
+    compared = (address, inputs, settings.models, settings.seed, settings.on_undecided, repeat)
     return f"compare-{TASKS.name_of(address).lower()}-{_digest(compared)}"
 
 

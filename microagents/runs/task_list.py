@@ -91,7 +91,8 @@ def compact_options(tasks: Iterable[Task]) -> tuple[dict[str, Any], list[str]]:
         options = dump_options(task)
         if not own:
             first = options
-        differing = {name: value for name, value in options.items() if name not in first or value != first[name]}
+        # A task may leave out options that are None.
+        differing = {name: options.get(name) for name in {**first, **options} if options.get(name) != first.get(name)}
         own.append(msgspec.json.encode(differing).decode())
     return first, own
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors import G
-from microagents.chat import decoder_of
+from microagents.chat import Sampling, decoder_of
 from microagents.conductor import Conductor
 from microagents.durable import Resolution, Work, encode_state
 from microagents.elections.election import ESCALATED, Ballot, Decision, ElectionId, Question, Verdict
@@ -42,12 +42,14 @@ class Chain:
         work: the work on the input.
         max_draws: cap of each step's election.
         hedge: number of draws in flight beyond those that a followed step's decision needs.
+        sampling: temperatures and limits of its draws; by default the task's.
     """
 
-    def __init__(self, work: ChainWork, *, max_draws: int, hedge: int = 0) -> None:
+    def __init__(self, work: ChainWork, *, max_draws: int, hedge: int = 0, sampling: Sampling | None = None) -> None:
         self.work = work
         self.task = work.task
         self.max_draws = max_draws
+        self.sampling = sampling
         self._hedge = hedge
         self.state_type, self.reply_type = chain_types(type(work.task))
         self._first = 0
@@ -55,7 +57,9 @@ class Chain:
 
     def step(self, number: int, state: Any) -> Step:
         """Build the step with this number in this state."""
-        question = self.work.question(self.task.prompt(state), self.reply_type, max_draws=self.max_draws, state=state)
+        question = self.work.question(
+            self.task.prompt(state), self.reply_type, max_draws=self.max_draws, sampling=self.sampling, state=state
+        )
         return Step(number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question)
 
     async def take_up(self) -> tuple[Any, int]:

@@ -1,4 +1,4 @@
-"""The base class of conductors that solve problems."""
+"""The answer to a problem, and the base class of conductors that solve problems."""
 
 from __future__ import annotations
 
@@ -19,6 +19,43 @@ from microagents.problems.questions import problem_id
 from microagents.problems.tree import ROOT, Solution
 
 
+def is_problem(work: Work[Any, Any]) -> bool:
+    """Whether the work is on a problem, in a strategy that solves chains as well."""
+    return isinstance(work.task, Problem)
+
+
+def concluded(
+    work: Work[Any, Any],
+    answer: Reply,
+    *,
+    problems: int = 1,
+    argmax: tuple[str, ...] = (),
+    correct: bool | UnsetType | None = UNSET,
+) -> Solution:
+    """Record the answer to the problem; returns the solution. The answer enters the digests and the account of errors.
+
+    Args:
+        work: the work on the input.
+        answer: the answer to the problem.
+        problems: number of solved problems, sub-problems included.
+        argmax: paths of turns that were decided by plurality.
+        correct: whether the answer is right, where that is known already; by default the problem is asked.
+
+    Raises:
+        TaskFailed: ``correct()`` returned something else than True, False or None.
+    """
+    work.progress(problems, problems)
+    value = msgspec.json.encode(answer)
+    if correct is UNSET:
+        correct = work.task.correct(answer)
+    if correct is not None and not isinstance(correct, bool):
+        raise TaskFailed(f"{type(work.task).__name__}.correct()", f"must give True, False or None, not {correct!r:.100}")
+    place = ElectionId(path=work.path_of(ROOT), question_digest=problem_id(text_of(work.task)))
+    verdict = Verdict(outcome="sampled", leader=0, tally=((value, 1),), ballots=())
+    work.role.tell(RecordDecision(id=place, verdict=verdict, correct=correct))
+    return Solution(answer=Raw(value), correct=correct, argmax=argmax)
+
+
 class ProblemConductor(Conductor[Problem[Any], G]):
     """A conductor that gives one answer to a problem."""
 
@@ -31,25 +68,5 @@ class ProblemConductor(Conductor[Problem[Any], G]):
         argmax: tuple[str, ...] = (),
         correct: bool | UnsetType | None = UNSET,
     ) -> Solution:
-        """Record the answer to the problem; returns the solution. The answer enters the digests and the account of errors.
-
-        Args:
-            work: the work on the input.
-            answer: the answer to the problem.
-            problems: number of solved problems, sub-problems included.
-            argmax: paths of turns that were decided by plurality.
-            correct: whether the answer is right, where that is known already; by default the problem is asked.
-
-        Raises:
-            TaskFailed: ``correct()`` returned something else than True, False or None.
-        """
-        work.progress(problems, problems)
-        value = msgspec.json.encode(answer)
-        if correct is UNSET:
-            correct = work.task.correct(answer)
-        if correct is not None and not isinstance(correct, bool):
-            raise TaskFailed(f"{type(work.task).__name__}.correct()", f"must give True, False or None, not {correct!r:.100}")
-        place = ElectionId(path=work.path_of(ROOT), question_digest=problem_id(text_of(work.task)))
-        verdict = Verdict(outcome="sampled", leader=0, tally=((value, 1),), ballots=())
-        self.tell(RecordDecision(id=place, verdict=verdict, correct=correct))
-        return Solution(answer=Raw(value), correct=correct, argmax=argmax)
+        """The same as the function `concluded`."""
+        return concluded(work, answer, problems=problems, argmax=argmax, correct=correct)

@@ -1,54 +1,79 @@
-"""Self-consistency: the most frequent of many direct answers (arXiv 2203.11171)."""
+"""Self-consistency: the most frequent of many answers (arXiv 2203.11171), to a problem or to each step of a chain."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from pydantic import Field
 
 from microagents.actors import Strategy
 from microagents.durable import Work
+from microagents.elections.rules import FirstValid, Rule
 from microagents.problems.candidates import merged
-from microagents.problems.problem import Problem, answer_type, direct_prompt, text_of
+from microagents.problems.problem import Problem, answer_type_of, direct_prompt, text_of
 from microagents.problems.questions import ToSolve
 from microagents.problems.tree import Solution
-from microagents.strategies.problem_conductor import ProblemConductor
+from microagents.strategies.chain import Chain, ChainConductor, step_by_step
+from microagents.strategies.plurality import PluralityChain
+from microagents.strategies.problem_conductor import concluded, is_problem
+from microagents.strategies.speculation import AHEAD, guess_ahead
+from microagents.task import ChainTask
 
 
-class SelfConsistencyConductor(ProblemConductor["SelfConsistency"]):
+class SelfConsistencyConductor(ChainConductor["SelfConsistency"]):
     """Draws many answers at once."""
 
-    async def conduct(self, work: Work[Problem[Any], SelfConsistency]) -> Solution:
-        """Draw the answers; returns the most frequent one, marked ``argmax`` if it is no majority of the samples.
+    def chain(self, work: Work[ChainTask[Any, Any], SelfConsistency]) -> Chain:
+        """The chain, with the most frequent reply of each step."""
+        strategy = work.strategy
+        return PluralityChain(work, samples=strategy.samples, first_temperature=strategy.temperature, temperature=strategy.temperature)
 
-        Ties go to the answer that was launched first.
+    async def conduct(self, work: Work[ChainTask[Any, Any], SelfConsistency]) -> object:
+        """Solve a problem or walk a chain.
 
         Raises:
-            Undecided: every reply was flagged.
+            Undecided: every reply to a question was flagged.
         """
-        strategy, temperature = work.strategy, work.strategy.temperature
-        replies = await work.sample(
-            "answer",
-            direct_prompt(ToSolve(problem=text_of(work.task))),
-            answer_type(type(work.task)),
-            n=strategy.samples,
-            sampling=msgspec.structs.replace(work.task.sampling, first_temperature=temperature, temperature=temperature),
-            max_draws=strategy.samples,
-            needed=True,
-        )
-        leader = max(merged(replies), key=lambda candidate: candidate.copies)
-        is_majority = 2 * leader.copies > strategy.samples
-        return self.concluded(work, leader.reply, argmax=() if is_majority else (work.path_of("answer"),))
+        if is_problem(work):
+            return await _most_frequent(work)
+        chain = self.chain(work)
+        return await (guess_ahead(chain, ahead=AHEAD) if work.strategy.speculate else step_by_step(chain))
+
+
+async def _most_frequent(work: Work[Any, SelfConsistency]) -> Solution:
+    """The most frequent answer to a problem, marked ``argmax`` if it is no majority of the samples."""
+    strategy, temperature = work.strategy, work.strategy.temperature
+    replies = await work.sample(
+        "answer",
+        direct_prompt(ToSolve(problem=text_of(work.task))),
+        answer_type_of(work.task),
+        n=strategy.samples,
+        sampling=msgspec.structs.replace(work.task.sampling, first_temperature=temperature, temperature=temperature),
+        max_draws=strategy.samples,
+        needed=True,
+    )
+    leader = max(merged(replies), key=lambda candidate: candidate.copies)
+    is_majority = 2 * leader.copies > strategy.samples
+    return concluded(work, leader.reply, argmax=() if is_majority else (work.path_of("answer"),))
 
 
 class SelfConsistency(Strategy):
-    """The most frequent of many direct answers: a plurality, without a margin."""
+    """The most frequent of many answers, to a problem or to each step of a chain: a plurality, without a margin."""
 
-    solves = (Problem,)
+    solves = (Problem, ChainTask)
     conductor = SelfConsistencyConductor
+    changes_no_decision: ClassVar = ("speculate",)
 
     samples: Annotated[int, Field(ge=1, le=10_000)] = 20
     """Number of answers drawn."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
     """Temperature of the answers."""
+    speculate: bool = True
+    """Open the next steps of a chain on guesses. Changes no decision."""
+
+    @cached_property
+    def default_rule(self) -> Rule:
+        """The rule of every step of a chain: over once all samples are drawn."""
+        return FirstValid(self.samples)

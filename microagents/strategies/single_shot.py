@@ -1,7 +1,8 @@
-"""Single shot: one call without a vote, the baseline of comparisons."""
+"""Single shot: one call without a vote, for a problem or for each step of a chain: the baseline of comparisons."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any
 
 import msgspec
@@ -9,37 +10,55 @@ from pydantic import Field
 
 from microagents.actors import Strategy
 from microagents.durable import Work
-from microagents.problems.problem import Problem, answer_type, direct_prompt, text_of
+from microagents.elections.rules import FirstValid, Rule
+from microagents.problems.problem import Problem, answer_type_of, direct_prompt, text_of
 from microagents.problems.questions import ToSolve
 from microagents.problems.tree import Solution
-from microagents.strategies.problem_conductor import ProblemConductor
+from microagents.strategies.chain import Chain, ChainConductor, step_by_step
+from microagents.strategies.plurality import PluralityChain
+from microagents.strategies.problem_conductor import concluded, is_problem
+from microagents.task import ChainTask
 
 
-class SingleShotConductor(ProblemConductor["SingleShot"]):
+class SingleShotConductor(ChainConductor["SingleShot"]):
     """Draws one answer."""
 
-    async def conduct(self, work: Work[Problem[Any], SingleShot]) -> Solution:
-        """Draw the answer.
+    def chain(self, work: Work[ChainTask[Any, Any], SingleShot]) -> Chain:
+        """The chain, with one reply to each step."""
+        temperature = work.strategy.temperature
+        return PluralityChain(work, samples=1, first_temperature=temperature, temperature=temperature)
+
+    async def conduct(self, work: Work[ChainTask[Any, Any], SingleShot]) -> object:
+        """Solve a problem or walk a chain.
 
         Raises:
-            Undecided: the reply was flagged.
+            Undecided: a reply was flagged.
         """
-        (answer,) = await work.sample(
-            "answer",
-            direct_prompt(ToSolve(problem=text_of(work.task))),
-            answer_type(type(work.task)),
-            sampling=msgspec.structs.replace(work.task.sampling, first_temperature=work.strategy.temperature),
-            max_draws=1,
-            needed=True,
-        )
-        return self.concluded(work, answer)
+        return await (_answer(work) if is_problem(work) else step_by_step(self.chain(work)))
+
+
+async def _answer(work: Work[Any, SingleShot]) -> Solution:
+    (answer,) = await work.sample(
+        "answer",
+        direct_prompt(ToSolve(problem=text_of(work.task))),
+        answer_type_of(work.task),
+        sampling=msgspec.structs.replace(work.task.sampling, first_temperature=work.strategy.temperature),
+        max_draws=1,
+        needed=True,
+    )
+    return concluded(work, answer)
 
 
 class SingleShot(Strategy):
-    """One direct answer, without a vote."""
+    """One answer without a vote, to a problem or to each step of a chain."""
 
-    solves = (Problem,)
+    solves = (Problem, ChainTask)
     conductor = SingleShotConductor
 
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
     """Temperature of the answer."""
+
+    @cached_property
+    def default_rule(self) -> Rule:
+        """The rule of every step of a chain: its first reply."""
+        return FirstValid(1)

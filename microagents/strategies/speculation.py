@@ -22,6 +22,8 @@ from microagents.elections.election import Ballot, Verdict
 from microagents.elections.rules import Tally
 from microagents.strategies.chain import Chain, Step
 
+AHEAD = 32
+"""Number of steps that are open at a time by default."""
 WASTE_SHARE = 0.05
 """Guessing pauses while more than this share of recent calls was wasted."""
 WASTE_OVER_CALLS = 1000

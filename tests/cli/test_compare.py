@@ -158,7 +158,7 @@ def test_a_failure_of_the_whole_comparison_ends_with_1_and_one_sentence() -> Non
         (["--repeat", "0"], ["repeat=0 will not do"]),
         (["-k", "0"], ["strategy 'recursive': k=0 will not do"]),
         (["--strategy", "recursiv"], ["there is no strategy 'recursiv'; did you mean 'recursive'"]),
-        (["--strategy", "maker"], ["maker solves chains of steps, and multiplication is a problem; its own strategy is recursive"]),
+        (["--strategy", "seqcv"], ["seqcv solves documents, and multiplication is a problem; its own strategy is recursive"]),
         (["--strategy", "single-shot", "-k", "2"], ["there is no option of the compared strategies named 'k'"]),
         (["-s", "sampels=3", "--strategy", "self-consistency"], ["named 'sampels'; did you mean 'samples'"]),
         (["-s", "depth"], ["-s 'depth' is not of the form NAME=VALUE"]),
@@ -224,3 +224,33 @@ def test_a_config_and_the_environment_name_what_is_compared() -> None:
     named = {"MICROAGENTS_STRATEGY": "single-shot self-consistency", "MICROAGENTS_REPEAT": "1"}
     shown = microagents("compare", "multiplication", "--json", env=named).json
     assert [row["strategy"] for row in shown["rows"]] == ["single-shot", "self-consistency"]
+
+
+def test_with_a_file_of_inputs_every_row_does_these_and_the_same_command_finds_them() -> None:
+    write("items.jsonl", '{"a": 123, "b": 45}\n\n{"a": 7, "b": 8}\n{"digits": 3}\n')
+    words = ("compare", "multiplication", "--inputs", "items.jsonl", "-k", "2", "--model", "sim:perfect", "--json")
+    strategies = [word for name in ("maker", "recursive", "self-consistency", "single-shot") for word in ("--strategy", name)]
+    ran, bought = shopping(*words, *strategies)
+    assert ran.code == COMPLETED
+    assert (ran.json["repeat"], ran.json["options"]) == (3, {"by": None, "instance": 0})
+    assert {row["strategy"]: row["completed"] for row in ran.json["rows"]} == dict.fromkeys(strategies[1::2], 3)
+    assert bought.sent
+    again, bought = shopping(*words, *strategies)
+    assert (figures(again.json), bought.sent) == (figures(ran.json), [])
+    write("items.jsonl", '{"a": 123, "b": 46}\n')
+    other = microagents(*words, "--strategy", "maker")
+    assert {row["run_id"] for row in other.json["rows"]}.isdisjoint({row["run_id"] for row in ran.json["rows"]})
+
+
+def test_a_file_of_inputs_and_a_number_of_them_do_not_go_together() -> None:
+    write("items.jsonl", "{}\n")
+    ran = microagents("compare", "hanoi", "--inputs", "items.jsonl", "--repeat", "3")
+    assert (ran.code, ran.out) == (WRONG_USAGE, "")
+    assert "all inputs are given, so repeat=3 has no meaning" in ran.err
+
+
+def test_a_chain_is_compared_with_its_baselines_in_one_table() -> None:
+    words = ("compare", "hanoi", "-o", "disks=3", "--repeat", "2", "--model", "sim:perfect")
+    ran = microagents(*words, "--strategy", "maker", "--strategy", "self-consistency", "--strategy", "single-shot", "-s", "samples=5")
+    assert [row[0] for row in table(ran)[1:]] == ["maker", "self-consistency", "single-shot"]
+    assert [row[8] for row in table(ran)[1:]] == ["21.0", "35.0", "7.0"]

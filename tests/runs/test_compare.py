@@ -17,9 +17,9 @@ from microagents.journal.messages import Account
 from microagents.journal.reading import reader_of
 from microagents.problems.questions import ToSolve, asked_in
 from microagents.runs.comparison import row_of
-from microagents.strategies.maker import Maker
 from microagents.strategies.recursive import Recursive
 from microagents.strategies.self_consistency import SelfConsistency
+from microagents.strategies.seqcv import SeqCV
 from microagents.strategies.single_shot import SingleShot
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
@@ -323,8 +323,8 @@ def test_a_limit_of_time_holds_for_all_rows_together() -> None:
         ({"k": [0]}, "strategy 'recursive': k=0 will not do"),
         ({"strategies": ["single-shot"], "k": [2]}, "there is no option of the compared strategies named 'k'; known: temperature"),
         ({"strategies": ["recursiv"]}, "there is no strategy 'recursiv'; did you mean 'recursive'"),
-        ({"strategies": ["single-shot", "maker"]}, "maker solves chains of steps, and multiplication is a problem"),
-        ({"strategies": [SingleShot(), Maker()]}, "maker solves chains of steps"),
+        ({"strategies": ["single-shot", "seqcv"]}, "seqcv solves documents, and multiplication is a problem"),
+        ({"strategies": [SingleShot(), SeqCV()]}, "seqcv solves documents"),
         ({"options": {"sampels": 3}}, "named 'sampels'; did you mean 'samples'"),
         ({"options": {"samples": 0}}, "samples=0 will not do"),
         ({"run_id": "a/b"}, "run_id='a/b' will not do"),
@@ -356,3 +356,12 @@ def test_what_ends_a_run_names_the_row_that_it_ended() -> None:
         compared(strategies=strategies, repeat=2)
     assert "this happened in Unprepared (row 2 of 2); the results of the rows before it are kept" in ended.value.__notes__
     assert len(compared(strategies=strategies[:1], repeat=2).rows) == 1
+
+
+def test_a_list_of_tasks_is_compared_as_it_is_and_has_a_comparison_of_its_own() -> None:
+    problems = [Multiplication(digits=2), Multiplication(a=12, b=34), Multiplication(digits=3)]
+    found = compared(problems, repeat=None, models="sim:perfect", strategies=("single-shot", "maker"))
+    assert [(row.strategy, row.repeat, row.completed) for row in found.rows] == [("single-shot", 3, 3), ("maker", 3, 3)]
+    assert (found.repeat, found.options) == (3, {"by": None, "instance": 0})
+    with reader_of(Path("runs"), found.rows[0].run_id) as reader:
+        assert [Multiplication(**each) for each in reader.options()] == problems

@@ -1,17 +1,21 @@
-"""What recursive decomposition is compared with: one call, and the answer that most of many calls give."""
+"""What recursive decomposition and MAKER are compared with: one call, and the answer that most of many calls give."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from microagents import Result, run
+from microagents import InvalidUsage, Result, run
 from microagents.chat import write
 from microagents.models.scripted import Line
+from microagents.strategies.maker import Maker
 from microagents.strategies.self_consistency import SelfConsistency
+from microagents.strategies.single_shot import SingleShot
 from microagents.tasks.ask import Answer, Ask
+from microagents.tasks.drift import Drift, Onward
 from microagents.tasks.multiplication import Multiplication
 
 
@@ -62,3 +66,55 @@ async def test_a_single_shot_is_one_call_and_a_reply_that_cannot_be_read_is_unde
 async def test_a_problem_is_solved_recursively_where_no_strategy_is_named() -> None:
     result = await run(Multiplication(digits=2), models="sim:perfect")
     assert result.strategy == "recursive"
+
+
+async def test_maker_answers_a_problem_by_one_election_with_a_lead_of_k_votes() -> None:
+    words = [Answer(answer=letter) for letter in "ABAA"]
+    model = scripted([write(word, "json") for word in words])
+    result = await run(Ask(text="Which letter?"), models=model, strategy="maker", k=2)
+    assert result.value == {"answer": {"answer": "A"}, "correct": None, "argmax": []}
+    assert (result.calls, result.account.decided, result.account.votes_per_step) == (4, 1, 4.0)
+    assert [path for path, _ in result.decisions()] == ["0/answer", "0/solve"]
+
+
+async def test_makers_answer_to_a_problem_is_undecided_at_the_cap_and_has_no_known_inputs() -> None:
+    model = scripted([write(Answer(answer=letter), "json") for letter in "ABAB"])
+    result = await run(Ask(text="Which letter?"), models=model, strategy=Maker(k=2, max_draws=4))
+    assert (result.outcome, result.account.undecided_at, result.calls) == ("undecided", ("0/answer",), 4)
+    with pytest.raises(InvalidUsage, match="Multiplication has no steps, so their inputs are not known"):
+        await run(Multiplication(), models="sim:perfect", strategy="maker", known_inputs=True)
+
+
+def scripted_steps(*words: str) -> str:
+    """Replies to the steps of a walk: a digit for a number, a question mark for none."""
+    lines = [
+        Line(path=f"0/step/{step}", seq=seq, text="?" if digit == "?" else write(Onward(number=int(digit))))
+        for step, word in enumerate(words)
+        for seq, digit in enumerate(word)
+    ]
+    Path("script.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(lines))
+    return "scripted:script.jsonl"
+
+
+@pytest.mark.parametrize("speculate", [True, False])
+async def test_self_consistency_takes_the_most_frequent_reply_at_each_step_of_a_chain(*, speculate: bool) -> None:
+    model = scripted_steps("12344", "5?5??", "12345")
+    result = await run(Drift(length=3), models=model, strategy=SelfConsistency(samples=5), speculate=speculate)
+    assert [value["number"] for _, value in result.decisions()] == [4, 5, 1]
+    assert (result.outcome, result.account.valid, result.account.flagged) == ("completed", 12, {"malformed": 3})
+
+
+async def test_a_step_of_which_no_reply_can_be_read_is_undecided() -> None:
+    result = await run(Drift(length=3), models=scripted_steps("111", "???"), strategy=SelfConsistency(samples=3))
+    assert (result.outcome, result.account.undecided_at) == ("undecided", ("0/step/1",))
+
+
+@pytest.mark.parametrize("strategy", [SelfConsistency(samples=5), SingleShot()])
+async def test_a_chain_without_votes_is_resumed_after_its_last_step(strategy: SelfConsistency | SingleShot, tmp_path: Path) -> None:
+    task = Drift(length=20)
+    options: dict[str, Any] = {"models": "sim:perfect@error=0.3", "strategy": strategy, "speculate": False}
+    undisturbed = await run(task, **options, runs_dir=None)
+    stopped = await run(task, **options, concurrency=1, max_calls=undisturbed.calls // 2, run_id="a", runs_dir=tmp_path)
+    resumed = await run(task, **options, run_id="a", runs_dir=tmp_path)
+    assert (stopped.outcome, resumed.calls) == ("stopped", undisturbed.calls)
+    assert resumed.account.ballots_sha256 == undisturbed.account.ballots_sha256

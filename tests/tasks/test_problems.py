@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from random import Random
 
 import msgspec
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from pydantic import ValidationError
 
-from microagents import Reply, run
+from microagents import Call, Reply, resume, run
 from microagents.chat import write
 from microagents.parsing import parse
 from microagents.problems.problem import WorkedProblem, answer_type
@@ -25,6 +27,7 @@ from microagents.problems.questions import (
     ToCompose,
     ToDecompose,
     ToSolve,
+    asked_in,
     prompt_of,
 )
 from microagents.tasks.ask import Ask
@@ -199,6 +202,44 @@ def test_a_question_that_is_blank_or_too_long_is_refused(text: str) -> None:
 def test_numbers_of_no_digits_or_too_many_are_refused(digits: int) -> None:
     with pytest.raises(ValidationError):
         Multiplication(digits=digits)
+
+
+async def calculator(call: Call) -> str:
+    asked = asked_in(call.prompt)
+    assert isinstance(asked, ToSolve)
+    first, second = re.findall(r"\d+", asked.problem)
+    return write(Product(product=int(first) * int(second)), "json")
+
+
+async def test_given_numbers_are_multiplied_exactly_and_read_back_from_the_journal(tmp_path: Path) -> None:
+    a, b = 12345678901234567890123, 98765432109876543210
+    result = await run(Multiplication(a=a, b=b), models=calculator, strategy="maker", max_calls=1, run_id="r", runs_dir=tmp_path)
+    assert result.outcome == "stopped"
+    result = await resume("r", runs_dir=tmp_path, max_calls=9)
+    assert result.value == {"answer": {"product": a * b}, "correct": True, "argmax": []}
+
+
+def test_given_numbers_have_no_other_variant_and_random_ones_have_the_options_that_they_had() -> None:
+    given = Multiplication(a=0, b=7)
+    assert given.variant(3) == given
+    assert given.model_dump() == {"digits": 5, "by": None, "instance": 0, "a": 0, "b": 7}
+    assert Multiplication(digits=3).model_dump() == {"digits": 3, "by": None, "instance": 0}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"a": 3}, "give both numbers"),
+        ({"b": 3}, "give both numbers"),
+        ({"a": 3, "b": 4, "digits": 3}, "leave out digits, by and instance"),
+        ({"a": 3, "b": 4, "instance": 1}, "leave out digits, by and instance"),
+        ({"a": -3, "b": 4}, "greater than or equal to 0"),
+        ({"a": 10**100, "b": 4}, "less than"),
+    ],
+)
+def test_numbers_that_make_no_question_are_refused(options: dict[str, int], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Multiplication(**options)
 
 
 class Counted(WorkedProblem[Product]):

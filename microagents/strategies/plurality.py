@@ -1,0 +1,35 @@
+"""Chains without a margin: each step by the plurality of a fixed number of samples, the baseline of MAKER's vote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from microagents.durable import Work
+from microagents.elections.election import Decision, Verdict
+from microagents.strategies.chain import Chain, Step
+from microagents.task import ChainTask
+
+
+class PluralityChain(Chain):
+    """A chain whose steps take the most frequent of the valid replies. Ties go to the reply that was launched first.
+
+    The strategy's rule must end with all samples drawn (`FirstValid`). Flagged samples are not drawn again.
+
+    Args:
+        work: the work on the input.
+        samples: number of samples of each step.
+        first_temperature: temperature of the first sample.
+        temperature: temperature of the others.
+    """
+
+    def __init__(self, work: Work[ChainTask[Any, Any], Any], *, samples: int, first_temperature: float, temperature: float) -> None:
+        sampling = structs.replace(work.task.sampling, first_temperature=first_temperature, temperature=temperature)
+        super().__init__(work, max_draws=samples, sampling=sampling)
+
+    async def commit(self, step: Step, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
+        """Record the most frequent reply as the decision. A step without a valid reply is undecided."""
+        if verdict.outcome == "undecided" and verdict.leader is not None:
+            verdict = structs.replace(verdict, outcome="decided")
+        return await super().commit(step, verdict, checkpoint=checkpoint)
