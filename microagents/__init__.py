@@ -29,7 +29,7 @@ from microagents.problems.problem import Problem
 from microagents.task import ChainTask, Task
 
 try:
-    from microagents.journal.messages import Account
+    from microagents.journal.messages import Account, RecordedDecision
     from microagents.runs.api import resume, run, run_sync
     from microagents.runs.compare import compare
     from microagents.runs.comparison import Comparison
@@ -80,6 +80,7 @@ __all__ = [
     "Problem",
     "Prompt",
     "Question",
+    "RecordedDecision",
     "Reply",
     "Request",
     "Resolution",

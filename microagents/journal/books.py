@@ -88,6 +88,8 @@ class Books:
         self.progress = [Progress() for _ in range(inputs)]
         self.ended: list[InputOutcome | None] = [None] * inputs
         """The outcome of each input; None for inputs that have not ended, and in a run of a single input."""
+        self.on_decision: Callable[[RecordDecision | RecordAnswer], None] | None = None
+        """Called with every new decision and answer."""
         self._in_order = in_order
         kind = ChainDigest if in_order else TreeDigest
         self.decisions: list[Digest] = [kind() for _ in range(inputs)]
@@ -109,6 +111,8 @@ class Books:
     def add(self, record: Record) -> None:
         """Add the next record."""
         self._handlers[type(record)](record)
+        if self.on_decision is not None and isinstance(record, RecordDecision | RecordAnswer):
+            self.on_decision(record)
 
     def _add_progress(self, record: RecordProgress) -> None:
         self.move(record.input, max(self.progress[record.input].done, record.done), record.total)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct, field
 
 from microagents.chat import Usage
@@ -225,6 +228,46 @@ class Recalled(Struct, frozen=True, kw_only=True):
     """Cost of all its samples; None where a price is unknown, or where there are no samples."""
     changed: bool = False
     """Whether ``--accept-change`` altered the run since it began: its questions may then differ from the recorded ones."""
+
+
+class RecordedDecision(Struct, frozen=True, kw_only=True):
+    """A decision, as the journal records it. It unpacks into path and value."""
+
+    path: str
+    """Place in the work, such as ``0/step/17``."""
+    value: Any
+    """The decided reply, as JSON-like values; or the answer of another role (`once`)."""
+    outcome: str
+    """An `ElectionOutcome`, or ``once``."""
+    votes: tuple[tuple[Any, int], ...] = ()
+    """The counted valid replies, as JSON-like values: each distinct one and its number, in order of launch. Those that differ only in
+    fields without a vote stand apart."""
+    flags: dict[str, int] = {}
+    """Number of counted red flags by name."""
+    cost_usd: float | None = None
+    """Cost of the counted samples; None where a price is unknown, or where there are no samples."""
+    settled_at: str | None = None
+    """How the election was settled although it was undecided: ``leader``, ``person``, or the spec of another model; else None."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.path, self.value))
+
+
+def recorded_decision(
+    path: str, outcome: str, value: bytes, ballots: Sequence[Ballot | Flagged], *, cost_usd: float | None, settled_at: str | None
+) -> RecordedDecision:
+    """A decision from its record.
+
+    Raises:
+        msgspec.MsgspecError: a value is no JSON.
+    """
+    valid = Counter(each.value for each in ballots if isinstance(each, Ballot))
+    flags = Counter(each.flag for each in ballots if isinstance(each, Flagged))
+    votes = tuple([(msgspec.json.decode(reply), number) for reply, number in valid.items()])
+    decided = msgspec.json.decode(value)
+    return RecordedDecision(
+        path=path, value=decided, outcome=outcome, votes=votes, flags=dict(flags), cost_usd=cost_usd, settled_at=settled_at
+    )
 
 
 class Recall(Request[Recalled | None], frozen=True, kw_only=True):

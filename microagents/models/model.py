@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from inspect import iscoroutinefunction
 from math import inf
-from typing import Any, Self, get_type_hints
+from typing import Any, Protocol, Self, get_type_hints
 
 from msgspec import Struct
 from pydantic import TypeAdapter, ValidationError
@@ -119,11 +119,36 @@ ModelFunction = Callable[[Call], Awaitable[Sample | str]]
 """A provider as one async function that returns a sample, or only its text."""
 
 
-class FunctionModel(Model):
-    """A model that calls an async function."""
+class Completer(Protocol):
+    """An object with an async method ``complete`` that returns a sample, or only its text: a model that need not subclass `Model`."""
 
-    def __init__(self, function: ModelFunction) -> None:
+    async def complete(self, call: Call, /) -> Sample | str:
+        """Take one sample, in one attempt."""
+        ...
+
+
+ModelObject = Model | Completer | ModelFunction
+"""A model that is given as an object."""
+
+
+class FunctionModel(Model):
+    """A model that calls an async function.
+
+    Args:
+        function: the function.
+        spec: the name of the model in samples and errors.
+        priced: whether the samples have a cost.
+    """
+
+    def __init__(self, function: ModelFunction, spec: str, *, priced: bool = False) -> None:
         self._function = function
+        self._spec = spec
+        self._priced = priced
+
+    @property
+    def priced(self) -> bool:
+        """Whether ``usage.cost_usd`` of its samples is a number."""
+        return self._priced
 
     async def complete(self, call: Call) -> Sample:
         """Call the function.
@@ -132,8 +157,7 @@ class FunctionModel(Model):
             ModelUnavailable: it returned neither a sample nor a text.
         """
         given = await self._function(call)
-        spec = spec_of(self._function)
-        return checked_sample(Sample(text=given, model=spec) if isinstance(given, str) else given, spec)
+        return checked_sample(Sample(text=given, model=self._spec) if isinstance(given, str) else given, self._spec)
 
 
 def checked_sample(given: object, provider: str) -> Sample:
@@ -164,12 +188,16 @@ def spec_of(model: object) -> str:
     source of its class: its arguments are unknown to the journal, so only the program that has the object can resume the run.
 
     Raises:
-        InvalidUsage: the object is neither a model nor an async function.
+        InvalidUsage: the object has no async ``complete``, and is no async function.
     """
-    if isinstance(model, Model):
+    if isinstance(model, type):
+        raise InvalidUsage(f"{model!r:.100} is a class: give an instance of it, or its name in a spec")
+    if isinstance(model, Model) or iscoroutinefunction(getattr(model, "complete", None)):
         return f"{OBJECT}:{getattr(model, 'spec', None) or source_of(type(model))}"
     if not (iscoroutinefunction(model) and hasattr(model, "__qualname__")):
-        raise InvalidUsage(f"{model!r:.100} is no model: give a spec, an instance of Model, or an `async def` function")
+        raise InvalidUsage(
+            f"{model!r:.100} is no model: give a spec, an object with an `async def complete(self, call)`, or an `async def` function"
+        )
     return source_of(model)
 
 
@@ -181,7 +209,10 @@ def open_model(text: str, context: Context) -> Model:
     """
     given = context.model_objects.get(text)
     if given is not None:
-        return given if isinstance(given, Model) else FunctionModel(given)
+        if isinstance(given, Model):
+            return given
+        # The caller owns an object that is no `Model`, and closes it.
+        return FunctionModel(getattr(given, "complete", given), text, priced=getattr(given, "priced", False) is True)
     spec = ModelSpec.parse(text)
     if spec.provider in (OBJECT, "__main__") or "<locals>" in text:
         raise InvalidUsage(
@@ -192,7 +223,7 @@ def open_model(text: str, context: Context) -> Model:
     if name != spec.provider and "." not in spec.provider and find_spec(spec.provider) is None:
         raise _unknown_provider(text, spec.provider)
     found = MODELS.find_or_function(name, Model)
-    return found.open(spec, context) if isinstance(found, type) and issubclass(found, Model) else FunctionModel(found)
+    return found.open(spec, context) if isinstance(found, type) and issubclass(found, Model) else FunctionModel(found, text)
 
 
 def _unknown_provider(text: str, provider: str) -> InvalidUsage:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from msgspec import structs
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import Notifier, TaskScope
 from microagents.elections.admission import Admission, Drain, FollowAdmission
-from microagents.errors import MicroagentsError, RoleFailed, Stopped
+from microagents.errors import MicroagentsError, RoleFailed, Stopped, TaskFailed
 from microagents.journal.books import Books
 from microagents.journal.experiment import Experiment
 from microagents.journal.messages import (
@@ -33,6 +35,7 @@ from microagents.journal.messages import (
     RecordCalls,
     RecordDecision,
     RecordDraws,
+    RecordedDecision,
     RecordLimit,
     RecordLost,
     RecordOutage,
@@ -41,9 +44,10 @@ from microagents.journal.messages import (
     RecordSample,
     Report,
     RunOutcome,
+    recorded_decision,
 )
 from microagents.journal.store import Store
-from microagents.journal.writer import Inline, NullStore, Writer
+from microagents.journal.writer import Inline, NullStore, RecordStore, Writer
 from microagents.messages import Request
 from microagents.roles.first_replies import FirstReplies
 
@@ -93,6 +97,21 @@ class AwaitFailure(Request[None], frozen=True, kw_only=True):
     """
 
 
+OnDecision = Callable[[RecordedDecision], Awaitable[None] | None]
+"""Gets each decision once it is durable. A plain function or an async one."""
+
+
+def _decided(record: RecordDecision | RecordAnswer) -> RecordedDecision | None:
+    """A decision from its record; None for an election that stays undecided."""
+    path = record.id.path
+    if isinstance(record, RecordAnswer):
+        return recorded_decision(path, "once", record.value, (), cost_usd=None, settled_at=None)
+    verdict = record.verdict
+    if verdict.outcome == "undecided" or verdict.winner is None:
+        return None
+    return recorded_decision(path, verdict.outcome, verdict.winner, verdict.ballots, cost_usd=verdict.cost_usd, settled_at=record.settled)
+
+
 class Recorder(Role):
     """Records every call, ballot and decision of a run. It runs in the driver's process."""
 
@@ -115,10 +134,12 @@ class Recorder(Role):
         self._followers = 0
         """Number of followers of the admission. Each may have draws in flight."""
         self._must_stop = Notifier()
+        self._told = Notifier()
+        """Notifies once ``on_decision`` knows all durable decisions."""
         self._failure: MicroagentsError | None = None
         """Why the journal cannot be written any more."""
-        self._limit: Stopped | None = None
-        """The limit that is reached, once the calls in flight have ended."""
+        self._reason: MicroagentsError | None = None
+        """Why the run must stop although the journal can be written: a limit, once the calls in flight have ended, or a failed callback."""
         self._admission: Admission = "elections"
         self._received = self._committed = 0
         """Number of records received, and number of those that are durable."""
@@ -127,6 +148,11 @@ class Recorder(Role):
         self._first_replies: FirstReplies | None = FirstReplies()
         """The flags of the first replies; None once enough of them were valid."""
         self._max_cost_usd: float | None = context.options.get("max_cost_usd")
+        self._on_decision: OnDecision | None = context.options.get("on_decision")
+        self._new_decisions: list[RecordDecision | RecordAnswer] = []
+        """Decisions of the commit that is under way."""
+        self._untold: deque[RecordedDecision] = deque()
+        """Durable decisions that ``on_decision`` does not know yet."""
 
     async def start(self) -> None:
         """Open the journal.
@@ -162,6 +188,12 @@ class Recorder(Role):
             self._first_replies = None
         self._check_cost()
         self._scope.start(self._write())
+        if self._on_decision is not None:
+            await self._writer.do(self._collect_decisions)
+            self._scope.start(self._tell_decisions(self._on_decision))
+
+    def _collect_decisions(self, store: RecordStore) -> None:
+        store.books.on_decision = self._new_decisions.append
 
     async def stop(self) -> None:
         """Write the queued records and close the journal. A journal in which no input was begun is removed."""
@@ -213,6 +245,7 @@ class Recorder(Role):
     def _add(self, *records: Record) -> None:
         if self._null is not None:
             self._null.add(records)
+            self._release_decisions()
             self._check_cost()
             self._changed.notify()
             return
@@ -241,6 +274,7 @@ class Recorder(Role):
             try:
                 self._durable = await self._writer.do(lambda store, batch=batch: store.commit(batch))  # type: ignore[misc]
                 self._committed += len(batch)
+                self._release_decisions()
                 self._check_cost()
             except MicroagentsError as error:
                 self._fail(error)
@@ -252,6 +286,38 @@ class Recorder(Role):
                 self._is_writing = False
                 self._set_admission()
                 self._changed.notify()
+
+    def _release_decisions(self) -> None:
+        """Let ``on_decision`` know the decisions that are durable now."""
+        for record in self._new_decisions:
+            decided = _decided(record)
+            if decided is not None:
+                self._untold.append(decided)
+        self._new_decisions.clear()
+
+    async def _tell_decisions(self, on_decision: OnDecision) -> None:
+        while True:
+            try:
+                while self._untold:
+                    told = on_decision(self._untold[0])
+                    if told is not None:
+                        await told
+                    self._untold.popleft()
+            except Exception as error:  # noqa: BLE001 - a caller's code may raise anything
+                self._untold.clear()
+                self._reason = TaskFailed("on_decision()", f"raised {error!r}")
+                self._must_stop.notify()
+                return
+            finally:
+                self._told.notify()
+            await self._changed.wait()
+
+    async def _tell_all(self) -> None:
+        """Wait until ``on_decision`` knows every durable decision, at most `MAX_DRAIN_S`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MAX_DRAIN_S):
+                while self._untold:
+                    await self._told.wait()
 
     def _fail(self, error: MicroagentsError) -> None:
         self._failure = error
@@ -286,7 +352,7 @@ class Recorder(Role):
 
     async def _stop_after_calls(self, reason: str) -> None:
         await self._await_drained()
-        self._limit = Stopped(reason)
+        self._reason = Stopped(reason)
         self._must_stop.notify()
 
     # -- admission ------------------------------------------------------------------------------------------------------------------
@@ -347,7 +413,7 @@ class Recorder(Role):
 
     async def failure(self, request: AwaitFailure) -> None:  # noqa: ARG002 - the message is the address
         """Wait until the run must stop, then raise the reason."""
-        while (reason := self._failure or self._limit) is None:
+        while (reason := self._failure or self._reason) is None:
             await self._must_stop.wait()
         raise reason
 
@@ -358,8 +424,11 @@ class Recorder(Role):
             Stopped: the journal cannot be written.
         """
         await self._flush()
+        await self._tell_all()
         if self._failure is not None:
             raise self._failure
+        if isinstance(self._reason, TaskFailed) and request.outcome != "failed":  # the last decisions led to it
+            raise self._reason
         await self._writer.do(lambda store: store.end(request.outcome, request.reason, request.result))
 
     async def recall(self, request: Recall) -> Recalled | None:

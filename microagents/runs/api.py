@@ -18,6 +18,7 @@ from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.messages import address_of
 from microagents.registry import TASKS
+from microagents.roles.recorder import OnDecision
 from microagents.runs.batch import OnEnding
 from microagents.runs.execute import OnProgress, RunControl, execute_plan
 from microagents.runs.following import OnSolution
@@ -66,6 +67,7 @@ async def run(
     runs_dir: str | Path | None = "runs",
     accept_changes: Sequence[str] = (),
     on_progress: OnProgress | None = None,
+    on_decision: OnDecision | None = None,
     on_solution: OnSolution | None = None,
     on_ending: OnEnding | None = None,
     interrupt: asyncio.Event | None = None,
@@ -85,6 +87,8 @@ async def run(
         runs_dir: the folder of journals; None for a run that cannot be resumed.
         accept_changes: names of fields that may differ from the recorded experiment.
         on_progress: called a few times a second with the account as of the last commit.
+        on_decision: called with each `RecordedDecision` once it is durable, in the order of commits; a plain function or an async one. What
+            it raises ends the run.
         on_solution: called about once a second with the recorded work on the only input, where the strategy draws it and there is a
             journal; it returns whether it wants further calls.
         on_ending: called with the ending of each of many inputs, once it is durable.
@@ -112,7 +116,14 @@ async def run(
         settings=validated(Settings, "the run", {**settings, **named}),
         model_objects=given.objects,
     )
-    control = RunControl(on_progress=on_progress, on_solution=on_solution, on_ending=on_ending, interrupt=interrupt, terminate=terminate)
+    control = RunControl(
+        on_progress=on_progress,
+        on_decision=on_decision,
+        on_solution=on_solution,
+        on_ending=on_ending,
+        interrupt=interrupt,
+        terminate=terminate,
+    )
     return await execute_plan(plan, runs_dir=runs_dir, accepted=accept_changes, control=control, outputs=Outputs(plan.tasks))
 
 
@@ -123,6 +134,7 @@ async def resume(
     inputs: Sequence[int] | None = None,
     accept_changes: Sequence[str] = (),
     on_progress: OnProgress | None = None,
+    on_decision: OnDecision | None = None,
     on_solution: OnSolution | None = None,
     on_ending: OnEnding | None = None,
     interrupt: asyncio.Event | None = None,
@@ -137,6 +149,8 @@ async def resume(
         inputs: numbers of the inputs to do, from 0; None for all that are not completed, failed ones included.
         accept_changes: names of fields that may differ from the recorded experiment.
         on_progress: called a few times a second with the account as of the last commit.
+        on_decision: called with each `RecordedDecision` once it is durable, in the order of commits; a plain function or an async one. What
+            it raises ends the run.
         on_solution: called about once a second with the recorded work on the only input, where the strategy draws it and there is a
             journal; it returns whether it wants further calls.
         on_ending: called with the ending of each of many inputs, once it is durable.
@@ -159,7 +173,14 @@ async def resume(
     settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
     check_address(changed.get("address"), settings.runtime)
     plan = structs.replace(plan, settings=settings, strategy=strategy_of(plan.strategy, plan.tasks[0], {}, short))
-    control = RunControl(on_progress=on_progress, on_solution=on_solution, on_ending=on_ending, interrupt=interrupt, terminate=terminate)
+    control = RunControl(
+        on_progress=on_progress,
+        on_decision=on_decision,
+        on_solution=on_solution,
+        on_ending=on_ending,
+        interrupt=interrupt,
+        terminate=terminate,
+    )
     return await execute_plan(plan, runs_dir=runs_dir, only=inputs, accepted=accept_changes, control=control, outputs=Outputs(plan.tasks))
 
 

@@ -17,7 +17,7 @@ from microagents.errors import InvalidUsage, MicroagentsError, TaskFailed
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import journal_of, reader_of
 from microagents.messages import address_of
-from microagents.models.model import Model, ModelFunction
+from microagents.models.model import ModelObject
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.runs.comparison import ENDED, Comparison, ComparisonOutcome, Row, row_of
 from microagents.runs.execute import OnProgress, RunControl, execute_plan
@@ -233,7 +233,7 @@ def _strategies(
 
 
 def _entries(
-    chosen: Sequence[Strategy], inputs: Sequence[Task], shared: Settings, objects: Mapping[str, Model | ModelFunction], prefix: str
+    chosen: Sequence[Strategy], inputs: Sequence[Task], shared: Settings, objects: Mapping[str, ModelObject], prefix: str
 ) -> list[_Entry]:
     roles = [_role_names(strategy) for strategy in chosen]
     everywhere = [role for each in roles for role in each]

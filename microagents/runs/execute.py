@@ -26,7 +26,7 @@ from microagents.journal.reading import Reader, journal_of
 from microagents.messages import address_of
 from microagents.registry import RUNTIMES, STRATEGIES, TASKS, unknown
 from microagents.roles.limiter import Limiter
-from microagents.roles.recorder import AwaitFailure, JournalConfig, RecordEnding, Recorder
+from microagents.roles.recorder import AwaitFailure, JournalConfig, OnDecision, RecordEnding, Recorder
 from microagents.runs.batch import Batch, OnEnding, undecided_elections
 from microagents.runs.following import OnSolution, follow_solution, read_solution
 from microagents.runs.output import Outputs
@@ -53,6 +53,8 @@ class RunControl(Struct, frozen=True, kw_only=True):
 
     on_progress: OnProgress | None = None
     """Called a few times a second with the account as of the last commit."""
+    on_decision: OnDecision | None = None
+    """Called with each decision once it is durable, in the order of commits; a plain function or an async one."""
     on_solution: OnSolution | None = None
     """Called about once a second with the recorded work on the only input, such as a `DocumentRecord`, if its strategy draws it and a
     journal records it. It returns whether it wants further calls."""
@@ -119,7 +121,9 @@ async def execute_plan(
         if path is None and settings.runtime == "ray":  # the replacement of a role that died is restored from a journal
             recorded_in = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
         full = settings.durability == "full" and path is not None  # a temporary journal need not outlive a power cut
-        deployments = _deployments(plan, _recorder_deployment(recorded_in, experiment, own, accepted, settings, full=full))
+        deployments = _deployments(
+            plan, _recorder_deployment(recorded_in, experiment, own, accepted, settings, full=full, on_decision=control.on_decision)
+        )
         roles = await _start_roles(stack, runtime_of(settings.runtime, context, deployments), control)
         if roles is None:
             return _result(plan, path, INTERRUPTED, Account(), sitting_s=time.monotonic() - started, endings=())
@@ -224,7 +228,14 @@ def _recorded_times(path: Path, sitting_s: float) -> tuple[str | None, float]:
 
 
 def _recorder_deployment(
-    path: Path | None, experiment: Experiment, own: Sequence[str], accepted: Sequence[str], settings: Settings, *, full: bool
+    path: Path | None,
+    experiment: Experiment,
+    own: Sequence[str],
+    accepted: Sequence[str],
+    settings: Settings,
+    *,
+    full: bool,
+    on_decision: OnDecision | None,
 ) -> Deployment:
     # In virtual time there are no threads and no disk to wait for: the loop makes each commit itself.
     journaling, is_virtual = None, isinstance(asyncio.get_running_loop(), VirtualLoop)
@@ -237,7 +248,8 @@ def _recorder_deployment(
             full=full and not is_virtual,
             inline_s=VIRTUAL_COMMIT_S if is_virtual else None,
         )
-    return Deployment(role=Recorder, options={"journaling": journaling, "max_cost_usd": settings.max_cost_usd}, in_driver=True)
+    options = {"journaling": journaling, "max_cost_usd": settings.max_cost_usd, "on_decision": on_decision}
+    return Deployment(role=Recorder, options=options, in_driver=True)
 
 
 def _deployments(plan: Plan, recorder: Deployment) -> list[Deployment]:

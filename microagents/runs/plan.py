@@ -17,7 +17,7 @@ from microagents.errors import InvalidUsage, MicroagentsError, TaskFailed
 from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, Recipe
 from microagents.journal.reading import Reader
 from microagents.messages import address_of
-from microagents.models.model import Model, ModelFunction
+from microagents.models.model import ModelObject
 from microagents.registry import STRATEGIES, TASKS, source_of
 from microagents.runs.settings import Settings, strategy_of, validated
 from microagents.runs.task_list import TaskList, compact_options, dump_options
@@ -36,7 +36,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Whether the run was given a list of inputs. It then has a list of results."""
     strategy: Strategy
     settings: Settings
-    model_objects: Mapping[str, Model | ModelFunction] = {}
+    model_objects: Mapping[str, ModelObject] = {}
     """Models that were given as objects, by their spec in the settings."""
 
 

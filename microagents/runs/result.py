@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.errors import InvalidUsage
-from microagents.journal.messages import Account, InputEnding, InputOutcome, RunOutcome
+from microagents.journal.messages import Account, InputEnding, InputOutcome, Recalled, RecordedDecision, RunOutcome, recorded_decision
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
 from microagents.runs.settings import Settings
@@ -64,8 +64,8 @@ class Result(Struct, frozen=True, kw_only=True):
         """Cost of all calls; None where a price is unknown."""
         return self.account.cost_usd
 
-    def decisions(self) -> Iterator[tuple[str, Any]]:
-        """Read every decision from the journal: its path, and its value as JSON-like values.
+    def decisions(self) -> Iterator[RecordedDecision]:
+        """Read every decision from the journal, in the order of paths. Each unpacks into its path and its value.
 
         Raises:
             InvalidUsage: the run has no journal, or the journal is damaged.
@@ -75,7 +75,14 @@ class Result(Struct, frozen=True, kw_only=True):
         with Reader(self.journal) as reader:
             for path, row in reader.decisions():
                 if row.value is not None:
-                    yield path, _decode(self.journal, row.value)
+                    yield self._decision(self.journal, path, row, row.value)
+
+    def _decision(self, journal: Path, path: str, row: Recalled, value: bytes) -> RecordedDecision:
+        settled_at = self.account.settled_at.get(path)
+        try:
+            return recorded_decision(path, row.outcome, value, row.ballots, cost_usd=row.cost_usd, settled_at=settled_at)
+        except msgspec.MsgspecError as error:
+            raise unreadable(journal, error) from None
 
     def as_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints."""
@@ -155,10 +162,3 @@ def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[list[Any], 
         if ending.outcome != "completed":
             failed.append(FailedInput(input=ending.input, outcome=ending.outcome, reason=ending.reason))
     return results, tuple(failed)
-
-
-def _decode(journal: Path, value: bytes) -> Any:
-    try:
-        return msgspec.json.decode(value)
-    except msgspec.MsgspecError as error:
-        raise unreadable(journal, error) from None

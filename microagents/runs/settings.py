@@ -19,15 +19,15 @@ from microagents.actors import Strategy
 from microagents.documents.document import Document
 from microagents.errors import InvalidUsage, read_failure
 from microagents.messages import address_of
-from microagents.models.model import Model, ModelFunction, ModelSpec, spec_of
+from microagents.models.model import ModelObject, ModelSpec, spec_of
 from microagents.problems.problem import Problem
 from microagents.registry import RUNTIMES, STRATEGIES, TASKS, unknown
 from microagents.runs.fields import allowed_values
 from microagents.task import ChainTask, Task
 
 M = TypeVar("M", bound=BaseModel)
-OneModel = str | Model | ModelFunction
-"""A spec, an instance of a user's provider, or an async function."""
+OneModel = str | ModelObject
+"""A spec, an object with an async ``complete``, such as an instance of a user's provider, or an async function."""
 Models = OneModel | Sequence[OneModel] | Mapping[str, OneModel | Sequence[OneModel]]
 """One model, a pool that samples rotate through, or pools by role."""
 
@@ -171,7 +171,7 @@ class ModelPools(NamedTuple):
 
     pools: dict[str, tuple[str, ...]]
     """Pools of specs by role."""
-    objects: dict[str, Model | ModelFunction]
+    objects: dict[str, ModelObject]
     """Models that were given as objects, by their spec in the pools."""
 
 
@@ -181,7 +181,7 @@ def model_pools(models: Models, strategies: Sequence[Strategy]) -> ModelPools:
     Raises:
         InvalidUsage: a pool is empty, a pool's role asks no model, a role of a strategy has no pool, or two objects have one spec.
     """
-    objects: dict[str, Model | ModelFunction] = {}
+    objects: dict[str, ModelObject] = {}
     pools = {role: tuple([_spec(each, objects) for each in pool]) for role, pool in _pools(models).items()}
     if not (pools and all(pools.values())):
         raise InvalidUsage(f"{models!r} names no model, or a pool without one")
@@ -207,7 +207,7 @@ def _pool(models: OneModel | Sequence[OneModel]) -> Sequence[OneModel]:
     return models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
 
 
-def _spec(model: OneModel, objects: dict[str, Model | ModelFunction]) -> str:
+def _spec(model: OneModel, objects: dict[str, ModelObject]) -> str:
     if isinstance(model, str):
         return model
     spec = spec_of(model)

@@ -707,7 +707,7 @@ def test_the_view_of_decisions_has_the_paths_and_values_of_the_result() -> None:
     result = walk()
     columns = "path, json_extract(value, '$.number'), outcome, counted, ballots"
     seen = sql(f"SELECT {columns} FROM decisions ORDER BY CAST(substr(path, length('0/step/') + 1) AS INTEGER)")
-    assert [(path, {"number": number}) for path, number, *_ in seen] == list(result.decisions())
+    assert [(path, {"number": number}) for path, number, *_ in seen] == list(map(tuple, result.decisions()))
     assert [path for path, *_ in seen] == [f"0/step/{step}" for step in range(LENGTH)]
     assert {outcome for _, _, outcome, *_ in seen} == {"decided"}
     for _, _, _, number_counted, ballots in seen:

@@ -10,7 +10,7 @@ import pytest
 from microagents import Call, ChainTask, Context, InvalidUsage, Model, ModelUnavailable, Sample, Usage, run
 from microagents.models.model import ModelSpec, spec_of
 from microagents.strategies import Maker
-from microagents.tasks.drift import Drift
+from microagents.tasks.drift import RING, Drift
 
 CONTEXT = Context(run_id="r", seed=0, tasks=[Drift()], strategy=Maker())
 
@@ -59,6 +59,43 @@ async def test_a_sample_of_no_use_ends_the_run_with_the_name_of_its_provider(giv
 def test_an_object_that_is_no_model_is_refused(given: Any) -> None:
     with pytest.raises(InvalidUsage, match="is no model"):
         spec_of(given)
+
+
+class Duck:
+    """A model that is no subclass of `Model`."""
+
+    priced = True
+
+    def __init__(self, usage: Usage | None = None) -> None:
+        self._usage = usage
+
+    async def complete(self, call: Call) -> Sample | str:
+        number = int(call.prompt.user.removeprefix("Number: "))
+        text = f"number = {(number * 17 + 5) % RING}"
+        return text if self._usage is None else Sample(text=text, usage=self._usage)
+
+
+class Blocking:
+    def complete(self, call: Call) -> str:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("runtime", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+async def test_an_object_with_an_async_complete_is_a_model(runtime: str) -> None:
+    result = await run(Drift(length=3), models=Duck(Usage(cost_usd=0.5)), k=1, runtime=runtime, runs_dir=None)
+    assert (result.outcome, result.account.errors, result.cost_usd) == ("completed", 0, 1.5)
+    assert result.settings.models == {"": (f"object:{__name__}:Duck",)}
+
+
+async def test_such_an_object_may_return_a_text_and_stand_in_a_pool() -> None:
+    result = await run(Drift(length=3), models=[Duck(), "sim:perfect"], runs_dir=None)
+    assert (result.outcome, result.account.errors, result.cost_usd) == ("completed", 0, None)
+
+
+@pytest.mark.parametrize(("given", "said"), [(Blocking(), "with an `async def complete"), (Duck, "is a class: give an instance")])
+async def test_an_object_that_cannot_be_awaited_is_no_model(given: Any, said: str) -> None:
+    with pytest.raises(InvalidUsage, match=said):
+        await run(Drift(length=1), models=given, runs_dir=None)
 
 
 async def test_two_objects_of_one_class_need_a_spec_each() -> None:
