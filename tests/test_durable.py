@@ -208,7 +208,7 @@ def test_a_completed_run_buys_and_asks_nothing(seller: Seller) -> None:
 
 def test_paths_are_in_order_and_answers_are_among_the_decisions() -> None:
     result = travel()
-    found = dict(result.decisions())
+    found = {each.path: each.value for each in result.decisions()}
     assert sorted(found) == list(found) == sorted(f"0/{at}" for at in PLACES)
     assert found["0/0/rate"] == "1.07"
     outcomes = {path.rpartition("/")[2]: row.outcome for path, row in decisions().items()}

@@ -6,7 +6,9 @@ import asyncio
 import inspect
 import secrets
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +21,7 @@ from microagents.journal.reading import Reader, reader_of
 from microagents.messages import address_of
 from microagents.registry import TASKS
 from microagents.roles.recorder import OnDecision
+from microagents.runs.arguments import check_arguments
 from microagents.runs.batch import OnEnding
 from microagents.runs.execute import OnProgress, RunControl, execute_plan
 from microagents.runs.following import OnSolution
@@ -105,6 +108,16 @@ async def run(
         ModelUnavailable: a provider refuses the request for good.
     """
     check_address(settings.get("address"), settings.get("runtime", "local"))
+    check_arguments(
+        runs_dir="" if runs_dir is None else runs_dir,
+        accept_changes=accept_changes,
+        on_progress=on_progress,
+        on_decision=on_decision,
+        on_solution=on_solution,
+        on_ending=on_ending,
+        interrupt=interrupt,
+        terminate=terminate,
+    )
     tasks = tasks_of(task)
     chosen = strategy_of(strategy, tasks[0], {}, {"k": k, "speculate": speculate, "known_inputs": known_inputs})
     given = model_pools(models, [chosen])
@@ -163,6 +176,18 @@ async def resume(
         InvalidUsage: there is no such run or input, or its task cannot be imported.
         MicroagentsError: see `run`.
     """
+    check_arguments(
+        run_id=run_id,
+        runs_dir=runs_dir,
+        inputs=inputs,
+        accept_changes=accept_changes,
+        on_progress=on_progress,
+        on_decision=on_decision,
+        on_solution=on_solution,
+        on_ending=on_ending,
+        interrupt=interrupt,
+        terminate=terminate,
+    )
     with reader_of(Path(runs_dir), run_id) as reader:
         reader.experiment.check_there(inputs or ())
         ending = reader.ending()
@@ -194,8 +219,38 @@ def _with_outputs(reader: Reader, result: Result) -> Result:
 
 
 def run_sync(task: Task | Sequence[Task], **options: Any) -> Result:
-    """Call `run` from code that is not async. It has the same arguments and the same result."""
-    return asyncio.run(run(task, **options))
+    """Call `run` from code that is not async. It has the same arguments and the same result.
+
+    Where an event loop runs already, as in a notebook, the run gets a loop and a thread of its own, and the running loop waits. There
+    ``await run(...)`` does not block.
+    """
+    if not _has_running_loop():
+        return asyncio.run(run(task, **options))
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+
+    async def cancellable() -> Result:
+        current = asyncio.current_task()
+        assert current is not None
+        running.append((asyncio.get_running_loop(), current))
+        return await run(task, **options)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="run") as pool:
+        # A notebook knows by the context to which cell an output belongs.
+        ended = pool.submit(copy_context().run, asyncio.run, cancellable())
+        try:
+            return ended.result()
+        except KeyboardInterrupt:
+            for loop, started in running:
+                loop.call_soon_threadsafe(started.cancel)
+            raise
+
+
+def _has_running_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _new_run_id(task: Task) -> str:

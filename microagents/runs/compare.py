@@ -19,12 +19,13 @@ from microagents.journal.reading import journal_of, reader_of
 from microagents.messages import address_of
 from microagents.models.model import ModelObject
 from microagents.registry import STRATEGIES, TASKS, unknown
+from microagents.runs.arguments import check_arguments
 from microagents.runs.comparison import ENDED, Comparison, ComparisonOutcome, Row, row_of
 from microagents.runs.execute import OnProgress, RunControl, execute_plan
 from microagents.runs.inspection import recorded_result
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result
-from microagents.runs.settings import Models, Settings, check_address, model_pools, strategy_of, validated
+from microagents.runs.settings import Models, Settings, check_address, check_strategy, model_pools, strategy_of, validated
 from microagents.runs.task_list import compact_options, dump_options, tasks_of
 from microagents.task import Task
 
@@ -103,6 +104,7 @@ async def compare(
         MicroagentsError: the run of a row failed, see `run`; the results of rows that have ended are kept.
     """
     check_address(settings.get("address"), settings.get("runtime", "local"))
+    check_arguments(runs_dir=runs_dir, on_progress=on_progress, interrupt=interrupt, terminate=terminate)
     inputs = _variants(task, DEFAULT_REPEAT if repeat is None else repeat) if isinstance(task, Task) else _listed(task, repeat)
     first, common = inputs[0], dump_options(task) if isinstance(task, Task) else _common_options(inputs)
     short = {"speculate": speculate, "known_inputs": known_inputs}
@@ -217,6 +219,8 @@ def _strategies(
     task: Task, strategies: Sequence[str | Strategy], ks: Sequence[int], options: Mapping[str, Any], short: Mapping[str, Any]
 ) -> list[Strategy]:
     """Every strategy, once for every k if it has one. Equal ones are taken once."""
+    for each in strategies:
+        check_strategy(each)
     kinds = [STRATEGIES.find(each, Strategy) if isinstance(each, str) else type(each) for each in strategies]
     fields = list(dict.fromkeys(name for kind in kinds for name in kind.model_fields))
     for name in (*options, *["k"] * bool(ks)):

@@ -199,6 +199,11 @@ def model_pools(models: Models, strategies: Sequence[Strategy]) -> ModelPools:
 
 def _pools(models: Models) -> dict[str, Sequence[OneModel]]:
     if isinstance(models, Mapping):
+        for role in models:
+            if not isinstance(role, str):
+                raise InvalidUsage(
+                    f"{role!r:.100} in models names no role: a dict of models is by role, such as {{'solver': 'sim:o3-mini'}}"
+                )
         return {role.lower(): _pool(pool) for role, pool in models.items()}
     return {"": _pool(models)}
 
@@ -232,6 +237,7 @@ def strategy_of(
     """
     if strategy is None:
         strategy = task.default_strategy
+    check_strategy(strategy)
     if isinstance(strategy, str):
         kind = STRATEGIES.find(strategy, Strategy)
         strategy = validated(kind, f"strategy {strategy!r}", {**given, **_short_options(kind, short)}, flag="-s")
@@ -264,6 +270,16 @@ def _kind_solved(kind: type[Task]) -> str:
 
 def _kind_of(task: Task) -> str:
     return next((one for kind, (_, one) in _KINDS.items() if isinstance(task, kind)), "of another kind")
+
+
+def check_strategy(given: object) -> None:
+    """Refuse what is neither the name of a strategy nor an instance.
+
+    Raises:
+        InvalidUsage: it is neither.
+    """
+    if not isinstance(given, str | Strategy):
+        raise InvalidUsage(f"strategy={given!r:.100} will not do: give a name, or an instance such as Maker(k=3); nothing was started")
 
 
 def _short_options(strategy: type[Strategy], short: Mapping[str, Any]) -> dict[str, Any]:

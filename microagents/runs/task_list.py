@@ -65,6 +65,9 @@ def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
         return [given]
     if isinstance(given, TaskList):
         return given
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+        written = f"write {given.__name__}(...)" if isinstance(given, type) else "give an instance of a task, or a list of them"
+        raise InvalidUsage(f"{given!r:.100} is no task: {written}; nothing was started")
     tasks = list(given)
     if not tasks:
         raise InvalidUsage("there are no inputs: give a run one task, or a list with at least one")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from microagents import RecordedDecision, TaskFailed, run
+from microagents import InvalidUsage, RecordedDecision, TaskFailed, resume, run, run_sync
 from microagents.runs.inspection import inspect_run
+from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
 
+DRIFT = Drift(length=3)
 MODELS = "sim:perfect@error=0.2,flag=0.1,alternatives=1"
 
 
@@ -57,3 +61,68 @@ async def test_what_the_callback_raises_ends_the_run(length: int, runs_dir: str 
 
     with pytest.raises(TaskFailed, match=r"on_decision\(\) raised KeyError\('0/step/0'\)"):
         await run(Drift(length=length), models="sim:perfect", on_decision=tell, runs_dir=runs_dir)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "said"),
+    [
+        (3, {}, "3 is no task: give an instance of a task, or a list of them"),
+        (Drift, {}, r"is no task: write Drift\(\.\.\.\)"),
+        ("hanoi", {}, "'hanoi' is no task"),
+        (DRIFT, {"models": 3}, "3 is no model: give a spec"),
+        (DRIFT, {"models": {3: "sim:perfect"}}, "3 in models names no role"),
+        (DRIFT, {"k": "x"}, "k='x' will not do: input should be a valid integer"),
+        (DRIFT, {"concurrency": -1}, "concurrency=-1 will not do"),
+        (DRIFT, {"strategy": 3}, "strategy=3 will not do: give a name, or an instance"),
+        (DRIFT, {"strategy": Maker}, "strategy=<class .*> will not do"),
+        (DRIFT, {"run_id": 3}, "run_id=3 will not do"),
+        (DRIFT, {"runs_dir": 3}, "runs_dir=3 will not do: it must be the path of a folder"),
+        (DRIFT, {"accept_changes": "k"}, "accept_changes='k' will not do: it must be a list of names"),
+        (DRIFT, {"on_progress": 3}, "on_progress=3 will not do: it must be a function or None"),
+        (DRIFT, {"on_decision": "print"}, "on_decision='print' will not do"),
+        (DRIFT, {"interrupt": True}, "interrupt=True will not do: it must be an asyncio.Event or None"),
+        (DRIFT, {"inputs": [1]}, "there is no option of the run named 'inputs'"),
+    ],
+)
+async def test_an_argument_of_a_wrong_type_is_refused_in_one_sentence(
+    task: Any, options: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidUsage, match=said) as caught:
+        await run(task, **{"models": "sim:perfect", "runs_dir": tmp_path, **options})
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())  # noqa: ASYNC240 - a folder in memory
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"run_id": 3}, "run_id=3 will not do: it must be the name of a run"),
+        ({"run_id": "a", "runs_dir": None}, "runs_dir=None will not do"),
+        ({"run_id": "a", "inputs": 3}, "inputs=3 will not do: it must be a list of numbers"),
+        ({"run_id": "a", "inputs": [True]}, "inputs=.* will not do"),
+    ],
+)
+async def test_an_argument_of_a_resume_of_a_wrong_type_is_refused_in_one_sentence(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidUsage, match=said):
+        await resume(**options)
+
+
+async def test_run_sync_works_inside_a_running_loop_and_raises_as_run_does() -> None:
+    result = run_sync(DRIFT, models="sim:perfect", runs_dir=None)
+    assert (result.outcome, result.account.errors) == ("completed", 0)
+    with pytest.raises(InvalidUsage, match="k=0 will not do"):
+        run_sync(DRIFT, models="sim:perfect", k=0)
+
+
+async def test_an_interrupted_cell_ends_the_run_that_it_waits_for(tmp_path: Path) -> None:
+    def interrupt(decision: RecordedDecision) -> None:
+        if decision.path == "0/step/5":
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the loop of asyncio.run has one of its own
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_sync(Drift(length=10**6), models="sim:perfect", on_decision=interrupt, run_id="a", runs_dir=tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert inspect_run(tmp_path, "a").outcome == "cut off"

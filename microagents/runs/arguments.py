@@ -1,0 +1,52 @@
+"""The check of arguments that Python callers give: what has a wrong type is refused in one sentence, before anything starts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import Any, NamedTuple
+
+from microagents.errors import InvalidUsage
+
+
+class _Kind(NamedTuple):
+    """A kind of argument."""
+
+    wanted: str
+    """What it must be, in words."""
+    fits: Callable[[Any], bool]
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+_CALLBACK = _Kind("a function or None", lambda value: value is None or callable(value))
+_EVENT = _Kind("an asyncio.Event or None", lambda value: value is None or isinstance(value, asyncio.Event))
+_KINDS: Mapping[str, _Kind] = {
+    "run_id": _Kind("the name of a run", lambda value: isinstance(value, str)),
+    "runs_dir": _Kind("the path of a folder", lambda value: isinstance(value, str | PathLike)),
+    "accept_changes": _Kind("a list of names", lambda value: _is_list(value) and all(isinstance(each, str) for each in value)),
+    "inputs": _Kind(
+        "a list of numbers, from 0",
+        lambda value: value is None or (_is_list(value) and all(isinstance(each, int) and not isinstance(each, bool) for each in value)),
+    ),
+    "on_progress": _CALLBACK,
+    "on_decision": _CALLBACK,
+    "on_solution": _CALLBACK,
+    "on_ending": _CALLBACK,
+    "interrupt": _EVENT,
+    "terminate": _EVENT,
+}
+
+
+def check_arguments(**given: object) -> None:
+    """Refuse arguments of wrong types.
+
+    Raises:
+        InvalidUsage: one has a wrong type.
+    """
+    for name, value in given.items():
+        if not _KINDS[name].fits(value):
+            raise InvalidUsage(f"{name}={value!r:.100} will not do: it must be {_KINDS[name].wanted}; nothing was started")
