@@ -13,9 +13,10 @@ from typer.core import TyperCommand
 
 from microagents.actors import Strategy
 from microagents.cli.config import file_of_default, load_config, load_files, set_environment
-from microagents.cli.reporting import LOG_LEVEL, exit_on_error, printable
+from microagents.cli.reporting import LOG_LEVEL, exit_on_error
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.registry import STRATEGIES, TASKS, Registry
+from microagents.runs.summary import printable
 from microagents.task import Task
 
 MAX_DEFAULT_CHARS = 60

@@ -27,15 +27,15 @@ from microagents.cli.options import (
     complete_strategy,
     models_of,
     pairs,
-    specs_in,
     task_of,
     with_settings,
 )
-from microagents.cli.prices import are_simulated
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr, printable
-from microagents.cli.watching import TerminalControl, Watched, options_text, run_in_terminal
+from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
+from microagents.cli.watching import TerminalControl, Watched, run_in_terminal
 from microagents.runs.compare import DEFAULT_REPEAT, compare
 from microagents.runs.comparison import Comparison, Row
+from microagents.runs.prices import are_simulated, specs_in
+from microagents.runs.summary import options_text, printable
 from microagents.task import Task
 
 HEADERS = ("strategy", "k", "solved", "rate", "95 % interval", "undecided", "failed", "argmax", "calls/input", "cost/input", "time")

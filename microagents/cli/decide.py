@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from microagents.cli.options import RUNS, RunName, RunsDir
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr, printable
-from microagents.cli.watching import resume_command
+from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
 from microagents.runs.inspection import decide
+from microagents.runs.summary import printable, resume_command
 
 
 def command(

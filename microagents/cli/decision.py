@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from microagents.cli.parts import Parts
-from microagents.cli.prices import prices_of
 from microagents.runs.decision import RecordedDecision, RecordedReply
+from microagents.runs.prices import prices_of
 
 NOT_KEPT, CUT = "(text not kept)", "\n(the rest of the text is not kept)"
 

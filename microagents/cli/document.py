@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from rich.cells import cell_len
 
 from microagents.cli.lines import one_line, shorten
-from microagents.cli.reporting import printable
 from microagents.documents.recording import DocumentRecord
 from microagents.documents.records import SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
+from microagents.runs.summary import number_of, printable
 
 DEFAULT_COLUMNS = 100
 """Width of the output where stdout is not a terminal."""
@@ -25,8 +25,6 @@ INDENT = " " * 9
 """Before the details of a subtask: its state is as wide."""
 TEXT_LINES = 6
 """Lines of the growing text in the live display."""
-WHOLE = "whole"
-"""Number of a document that has no subtasks, or was split into them."""
 OUTCOMES: Mapping[SegmentOutcome, str] = {
     "open": "in work",
     "passed": "passed",
@@ -88,11 +86,6 @@ def live_lines(document: DocumentRecord, columns: int, rows: int) -> list[str]:
             shown[-1] = f"... {after} more lines below"
         lines = shown
     return [*lines, *([f"-- the end of {len(document.text):,} characters of text --", *tail] if tail else [])]
-
-
-def number_of(at: str) -> str:
-    """The number of a subtask for a person, such as 1.2 for ``write/part/1/part/2``."""
-    return ".".join(at.split("/part/")[1:]) or WHOLE
 
 
 def short_names(agents: Sequence[str]) -> list[str]:

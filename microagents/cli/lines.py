@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rich.cells import cell_len, set_cell_size
 
-from microagents.cli.reporting import printable
+from microagents.runs.summary import printable
 
 
 def one_line(text: str) -> str:

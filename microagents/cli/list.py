@@ -11,13 +11,14 @@ from datetime import datetime
 import typer
 
 from microagents.cli.lines import wrapped_cells
-from microagents.cli.options import RUNS, AsJson, RunsDir, specs_in
-from microagents.cli.prices import prices_of
-from microagents.cli.reporting import exit_on_error, log_to_stderr, printable, progress_text
+from microagents.cli.options import RUNS, AsJson, RunsDir
+from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.cli.watching import result_as_json
 from microagents.errors import InvalidUsage
 from microagents.runs.inspection import runs_in
+from microagents.runs.prices import prices_of, specs_in
 from microagents.runs.result import Result
+from microagents.runs.summary import printable, progress_text
 
 GAP, INDENT = "  ", "    "
 

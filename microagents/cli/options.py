@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -15,6 +15,7 @@ from microagents.cli.reporting import exit_on_error
 from microagents.errors import InvalidUsage
 from microagents.registry import STRATEGIES, TASKS
 from microagents.runs.settings import Flag, Settings, plain_type, read_value, strategy_of, validated
+from microagents.runs.summary import RUNS_DIR
 from microagents.task import Task
 
 DEFAULT_MODEL = "sim:gpt-4.1-mini"
@@ -103,7 +104,7 @@ RunsDir = Annotated[
     Path,
     typer.Option("--runs-dir", metavar="FOLDER", envvar="MICROAGENTS_RUNS_DIR", help="Folder of journals; each run has one file in it."),
 ]
-RUNS = Path("runs")
+RUNS = RUNS_DIR
 RunName = Annotated[
     str, typer.Argument(metavar="RUN", help="Name of the run; `microagents list` shows all runs.", autocompletion=complete_run)
 ]
@@ -241,8 +242,3 @@ def check_stream(stream: bool, *, as_json: bool, is_listed: bool) -> None:
         raise InvalidUsage("--json prints one object at the end, and --stream a line for each input as it ends; give one of them")
     if stream and not is_listed:
         raise InvalidUsage("--stream prints the results of many inputs as they end, and this is one task; leave it out, or give --inputs")
-
-
-def specs_in(pools: Mapping[str, Iterable[str]]) -> list[str]:
-    """The specs of all pools."""
-    return [spec for pool in pools.values() for spec in pool]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from microagents.cli.reporting import printable
+from microagents.runs.summary import printable
 
 
 class Parts:

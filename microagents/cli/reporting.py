@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 
 from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
-from microagents.runs.result import Result
+from microagents.runs.summary import printable
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "undecided": 4, "interrupted": 130}
 WRONG_USAGE = 2
@@ -68,16 +68,3 @@ def _print_error(error: MicroagentsError) -> None:
         typer.echo(printable("".join(traceback.format_exception(error))), err=True, nl=False)
     line = "; ".join(" ".join(part.split()) for part in (str(error), *getattr(error, "__notes__", ())))
     typer.echo(f"microagents: {printable(line)}", err=True)
-
-
-def progress_text(result: Result) -> str:
-    """The numbers of done inputs and of done steps, problems or subtasks."""
-    account = result.account
-    total = "" if account.total_steps is None else f" of {account.total_steps:,}"
-    inputs = "" if result.failed_inputs is None else f"{account.inputs_done:,} of {account.inputs:,} inputs, "
-    return f"{inputs}{account.steps:,}{total} {result.unit}s"
-
-
-def printable(text: str) -> str:
-    """The text with control characters replaced, because a terminal would act on them."""
-    return "".join(each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text)

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from microagents.cli.options import RUNS, AcceptChange, AsJson, AsStream, RunName, RunsDir, check_stream, specs_in, with_settings
+from microagents.cli.options import RUNS, AcceptChange, AsJson, AsStream, RunName, RunsDir, check_stream, with_settings
 from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.cli.watching import Watched, run_in_terminal, show_and_exit
 from microagents.journal.reading import reader_of
 from microagents.runs.api import resume
 from microagents.runs.execute import RunControl
 from microagents.runs.plan import settings_of
+from microagents.runs.prices import specs_in
 from microagents.runs.result import Result
 
 

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from microagents.cli.options import RUNS, RunName, RunsDir
-from microagents.cli.reporting import exit_on_error, log_to_stderr, printable, progress_text
+from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.errors import InvalidUsage
 from microagents.runs.inspection import inspect_run, remove_run
+from microagents.runs.summary import printable, progress_text
 
 
 def command(

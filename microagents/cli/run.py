@@ -26,7 +26,6 @@ from microagents.cli.options import (
     TaskName,
     check_stream,
     models_of,
-    specs_in,
     strategy_named,
     task_of,
     with_settings,
@@ -35,6 +34,7 @@ from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.cli.watching import Watched, run_in_terminal, show_and_exit
 from microagents.runs.api import run
 from microagents.runs.execute import RunControl
+from microagents.runs.prices import specs_in
 from microagents.runs.result import Result
 from microagents.task import Task
 

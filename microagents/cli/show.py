@@ -12,17 +12,18 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from microagents.cli.options import RUNS, AsJson, RunName, RunsDir, specs_in
-from microagents.cli.prices import are_simulated
-from microagents.cli.reporting import FAILURE, exit_on_error, log_to_stderr, printable
-from microagents.cli.watching import options_text, result_as_json, resume_command
+from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
+from microagents.cli.reporting import FAILURE, exit_on_error, log_to_stderr
+from microagents.cli.watching import result_as_json
 from microagents.documents.recording import DocumentRecord
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.problems.tree import ProblemNode, fold
 from microagents.runs.decision import recorded_decision
 from microagents.runs.inspection import recorded_result, solution_of
+from microagents.runs.prices import are_simulated, specs_in
 from microagents.runs.result import Result
+from microagents.runs.summary import options_text, printable, resume_command, summary
 
 DEFAULT_DEPTH = 2
 
@@ -78,8 +79,6 @@ def command(
         )
         typer.echo(json.dumps(result_as_json(result, runs_dir) | solution | verified))
     else:
-        from microagents.cli.display import summary  # noqa: PLC0415 - rich, which --json does not need
-
         typer.echo(summary(result, options_text(options), resume_command(run, result.outcome, runs_dir), with_text=False))
         for at, field, before, after in changes:
             typer.echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))

@@ -25,11 +25,11 @@ from microagents.cli.options import (
     task_of,
     with_settings,
 )
-from microagents.cli.prices import prices_of
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
 from microagents.errors import InvalidUsage
 from microagents.runs.plan import Plan
 from microagents.runs.preview import ShownStep, show_step
+from microagents.runs.prices import prices_of
 from microagents.runs.settings import Settings, model_pools, validated
 from microagents.strategies.chain import ChainConductor
 from microagents.task import ChainTask

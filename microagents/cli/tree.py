@@ -11,8 +11,8 @@ from msgspec import Raw
 from rich.cells import cell_len
 
 from microagents.cli.lines import one_line, shorten
-from microagents.cli.prices import money
 from microagents.problems.tree import ProblemNode, TurnResult
+from microagents.runs.prices import money
 
 DEFAULT_COLUMNS = 100
 """Width of the output where stdout is not a terminal."""

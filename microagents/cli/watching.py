@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -15,15 +14,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import typer
 
-from microagents.cli.options import RUNS
-from microagents.cli.prices import prices_of
 from microagents.cli.reporting import EXIT_CODES
 from microagents.journal.messages import InputEnding
 from microagents.runs.execute import RunControl
+from microagents.runs.prices import prices_of
 from microagents.runs.result import Result
+from microagents.runs.summary import options_text, resume_command, summary
 
-MAX_OPTION_CHARS = 60
-"""For a longer option of a task only its length is shown."""
 ALL_ENDED = ("completed", "undecided", "failed")
 """Outcomes with which all of many inputs have ended. The list of results is printed only then: otherwise most of it is missing."""
 STDERR = 2
@@ -73,8 +70,6 @@ def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path,
     if as_json:
         typer.echo(json.dumps(result_as_json(result, runs_dir)))
     else:
-        from microagents.cli.display import summary  # noqa: PLC0415 - rich, which --json does not need
-
         is_listed = result.failed_inputs is not None
         typer.echo(summary(result, options_text(options), resume_command(result.run_id, result.outcome, runs_dir)), err=is_listed)
         if is_listed and result.outcome in ALL_ENDED and not stream:
@@ -85,25 +80,6 @@ def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path,
 def result_as_json(result: Result, runs_dir: Path) -> dict[str, Any]:
     """The object that ``--json`` prints for a run."""
     return {**result.as_json(), "go_on": resume_command(result.run_id, result.outcome, runs_dir) if result.journal is not None else None}
-
-
-def resume_command(run_id: str, outcome: str, runs_dir: Path) -> str | None:
-    """The command that continues a run; None if it is completed or running."""
-    if outcome in ("completed", "running"):
-        return None
-    where = "" if runs_dir == RUNS else f" --runs-dir {shlex.quote(str(runs_dir))}"
-    return f"microagents resume {run_id}{where}"
-
-
-def options_text(options: Mapping[str, object]) -> str:
-    """The options of a task in parentheses; empty without options."""
-    shown = ", ".join(f"{name}={_value_text(value)}" for name, value in options.items())
-    return f" ({shown})" if shown else ""
-
-
-def _value_text(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= MAX_OPTION_CHARS and text.isprintable() else f"<{len(text):,} characters>"
 
 
 async def _run_with_display(watched: Watched, start: Callable[[TerminalControl], Coroutine[None, None, T]], *, stream: bool) -> T:

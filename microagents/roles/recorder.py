@@ -291,7 +291,7 @@ class Recorder(Role):
         """Let ``on_decision`` know the decisions that are durable now."""
         for record in self._new_decisions:
             decided = _decided(record)
-            if decided is not None:
+            if decided is not None and self._on_decision is not None:
                 self._untold.append(decided)
         self._new_decisions.clear()
 
@@ -304,6 +304,7 @@ class Recorder(Role):
                         await told
                     self._untold.popleft()
             except Exception as error:  # noqa: BLE001 - a caller's code may raise anything
+                self._on_decision = None
                 self._untold.clear()
                 self._reason = TaskFailed("on_decision()", f"raised {error!r}")
                 self._must_stop.notify()

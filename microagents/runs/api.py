@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -26,8 +26,10 @@ from microagents.runs.batch import OnEnding
 from microagents.runs.execute import OnProgress, RunControl, execute_plan
 from microagents.runs.following import OnSolution
 from microagents.runs.inspection import recorded_result
+from microagents.runs.notebook import notebook_progress
 from microagents.runs.output import Outputs, text_in
 from microagents.runs.plan import Plan, plan_of
+from microagents.runs.prices import prices_of, specs_in
 from microagents.runs.result import Result
 from microagents.runs.settings import Models, Settings, check_address, model_pools, plain_type, strategy_of, validated
 from microagents.runs.task_list import tasks_of
@@ -137,7 +139,11 @@ async def run(
         interrupt=interrupt,
         terminate=terminate,
     )
-    return await execute_plan(plan, runs_dir=runs_dir, accepted=accept_changes, control=control, outputs=Outputs(plan.tasks))
+    return await _with_progress(
+        plan,
+        control,
+        lambda shown: execute_plan(plan, runs_dir=runs_dir, accepted=accept_changes, control=shown, outputs=Outputs(plan.tasks)),
+    )
 
 
 async def resume(
@@ -206,7 +212,25 @@ async def resume(
         interrupt=interrupt,
         terminate=terminate,
     )
-    return await execute_plan(plan, runs_dir=runs_dir, only=inputs, accepted=accept_changes, control=control, outputs=Outputs(plan.tasks))
+    return await _with_progress(
+        plan,
+        control,
+        lambda shown: execute_plan(
+            plan, runs_dir=runs_dir, only=inputs, accepted=accept_changes, control=shown, outputs=Outputs(plan.tasks)
+        ),
+    )
+
+
+async def _with_progress(plan: Plan, control: RunControl, execute: Callable[[RunControl], Awaitable[Result]]) -> Result:
+    """Execute a run. In a notebook its progress is shown, unless the caller has a callback for it."""
+    if control.on_progress is not None:
+        return await execute(control)
+    kind = type(plan.tasks[0])
+    show = notebook_progress(TASKS.name_of(address_of(kind)), kind.progress_unit, prices_of(specs_in(plan.settings.models)))
+    result = await execute(structs.replace(control, on_progress=show))
+    if show is not None:
+        show(result.account)
+    return result
 
 
 def _with_outputs(reader: Reader, result: Result) -> Result:

@@ -18,7 +18,8 @@ class _Kind(NamedTuple):
     fits: Callable[[Any], bool]
 
 
-def _is_list(value: object) -> bool:
+def is_list(value: object) -> bool:
+    """Whether a value is a sequence, and no text."""
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
@@ -27,10 +28,10 @@ _EVENT = _Kind("an asyncio.Event or None", lambda value: value is None or isinst
 _KINDS: Mapping[str, _Kind] = {
     "run_id": _Kind("the name of a run", lambda value: isinstance(value, str)),
     "runs_dir": _Kind("the path of a folder", lambda value: isinstance(value, str | PathLike)),
-    "accept_changes": _Kind("a list of names", lambda value: _is_list(value) and all(isinstance(each, str) for each in value)),
+    "accept_changes": _Kind("a list of names", lambda value: is_list(value) and all(isinstance(each, str) for each in value)),
     "inputs": _Kind(
         "a list of numbers, from 0",
-        lambda value: value is None or (_is_list(value) and all(isinstance(each, int) and not isinstance(each, bool) for each in value)),
+        lambda value: value is None or (is_list(value) and all(isinstance(each, int) and not isinstance(each, bool) for each in value)),
     ),
     "on_progress": _CALLBACK,
     "on_decision": _CALLBACK,

@@ -33,6 +33,7 @@ from microagents.runs.output import Outputs
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result, results_of, whole
 from microagents.runs.settings import Settings, validated
+from microagents.runs.task_list import dump_options
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.runtime import Runtime
 from microagents.runtimes.testing.virtual import VirtualLoop
@@ -211,6 +212,7 @@ def _result(plan: Plan, path: Path | None, end: End, account: Account, *, sittin
         account=account,
         wall_s=wall_s,
         journal=path,
+        options={} if plan.listed else dump_options(plan.tasks[0]),
         failed_inputs=failed,
         created_at=created_at,
         k=whole(getattr(plan.strategy, "k", None)),

@@ -58,6 +58,7 @@ def recorded_result(reader: Reader) -> Result:
         account=reader.account(),
         wall_s=reader.wall_s(),
         journal=reader.path,
+        options={} if reader.experiment.listed else recipe.options,
         failed_inputs=failed,
         created_at=reader.created_at,
         k=whole(recipe.strategy_options.get("k")),

@@ -51,6 +51,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """Inputs of a list that failed or are undecided; None for a run with one task and no list."""
     created_at: str | None = None
     """Time at which the run began, in UTC; None for a run without a journal."""
+    options: dict[str, Any] = {}
+    """Options of the task; empty for a list of inputs."""
     outputs: tuple[Path, ...] = ()
     """Files that hold the texts of documents, as written by this process or found complete; empty without output files."""
 
@@ -63,6 +65,13 @@ class Result(Struct, frozen=True, kw_only=True):
     def cost_usd(self) -> float | None:
         """Cost of all calls; None where a price is unknown."""
         return self.account.cost_usd
+
+    def __str__(self) -> str:
+        from microagents.runs.summary import options_text, resume_command, summary  # noqa: PLC0415 - it describes this class
+
+        runs_dir = None if self.journal is None else self.journal.parent
+        go_on = None if runs_dir is None else resume_command(self.run_id, self.outcome, runs_dir)
+        return summary(self, options_text(self.options), go_on)
 
     def decisions(self) -> Iterator[RecordedDecision]:
         """Read every decision from the journal, in the order of paths. Each unpacks into its path and its value.

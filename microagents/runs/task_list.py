@@ -12,6 +12,7 @@ from pydantic_core import PydanticSerializationError
 from microagents.actors import Strategy
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.journal.experiment import options_of
+from microagents.runs.arguments import is_list
 from microagents.runs.settings import validated
 from microagents.task import Task
 
@@ -65,7 +66,7 @@ def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
         return [given]
     if isinstance(given, TaskList):
         return given
-    if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+    if not is_list(given):
         written = f"write {given.__name__}(...)" if isinstance(given, type) else "give an instance of a task, or a list of them"
         raise InvalidUsage(f"{given!r:.100} is no task: {written}; nothing was started")
     tasks = list(given)

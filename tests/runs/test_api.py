@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from microagents import InvalidUsage, RecordedDecision, TaskFailed, resume, run, run_sync
+from microagents import Account, InvalidUsage, RecordedDecision, TaskFailed, resume, run, run_sync
+from microagents.cli import app
 from microagents.runs.inspection import inspect_run
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
@@ -71,7 +75,7 @@ async def test_what_the_callback_raises_ends_the_run(length: int, runs_dir: str 
         ("hanoi", {}, "'hanoi' is no task"),
         (DRIFT, {"models": 3}, "3 is no model: give a spec"),
         (DRIFT, {"models": {3: "sim:perfect"}}, "3 in models names no role"),
-        (DRIFT, {"k": "x"}, "k='x' will not do: input should be a valid integer"),
+        (DRIFT, {"k": "x"}, "k='x' will not do: it must be an integer"),
         (DRIFT, {"concurrency": -1}, "concurrency=-1 will not do"),
         (DRIFT, {"strategy": 3}, "strategy=3 will not do: give a name, or an instance"),
         (DRIFT, {"strategy": Maker}, "strategy=<class .*> will not do"),
@@ -126,3 +130,56 @@ async def test_an_interrupted_cell_ends_the_run_that_it_waits_for(tmp_path: Path
     finally:
         signal.signal(signal.SIGINT, before)
     assert inspect_run(tmp_path, "a").outcome == "cut off"
+
+
+async def test_a_result_prints_as_the_summary_of_the_command_line_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await run(Drift(length=4), models="sim:perfect", run_id="a", runs_dir=tmp_path)
+    with suppress(SystemExit):
+        app(["show", "a", "--runs-dir", str(tmp_path)])
+    shown = capsys.readouterr().out
+    result = await run(Drift(length=4), models="sim:perfect", run_id="a", runs_dir=tmp_path)
+    print(result)  # noqa: T201 - what is tested
+    assert capsys.readouterr().out == shown
+    assert shown.startswith("completed  drift (length=4): 4 of 4 steps, 4 decisions")
+
+
+async def test_a_result_that_did_not_complete_names_the_command_to_continue_with(tmp_path: Path) -> None:
+    result = await run(Drift(length=9), models="sim:perfect", max_calls=3, run_id="a", runs_dir=tmp_path)
+    assert str(result).splitlines()[-1] == f"go on    microagents resume a --runs-dir {tmp_path}"
+    many = await run([DRIFT, DRIFT], models="sim:perfect", runs_dir=None)
+    assert str(many).startswith("completed  drift: 2 of 2 inputs, 6 of 6 steps")
+
+
+class Line:
+    """A line that a notebook displays and changes."""
+
+    def __init__(self, shown: list[str]) -> None:
+        self._shown = shown
+
+    def update(self, data: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        self._shown.append(data["text/plain"])
+
+
+@pytest.mark.parametrize("kernel", [object(), None], ids=["notebook", "IPython in a terminal"])
+async def test_a_notebook_shows_the_progress_and_no_other_place_does(kernel: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for IPython, which is no dependency; docs/design.md names what was tried with a real kernel."""
+    shown: list[str] = []
+
+    def display(data: dict[str, str], *, raw: bool, display_id: bool) -> Line:
+        line = Line(shown)
+        line.update(data, raw=raw and display_id)
+        return line
+
+    ipython = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=kernel))
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    await run(DRIFT, models="sim:perfect", runs_dir=None)
+    own: list[Account] = []
+    await run(DRIFT, models="sim:perfect", runs_dir=None, on_progress=own.append)
+    if kernel is None:
+        assert shown == []
+    else:
+        first, *_, last = shown
+        assert first == "drift: starting"
+        assert last.startswith("drift: 3 of 3 steps   3.000 votes a step")

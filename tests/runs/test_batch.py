@@ -114,7 +114,7 @@ def test_so_many_inputs_are_open_at_a_time_and_the_first_come_first(
         ([], "there are no inputs"),
         ([Drift(length=1), Hanoi(disks=3)], "input 1 is a Hanoi, input 0 a Drift; the inputs of a run are of one class"),
         ([Drift(length=1), "drift"], "input 1 is no task: 'drift'"),
-        ("drift", "input 0 is no task: 'd'"),
+        ("drift", "'drift' is no task: give an instance of a task, or a list of them"),
     ],
     ids=["none", "two classes", "a word", "only a word"],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 Price = Callable[[float | None], str]
 """Writes an amount in US dollars; None for an unknown one."""
@@ -27,3 +27,8 @@ def money(cost_usd: float | None) -> str:
     if cost_usd is None:
         return "cost unknown"
     return f"${cost_usd:,.4f}" if 0 < cost_usd < 0.1 else f"${cost_usd:,.2f}"  # noqa: PLR2004 - ten cents
+
+
+def specs_in(pools: Mapping[str, Iterable[str]]) -> list[str]:
+    """The specs of all pools."""
+    return [spec for pool in pools.values() for spec in pool]
