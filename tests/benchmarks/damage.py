@@ -88,7 +88,7 @@ def lefts(folder: Path) -> Iterator[Left]:
             _run(task, folder / name, max_calls=most, concurrency=4, **options)
             states.append(_files(folder / name))
         before, stopped, finished = states
-        decisions = dict(whole.decisions())
+        decisions = {each.path: each.value for each in whole.decisions()}
         left = partial(Left, task=task, options=options, digests=_digests(whole), value=whole.value, decisions=decisions)
         yield left(name=f"{name}, finished", files=finished, before=stopped)
         yield left(name=f"{name}, stopped", files=stopped, before=before)
@@ -225,7 +225,7 @@ def _assert_undisturbed(left: Left, result: Result) -> None:
     with Reader(result.journal) as reader:
         problems = reader.verify()
     assert problems == [], problems
-    assert dict(result.decisions()) == left.decisions, "other decisions"
+    assert {each.path: each.value for each in result.decisions()} == left.decisions, "other decisions"
 
 
 def _resume(left: Left, folder: Path) -> None:
