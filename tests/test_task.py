@@ -13,7 +13,7 @@ from microagents import Call, InvalidUsage, Reply, RoleFailed, TaskFailed, run
 from microagents.runs.inspection import decide
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
-from microagents.tasks.drift import Drift, Onward, Place
+from microagents.tasks.drift import RING, Drift, Onward, Place
 
 ERRING = "sim:perfect@error=0.3"
 ON_EVERY_RUNTIME = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
@@ -130,6 +130,19 @@ async def test_a_sample_that_fails_each_time_is_flagged_after_three_calls() -> N
     result = await run(Refusing(length=1, feedback="no"), models="sim:perfect", strategy=Maker(k=1, max_draws=2), runs_dir=None)
     assert (result.outcome, result.calls) == ("undecided", 6)
     assert "2 flagged" in str(result.reason)
+
+
+async def test_a_run_ends_early_where_no_reply_can_be_mended_but_not_where_each_needs_it() -> None:
+    hopeless = await run(Refusing(length=99, feedback="no"), models="sim:perfect", speculate=False, runs_dir=None)
+    assert hopeless.outcome == "stopped"
+    assert "replies all were flagged (unverified" in str(hopeless.reason)
+    assert hopeless.calls < 60
+
+    async def model(call: Call) -> str:
+        return f"number = {(int(call.prompt.user.split()[1]) * 17 + (5 if call.rejected else 6)) % RING}"
+
+    mended = await run(Checked(length=20), models=model, k=2, runs_dir=None)
+    assert (mended.outcome, mended.calls, mended.account.flagged) == ("completed", 80, {})
 
 
 @ON_EVERY_RUNTIME

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from microagents.elections.election import Flagged
+from microagents.elections.election import Flagged, Rejected
 from microagents.elections.red_flags import CUT_OFF, EMPTY, MALFORMED, TOO_LONG
 from microagents.journal.messages import RecordReply, RecordSample
 
@@ -37,7 +37,7 @@ class FirstReplies:
         """Add the record of a reply, or the text of one."""
         if isinstance(record, RecordReply):
             self._text = record.text
-        elif self._replies < SHARE_OF:
+        elif self._replies < SHARE_OF and not isinstance(record.ballot, Rejected):  # a rejected reply may still be mended
             self._replies += 1
             if isinstance(record.ballot, Flagged):
                 self._flags[record.ballot.flag] += 1
