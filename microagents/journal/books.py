@@ -14,9 +14,11 @@ from microagents.elections.election import ESCALATED, Ballot, Flagged, input_of
 from microagents.journal.digests import ChainDigest, TreeDigest
 from microagents.journal.messages import (
     Account,
+    CallsOver,
     Checkpoint,
     InputEnding,
     InputOutcome,
+    LeaseCalls,
     Record,
     RecordAnswer,
     RecordCalls,
@@ -64,6 +66,8 @@ class Totals(Struct, kw_only=True):
     account: Account = field(default_factory=lambda: Account(outvoted=0))
     in_flight: dict[str, int] = {}
     """Calls in flight by the name of the solver replica that sent them."""
+    leased: dict[str, int] = {}
+    """Calls that a solver may have sent since it reported, at most, by the name of the replica."""
     undecided: dict[str, UndecidedElection] = {}
     """Undecided elections by path."""
     checksums: dict[str, int] = {}
@@ -98,7 +102,9 @@ class Books:
         self._steps = self._total_steps = self._with_total = 0
         self._ended_as: Counter[InputOutcome | None] = Counter()
         self._handlers: dict[type[Record], Callable[[Any], None]] = {
+            LeaseCalls: self._add_lease,
             RecordCalls: self._add_calls,
+            CallsOver: lambda _: self.totals.leased.clear(),
             RecordLost: lambda record: self.lose(record.source),
             RecordDecision: self._add_decision,
             RecordProgress: self._add_progress,
@@ -131,9 +137,15 @@ class Books:
         self._ended_as[outcome] += 1
         self.ended[of_input] = outcome
 
+    def _add_lease(self, record: LeaseCalls) -> None:
+        leased = self.totals.leased
+        leased[record.source] = leased.get(record.source, 0) + record.calls
+
     def _add_calls(self, record: RecordCalls) -> None:
         account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
         in_flight[record.source] = in_flight.get(record.source, 0) + record.sent - record.ended
+        if record.source in self.totals.leased:
+            self.totals.leased[record.source] -= record.sent
         account.calls += record.billed
         account.unanswered += record.unanswered
         account.estimated_usd += record.estimated_usd
@@ -145,8 +157,14 @@ class Books:
         account.cost_usd = None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
 
     def lose(self, source: str) -> None:
-        """Count the calls in flight from a dead replica as lost: they may be billed, and are made again."""
-        self.totals.account.lost_in_flight += self.totals.in_flight.pop(source, 0)
+        """Count the calls as lost that a dead replica had in flight, at most: they may be billed, and are made again."""
+        lost = self.totals.in_flight.pop(source, 0) + self.totals.leased.pop(source, 0)
+        self.totals.account.lost_in_flight += max(0, lost)
+
+    def lose_all(self) -> None:
+        """Count the calls of all replicas as lost, after their process was killed."""
+        for source in dict.fromkeys([*self.totals.in_flight, *self.totals.leased]):
+            self.lose(source)
 
     def _add_decision(self, record: RecordDecision) -> None:
         account, verdict, path = self.totals.account, record.verdict, record.id.path

@@ -57,6 +57,18 @@ class RecordCalls(Request[None], frozen=True, kw_only=True):
     """Number of calls that are sent again, by the kind of failure; ``straggler`` for those whose first attempt is still open."""
 
 
+class LeaseCalls(Request[bool], frozen=True, kw_only=True):
+    """Ask for calls that one replica of the solver may send. The reply comes once the lease is durable; False where it needs none."""
+
+    source: str
+    """Name of the replica."""
+    calls: int
+
+
+class CallsOver(Struct, frozen=True, kw_only=True):
+    """All solvers of the sitting have ended, and send none of the calls that they leased."""
+
+
 class RecordLost(Request[None], frozen=True, kw_only=True):
     """A replica of the solver died, and its calls in flight are lost. Its replacement has the same name and starts with none."""
 
@@ -133,7 +145,18 @@ class InputEnding(Request[None], frozen=True, kw_only=True):
     """Result of the input, as JSON."""
 
 
-Record = RecordSample | RecordReply | RecordCalls | RecordLost | RecordDecision | RecordAnswer | RecordProgress | InputEnding
+Record = (
+    RecordSample
+    | RecordReply
+    | LeaseCalls
+    | RecordCalls
+    | CallsOver
+    | RecordLost
+    | RecordDecision
+    | RecordAnswer
+    | RecordProgress
+    | InputEnding
+)
 """An entry of the journal. The recorder writes records in the order of their arrival."""
 
 
@@ -158,7 +181,7 @@ class Account(Struct, kw_only=True):
     in_flight: int = 0
     """Calls that are sent and have not ended yet."""
     lost_in_flight: int = 0
-    """Calls in flight when their process was killed, by its last report. They may be billed, and are made again."""
+    """Calls that may have been in flight when their process was killed, at most. They may be billed, and are made again."""
     valid: int = 0
     """Valid ballots counted."""
     flagged: dict[str, int] = field(default_factory=dict)

@@ -153,12 +153,19 @@ class Reader:
         with self._reading():
             yield from read_endings(self._rows, self.experiment.inputs)
 
-    def account(self) -> Account:
-        """The account as of the last commit, with the digests of decisions and ballots."""
+    def account(self, *, is_cut_off: bool = False) -> Account:
+        """The account as of the last commit, with the digests of decisions and ballots.
+
+        Args:
+            is_cut_off: whether the process of the run was killed. Its calls in flight are then lost.
+        """
         with self._reading():
             ending = self.ending()
             if ending is None:
-                return with_digests(self._rows, self._books(of_decisions=True))
+                books = self._books(of_decisions=True)
+                if is_cut_off:
+                    books.lose_all()
+                return with_digests(self._rows, books)
             account = self._books(of_decisions=False).account()
         return structs.replace(account, decisions_sha256=ending.decisions_sha256, ballots_sha256=ending.ballots_sha256)
 

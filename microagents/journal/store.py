@@ -124,7 +124,7 @@ class Store:
                 self._pending_start: tuple[Experiment, list[Change]] | None = experiment, found.changes
                 self._rows.sums = self.books.totals.checksums
                 self._places = Places(self._db)
-                _count_lost_calls(self.books)
+                self.books.lose_all()
                 for each in self._changed_inputs:
                     self.books.end_input(each, None)
         except BaseException:
@@ -451,12 +451,6 @@ class Store:
         """Elections without a verdict, with their paid samples."""
         with self._translating_errors():
             return read_open_elections(self._rows)
-
-
-def _count_lost_calls(books: Books) -> None:
-    """Count the calls as lost that were in flight when the last process was killed."""
-    for source in tuple(books.totals.in_flight):
-        books.lose(source)
 
 
 def on_network(path: Path) -> bool:

@@ -20,9 +20,11 @@ from microagents.journal.books import Books
 from microagents.journal.experiment import Experiment
 from microagents.journal.messages import (
     Account,
+    CallsOver,
     Checkpoint,
     HasRecords,
     InputEnding,
+    LeaseCalls,
     OpenElection,
     Recall,
     RecallCheckpoint,
@@ -197,6 +199,8 @@ class Recorder(Role):
 
     async def stop(self) -> None:
         """Write the queued records and close the journal. A journal in which no input was begun is removed."""
+        if self._null is None and self._received:
+            self._add(CallsOver())
         await self._flush()
         await self._scope.close()
         await self._writer.close(forget=not self._has_begun)
@@ -212,6 +216,20 @@ class Recorder(Role):
     async def calls(self, request: RecordCalls) -> None:
         """Record calls."""
         self._add(request)
+
+    async def lease_calls(self, request: LeaseCalls) -> bool:
+        """Record that a solver may send calls; returns whether that is needed, which it is not without a journal.
+
+        Raises:
+            MicroagentsError: the journal cannot be written.
+        """
+        if self._null is not None:
+            return False
+        self._add(request)
+        await self._flush()
+        if self._failure is not None:
+            raise self._failure
+        return True
 
     async def lost(self, request: RecordLost) -> None:
         """Count the calls in flight of a dead process as lost."""

@@ -55,7 +55,7 @@ def recorded_result(reader: Reader) -> Result:
         task=TASKS.name_of(recipe.task),
         strategy=STRATEGIES.name_of(recipe.strategy),
         settings=settings_of(reader.experiment),
-        account=reader.account(),
+        account=reader.account(is_cut_off=outcome == "cut off"),
         wall_s=reader.wall_s(),
         journal=reader.path,
         options={} if reader.experiment.listed else recipe.options,

@@ -1,0 +1,94 @@
+"""Leases of calls: a solver sends a call only once the journal says that it may. So the journal of a killed run bounds the calls sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from math import exp, inf
+
+from microagents.aio import Notifier, TaskScope
+from microagents.errors import MicroagentsError
+from microagents.journal.messages import LeaseCalls
+
+LEAST = 4
+"""Calls of the smallest block."""
+AT_ONCE = 256
+"""Calls of the first block where models answer at once: such a run would else wait three times before its blocks are large enough."""
+AHEAD_S = 0.06
+"""A block is for the calls of this time, three intervals of commits, and the next one is asked for when half of it is left. So after a kill
+at most 1.5 blocks are counted too many, about the calls of 0.1 s: a tenth of those in flight where a reply takes a second."""
+MEMORY_S = 0.2
+"""Calls that were sent this long ago count for a third in the rate of calls."""
+
+
+class CallLeases:
+    """The calls that one solver replica may send.
+
+    Args:
+        source: name of the replica.
+        ask: sends a request to the recorder.
+        first: calls of the first block.
+    """
+
+    def __init__(self, source: str, ask: Callable[[LeaseCalls], Awaitable[bool]], first: int = LEAST) -> None:
+        self._source = source
+        self._ask = ask
+        self._loop = asyncio.get_running_loop()
+        self._scope = TaskScope()
+        self._left: float = 0
+        self._block = 0
+        self._sent = self._waiting = 0
+        """Number of calls since the last block was asked for, and of those that wait for the next one."""
+        self._rate = first / AHEAD_S
+        """Calls a second, lately."""
+        self._asked_s = self._loop.time()
+        self._is_asking = False
+        self._granted = Notifier()
+        self._failure: MicroagentsError | None = None
+
+    async def take(self) -> None:
+        """Take one call of the lease; where none is left, wait for the next block.
+
+        Raises:
+            MicroagentsError: the journal cannot be written any more.
+        """
+        while self._left < 1:
+            if self._failure is not None:
+                raise self._failure
+            self._waiting += 1
+            try:
+                self._ask_soon()
+                await self._granted.wait()
+            finally:
+                self._waiting -= 1
+        self._left -= 1
+        self._sent += 1
+        if self._left < self._block / 2:
+            self._ask_soon()
+
+    async def close(self) -> None:
+        """Ask for no more."""
+        await self._scope.close()
+
+    def _ask_soon(self) -> None:
+        if not self._is_asking:
+            self._is_asking = True
+            self._scope.start(self._extend())
+
+    async def _extend(self) -> None:
+        calls = self._block = self._next_block()
+        try:
+            is_needed = await self._ask(LeaseCalls(source=self._source, calls=calls))
+            self._left = self._left + calls if is_needed else inf
+        except MicroagentsError as error:
+            self._failure = error
+        finally:
+            self._is_asking = False
+            self._granted.notify()
+
+    def _next_block(self) -> int:
+        now_s = self._loop.time()
+        self._rate = self._rate * exp((self._asked_s - now_s) / MEMORY_S) + self._sent / MEMORY_S
+        self._asked_s, self._sent = now_s, 0
+        grown = 4 * self._block if self._waiting else 0  # calls that wait say that the last block was too small
+        return max(LEAST, self._waiting, round(self._rate * AHEAD_S), grown)

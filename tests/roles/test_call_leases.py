@@ -1,0 +1,198 @@
+"""Leases of calls: no call is sent before the journal says that it may be, and what was leased and not sent stays small."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from microagents import Stopped, resume, run
+from microagents.journal.books import Totals
+from microagents.journal.messages import LeaseCalls
+from microagents.journal.reading import Reader
+from microagents.roles.call_leases import AT_ONCE, LEAST, CallLeases
+from microagents.runtimes.testing.virtual import run_virtual
+from microagents.tasks.drift import Drift
+from tests.journal.test_store import called
+from tests.journal.walks import JOURNAL, RUNS, opened, sql
+
+COMMIT_S = 0.025
+"""From the request for a block to its grant."""
+
+
+class Journal:
+    """Grants leases, as a recorder does."""
+
+    def __init__(self, answer: Callable[[], Awaitable[bool]] | None = None) -> None:
+        self.asked: list[int] = []
+        self.granted = 0
+        self._answer = answer
+
+    async def ask(self, request: LeaseCalls) -> bool:
+        self.asked.append(request.calls)
+        if self._answer is None:
+            await asyncio.sleep(COMMIT_S)
+        needed = self._answer is None or await self._answer()
+        self.granted += request.calls
+        return needed
+
+
+def leasing(journal: Journal, first: int = LEAST) -> CallLeases:
+    return CallLeases("Solver/0", journal.ask, first)
+
+
+async def sends(leases: CallLeases, journal: Journal, calls: int, every_s: float) -> float:
+    """Send so many calls at a steady rate; gives the time that they had to wait."""
+    loop = asyncio.get_running_loop()
+    waited_s = 0.0
+    for number in range(calls):
+        began_s = loop.time()
+        await leases.take()
+        waited_s += loop.time() - began_s
+        assert number < journal.granted
+        await asyncio.sleep(every_s)
+    return waited_s
+
+
+def test_no_call_is_sent_before_its_lease_is_granted() -> None:
+    async def sent() -> list[int]:
+        may = asyncio.Event()
+
+        async def grants() -> bool:
+            await may.wait()
+            return True
+
+        journal, found = Journal(grants), []
+        leases = leasing(journal)
+        calls = [asyncio.ensure_future(leases.take()) for _ in range(10)]
+        for _ in range(3):
+            await asyncio.sleep(1)
+            found.append(sum(call.done() for call in calls))
+            may.set()
+        await asyncio.gather(*calls)
+        await leases.close()
+        return found
+
+    assert run_virtual(sent()) == [0, 10, 10]
+
+
+@pytest.mark.parametrize("every_s", [0.0005, 0.005, 0.05, 1.0])
+def test_a_steady_rate_soon_waits_for_no_lease_and_leaves_at_most_the_calls_of_a_tenth_of_a_second_unsent(every_s: float) -> None:
+    async def measured() -> tuple[float, float]:
+        journal = Journal()
+        leases = leasing(journal)
+        await sends(leases, journal, max(100, int(1 / every_s)), every_s)
+        before = journal.granted
+        calls = max(100, int(1 / every_s))
+        waited_s = await sends(leases, journal, calls, every_s)
+        assert abs(journal.granted - before - calls) <= max(2 * LEAST, 0.1 / every_s)
+        await leases.close()
+        return waited_s, max(journal.asked[len(journal.asked) // 2 :])
+
+    waited_s, largest = run_virtual(measured())
+    assert waited_s == 0
+    assert largest <= max(LEAST, 0.08 / every_s)
+
+
+def test_calls_that_are_sent_at_once_wait_for_one_block_and_the_next_one_is_small() -> None:
+    async def measured() -> tuple[float, list[int]]:
+        journal = Journal()
+        leases = leasing(journal)
+        await asyncio.gather(*[leases.take() for _ in range(512)])
+        took_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(10)
+        await leases.take()
+        await asyncio.sleep(1)
+        await leases.close()
+        return took_s, journal.asked
+
+    took_s, asked = run_virtual(measured())
+    assert took_s == COMMIT_S
+    assert asked[0] == 512
+    assert sum(asked) < 512 + 170
+
+
+def test_where_models_answer_at_once_the_first_block_is_large() -> None:
+    async def first() -> list[int]:
+        journal = Journal()
+        leases = leasing(journal, AT_ONCE)
+        await leases.take()
+        await leases.close()
+        return journal.asked
+
+    assert run_virtual(first()) == [AT_ONCE]
+
+
+def test_without_a_journal_a_lease_is_asked_for_once() -> None:
+    async def asked() -> list[int]:
+        async def needs_none() -> bool:
+            return False
+
+        journal = Journal(needs_none)
+        leases = leasing(journal)
+        for _ in range(10_000):
+            await leases.take()
+        await leases.close()
+        return journal.asked
+
+    assert run_virtual(asked()) == [LEAST]
+
+
+def test_a_call_that_is_cancelled_while_it_waits_takes_nothing() -> None:
+    async def left() -> float:
+        journal = Journal()
+        leases = leasing(journal)
+        calls = [asyncio.ensure_future(leases.take()) for _ in range(LEAST)]
+        await asyncio.sleep(0)
+        calls[0].cancel()
+        await asyncio.wait(calls)
+        found = journal.granted - leases._left
+        await leases.close()
+        return found
+
+    assert run_virtual(left()) == LEAST - 1
+
+
+def test_a_journal_that_cannot_be_written_lets_no_call_be_sent() -> None:
+    async def refused() -> None:
+        async def fails() -> bool:
+            raise Stopped("the journal cannot be written")
+
+        leases = leasing(Journal(fails))
+        for _ in range(2):
+            with pytest.raises(Stopped):
+                await leases.take()
+        await leases.close()
+
+    run_virtual(refused())
+
+
+# -- in the books ------------------------------------------------------------------------------------------------------
+
+
+def leased() -> dict[str, int]:
+    ((totals,),) = sql("SELECT totals FROM account")
+    return msgspec.json.decode(totals, type=Totals).leased
+
+
+def test_a_killed_process_leaves_its_calls_in_flight_and_its_lease_as_lost() -> None:
+    there = opened()
+    there.commit([LeaseCalls(source="Solver/0", calls=10), called(sent=7, ended=4), LeaseCalls(source="Solver/1", calls=5)])
+    there._db.close()
+    sql("UPDATE lease SET holder = NULL")
+    with Reader(JOURNAL) as reader:
+        assert reader.account(is_cut_off=True).lost_in_flight == (7 - 4) + (10 - 7) + 5
+    again = opened()
+    assert (again.books.account().lost_in_flight, again.books.totals.leased) == (11, {})
+    again.close()
+
+
+async def test_a_run_that_ends_in_order_gives_its_lease_back() -> None:
+    options: dict[str, Any] = {"models": "sim:perfect@error=0.4,latency=0.002", "k": 2, "run_id": "r", "runs_dir": RUNS}
+    stopped = await run(Drift(length=40), **options, max_calls=50)
+    assert (stopped.outcome, leased()) == ("stopped", {})
+    result = await resume("r", runs_dir=RUNS, max_calls=None)
+    assert (result.outcome, result.account.lost_in_flight, leased()) == ("completed", 0, {})
