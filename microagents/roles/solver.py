@@ -17,11 +17,12 @@ from microagents.elections.admission import FollowAdmission
 from microagents.elections.election import Draw, SampleId
 from microagents.errors import MicroagentsError, ModelUnavailable, NotSent, Stopped
 from microagents.journal.digests import in_order
-from microagents.journal.messages import RecordCalls, RecordOutage
+from microagents.journal.messages import LeaseCalls, RecordCalls, RecordOutage
 from microagents.messages import resolve
 from microagents.models.latencies import Latencies
 from microagents.models.model import Call, Model, checked_sample, open_model
 from microagents.roles.call_accounts import CallAccounts, Prices
+from microagents.roles.call_leases import AT_ONCE, LEAST, CallLeases
 from microagents.roles.limiter import Permit, Unbilled, is_limited
 
 BACKOFF_S = (0.5, 60.0)
@@ -60,7 +61,7 @@ class Solver(Role):
     Only the solver accounts for calls, so that the calls in flight of a dead replica are known.
     """
 
-    asks = (RecordCalls, RecordOutage, FollowAdmission, Permit, Unbilled)
+    asks = (LeaseCalls, RecordCalls, RecordOutage, FollowAdmission, Permit, Unbilled)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -80,17 +81,21 @@ class Solver(Role):
         self._loop = asyncio.get_running_loop()
         self._may_send = True
         self._accounts = CallAccounts(context.name, self.tell)
+        self._leases: CallLeases
 
     async def start(self) -> None:
         """Open every model of the run, so that a wrong name or a missing key is reported before the first call."""
         for pool in self.context.models.values():
             for spec in pool:
                 self._source(spec)
+        at_once = all(source.model.answers_at_once for source in self._sources.values())
+        self._leases = CallLeases(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
         self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
         """Close the models."""
         await self._scope.close()
+        await self._leases.close()
         self._accounts.report()
         for source in self._sources.values():
             await source.model.close()
@@ -167,6 +172,8 @@ class Solver(Role):
         if slots is not None:
             await slots.acquire(lambda: (in_order(call.id.election.path), call.id.seq))
         try:
+            if not self._is_limited:
+                await self._leases.take()
             if not self._may_send:
                 raise NotSent(call.id.election.path)
             return await (self._send_with_permit if self._is_limited else self._send)(source, call, straggles)
@@ -184,7 +191,10 @@ class Solver(Role):
         counts = False
         try:
             # The permit may be granted in the same turn of the loop in which the run begins to end.
-            if not (await granted and self._may_send):
+            if not await granted:
+                raise NotSent(call.id.election.path)
+            await self._leases.take()
+            if not self._may_send:
                 raise NotSent(call.id.election.path)
             counts = True
             return await self._send(source, call, straggles)

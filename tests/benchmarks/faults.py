@@ -114,6 +114,9 @@ def check(seed: int) -> int:
     assert sent == account.calls + not_durable, (
         f"{sent} calls were bought, {account.calls} are accounted for, {not_durable} were not durable"
     )
+    assert sent <= account.calls + account.lost_in_flight, (
+        f"{sent} calls were bought, {account.calls} are accounted for, and {account.lost_in_flight} as lost at most"
+    )
     return kills
 
 

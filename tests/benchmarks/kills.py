@@ -41,6 +41,8 @@ class Killed(Struct, frozen=True, kw_only=True):
     """Calls that reached the seller, over all sittings."""
     calls: int
     """Calls that the journal counts."""
+    lost: int
+    """Calls that the journal counts as lost at the kills, at most."""
     wasted: int
     not_durable: int
     """Calls that were sent and not durable when the process was killed, added up over the kills."""
@@ -58,9 +60,12 @@ def kill_and_resume(task: str, *, seed: int, random: Random, most: int) -> Kille
         environment = {**os.environ, "MICROAGENTS_PURCHASES": str(purchases), "MICROAGENTS_RUNS_DIR": str(runs)}
         words = [sys.executable, "-m", "microagents", "run", *TASKS[task], "--run-id", "killed", "--seed", str(seed), "--json"]
         kills = not_durable = 0
-        while (out := _sitting(words, environment, random.uniform(0.2, 1.5) if kills < most else None)) is None:
+        while (out := _sitting(words, environment, purchases, random.uniform(0, 1.3) if kills < most else None)) is None:
             kills += 1
-            not_durable += _sent(purchases) - _durable_calls(runs) - not_durable
+            calls, lost = _booked(runs)
+            sent = _sent(purchases)
+            assert sent <= calls + lost, f"the seller sent {sent}, the journal counts {calls}, and {lost} as lost"
+            not_durable += sent - calls - not_durable
         shown: dict[str, Any] = json.loads(out)
         return Killed(
             kills=kills,
@@ -68,6 +73,7 @@ def kill_and_resume(task: str, *, seed: int, random: Random, most: int) -> Kille
             ballots_sha256=shown["ballots_sha256"],
             sent=_sent(purchases),
             calls=shown["calls"],
+            lost=shown["lost_in_flight"],
             wasted=shown["wasted_calls"],
             not_durable=not_durable,
         )
@@ -82,11 +88,12 @@ def kill(kills: int, seed: int, tasks: Sequence[str]) -> None:
             right = undisturbed(task, seed=done)
             found = kill_and_resume(task, seed=done, random=random, most=min(5, kills - done) or 1)
             assert (found.decisions_sha256, found.ballots_sha256) == (right.decisions_sha256, right.ballots_sha256), found
-            assert found.sent <= found.calls + found.not_durable, found
+            assert found.sent <= found.calls + found.lost, found
             done += found.kills
             print(
                 f"{task}: killed {found.kills} times; the seller sent {found.sent:,}, the journal counts {found.calls:,} of which "
-                f"{found.wasted:,} wasted; {found.not_durable} were sent and not durable at the kills; digests as undisturbed",
+                f"{found.wasted:,} wasted, and at most {found.lost:,} as lost; {found.not_durable:,} were sent and not durable at the "
+                "kills; digests as undisturbed",
                 flush=True,
             )
             if done >= kills:
@@ -94,10 +101,13 @@ def kill(kills: int, seed: int, tasks: Sequence[str]) -> None:
     print(f"{done} kills: every run decided what an undisturbed one decides, and bought no more than it may")
 
 
-def _sitting(words: list[str], environment: dict[str, str], kill_after_s: float | None) -> str | None:
-    """What the command prints; None where it was killed before."""
+def _sitting(words: list[str], environment: dict[str, str], purchases: Path, kill_after_s: float | None) -> str | None:
+    """What the command prints; None where it was killed before, so long after it sent its first call."""
+    before = _sent(purchases)
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
         if kill_after_s is not None:
+            while process.poll() is None and _sent(purchases) == before:
+                time.sleep(0.002)
             time.sleep(kill_after_s)
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
@@ -111,7 +121,9 @@ def _sent(purchases: Path) -> int:
     return purchases.read_text().count("sent ") if purchases.exists() else 0
 
 
-def _durable_calls(runs: Path) -> int:
+def _booked(runs: Path) -> tuple[int, int]:
+    """The calls that the journal of a killed run counts, and those that it counts as lost."""
     with suppress(InvalidUsage, OSError), Reader(runs / "killed.sqlite") as reader:
-        return reader.account().calls
-    return 0
+        account = reader.account(is_cut_off=True)
+        return account.calls, account.lost_in_flight
+    return 0, 0
