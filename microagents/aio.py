@@ -1,19 +1,73 @@
-"""Structured concurrency: tasks with an owner, waiters that are woken at once, and slots that go to the first in order."""
+"""Structured concurrency: tasks with an owner, cleanup that nothing cuts short, waiters woken at once, slots for the first in order."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from heapq import heappop, heappush
 from typing import Any, TypeVar
 
+import structlog
+
 T = TypeVar("T")
+
+CLOSE_S = 30.0
+"""Seconds that cancelled tasks may take to end. A task that refuses to end must not keep a journal, or the process."""
 
 
 def retrieve_exception(future: asyncio.Future[Any]) -> None:
     """Mark the exception of a future as retrieved, so that asyncio does not report it as lost."""
     if not future.cancelled():
         future.exception()
+
+
+async def wait_to_end(futures: Iterable[asyncio.Future[Any]], *, within_s: float | None = None) -> None:
+    """Wait until all futures are done, or for ``within_s`` seconds, however often the caller is cancelled meanwhile.
+
+    Raises:
+        CancelledError: at the end, if the caller was cancelled.
+    """
+    loop, waited = asyncio.get_running_loop(), list(futures)
+    deadline_s = None if within_s is None else loop.time() + within_s
+    interrupted: asyncio.CancelledError | None = None
+    while pending := [future for future in waited if not future.done()]:
+        left_s = None if deadline_s is None else deadline_s - loop.time()
+        if left_s is not None and left_s <= 0:
+            break
+        try:
+            await asyncio.wait(pending, timeout=left_s)
+        except asyncio.CancelledError as error:
+            interrupted = error
+    if interrupted is not None:
+        raise interrupted
+
+
+async def finish(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Do work to its end in a task of its own, however often the caller is cancelled meanwhile.
+
+    Raises:
+        CancelledError: at the end, if the caller was cancelled.
+    """
+    interrupted: asyncio.CancelledError | None = None
+    has_begun = False
+
+    async def begin() -> None:
+        nonlocal has_begun
+        has_begun = True
+        await work()
+
+    while True:
+        task = asyncio.get_running_loop().create_task(begin())
+        task.add_done_callback(retrieve_exception)  # a cancellation is raised in the place of a failure
+        try:
+            await wait_to_end([task])
+        except asyncio.CancelledError as error:
+            interrupted = error
+        if has_begun:  # asyncio.run may cancel all tasks, and a task that is cancelled before its first step does nothing
+            break
+    if interrupted is not None:
+        raise interrupted
+    await task
 
 
 class TaskScope:
@@ -46,11 +100,19 @@ class TaskScope:
         for task in list(self._tasks):
             task.cancel()
 
-    async def close(self) -> None:
-        """Cancel every task and wait until each has ended."""
+    async def close(self, *, within_s: float | None = CLOSE_S) -> None:
+        """Cancel every task and wait until each has ended, however often the caller is cancelled meanwhile.
+
+        Tasks that have not ended after ``within_s`` seconds are left to themselves, and a warning is logged.
+        """
         self.cancel()
-        if running := [task for task in self._tasks if not task.done()]:
-            await asyncio.wait(running)
+        if not self._tasks:
+            return
+        try:
+            await wait_to_end(self._tasks, within_s=within_s)
+        finally:
+            if left := [repr(task.get_coro()) for task in self._tasks if not task.done()]:
+                structlog.get_logger().warning("tasks were cancelled and did not end", within_s=within_s, tasks=left)
 
 
 class Notifier:

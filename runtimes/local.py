@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
 from microagents.actors import Context, Deployment, Role, asked_by, check_graph
+from microagents.aio import finish
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger
 from microagents.runtimes.link import Link
 from microagents.runtimes.role_group import DRIVER, RoleGroup, replica_names
@@ -40,12 +42,12 @@ class LocalRuntime:
             for name, _ in replicas:
                 await self._groups[self._dispatcher_by_replica[name]].start(name)
         except BaseException:
-            await self._stop()
+            await finish(self._stop)
             raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self._stop()
+        await finish(self._stop)
 
     async def flush(self) -> None:
         """Wait until all one-way messages sent so far, or in this turn of the event loop, have arrived at their replicas."""
@@ -61,18 +63,13 @@ class LocalRuntime:
         return {name: DRIVER for deployment in self._deployments for name in replica_names(deployment)}
 
     async def _stop(self) -> None:
-        for dispatcher in self._dispatchers.values():
-            await dispatcher.close()
-        interrupted: asyncio.CancelledError | None = None
-        for replica, dispatcher_name in reversed(self._dispatcher_by_replica.items()):
-            try:
-                await self._groups[dispatcher_name].stop(replica)
-            except asyncio.CancelledError as error:  # the other roles must stop all the same
-                interrupted = error
-        for dispatcher in self._dispatchers.values():  # last, since roles may send messages while they stop
-            dispatcher.disconnect()
-        if interrupted is not None:
-            raise interrupted
+        async with AsyncExitStack() as steps:  # in reverse order, each even if one before it fails or is cancelled
+            for dispatcher in self._dispatchers.values():  # last, since roles may send messages while they stop
+                steps.callback(dispatcher.disconnect)
+            for replica, dispatcher_name in self._dispatcher_by_replica.items():
+                steps.push_async_callback(self._groups[dispatcher_name].stop, replica)
+            for dispatcher in self._dispatchers.values():
+                steps.push_async_callback(dispatcher.close)
 
 
 class LinkedRuntime(LocalRuntime):

@@ -88,10 +88,12 @@ class RemoteRef:
                     case _:
                         has_ended = True
         finally:
-            if not has_ended:
-                await self._cancel(call)
-            self._outgoing.close_stream(call)
-            self._peer.forget(call)
+            try:
+                if not has_ended:
+                    await self._cancel(call)
+            finally:
+                self._outgoing.close_stream(call)
+                self._peer.forget(call)
 
     def tell(self, request: Request[None]) -> None:
         """Send a one-way message."""

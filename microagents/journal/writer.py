@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
-from microagents.aio import retrieve_exception
+from microagents.aio import CLOSE_S, retrieve_exception, wait_to_end
 from microagents.errors import MicroagentsError
 from microagents.journal.books import Books
 from microagents.journal.lease import RENEW_EVERY_S
@@ -144,7 +144,9 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._opened.add_done_callback(retrieve_exception)  # it may fail after its waiter was cancelled
         self._closed: asyncio.Future[None] = self._loop.create_future()
+        """Done once the thread has no more work, also if the store could not be opened."""
         self._thread = Thread(target=self._work, args=(open_store,), name="journal", daemon=True)
         self._thread.start()
 
@@ -165,19 +167,28 @@ class Writer:
         return await asyncio.shield(done)  # the thread runs the job even if the waiter is cancelled
 
     async def close(self, *, forget: bool = False) -> None:
-        """Close the store after all jobs, and end the thread. A store that is still being opened is awaited first."""
-        await asyncio.wait([self._opened])  # unlike awaiting the future, this does not raise its error
-        if self._opened.exception() is None and self._thread.is_alive():
-            await self.do(lambda store: store.close(forget=forget))
-            self._jobs.put(None)
-            await asyncio.shield(self._closed)
-        self._thread.join()  # does not block the loop: the thread ends right after it resolved its last future
+        """Close the store after all jobs, and end the thread, however often the caller is cancelled meanwhile.
+
+        A store that is still being opened is closed once it is open.
+        """
+        done: asyncio.Future[None] = self._loop.create_future()
+        done.add_done_callback(retrieve_exception)
+        self._jobs.put((lambda store: store.close(forget=forget), done))
+        self._jobs.put(None)
+        try:
+            await wait_to_end([self._closed], within_s=CLOSE_S)  # it takes longer only if the disk does not answer
+        finally:
+            if self._closed.done():
+                self._thread.join()  # does not block the loop: the thread ends right after it resolved its last future
+        if done.done():
+            done.result()
 
     def _work(self, open_store: Callable[[], Store]) -> None:
         try:
             store = open_store()
         except BaseException as error:  # noqa: BLE001 - raised again in `opened`
             self._resolve(self._opened, None, error)
+            self._resolve(self._closed, None, None)
             return
         self._resolve(self._opened, None, None)
         while True:

@@ -128,6 +128,8 @@ class Recorder(Role):
         self._queue: list[Record] = []
         self._scope = TaskScope()
         self._writer: Writer | Inline
+        self._writing: asyncio.Task[None]
+        """Commits records; only a cancellation of all tasks of the loop ends it before the role stops."""
         self._woken: asyncio.Future[None] | None = None
         """Done once a record is queued, while the writing task waits for one."""
         self._changed = Notifier()
@@ -180,18 +182,21 @@ class Recorder(Role):
                 self._writer = Inline(opened, journaling.inline_s)
             else:
                 self._writer = Writer(opened)
-                try:
-                    await self._writer.opened()
-                except asyncio.CancelledError:  # a recorder that is started in its place must find the journal unlocked
-                    await self._writer.close(forget=True)
-                    raise
-        self._durable = await self._writer.do(lambda store: store.books.account())
+        try:
+            if isinstance(self._writer, Writer):
+                await self._writer.opened()
+            self._durable = await self._writer.do(lambda store: store.books.account())
+            if self._on_decision is not None:
+                await self._writer.do(self._collect_decisions)
+        except BaseException:  # this recorder is not stopped, and the next one must find the journal unlocked
+            await self._writer.close(forget=True)
+            raise
         if self._durable.valid:
             self._first_replies = None
         self._check_cost()
-        self._scope.start(self._write())
+        self._writing = self._scope.start(self._write())
+        self._writing.add_done_callback(lambda _: self._changed.notify())
         if self._on_decision is not None:
-            await self._writer.do(self._collect_decisions)
             self._scope.start(self._tell_decisions(self._on_decision))
 
     def _collect_decisions(self, store: RecordStore) -> None:
@@ -199,11 +204,15 @@ class Recorder(Role):
 
     async def stop(self) -> None:
         """Write the queued records and close the journal. A journal in which no input was begun is removed."""
-        if self._null is None and self._received:
-            self._add(CallsOver())
-        await self._flush()
-        await self._scope.close()
-        await self._writer.close(forget=not self._has_begun)
+        try:
+            if self._null is None and self._received:
+                self._add(CallsOver())
+            await self._flush()
+        finally:  # also if the flush takes too long: the lease must be given back
+            try:
+                await self._scope.close()
+            finally:
+                await self._writer.close(forget=not self._has_begun)
 
     # -- records --------------------------------------------------------------------------------------------------------------------
 
@@ -484,5 +493,5 @@ class Recorder(Role):
     async def _flush(self) -> None:
         """Wait until every record received so far is durable, or the journal cannot be written any more."""
         received = self._received
-        while self._failure is None and self._committed < received:
+        while self._failure is None and self._committed < received and not self._writing.done():
             await self._changed.wait()

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from hashlib import blake2b
 
 from microagents.actors import Context, Messenger, Role
-from microagents.aio import Notifier, TaskScope
+from microagents.aio import CLOSE_S, Notifier, TaskScope, wait_to_end
 from microagents.chat import Prompt
 from microagents.elections.admission import Admission, FollowAdmission
 from microagents.elections.count import Count
@@ -219,14 +219,15 @@ class RunningElection:
         return [*self._count.ballots, *self._arrived.values(), *self._paid.values(), *rejected]
 
     async def cancel_draws(self) -> None:
-        """Cancel the draws in flight, first launched first, and wait until they have ended."""
+        """Cancel the draws in flight, first launched first, and wait until they have ended, however often the caller is cancelled."""
         draws = list(self.draws.values())
         for draw in draws:
             draw.cancel()
-        if draws:
-            await asyncio.wait(draws)
-        if self._verification is not None:
-            await self._verification.close()
+        try:
+            await wait_to_end(draws, within_s=CLOSE_S)
+        finally:
+            if self._verification is not None:
+                await self._verification.close()
 
     async def _sample(self, seq: int, prompt: Prompt, rejected: int = 0) -> Drawn | None:
         """Draw one sample and screen it; None once the election counts no more."""

@@ -172,7 +172,7 @@ async def _start_roles(stack: AsyncExitStack, runtime: Runtime, control: RunCont
         await _wait_for_first(entering, *ends)
         return await entering if entering.done() else None
     finally:
-        await scope.close()
+        await scope.close(within_s=None)  # a cluster may take long; else roles would start behind the back of a run that has ended
 
 
 def _refuse_job_folder(runs_dir: Path) -> None:

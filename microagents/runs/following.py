@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 from msgspec import Struct
 
+from microagents.aio import wait_to_end
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
 from microagents.runs.plan import Plan
@@ -74,5 +75,4 @@ async def _finished(
     try:
         return await asyncio.shield(reading)
     finally:
-        if not reading.done():
-            await asyncio.wait([reading])
+        await wait_to_end([reading])

@@ -13,8 +13,8 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -24,7 +24,7 @@ import structlog
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from microagents.actors import Context, Deployment
-from microagents.aio import TaskScope, retrieve_exception
+from microagents.aio import TaskScope, finish, retrieve_exception, wait_to_end
 from microagents.errors import InvalidDefinition, MicroagentsError, NoHandler, PeerLost
 from microagents.journal.messages import RecordLost
 from microagents.runtimes import role_group
@@ -86,19 +86,19 @@ class RayRuntime:
     async def __aenter__(self) -> Self:
         _refuse_main(self._context, self._deployments)
         self._recipe = _pickled(self._context, self._deployments)
-        await _run_to_end(asyncio.to_thread(connect, self._cluster), undo=disconnect)
+        await self._connect()
         _keep_signal_handlers()
         try:
             await self._start_with_retries()
         except BaseException:
-            await self._stop()
+            await finish(self._stop)
             raise
         self._is_started.set()
         self._scope.start(self._watch_driver_node())
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self._stop()
+        await finish(self._stop)
 
     async def flush(self) -> None:
         """Wait until all one-way messages sent so far have arrived, except those from and to actors that die."""
@@ -106,6 +106,19 @@ class RayRuntime:
         await self._dispatcher.flush()
 
     # -- starting ---------------------------------------------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        connecting = asyncio.get_running_loop().run_in_executor(None, connect, self._cluster)
+        try:
+            await wait_to_end([connecting])
+        except asyncio.CancelledError:
+            if connecting.exception() is None:
+                await self._disconnect()
+            raise
+        await connecting
+
+    async def _disconnect(self) -> None:
+        await wait_to_end([asyncio.get_running_loop().run_in_executor(None, disconnect)])
 
     async def _start_with_retries(self) -> None:
         """Start all roles; when an actor dies, start all of them anew, since no work is done yet.
@@ -335,24 +348,28 @@ class RayRuntime:
 
     async def _stop(self) -> None:
         try:
-            await _run_to_end(self._end_actors())
+            await self._end_actors()
         finally:
-            await _run_to_end(asyncio.to_thread(disconnect))
+            await self._disconnect()
 
     async def _end_actors(self) -> None:
         self._is_started.clear()  # from now on a death starts no successor
         actors = [slot.actor for slot in self._slots.values() if slot.is_ready]
-        await _gather([_try_call(actor.close.remote(), role_group.STOP_S) for actor in actors])
-        await self._dispatcher.close()
-        for deployment in reversed(self._deployments):
-            for replica in reversed(replica_names(deployment)):
-                if deployment.in_driver:
-                    await _gather([_try_call(actor.flush.remote(), FLUSH_BEFORE_STOP_S) for actor in actors])
-                    await self._group.stop(replica)
-                elif self._slot_of[replica].is_ready:
-                    await self._stop_replica(replica)
-        await self._scope.close()
-        self._dispatcher.disconnect()
+        async with AsyncExitStack() as steps:  # in reverse order, each even if one before it fails or is cancelled
+            steps.callback(self._kill_actors)
+            steps.callback(self._dispatcher.disconnect)
+            steps.push_async_callback(self._scope.close)
+            for deployment in self._deployments:
+                for replica in replica_names(deployment):
+                    if deployment.in_driver:
+                        steps.push_async_callback(self._group.stop, replica)
+                        steps.push_async_callback(_flush_to_driver, actors)
+                    elif self._slot_of[replica].is_ready:
+                        steps.push_async_callback(self._stop_replica, replica)
+            steps.push_async_callback(self._dispatcher.close)
+            await _gather([_try_call(actor.close.remote(), role_group.STOP_S) for actor in actors])
+
+    def _kill_actors(self) -> None:
         for slot in self._slots.values():
             if slot.actor is not None:
                 ray.kill(slot.actor)
@@ -398,6 +415,11 @@ async def _try_call(reference: Any, timeout_s: float) -> None:
             await _future(reference)
 
 
+async def _flush_to_driver(actors: Sequence[Any]) -> None:
+    """Wait a moment for the one-way messages that actors have sent."""
+    await _gather([_try_call(actor.flush.remote(), FLUSH_BEFORE_STOP_S) for actor in actors])
+
+
 async def _unless_dead(slot: ActorSlot, work: Awaitable[None]) -> None:
     """Await a call of an actor; its death is raised as `_ActorDied`."""
     try:
@@ -418,25 +440,9 @@ def _cause_of(error: RayActorError) -> str:
 
 async def _cancel(task: asyncio.Future[None]) -> None:
     """Cancel a task and wait until it has ended."""
+    task.add_done_callback(retrieve_exception)
     task.cancel()
-    await asyncio.wait([task])
-    retrieve_exception(task)
-
-
-async def _run_to_end(work: Coroutine[Any, Any, None], undo: Callable[[], None] | None = None) -> None:
-    """Await work that must not be left half done. A cancellation meanwhile is raised at its end, after ``undo`` has run in a thread."""
-    task = asyncio.ensure_future(work)
-    interrupted: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            interrupted = error
-    task.result()
-    if interrupted is not None:
-        if undo is not None:
-            await asyncio.to_thread(undo)
-        raise interrupted
+    await wait_to_end([task])
 
 
 async def _ends_within(work: asyncio.Future[Any], timeout_s: float) -> bool:
