@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct, StructMeta
@@ -20,6 +20,7 @@ from msgspec import inspect as types
 
 from microagents.errors import InvalidDefinition
 from microagents.messages import register
+from microagents.user_code import called, mistyped
 
 A = TypeVar("A", bound="Reply")
 Format = Literal["lines", "json"]
@@ -36,6 +37,14 @@ class Prompt(Struct, frozen=True, kw_only=True):
     """The part that changes from question to question."""
     system: str = ""
     """The constant part, which providers cache."""
+
+    def __post_init__(self) -> None:
+        if type(self.user) is str and type(self.system) is str:  # the common case, without calls of functions
+            return
+        for name in self.__struct_fields__:
+            value: object = getattr(self, name)
+            if not isinstance(value, str):
+                raise TypeError(f"the {name} part of a Prompt is a text, not {value!r:.100}")
 
 
 class Sampling(Struct, frozen=True, kw_only=True):
@@ -109,6 +118,20 @@ class Reply(Struct, frozen=True, kw_only=True, metaclass=_ReplyClass):
         Numbers of different types (``1``, ``True``, ``1.0``) are different votes where a field accepts more than one of these types.
         """
         return hashable(_voted(type(self))(self))
+
+
+def vote_of(reply: Reply) -> Hashable:
+    """The vote of a reply.
+
+    Raises:
+        TaskFailed: ``vote()`` raised, or gave a value without a hash.
+    """
+    vote: Hashable = called(reply.vote)
+    try:
+        hash(vote)
+    except Exception:  # noqa: BLE001 - a user's __hash__ may raise anything
+        raise mistyped(reply.vote, vote, "a value that has a hash") from None
+    return vote
 
 
 def hashable(value: object) -> Hashable:
@@ -222,6 +245,8 @@ def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
     except (TypeError, NameError) as error:
         raise InvalidDefinition(f"the fields of {reply.__qualname__} cannot be read from JSON: {error}") from None
     assert isinstance(info, types.StructType)
+    if not reply.__struct_config__.frozen:
+        raise InvalidDefinition(f"{reply.__qualname__} can be changed after its vote; write class {reply.__name__}(Reply, frozen=True)")
     return info.fields
 
 
@@ -343,8 +368,23 @@ def fingerprint(reply: type[Reply]) -> bytes:
 
 
 def schema(reply: type[Reply]) -> dict[str, Any]:
-    """The JSON schema of a reply class, for providers that constrain their output by one."""
-    return msgspec.json.schema(reply)
+    """The JSON schema of a reply class, for providers that constrain their output by one.
+
+    Raises:
+        InvalidDefinition: JSON has no form for the type of a field.
+    """
+    try:
+        return msgspec.json.schema(reply)
+    except TypeError as error:
+        for name, hint in get_type_hints(reply, include_extras=True).items():
+            try:
+                msgspec.json.schema(hint)
+            except TypeError:
+                kind = getattr(hint, "__name__", hint) if isinstance(hint, type) else hint
+                raise InvalidDefinition(
+                    f"the field {reply.__qualname__}.{name} has the type {kind}, which has no JSON schema; use JSON's own types"
+                ) from None
+        raise InvalidDefinition(f"{reply.__qualname__} has no JSON schema: {' '.join(str(error).split())}") from None
 
 
 def write(reply: Reply, form: Format = "lines") -> str:

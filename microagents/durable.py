@@ -24,6 +24,7 @@ from microagents.errors import InvalidDefinition, InvalidUsage, JournalMismatch,
 from microagents.journal.messages import Checkpoint, HasRecords, Recall, Recalled, RecordAnswer, RecordDecision, RecordProgress
 from microagents.messages import Message, R, Request, address_of, reply_type, resolve
 from microagents.registry import unknown
+from microagents.user_code import shown
 
 V = TypeVar("V")
 
@@ -376,7 +377,7 @@ class Work(Generic[T, G]):
             raise InvalidUsage(f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}")
         for each in prompts:
             if not isinstance(each, Prompt):
-                raise TaskFailed("prompt()", f"must give a Prompt, not {each!r:.100}")
+                raise TaskFailed(f"the prompt of an election of {type(self.task).__name__}", f"must be a Prompt, not {shown(each)}")
         address = address_of(reply)
         if resolve(address, Reply) is not reply:
             raise InvalidDefinition(f"there are two classes {address}; an election names its reply by it: give one another name")
@@ -490,7 +491,7 @@ class Work(Generic[T, G]):
         decision = _decision(resolution.id.path, resolution.verdict, reply)
         right = correct(decision.value) if correct is not None and decision.decided and decision.value is not None else None
         if right is not None and not isinstance(right, bool):
-            raise TaskFailed("correct()", f"must give True, False or None, not {right!r:.100}")
+            raise TaskFailed(f"correct() of {type(self.task).__name__}", f"must give True, False or None, not {shown(right)}")
         self.role.tell(
             RecordDecision(
                 id=resolution.id,

@@ -10,6 +10,11 @@ from __future__ import annotations
 class MicroagentsError(Exception):
     """Root of all errors that this package raises on purpose."""
 
+    @property
+    def traceback(self) -> str:
+        """Where a user's code raised, as Python prints it; empty for other errors. It survives the way between processes."""
+        return ""
+
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else type(self).__name__
 
@@ -27,13 +32,18 @@ class NoHandler(MicroagentsError):
 
 
 class RoleFailed(MicroagentsError):
-    """A handler raised an error of another library or of user code; args: role, message, cause as text."""
+    """A handler raised an error of another library or of user code; args: role, message, cause as text, traceback."""
 
-    def __init__(self, role: str, message: str, cause: str) -> None:
-        super().__init__(role, message, cause)
+    def __init__(self, role: str, message: str, cause: str, traceback: str = "") -> None:
+        super().__init__(role, message, cause, traceback)
+
+    @property
+    def traceback(self) -> str:
+        """Where the handler raised; empty if it did not raise."""
+        return str(self.args[3])
 
     def __str__(self) -> str:
-        role, message, cause = self.args
+        role, message, cause, _ = self.args
         return f"role {role} failed on {message}: {cause}"
 
 
@@ -49,13 +59,18 @@ class PeerLost(MicroagentsError):
 
 
 class TaskFailed(MicroagentsError):
-    """A method of the task raised, or returned a wrong value; args: task and method, the failure as a predicate."""
+    """A method of the task raised, or returned a wrong value; args: task and method, the failure as a predicate, traceback."""
 
-    def __init__(self, method: str, failure: str) -> None:
-        super().__init__(method, failure)
+    def __init__(self, method: str, failure: str, traceback: str = "") -> None:
+        super().__init__(method, failure, traceback)
+
+    @property
+    def traceback(self) -> str:
+        """Where the method raised; empty if it returned a wrong value."""
+        return str(self.args[2])
 
     def __str__(self) -> str:
-        method, failure = self.args
+        method, failure, _ = self.args
         return f"{method} {failure}"
 
 

@@ -22,6 +22,7 @@ from msgspec import Struct
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.messages import address_of
 from microagents.packages import REQUIREMENTS, missing_package
+from microagents.user_code import described
 
 C = TypeVar("C")
 
@@ -99,7 +100,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         except (Exception, SystemExit) as error:  # a user's file may raise anything while it is imported
             if isinstance(error, ModuleNotFoundError) and error.name in REQUIREMENTS:
                 raise missing_package(f"{self.kind} {name!r}", error.name) from None
-            raise InvalidUsage(f"{self.kind} {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+            raise InvalidUsage(f"{self.kind} {name!r} cannot be imported: {described(error)}") from error
 
 
 TASKS = Registry(

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Awaitable
 from functools import lru_cache
 from random import Random
+from types import NoneType
 from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 
 import msgspec
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from microagents.chat import A, Format, Prompt, Reading, Reply, Sampling
 from microagents.errors import InvalidDefinition, TaskFailed
 from microagents.mistakes import one_field_altered
+from microagents.user_code import called
 
 S = TypeVar("S", bound=Struct)
 
@@ -60,6 +62,8 @@ class Task(BaseModel):
             raise InvalidDefinition(
                 f"{cls.__qualname__} has reading = {cls.reading!r} and format = {cls.format!r}; reading is 'strict', or 'last' for 'lines'"
             )
+        for name, defined in vars(cls).items():
+            _check_override(cls, name, defined)
         super().__init_subclass__(**options)
 
     @classmethod
@@ -104,6 +108,34 @@ class Task(BaseModel):
         return None
 
 
+EITHER_FORM = ("flag", "verify")
+"""Methods of two forms: with and without a state, plain and ``async``."""
+
+
+def _check_override(task: type[Task], name: str, defined: object) -> None:
+    """Refuse what cannot be called in the place of a method of a task.
+
+    Raises:
+        InvalidDefinition: a method of this package is overridden by something else, by an ``async def``, or with other parameters.
+    """
+    bases = (base for base in task.__mro__[1:] if base.__module__.startswith("microagents.") and issubclass(base, Task))
+    method = next((base.__dict__[name] for base in bases if name in base.__dict__), None)
+    if name.startswith("_") or not inspect.isfunction(method) or isinstance(defined, staticmethod | classmethod):
+        return
+    parameters = [*inspect.signature(method).parameters]
+    wanted = f"write `def {name}({', '.join(parameters)})`"
+    if not inspect.isfunction(defined):
+        raise InvalidDefinition(f"{task.__qualname__}.{name} must be a method, not a {type(defined).__name__}; {wanted}")
+    if name in EITHER_FORM:
+        return
+    if inspect.iscoroutinefunction(defined) or inspect.isasyncgenfunction(defined):
+        raise InvalidDefinition(f"{task.__qualname__}.{name} is an `async def`, but a task's methods wait for nothing; {wanted}")
+    try:
+        inspect.signature(defined).bind(*parameters)
+    except TypeError:
+        raise InvalidDefinition(f"{task.__qualname__}.{name} cannot be called with ({', '.join(parameters[1:])}); {wanted}") from None
+
+
 _CLASS_SETTINGS = ("sampling", "format", "reading", "default_strategy", "required_methods", "progress_unit", "oracle_judges_result")
 
 
@@ -129,7 +161,10 @@ class ChainTask(Task, Generic[S, A]):
 
     def first_prompt(self) -> Prompt:
         """The question of the first step."""
-        return self.prompt(self.start())
+        state: Any = chain_types(type(self))[0]
+        started = called(self.start, gives=state if isinstance(state, type) else object)
+        asked: Prompt = called(self.prompt, started, gives=Prompt, at=0)
+        return asked
 
     def start(self) -> S:
         """The initial state."""
@@ -177,7 +212,7 @@ class ChainTask(Task, Generic[S, A]):
 
     def correct(self, state: S, reply: A) -> bool | None:
         """Whether a reply is right; by default, whether it casts the same vote as the oracle's reply. None without an oracle."""
-        right = self.oracle(state)
+        right: A | None = called(self.oracle, state, gives=(chain_types(type(self))[1], NoneType))
         return None if right is None else right.vote() == reply.vote()
 
 
@@ -189,21 +224,37 @@ def chain_types(task: type[ChainTask[Any, Any]]) -> tuple[type[Struct], type[Rep
         InvalidDefinition: it names none.
     """
     state, reply = types_named(task, ChainTask, "YourState, YourReply")
-    return state, reply
+    return state, reply_named(task, reply)
 
 
-def flag_of(task: Task, reply: Reply, state: bytes) -> str | None:
+def reply_named(task: type[Task], reply: Any) -> type[Reply]:
+    """The reply type that a task names, checked.
+
+    Raises:
+        InvalidDefinition: it is no subclass of `Reply`.
+    """
+    if isinstance(reply, type) and issubclass(reply, Reply):
+        return reply
+    name = getattr(reply, "__name__", repr(reply))
+    raise InvalidDefinition(f"{task.__qualname__} names {name} as its reply, which is no Reply; write class {name}(Reply, frozen=True)")
+
+
+def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> object:
     """The task's red flag for a reply; None for none.
 
     Args:
         task: the task.
         reply: the reply.
         state: the state that a step was asked in, as JSON; empty for any other question.
+        at: path of the election, for the message of an error.
+
+    Raises:
+        TaskFailed: ``flag()`` raised.
     """
     kind = type(task)
     if not issubclass(kind, ChainTask) or not _takes_state(kind):
-        return task.flag(reply)
-    return task.flag(_state_decoder(kind).decode(state), reply) if state else None
+        return called(task.flag, reply, at=at)
+    return called(task.flag, _state_decoder(kind).decode(state), reply, at=at) if state else None
 
 
 def flags_by_state(task: Task) -> bool:

@@ -16,15 +16,16 @@ import structlog
 
 from microagents.actors import Role
 from microagents.aio import TaskScope
-from microagents.errors import DeadlinePassed, MicroagentsError, NoHandler, RoleFailed
+from microagents.errors import DeadlinePassed, MicroagentsError, NoHandler
 from microagents.messages import Message, R, Request, Stream, resolve
 from microagents.runtimes import wire
 from microagents.runtimes.incoming_calls import IncomingCall
 from microagents.runtimes.link import Link
-from microagents.runtimes.local_ref import LocalRef, describe
+from microagents.runtimes.local_ref import LocalRef
 from microagents.runtimes.outgoing_calls import OutgoingCalls
 from microagents.runtimes.peer import Peer
 from microagents.runtimes.remote_ref import RemoteRef
+from microagents.user_code import role_failed
 
 Ref = LocalRef | RemoteRef
 
@@ -264,4 +265,4 @@ class Dispatcher:
         except asyncio.CancelledError:  # `IncomingCalls` tells the caller once this task has ended
             raise
         except BaseException as error:  # noqa: BLE001 - after any error the caller must not wait for ever
-            incoming.fail(RoleFailed(replica.name, sent.message, describe(error)))
+            incoming.fail(role_failed(replica.name, sent.message, error))

@@ -14,6 +14,7 @@ from microagents.actors import Role
 from microagents.aio import Notifier, TaskScope
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import Message, R, Request, Stream, reply_type
+from microagents.user_code import role_failed
 
 
 class LocalRef:
@@ -104,15 +105,7 @@ class LocalRef:
         """The error for the caller: a cancellation of the caller's own task as it is, any other error as a failure of the role."""
         if isinstance(error, asyncio.CancelledError) and is_cancelled():
             return error
-        return RoleFailed(self.name, type(request).__name__, describe(error))
-
-
-def describe(error: BaseException) -> str:
-    """Class and text of an error."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything
-        return f"{type(error).__name__} (whose text raises {type(broken).__name__})"
+        return role_failed(self.name, type(request).__name__, error)
 
 
 def is_cancelled() -> bool:

@@ -9,10 +9,11 @@ import structlog
 from msgspec import structs
 
 from microagents.actors import Context, Deployment, Role, asked_by, check_graph
-from microagents.errors import MicroagentsError, RoleFailed
+from microagents.errors import MicroagentsError
 from microagents.messages import Message
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger, Route
-from microagents.runtimes.local_ref import describe, is_cancelled
+from microagents.runtimes.local_ref import is_cancelled
+from microagents.user_code import role_failed
 
 DRIVER = "driver"
 """Name of the dispatcher in the process that drives the run."""
@@ -67,7 +68,7 @@ class RoleGroup:
         except MicroagentsError:
             raise
         except (Exception, SystemExit) as error:
-            raise RoleFailed(name, "building it", describe(error)) from error
+            raise role_failed(name, "building it", error) from error
         self._roles[name] = built
         self._dispatcher.host(name, built)
 
@@ -91,7 +92,7 @@ class RoleGroup:
         except MicroagentsError:
             raise
         except (Exception, SystemExit) as error:
-            raise RoleFailed(name, "start", describe(error)) from error
+            raise role_failed(name, "start", error) from error
         self._started.append(name)
 
     async def stop(self, name: str) -> None:

@@ -14,8 +14,8 @@ from microagents.documents.questions import REPLIES
 from microagents.documents.records import SubtaskRecord
 from microagents.documents.writing import Answer, Ask, Missing, NothingWritten, NotRecorded, Turn, Writing
 from microagents.elections.election import Ballot, total_usd
-from microagents.errors import TaskFailed
 from microagents.journal.messages import OpenElection, Recalled
+from microagents.user_code import called, mistyped
 
 
 class DocumentRecord(Struct, frozen=True, kw_only=True):
@@ -64,13 +64,11 @@ def checked_results(document: Document, text: str) -> dict[str, bool | None]:
     Raises:
         TaskFailed: ``checks()`` raised, or gave something else than results by name.
     """
-    where = f"{type(document).__name__}.checks()"
+    results = called(document.checks, text)
     try:
-        return msgspec.convert(document.checks(text), dict[str, bool | None])
+        return msgspec.convert(results, dict[str, bool | None])
     except msgspec.ValidationError as error:
-        raise TaskFailed(where, f"must give True, False or None by name: {error}") from None
-    except Exception as error:  # code of the user may raise anything
-        raise TaskFailed(where, f"raised {type(error).__name__}: {error}") from error
+        raise mistyped(document.checks, results, f"True, False or None by name ({error})") from None
 
 
 def _follow(of_input: int, writing: Writing, record: SubtaskRecord, rows: Mapping[str, Recalled]) -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Hashable
 
-from microagents.chat import Reply, decoder_of
+from microagents.chat import Reply, decoder_of, vote_of
 from microagents.elections.election import Ballot, Flagged, Question, Verdict, total_usd
 from microagents.elections.rules import Tally
-from microagents.errors import RoleFailed
 from microagents.messages import resolve
 
 
@@ -18,7 +16,6 @@ class Count:
     def __init__(self, question: Question) -> None:
         self.ballots: list[Ballot | Flagged] = []
         self.tally = Tally(question.rule)
-        self._reply = question.reply
         self._decoder = decoder_of(resolve(question.reply, Reply))
         self._first: dict[Hashable, bytes] = {}
         """The first-launched reply of each vote."""
@@ -29,7 +26,7 @@ class Count:
         """Count the next ballot.
 
         Raises:
-            RoleFailed: the reply's ``vote()`` raised.
+            TaskFailed: the reply's ``vote()`` raised, or gave a value without a hash.
         """
         self.ballots.append(ballot)
         if isinstance(ballot, Ballot):
@@ -39,11 +36,7 @@ class Count:
         """The vote that a reply casts."""
         if value in self._votes:  # most ballots of an election are the same text
             return self._votes[value]
-        try:
-            vote: Hashable = self._decoder.decode(value).vote()
-            hash(vote)
-        except (Exception, asyncio.CancelledError) as error:  # a user's vote() may raise anything
-            raise RoleFailed("Voter", "Elect", f"vote() of {self._reply} raised {error!r}") from error
+        vote = vote_of(self._decoder.decode(value))
         self._votes[value] = vote
         self._first.setdefault(vote, value)
         return vote

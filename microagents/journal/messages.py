@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from microagents.chat import Usage
 from microagents.elections.election import Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
 from microagents.messages import Request
+from microagents.user_code import TRACEBACK
 
 
 class RecordSample(Struct, frozen=True, kw_only=True, tag=True):
@@ -143,6 +144,21 @@ class InputEnding(Request[None], frozen=True, kw_only=True):
     """Why the input did not complete, in one sentence; None if it did."""
     result: bytes | None = None
     """Result of the input, as JSON."""
+    traceback: str = ""
+    """Where a user's code raised; empty where it did not."""
+
+
+def reason_with(reason: str | None, traceback: str) -> str | None:
+    """The text that the journal keeps as the reason of an ending: a sentence, and the traceback of a user's code behind it."""
+    return f"{reason}\n{traceback}" if traceback else reason
+
+
+def reason_and_traceback(kept: str | None) -> tuple[str | None, str]:
+    """The sentence and the traceback in a kept reason."""
+    if kept is None:
+        return None, ""
+    reason, found, traceback = kept.partition(f"\n{TRACEBACK}")
+    return reason, found[1:] + traceback
 
 
 Record = (

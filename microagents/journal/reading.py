@@ -22,7 +22,16 @@ from microagents.journal.books import Books, Totals, UndecidedElection
 from microagents.journal.digests import ChainDigest, in_order
 from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
 from microagents.journal.lease import Lease, read_lease
-from microagents.journal.messages import Account, Checkpoint, InputEnding, InputOutcome, OpenElection, Recalled, RunOutcome
+from microagents.journal.messages import (
+    Account,
+    Checkpoint,
+    InputEnding,
+    InputOutcome,
+    OpenElection,
+    Recalled,
+    RunOutcome,
+    reason_and_traceback,
+)
 from microagents.journal.opening import connect_to_read, unreadable
 from microagents.journal.rows import Rows
 from microagents.journal.schema import (
@@ -58,6 +67,8 @@ class Ending(Struct, frozen=True, kw_only=True):
     decisions_sha256: str
     ballots_sha256: str
     ended_at: str
+    traceback: str = ""
+    """Where a user's code raised; empty where it did not."""
 
 
 class KeptText(Struct, frozen=True, kw_only=True):
@@ -115,7 +126,9 @@ class Reader:
             row = self._rows.first("ending")
             if row is None:
                 return None
-            ending = msgspec.convert(dict(zip(Ending.__struct_fields__, row, strict=True)), Ending)
+            ending = msgspec.convert(dict(zip(Ending.__struct_fields__, row, strict=False)), Ending)
+            reason, traceback = reason_and_traceback(ending.reason)
+            ending = structs.replace(ending, reason=reason, traceback=traceback)
             if ending.result is not None:
                 msgspec.json.decode(ending.result)  # a damaged result fails here, not in the caller
             return ending
@@ -419,7 +432,9 @@ def read_endings(rows: Rows, inputs: int) -> Iterator[InputEnding]:
         encoded = None if result is None else result.encode()
         if encoded is not None:
             msgspec.json.decode(encoded)
-        yield InputEnding(input=number, outcome=msgspec.convert(outcome, InputOutcome), reason=reason, result=encoded)
+        sentence, traceback = reason_and_traceback(reason)
+        ended = msgspec.convert(outcome, InputOutcome)
+        yield InputEnding(input=number, outcome=ended, reason=sentence, result=encoded, traceback=traceback)
 
 
 def _check_input(number: int, inputs: int) -> None:

@@ -35,6 +35,7 @@ from microagents.journal.messages import (
     RecordProgress,
     RecordReply,
     RecordSample,
+    reason_with,
 )
 from microagents.journal.opening import connect, connect_to_read, holds_nothing, unreadable
 from microagents.journal.reading import (
@@ -509,7 +510,8 @@ def _decision_row(key: int, record: RecordDecision | RecordAnswer) -> tuple[Any,
 
 
 def _ending_row(record: InputEnding) -> tuple[object, ...]:
-    return record.input, record.outcome, record.reason, None if record.result is None else record.result.decode(), _now()
+    result = None if record.result is None else record.result.decode()
+    return record.input, record.outcome, reason_with(record.reason, record.traceback), result, _now()
 
 
 def _sample_row(key: int, question_digest: bytes, ballot: Ballot | Flagged | Rejected) -> tuple[Any, ...]:

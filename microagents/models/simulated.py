@@ -15,6 +15,7 @@ from hashlib import blake2b
 from math import exp
 from random import Random
 from statistics import NormalDist
+from types import NoneType
 from typing import Any, Self
 
 from msgspec import Struct, convert, structs
@@ -22,10 +23,11 @@ from msgspec import Struct, convert, structs
 from microagents.actors import Context
 from microagents.chat import Prompt, Reply, Sample, Usage, write
 from microagents.elections.election import SampleId
-from microagents.errors import InvalidUsage, ModelUnavailable, TaskFailed
+from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.model import Call, Model, ModelSpec
 from microagents.parsing import Malformed, parse
 from microagents.task import Task
+from microagents.user_code import called
 
 
 class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -236,11 +238,11 @@ class _Question:
         self._task = task
         self._prompt = prompt
         self._digest = blake2b(f"{prompt.system}\0{prompt.user}".encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest()
-        self._right = _ask_expert(task, prompt, reply)
+        self._right: Reply = called(task.expert, prompt, reply, gives=reply)
         self._reply = reply
         self._wrong: dict[int, str] = {}
         self.right_text = write(self._right, task.format)
-        self.difficulty = task.difficulty(prompt, reply)
+        self.difficulty: float | None = called(task.difficulty, prompt, reply, gives=(float, int, NoneType))
         self.hardness = int.from_bytes(self._digest[:8]) / 2**64
         self.input_tokens = (len(prompt.system) + len(prompt.user)) // CHARS_PER_TOKEN
 
@@ -257,20 +259,10 @@ class _Question:
         """Text of the wrong reply with this number."""
         found = self._wrong.get(alternative)
         if found is None:
-            mistake = self._task.mistake(self._prompt, self._right, Random(self._digest + alternative.to_bytes(4)))  # noqa: S311 - seeded
+            random = Random(self._digest + alternative.to_bytes(4))  # noqa: S311 - seeded
+            mistake = called(self._task.mistake, self._prompt, self._right, random, gives=self._reply)
             found = self._wrong[alternative] = write(mistake, self._task.format)
         return found
-
-
-def _ask_expert(task: Task, prompt: Prompt, reply: type[Reply]) -> Reply:
-    expert = f"{type(task).__name__}.expert"
-    try:
-        right = task.expert(prompt, reply)
-    except Exception as error:  # an expert is code of the user and may raise anything
-        raise TaskFailed(expert, f"raised {type(error).__name__}: {error}") from error
-    if not isinstance(right, reply):
-        raise TaskFailed(expert, f"must give a {reply.__name__}, not {right!r:.100}")
-    return right
 
 
 class _Chance:

@@ -46,6 +46,7 @@ from microagents.journal.messages import (
     RecordSample,
     Report,
     RunOutcome,
+    reason_with,
     recorded_decision,
 )
 from microagents.journal.store import Store
@@ -88,6 +89,8 @@ class RecordEnding(Request[None], frozen=True, kw_only=True):
     reason: str | None
     result: bytes | None
     """The result, as JSON."""
+    traceback: str = ""
+    """Where a user's code raised; empty where it did not."""
 
 
 class AwaitFailure(Request[None], frozen=True, kw_only=True):
@@ -457,7 +460,8 @@ class Recorder(Role):
             raise self._failure
         if isinstance(self._reason, TaskFailed) and request.outcome != "failed":  # the last decisions led to it
             raise self._reason
-        await self._writer.do(lambda store: store.end(request.outcome, request.reason, request.result))
+        reason = reason_with(request.reason, request.traceback)
+        await self._writer.do(lambda store: store.end(request.outcome, reason, request.result))
 
     async def recall(self, request: Recall) -> Recalled | None:
         """Return the record at a path."""

@@ -8,10 +8,10 @@ from microagents.actors import Role
 from microagents.chat import Reply
 from microagents.elections.election import Ballot, Flagged, Screen
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread
-from microagents.errors import TaskFailed
 from microagents.messages import resolve
 from microagents.parsing import Malformed, parse
 from microagents.task import Task, flag_of
+from microagents.user_code import mistyped
 
 MAX_FLAG_CHARS = 60
 
@@ -40,12 +40,10 @@ def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
         return MALFORMED
     if request.choices and reply.vote() not in request.choices:
         return NO_SUCH_CHOICE
-    flag = flag_of(task, reply, request.state)
-    return reply if flag is None else _checked_flag(task, flag)
-
-
-def _checked_flag(task: Task, flag: object) -> str:
+    own = flag_of(task, reply, request.state, at=request.id.election.path)
+    if own is None:
+        return reply
     # A flag is a key of the account and is shown on terminals, so it must be short and printable.
-    if not isinstance(flag, str) or not flag.isprintable() or not 0 < len(flag) <= MAX_FLAG_CHARS:
-        raise TaskFailed(f"{type(task).__name__}.flag()", f"must give None or a short name, not {flag!r:.100}")
-    return flag
+    if not isinstance(own, str) or not own.isprintable() or not 0 < len(own) <= MAX_FLAG_CHARS:
+        raise mistyped(task.flag, own, "None or a short name", request.id.election.path)
+    return own

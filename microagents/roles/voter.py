@@ -13,10 +13,11 @@ from microagents.chat import Prompt
 from microagents.elections.admission import Admission, FollowAdmission
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, Rejected, SampleId, Screen, Verdict
-from microagents.errors import MicroagentsError, NotSent, RoleFailed
+from microagents.errors import MicroagentsError, NotSent
 from microagents.journal.messages import RecallOpen, RecordDraws, RecordReply, RecordSample
 from microagents.roles.verification import Drawn, Verification
 from microagents.task import flags_by_state, verifies
+from microagents.user_code import role_failed
 
 MAX_ABANDONED = 1024
 """Number of abandoned elections whose ballots are kept."""
@@ -278,7 +279,7 @@ class RunningElection:
             self.close_count(error)
             return
         except Exception as error:  # a defect here must fail the election, not leave its followers waiting
-            self.close_count(RoleFailed("Voter", "Elect", f"{type(error).__name__}: {error}"))
+            self.close_count(role_failed("Voter", "Elect", error))
             raise
         finally:
             del self.draws[seq]
@@ -313,8 +314,7 @@ class RunningElection:
                 self._record_losers()
                 self.close_count(None)
         except Exception as error:  # noqa: BLE001 - a defect here must fail the election, not leave its followers waiting
-            failure = error if isinstance(error, MicroagentsError) else RoleFailed("Voter", "Elect", f"{type(error).__name__}: {error}")
-            self.close_count(failure)
+            self.close_count(error if isinstance(error, MicroagentsError) else role_failed("Voter", "Elect", error))
 
     def _count_arrived(self) -> None:
         # Counting arrivals would favour fast answers: a ballot waits here until every earlier one is in.

@@ -143,7 +143,7 @@ async def _conduct_to_ending(messenger: RoleMessenger, number: int) -> InputEndi
     except MicroagentsError as error:
         if isinstance(error, ModelUnavailable) and error.status in REFUSES_ALL:
             raise
-        return InputEnding(input=number, outcome="failed", reason=str(error))
+        return InputEnding(input=number, outcome="failed", reason=str(error), traceback=error.traceback)
     return InputEnding(input=number, outcome="completed", result=conducted.value)
 
 

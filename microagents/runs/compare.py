@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors import Strategy
-from microagents.errors import InvalidUsage, MicroagentsError, TaskFailed
+from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import journal_of, reader_of
 from microagents.messages import address_of
@@ -28,6 +28,7 @@ from microagents.runs.result import Result
 from microagents.runs.settings import Models, Settings, check_address, check_strategy, model_pools, strategy_of, validated
 from microagents.runs.task_list import compact_options, dump_options, tasks_of
 from microagents.task import Task
+from microagents.user_code import called
 
 V = TypeVar("V")
 
@@ -183,15 +184,7 @@ def _variants(task: Task, repeat: int) -> list[Task]:
     """The inputs of all rows: the task and its variants."""
     if repeat < 1:
         raise InvalidUsage(f"repeat={repeat!r} will not do: a comparison needs at least one input")
-    where = f"{type(task).__name__}.variant()"
-    try:
-        variants: list[Task] = [task.variant(number) for number in range(repeat)]
-    except Exception as error:  # a user's code may raise anything
-        raise TaskFailed(where, f"raised {type(error).__name__}: {error}") from error
-    for each in variants:
-        if type(each) is not type(task):
-            raise TaskFailed(where, f"must give a {type(task).__name__}, not {each!r:.100}")
-    return variants
+    return [called(task.variant, number, gives=type(task)) for number in range(repeat)]
 
 
 def _listed(given: Sequence[Task], repeat: int | None) -> Sequence[Task]:

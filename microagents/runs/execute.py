@@ -310,7 +310,7 @@ async def _conduct_and_record(
         return ("stopped", str(error), None), await messenger.ask(Report())
     except MicroagentsError as error:
         with suppress(MicroagentsError):
-            await messenger.ask(RecordEnding(outcome="failed", reason=str(error), result=None))
+            await messenger.ask(RecordEnding(outcome="failed", reason=str(error), result=None, traceback=error.traceback))
         raise
     return (outcome, reason, value), account
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from os import PathLike
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryFile
+from types import NoneType
 
 import msgspec
 import structlog
@@ -20,6 +22,7 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
 from microagents.runs.result import Result
 from microagents.task import Task
+from microagents.user_code import called
 
 
 class Outputs:
@@ -162,12 +165,8 @@ def text_in(value: object) -> str | None:
 def _output_of(task: Task) -> Path | None:
     """The absolute path of a task's output; None for no output."""
     assert isinstance(task, Document)
-    where = f"{type(task).__name__}.output_path()"
-    try:
-        given = task.output_path()
-        return None if given is None else Path(os.path.realpath(Path(given).parent), Path(given).name)
-    except Exception as error:  # code of the user may raise anything
-        raise TaskFailed(where, f"raised {type(error).__name__}: {error}") from error
+    given = called(task.output_path, gives=(str, PathLike, NoneType))
+    return None if given is None else Path(os.path.realpath(Path(given).parent), Path(given).name)
 
 
 def _recorded_inputs(journal: Path) -> Iterator[int]:

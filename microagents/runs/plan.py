@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from msgspec import Struct
 
 from microagents.actors import Strategy
 from microagents.chat import Prompt, fingerprint, system_with_instructions
-from microagents.errors import InvalidUsage, MicroagentsError, TaskFailed
+from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, Recipe
 from microagents.journal.reading import Reader
 from microagents.messages import address_of
@@ -22,6 +23,7 @@ from microagents.registry import STRATEGIES, TASKS, source_of
 from microagents.runs.settings import Settings, strategy_of, validated
 from microagents.runs.task_list import TaskList, compact_options, dump_options
 from microagents.task import Task
+from microagents.user_code import called
 
 MAX_VALUE_CHARS = 200
 """A longer value enters the identity as a digest, because error messages show both values of a change."""
@@ -130,15 +132,7 @@ def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator
 
 
 def _first_prompt(task: Task) -> Prompt | None:
-    where = f"{type(task).__name__}.first_prompt()"
-    try:
-        asked: object = task.first_prompt()
-    except MicroagentsError:
-        raise
-    except Exception as error:  # a user's code may raise anything
-        raise TaskFailed(where, f"raised {type(error).__name__}: {error}") from error
-    if asked is not None and not isinstance(asked, Prompt):
-        raise TaskFailed(where, f"must give a Prompt or None, not {asked!r:.100}")
+    asked: Prompt | None = called(task.first_prompt, gives=(Prompt, NoneType))
     return asked
 
 

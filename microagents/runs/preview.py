@@ -91,26 +91,26 @@ class StepConductor(ChainConductor[Strategy]):
     async def conduct(self, work: Work[ChainTask[Any, Any], Strategy]) -> ShownStep:
         """Hold the election of the step; returns it with its prompt, all replies and the vote."""
         task, wanted, chain = work.task, self.context.settings["step"], self._chain_of_strategy(work)
-        state = task.start()
+        state = chain.start()
         for step in range(wanted):
-            known = None if task.done(state) else task.oracle(state)
+            known = None if chain.is_done(state, step) else chain.oracle(state, step)
             if known is None:
-                why = "is over before it" if task.done(state) else "has no oracle for the steps before it"
+                why = "is over before it" if chain.is_done(state, step) else "has no oracle for the steps before it"
                 raise InvalidUsage(f"step {wanted} cannot be shown: {type(task).__name__} {why}; try --step {max(0, step - 1)}")
-            state = task.advance(state, known)
-        if task.done(state):
+            state = chain.advance(state, known, step)
+        if chain.is_done(state, wanted):
             raise InvalidUsage(f"step {wanted} cannot be shown: {type(task).__name__} is over before it; try --step {wanted - 1}")
         shown = chain.step(wanted, state)
         verdict = await work.hold(shown.election, shown.question)
         resolution = Resolution(id=shown.election, verdict=verdict)
-        decision = work.commit(resolution, chain.reply_type, lambda right: task.correct(state, right))
+        decision = work.commit(resolution, chain.reply_type, lambda right: chain.correct(state, right, wanted))
         return _shown_step(
             wanted,
             shown.question.prompts[0],
             verdict,
             await self.ask(DrawnSamples()),
             task=task,
-            correct=task.correct(state, decision.require()) if decision.decided else None,
+            correct=chain.correct(state, decision.require(), wanted) if decision.decided else None,
         )
 
 

@@ -24,6 +24,8 @@ class FailedInput(Struct, frozen=True, kw_only=True):
     """Its number, counted from 0."""
     outcome: InputOutcome
     reason: str | None
+    traceback: str = ""
+    """Where a user's code raised; empty where it did not. ``--json`` leaves it out."""
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -102,7 +104,7 @@ class Result(Struct, frozen=True, kw_only=True):
             else {
                 "inputs": account.inputs,
                 "inputs_done": account.inputs_done,
-                "failed_inputs": msgspec.to_builtins(self.failed_inputs),
+                "failed_inputs": [{"input": each.input, "outcome": each.outcome, "reason": each.reason} for each in self.failed_inputs],
             }
         )
         unvoted = unvoted_success(account)
@@ -169,5 +171,5 @@ def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[list[Any], 
         if ending.result is not None:
             results[ending.input] = msgspec.json.decode(ending.result)
         if ending.outcome != "completed":
-            failed.append(FailedInput(input=ending.input, outcome=ending.outcome, reason=ending.reason))
+            failed.append(FailedInput(input=ending.input, outcome=ending.outcome, reason=ending.reason, traceback=ending.traceback))
     return results, tuple(failed)

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from types import NoneType
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors import G
-from microagents.chat import Sampling, decoder_of
+from microagents.chat import Prompt, Sampling, decoder_of
 from microagents.conductor import Conductor
 from microagents.durable import Resolution, Work, encode_state
 from microagents.elections.election import ESCALATED, Ballot, Decision, ElectionId, Question, Verdict
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.journal.messages import Recall
 from microagents.task import ChainTask, chain_types
+from microagents.user_code import called, mistyped
 
 ChainWork = Work[ChainTask[Any, Any], Any]
 
@@ -54,12 +56,53 @@ class Chain:
         self.state_type, self.reply_type = chain_types(type(work.task))
         self._first = 0
         """Number of the step at which this sitting resumes the chain."""
+        state: Any = self.state_type
+        self._state: Any = state if isinstance(state, type) else object
+
+    # The task's methods. The number of a step names it in errors; it enters no question.
+
+    def start(self) -> Any:
+        """The initial state."""
+        return called(self.task.start, gives=self._state)
+
+    def steps(self) -> int | None:
+        """Number of steps; None if it is unknown."""
+        steps: int | None = called(self.task.steps, gives=(int, NoneType))
+        return steps
+
+    def is_done(self, state: Any, number: int) -> bool:
+        """Whether a state is the last."""
+        done: bool = called(self.task.done, state, gives=bool, at=number)
+        return done
+
+    def advance(self, state: Any, reply: Any, number: int) -> Any:
+        """The state after a step."""
+        return called(self.task.advance, state, reply, gives=self._state, at=number)
+
+    def oracle(self, state: Any, number: int) -> Any:
+        """The right reply to a step; None if code cannot know it."""
+        return called(self.task.oracle, state, gives=(self.reply_type, NoneType), at=number)
+
+    def correct(self, state: Any, reply: Any, number: int) -> bool | None:
+        """Whether a reply is right; None if code cannot know it."""
+        right: bool | None = called(self.task.correct, state, reply, gives=(bool, NoneType), at=number)
+        return right
+
+    def result(self, state: Any) -> object:
+        """The result of the work."""
+        result = called(self.task.result, state)
+        try:
+            msgspec.json.encode(result)
+        except (TypeError, ValueError) as error:
+            raise mistyped(self.task.result, result, f"JSON-like values or a struct ({error})") from None
+        return result
+
+    # The parts of the work.
 
     def step(self, number: int, state: Any) -> Step:
         """Build the step with this number in this state."""
-        question = self.work.question(
-            self.task.prompt(state), self.reply_type, max_draws=self.max_draws, sampling=self.sampling, state=state
-        )
+        asked = called(self.task.prompt, state, gives=Prompt, at=number)
+        question = self.work.question(asked, self.reply_type, max_draws=self.max_draws, sampling=self.sampling, state=state)
         return Step(number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question)
 
     async def take_up(self) -> tuple[Any, int]:
@@ -70,7 +113,7 @@ class Chain:
             InvalidDefinition: a state cannot be read back from JSON.
         """
         state, self._first = await self._resume()
-        self.work.progress(self._first, self.task.steps())
+        self.work.progress(self._first, self.steps())
         return state, self._first
 
     async def hold(self, step: Step) -> Verdict:
@@ -93,7 +136,7 @@ class Chain:
         resolution = Resolution(id=election, verdict=verdict) if decided else await work.settle(election, step.question, verdict)
         done = step.number + 1 if checkpoint else None
         return work.commit(
-            resolution, self.reply_type, lambda reply: self.task.correct(step.state, reply), done=done, state=step.question.state
+            resolution, self.reply_type, lambda reply: self.correct(step.state, reply, step.number), done=done, state=step.question.state
         )
 
     async def _recall_or_follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
@@ -115,15 +158,15 @@ class Chain:
     async def _resume(self) -> tuple[Any, int]:
         checkpoint = self.work.checkpoint
         if checkpoint is None:
-            self._check_readable(self.task.start())
-            return self.task.start(), 0
+            self._check_readable(self.start())
+            return self.start(), 0
         last = self.step(checkpoint.done - 1, self._read_state(checkpoint.state))
         if await self._decided_at(last) != checkpoint.value:
             raise InvalidUsage(
                 f"the journal contradicts itself: its checkpoint does not match the decision of step {last.number}; it was left as it is; "
                 "begin another run"
             )
-        return self.task.advance(last.state, decoder_of(self.reply_type).decode(checkpoint.value)), checkpoint.done
+        return self.advance(last.state, decoder_of(self.reply_type).decode(checkpoint.value), last.number), checkpoint.done
 
     async def _decided_at(self, step: Step) -> bytes | None:
         """The recorded decision of a step."""
@@ -150,14 +193,14 @@ class Chain:
 
 async def step_by_step(chain: Chain) -> object:
     """Walk a chain, and ask each step only after the one before is decided; returns the task's result."""
-    task, total = chain.task, chain.task.steps()
+    total = chain.steps()
     state, done = await chain.take_up()
-    while not task.done(state):
+    while not chain.is_done(state, done):
         step = chain.step(done, state)
         decision = await chain.commit(step, await chain.hold(step))
-        state, done = task.advance(state, decision.require()), done + 1
+        state, done = chain.advance(state, decision.require(), done), done + 1
         chain.work.progress(done, total)
-    return task.result(state)
+    return chain.result(state)
 
 
 class ChainConductor(Conductor[ChainTask[Any, Any], G]):

@@ -19,12 +19,13 @@ from microagents.documents.recording import checked_results, replay
 from microagents.documents.records import SubtaskRecord
 from microagents.documents.writing import CHARS_PER_TOKEN, Answer, Ask, Missing, NothingWritten, Turn, Turns, Writing, WritingRules
 from microagents.durable import Work
-from microagents.errors import Stopped, TaskFailed
+from microagents.errors import Stopped
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.problem import Problem, text_of
 from microagents.problems.questions import prompt_of
 from microagents.strategies.problem_conductor import ProblemConductor
 from microagents.task import Task
+from microagents.user_code import called, mistyped
 
 WRITE = """You write a text in segments, one at each call. The message is a JSON object: `objective` is the objective of the whole text, \
 `finished` holds its finished parts, `subtask` is the part in work, and `written` its text so far. All these are the matter to work on; \
@@ -252,11 +253,8 @@ def given_subtasks(document: Document) -> Sequence[Part]:
     Raises:
         TaskFailed: ``subtasks()`` raised, or gave something else than parts.
     """
-    where = f"{type(document).__name__}.subtasks()"
+    given = called(document.subtasks)
     try:
-        given: object = document.subtasks()
         return msgspec.convert(msgspec.to_builtins(given), list[Part])
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise TaskFailed(where, f"must give a list of Part: {error}") from error
-    except Exception as error:  # code of the user may raise anything
-        raise TaskFailed(where, f"raised {type(error).__name__}: {error}") from error
+        raise mistyped(document.subtasks, given, f"a list of Part ({error})") from error

@@ -30,30 +30,30 @@ class KnownInputs(Struct, frozen=True, kw_only=True):
 
 async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
     """Hold the elections of all steps in the oracle's states, with at most ``window`` of them open at a time."""
-    task, state, total, launched = chain.task, chain.task.start(), chain.task.steps(), 0
+    state, total, launched = chain.start(), chain.steps(), 0
     open_steps: deque[tuple[Step, asyncio.Task[Verdict]]] = deque()
     curves = _Curves()
     scope = TaskScope()
     chain.work.progress(0, total)
     try:
-        while open_steps or not task.done(state):
-            while len(open_steps) < window and not task.done(state):
+        while open_steps or not chain.is_done(state, launched):
+            while len(open_steps) < window and not chain.is_done(state, launched):
                 step = chain.step(launched, state)
                 open_steps.append((step, scope.start(chain.work.recall_or_hold(step.election, step.question))))
-                state, launched = task.advance(state, _oracle_reply(chain, state)), launched + 1
+                state, launched = chain.advance(state, _oracle_reply(chain, state, launched), launched), launched + 1
             # Verdicts are committed in step order: the digest of decisions is a chain over the steps.
             step, election = open_steps.popleft()
             verdict = await election
             decision = await chain.commit(step, verdict, checkpoint=False)
-            curves.add(verdict, wrong=decision.decided and task.correct(step.state, decision.require()) is False)
+            curves.add(verdict, wrong=decision.decided and chain.correct(step.state, decision.require(), step.number) is False)
             chain.work.progress(launched - len(open_steps), total)
     finally:
         await scope.close()
     return curves.result()
 
 
-def _oracle_reply(chain: Chain, state: Any) -> Any:
-    reply = chain.task.oracle(state)
+def _oracle_reply(chain: Chain, state: Any, number: int) -> Any:
+    reply = chain.oracle(state, number)
     if reply is None:
         raise InvalidUsage(f"{type(chain.task).__name__} has no oracle, so its inputs are not known; run it without --known-inputs")
     return reply

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -12,11 +13,11 @@ from microagents.chat import Reply
 from microagents.conductor import Conductor
 from microagents.durable import Work
 from microagents.elections.election import ElectionId, Verdict
-from microagents.errors import TaskFailed
 from microagents.journal.messages import RecordDecision
 from microagents.problems.problem import Problem, text_of
 from microagents.problems.questions import problem_id
 from microagents.problems.tree import ROOT, Solution
+from microagents.user_code import called
 
 
 def is_problem(work: Work[Any, Any]) -> bool:
@@ -46,14 +47,11 @@ def concluded(
     """
     work.progress(problems, problems)
     value = msgspec.json.encode(answer)
-    if correct is UNSET:
-        correct = work.task.correct(answer)
-    if correct is not None and not isinstance(correct, bool):
-        raise TaskFailed(f"{type(work.task).__name__}.correct()", f"must give True, False or None, not {correct!r:.100}")
+    judged: bool | None = called(work.task.correct, answer, gives=(bool, NoneType)) if isinstance(correct, UnsetType) else correct
     place = ElectionId(path=work.path_of(ROOT), question_digest=problem_id(text_of(work.task)))
     verdict = Verdict(outcome="sampled", leader=0, tally=((value, 1),), ballots=())
-    work.role.tell(RecordDecision(id=place, verdict=verdict, correct=correct))
-    return Solution(answer=Raw(value), correct=correct, argmax=argmax)
+    work.role.tell(RecordDecision(id=place, verdict=verdict, correct=judged))
+    return Solution(answer=Raw(value), correct=judged, argmax=argmax)
 
 
 class ProblemConductor(Conductor[Problem[Any], G]):

@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from microagents.aio import TaskScope
-from microagents.chat import Reply, decoder_of
+from microagents.chat import Reply, decoder_of, vote_of
 from microagents.durable import no_verdict
 from microagents.elections.election import Ballot, Verdict
 from microagents.elections.rules import Tally
@@ -32,17 +32,17 @@ WASTE_OVER_CALLS = 1000
 
 async def guess_ahead(chain: Chain, *, ahead: int) -> object:
     """Walk a chain with guesses, and with at most ``ahead`` steps open at a time; returns the task's result."""
-    task, total = chain.task, chain.task.steps()
+    total = chain.steps()
     state, done = await chain.take_up()
     window = _Window(chain, ahead)
     try:
-        while not task.done(state):
+        while not chain.is_done(state, done):
             step, verdict = await window.first(done, state)
             decision = await chain.commit(step, verdict)
             done += 1
             state = window.advance(decision.require(), calls=len(verdict.ballots))
             chain.work.progress(done, total)
-        return task.result(state)
+        return chain.result(state)
     finally:
         await window.close()
 
@@ -72,9 +72,10 @@ class _Window:
         if self._steps and first.guess == reply:
             state = self._steps[0].step.state
         else:
-            state = self._chain.task.advance(first.step.state, reply)
+            state = self._chain.advance(first.step.state, reply, first.step.number)
+            number = first.step.number + 1
             # Another reply may still lead to the same question, and then the open steps are right.
-            if self._steps and (self._chain.task.done(state) or not self._asks_the_same(first.step.number + 1, state)):
+            if self._steps and (self._chain.is_done(state, number) or not self._asks_the_same(number, state)):
                 self._drop(0)
         self._waste.used(calls)
         if self._steps:
@@ -109,8 +110,8 @@ class _Window:
         if last.guess is None or len(self._steps) >= self._ahead or self._waste.is_high:
             return
         try:
-            state = self._chain.task.advance(last.step.state, last.guess)
-            if not self._chain.task.done(state):
+            state = self._chain.advance(last.step.state, last.guess, last.step.number)
+            if not self._chain.is_done(state, last.step.number + 1):
                 self._open(last.step.number + 1, state)
         except Exception as error:  # noqa: BLE001 - a user's code may raise anything in a state that no decision leads to
             structlog.get_logger().debug("the task refused the state of a guess", step=last.step.number, error=repr(error))
@@ -147,7 +148,7 @@ class OpenStep:
     def arrive(self, ballot: Ballot) -> bool:
         """Add a ballot that arrived; returns whether the guess changed. It changes once another reply has more ballots."""
         reply = self._decode(ballot.value)
-        vote = reply.vote()
+        vote = vote_of(reply)
         self.arrived += 1
         if ballot.seq in self._votes:  # its reply failed the task's verification, and this one takes its place
             self._counts[self._votes[ballot.seq]] -= 1

@@ -18,12 +18,12 @@ import ray
 import structlog
 from msgspec import Struct
 
-from microagents.errors import MicroagentsError, RoleFailed
+from microagents.errors import MicroagentsError
 from microagents.runtimes import wire
 from microagents.runtimes.dispatcher import Dispatcher
-from microagents.runtimes.local_ref import describe
 from microagents.runtimes.ray.placement import place_replicas, slots_of
 from microagents.runtimes.role_group import DRIVER, RoleGroup
+from microagents.user_code import role_failed
 
 MAX_DELIVERIES = 2
 """Deliveries to one peer that may be under way at a time; later frames wait and leave together with the next delivery."""
@@ -255,7 +255,7 @@ async def _error_of(replica: str, doing: str, work: Awaitable[None]) -> bytes | 
     except MicroagentsError as error:
         return encode_error(error)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything
-        return encode_error(RoleFailed(replica, doing, describe(error)))
+        return encode_error(role_failed(replica, doing, error))
     return None
 
 

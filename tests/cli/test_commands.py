@@ -190,7 +190,7 @@ def test_a_failure_of_the_users_own_code_ends_the_run_with_1_and_one_sentence() 
     ran = microagents("run", "faulty.py:Faulty", "--json")
     assert (ran.code, ran.out) == (FAILED, "")
     (sentence,) = ran.err.splitlines()
-    assert "KeyError: 'no such line'" in sentence
+    assert "raised KeyError('no such line') at step " in sentence
 
 
 def test_ctrl_c_ends_a_run_in_order_with_130_and_shows_what_was_done() -> None:

@@ -149,7 +149,7 @@ def test_a_failure_of_the_whole_comparison_ends_with_1_and_one_sentence() -> Non
     ran = microagents("compare", "unvaried.py:Unvaried", "--json")
     assert (ran.code, ran.out) == (FAILED, "")
     (sentence,) = ran.err.splitlines()
-    assert "Unvaried.variant() raised KeyError: 0" in sentence
+    assert "Unvaried.variant raised KeyError(0) (unvaried.py:" in sentence
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_an_input_that_fails_is_named_and_stops_no_other() -> None:
     assert [result and result["steps_done"] for result in ran.json["result"]] == [5, None, 4]
     ((failed),) = ran.json["failed_inputs"]
     assert (failed["input"], failed["outcome"]) == (1, "failed")
-    assert "ValueError: a stone" in failed["reason"]
+    assert "raised ValueError('a stone') at step " in failed["reason"]
     assert "of 3 inputs 1 failed, the others are completed; input 1: " in ran.json["reason"]
     assert ran.json["go_on"] == "microagents resume stones"
 
@@ -283,7 +283,7 @@ def test_show_and_list_tell_of_inputs() -> None:
     ended = brittle("--json").json
     shown = microagents("show", "stones")
     assert "2 of 3 inputs, " in shown.out
-    assert "failed   input 1: role MakerConductor/0 failed on Conduct: ValueError: a stone" in shown.out
+    assert "raised ValueError('a stone') at step 3 (brittle.py:" in shown.out
     assert "result" not in shown.rows
     assert microagents("show", "stones", "--json").json == ended
     assert "2 of 3 inputs, " in microagents("list").out

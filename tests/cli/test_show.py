@@ -106,7 +106,7 @@ TASK = """
     ("code", "said"),
     [
         (TASK.replace("super().prompt(state)", "type(super().prompt(state))(user='another')"), "asks another question here"),
-        (TASK.replace("return super()", "1 / 0  # "), "the task raised ZeroDivisionError"),
+        (TASK.replace("return super()", "1 / 0  # "), "Mine.prompt raised ZeroDivisionError('division by zero') at step 3"),
         (None, "is not there"),
     ],
 )

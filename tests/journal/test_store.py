@@ -20,7 +20,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from microagents import Conductor, InvalidUsage, MicroagentsError, Prompt, Reply, RoleFailed, Strategy, Task, Usage, Work, run, run_sync
+from microagents import (
+    Conductor,
+    InvalidUsage,
+    MicroagentsError,
+    Prompt,
+    Reply,
+    Strategy,
+    Task,
+    TaskFailed,
+    Usage,
+    Work,
+    run,
+    run_sync,
+)
 from microagents.chat import write
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict, input_of
 from microagents.journal.books import Books
@@ -680,13 +693,16 @@ class Stumbling(Drift):
 
 
 def test_a_run_that_raised_is_closed_in_order_and_says_so() -> None:
-    with pytest.raises(RoleFailed, match="a stone"):
+    with pytest.raises(TaskFailed, match="a stone"):
         run_sync(Stumbling(length=LENGTH), models=MODEL, k=K, run_id="r")
     assert {path.name for path in RUNS.iterdir()} == {"r.sqlite", ".gitignore"}
     with Reader(JOURNAL) as reader:
         ending = reader.ending()
         assert ending is not None
         assert (ending.outcome, "a stone" in (ending.reason or "")) == ("failed", True)
+        assert "Traceback" not in (ending.reason or "")
+        assert ending.traceback.startswith("Traceback (most recent call last):\n")
+        assert "ValueError: a stone" in ending.traceback
         assert reader.verify() == []
         assert reader.account().decided >= 50
 

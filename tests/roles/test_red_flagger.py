@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from microagents import Context, Deployment, Reply, RoleFailed, Sample, Task, TaskFailed, Usage
+from microagents import Context, Deployment, Reply, Sample, Task, TaskFailed, Usage
 from microagents.chat import write
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Screen
 from microagents.messages import address_of
@@ -66,11 +66,11 @@ async def test_only_where_there_are_choices_must_a_vote_be_for_one_of_them() -> 
 
 
 async def test_what_a_tasks_own_flag_raises_is_named() -> None:
-    with pytest.raises(RoleFailed, match=r"RedFlagger\S* failed on Screen: ValueError: boom"):
+    with pytest.raises(TaskFailed, match=r"^Quiz\.flag raised ValueError\('boom'\) at 0/q \(voting\.py:\d+\)$"):
         await screened(write(Say(word="explosive")))
 
 
 @pytest.mark.parametrize("verdict", [True, "", "two\nlines", "x" * 61, 7])
 async def test_a_tasks_own_flag_that_is_no_short_name_is_refused(verdict: object) -> None:
-    with pytest.raises(TaskFailed, match=r"Judged\.flag\(\) must give None or a short name, not"):
+    with pytest.raises(TaskFailed, match=r"Judged\.flag must give None or a short name, not"):
         await screened(RIGHT, task=Judged(verdict=verdict))

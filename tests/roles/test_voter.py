@@ -29,10 +29,10 @@ from microagents import (
     Prompt,
     Reply,
     Role,
-    RoleFailed,
     Sample,
     Sampling,
     Strategy,
+    TaskFailed,
     Undecided,
     Usage,
     Work,
@@ -379,7 +379,7 @@ async def test_a_vote_that_raises_gives_one_typed_error_and_no_other_noise(runti
         await held.arrive(1, reply(word="x"))
         await held.arrive(0, reply(word="x"))
         ended = await asyncio.gather(*asking, return_exceptions=True)
-    assert [type(each) for each in ended] == [RoleFailed, RoleFailed]
+    assert [type(each) for each in ended] == [TaskFailed, TaskFailed]
     assert all(reply.__name__ in str(each) for each in ended)
     gc.collect()  # a task's exception that nobody took is told by its end
     assert noise == []
@@ -391,7 +391,7 @@ async def test_what_a_tasks_own_flag_raises_ends_the_election() -> None:
         asking = asyncio.create_task(messenger.ask(elect(question)))
         await turns()
         await held.arrive(0, Say(word="explosive"))
-        with pytest.raises(RoleFailed, match=r"RedFlagger\S* failed on Screen: ValueError: boom"):
+        with pytest.raises(TaskFailed, match=r"\.flag raised ValueError\('boom'\)"):
             await asking
 
 

@@ -11,7 +11,20 @@ from typing import ClassVar
 import pytest
 from msgspec import Struct
 
-from microagents import ChainTask, Conductor, FirstTo, FirstToAheadBy, Prompt, Reply, Result, RoleFailed, Strategy, Work, run, run_sync
+from microagents import (
+    ChainTask,
+    Conductor,
+    FirstTo,
+    FirstToAheadBy,
+    Prompt,
+    Reply,
+    Result,
+    Strategy,
+    TaskFailed,
+    Work,
+    run,
+    run_sync,
+)
 from microagents.elections import laws
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.journal.messages import Account
@@ -106,7 +119,7 @@ async def test_a_chain_ends_undecided_at_a_step_that_is_undecided() -> None:
 
 @pytest.mark.parametrize("known_inputs", [False, True])
 async def test_what_a_users_chain_raises_is_named(*, known_inputs: bool) -> None:
-    with pytest.raises(RoleFailed, match=r"MakerConductor\S* failed on Conduct: ValueError: no such place"):
+    with pytest.raises(TaskFailed, match=r"raised ValueError\('no such place'\) at step \d+ \(test_maker\.py:\d+\)"):
         await run(Stumble(), models="sim:perfect", known_inputs=known_inputs)
 
 
