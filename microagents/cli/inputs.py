@@ -6,6 +6,7 @@ import json
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
@@ -19,6 +20,8 @@ from microagents.runs.task_list import TaskList, compact_options
 from microagents.task import Task
 
 STDIN = "-"
+MAX_LINE_BYTES = 16 << 20
+"""Longest line of a file with inputs: a file without line breaks must not fill the memory."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -58,7 +61,12 @@ def lines_of(task: str, options: list[str], file: str) -> Lines:
     numbers = array("Q")
 
     def tasks(stream: IO[bytes]) -> Iterator[Task]:
-        for number, line in enumerate(stream, 1):
+        for number, line in enumerate(iter(partial(stream.readline, MAX_LINE_BYTES + 1), b""), 1):
+            if len(line) > MAX_LINE_BYTES:
+                raise InvalidUsage(
+                    f"line {number} of {source} is longer than {MAX_LINE_BYTES >> 20} MiB; nothing was started; write one JSON object a "
+                    "line, and name a large file in it instead of its text"
+                )
             text = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
             if text.strip():
                 where = f"line {number} of {source}"

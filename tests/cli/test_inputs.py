@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from microagents import run_sync
-from microagents.cli import app
+from microagents.cli import app, inputs
 from microagents.cli.display import live_display
 from microagents.journal.messages import Account
 from microagents.tasks.drift import Drift
@@ -514,3 +514,14 @@ def test_one_task_has_one_input() -> None:
     microagents("run", "drift", *PERFECT, "-o", "length=3", "--run-id", "r")
     assert_one_sentence(microagents("resume", "r", "--input", "1"), "there is no input 1 in run r: it has only input 0")
     assert microagents("resume", "r", "--input", "0").code == COMPLETED
+
+
+def test_a_line_without_an_end_is_not_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("endless.jsonl").open("wb") as file:
+        file.write(b'{"length": 1}\n')
+        file.truncate(4 << 30)  # a sparse file: reading it whole would take 4 GB
+    ran = microagents("run", "drift", "--inputs", "endless.jsonl")
+    assert_one_sentence(ran, "line 2 of 'endless.jsonl' is longer than 16 MiB; nothing was started")
+    monkeypatch.setattr(inputs, "MAX_LINE_BYTES", len(b'{"length": 1}\n'))
+    Path("whole.jsonl").write_bytes(b'{"length": 1}\n{"length": 2}')
+    assert microagents("run", "drift", "--inputs", "whole.jsonl", "--no-journal").code == COMPLETED
