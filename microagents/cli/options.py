@@ -113,7 +113,10 @@ InputsFile = Annotated[
     typer.Option(
         "--inputs",
         metavar="FILE",
-        help="Do many inputs. Each line of FILE, at most 16 MiB, is a JSON object with the options of one input; they override -o. `-` reads stdin.",
+        help=(
+            "Do many inputs. Each line of FILE, at most 16 MiB, is a JSON object with the options of one input; they override -o. "
+            "`-` reads stdin."
+        ),
     ),
 ]
 AcceptChange = Annotated[

@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.actors import Context
 from microagents.chat import Reply
 from microagents.durable import Work
 from microagents.elections.count import Count
@@ -249,15 +248,7 @@ def _rebuilt(reader: Reader, path: str) -> _Asked:
 
 
 def _chain(plan: Plan, kind: type[ChainConductor[Any]], of_input: int) -> Chain:
-    context = Context(
-        run_id=plan.settings.run_id,
-        seed=plan.settings.seed,
-        tasks=plan.tasks,
-        strategy=plan.strategy,
-        models=plan.settings.pools,
-        settings=plan.settings.model_dump(),
-    )
-    conductor = kind(context, _Unasked())
+    conductor = kind(plan.context(), _Unasked())
     return conductor.chain(Work(conductor, of_input, recalls=False))
 
 

@@ -96,15 +96,7 @@ async def execute_plan(
     pools = settings.pools
     plan.strategy.check_models(pools.get("solver") or pools[""])
     outputs.check(path, only)
-    context = Context(
-        run_id=settings.run_id,
-        seed=settings.seed,
-        tasks=plan.tasks,
-        strategy=plan.strategy,
-        models=pools,
-        model_objects=plan.model_objects,
-        settings=settings.model_dump(),
-    )
+    context = plan.context()
     inputs = None
     if plan.listed:
         inputs = Batch(

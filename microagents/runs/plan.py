@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from microagents.actors import Strategy
+from microagents.actors import Context, Strategy
 from microagents.chat import Prompt, fingerprint, system_with_instructions
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, Recipe
@@ -40,6 +40,19 @@ class Plan(Struct, frozen=True, kw_only=True):
     settings: Settings
     model_objects: Mapping[str, ModelObject] = {}
     """Models that were given as objects, by their spec in the settings."""
+
+    def context(self) -> Context:
+        """Everything that the roles of the run are built from."""
+        settings = self.settings
+        return Context(
+            run_id=settings.run_id,
+            seed=settings.seed,
+            tasks=self.tasks,
+            strategy=self.strategy,
+            models=settings.pools,
+            model_objects=self.model_objects,
+            settings=settings.model_dump(),
+        )
 
 
 def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:

@@ -164,16 +164,8 @@ async def show_step(plan: Plan, step: int) -> ShownStep:
     Raises:
         InvalidUsage: there is no such step, or no oracle for the steps before it.
     """
-    settings = plan.settings
-    context = Context(
-        run_id=settings.run_id,
-        seed=settings.seed,
-        tasks=plan.tasks,
-        strategy=plan.strategy,
-        models=settings.models,
-        model_objects=plan.model_objects,
-        settings={**settings.model_dump(), "step": step},
-    )
+    context = plan.context()
+    context = msgspec.structs.replace(context, settings={**context.settings, "step": step})
     roles = [Deployment(role=role) for role in (Recorder, Limiter, StepConductor, Voter, RecordingSolver, RedFlagger)]
     async with LocalRuntime(context, roles) as runtime:
         conducted: Conducted = await runtime.messenger.ask(Conduct(input=0))

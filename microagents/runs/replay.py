@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from msgspec import structs
 
-from microagents.actors import Context, Role
+from microagents.actors import Role
 from microagents.conductor import Conduct
 from microagents.durable import DurableRequest, DurableRole
 from microagents.elections.election import Elect, Follow, Question
@@ -56,14 +56,7 @@ class _Replay:
         self._reader = reader
         self._path = path
         self._is_changed = bool(reader.changes())
-        context = Context(
-            run_id=plan.settings.run_id,
-            seed=plan.settings.seed,
-            tasks=plan.tasks,
-            strategy=plan.strategy,
-            models=plan.settings.pools,
-            settings=plan.settings.model_dump(),
-        )
+        context = plan.context()
         kinds: list[type[Role]] = [plan.strategy.conductor, *(deployment.role for deployment in plan.strategy.deployments())]
         roles = [kind(context, self) for kind in kinds if issubclass(kind, DurableRole)]
         self._handlers: dict[type[Message], Any] = {
