@@ -69,7 +69,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
     """Whether the run has a list of inputs. The journal then has a row for each, with the options that differ from the first."""
 
     def changes(self, given: Experiment, accepted: Sequence[str]) -> list[Change]:
-        """The differences of another experiment from this recorded one, all of them accepted.
+        """The differences of another experiment from this recorded one, all of them accepted. A higher cap of draws always is.
 
         Args:
             given: the other experiment.
@@ -90,7 +90,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
                 )
         changes = list(_differences(_with_current_names(self.identity, given.identity), given.identity))
         for change in changes:
-            if change[0] not in accepted and change[0].rpartition(".")[2] not in accepted:
+            if change[0] not in accepted and change[0].rpartition(".")[2] not in accepted and not _raises_cap(change):
                 raise JournalMismatch(*change)
         if given.inputs < self.inputs:
             raise InvalidUsage(
@@ -120,6 +120,12 @@ def _with_current_names(recorded: dict[str, str], given: dict[str, str]) -> dict
         return recorded
     moved = {now: recorded[before]} if now in given or recorded[before] != "false" else {}
     return {**{name: value for name, value in recorded.items() if name != before}, **moved}
+
+
+def _raises_cap(change: Change) -> bool:
+    """Whether a change only allows more draws: no decision is another one then, and an undecided election may be decided."""
+    field, before, now = change
+    return field == "strategy.max_draws" and before.isdecimal() and now.isdecimal() and int(now) > int(before)
 
 
 def _differences(recorded: dict[str, str], given: dict[str, str]) -> Iterator[Change]:

@@ -37,6 +37,10 @@ from microagents.task import Task
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+NOTHING_NEW = (
+    "it was undecided before, and nothing was asked again, because nothing is new: change one of these, or allow more draws by the "
+    "command that began the run, with its --run-id and a higher -s max_draws"
+)
 SHORT_FORMS = ("k", "speculate", "known_inputs")
 """Options of strategies that `run` and `resume` also accept as keywords."""
 
@@ -199,6 +203,7 @@ async def resume(
         ending = reader.ending()
         if ending is not None and ending.outcome == "completed" and not accept_changes:
             return _with_outputs(reader, recorded_result(reader))
+        calls_before = reader.account().calls if ending is not None and ending.outcome == "undecided" else None
         plan = plan_of(reader)
     short = {name: changed.pop(name, None) for name in SHORT_FORMS}
     settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
@@ -212,13 +217,16 @@ async def resume(
         interrupt=interrupt,
         terminate=terminate,
     )
-    return await _with_progress(
+    result = await _with_progress(
         plan,
         control,
         lambda shown: execute_plan(
             plan, runs_dir=runs_dir, only=inputs, accepted=accept_changes, control=shown, outputs=Outputs(plan.tasks)
         ),
     )
+    if result.outcome == "undecided" and result.calls == calls_before:
+        return structs.replace(result, reason=f"{result.reason}; {NOTHING_NEW}")
+    return result
 
 
 async def _with_progress(plan: Plan, control: RunControl, execute: Callable[[RunControl], Awaitable[Result]]) -> Result:
