@@ -28,6 +28,10 @@ def command(
             "--input", metavar="N", help="Do only this one of many inputs, counted from 0. Repeatable. [default: all not completed]"
         ),
     ] = [],  # noqa: B006
+    max_draws: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Cap of an election, in samples; a higher one lets undecided elections go on."),
+    ] = None,
     accept_change: AcceptChange = [],  # noqa: B006 - typer copies it
     stream: AsStream = False,
     as_json: AsJson = False,
@@ -50,6 +54,7 @@ def command(
                 run,
                 runs_dir=runs_dir,
                 inputs=only or None,
+                max_draws=max_draws,
                 accept_changes=accept_change,
                 on_progress=control.on_progress,
                 on_solution=control.on_solution,

@@ -203,9 +203,11 @@ class Solver(Role):
             raise
         finally:
             # A draw that is cancelled before its call is sent must give the call back to --max-calls, whether the permit is granted or not.
-            if not counts:
-                await self.ask(Unbilled(permit=permit))
-            call_ended.set_result(None)
+            try:
+                if not counts:
+                    await self.ask(Unbilled(permit=permit))
+            finally:
+                call_ended.set_result(None)
 
     async def _keep_permit(self, permit: Permit, granted: asyncio.Future[bool], call_ended: asyncio.Future[None]) -> None:
         """Wait for a permit, and keep it until its call has ended.

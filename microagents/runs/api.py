@@ -38,11 +38,10 @@ from microagents.task import Task
 F = TypeVar("F", bound=Callable[..., Any])
 
 NOTHING_NEW = (
-    "it was undecided before, and nothing was asked again, because nothing is new: change one of these, or allow more draws by the "
-    "command that began the run, with its --run-id and a higher -s max_draws"
+    "it was undecided before, and nothing was asked again, because nothing is new: change one of these, or resume with a higher --max-draws"
 )
-SHORT_FORMS = ("k", "speculate", "known_inputs")
-"""Options of strategies that `run` and `resume` also accept as keywords."""
+SHORT_FORMS = ("k", "speculate", "known_inputs", "max_draws")
+"""Options of strategies that `resume` also accepts as keywords."""
 
 
 def takes_settings(function: F) -> F:
@@ -179,8 +178,8 @@ async def resume(
         on_ending: called with the ending of each of many inputs, once it is durable.
         interrupt: once set, the run ends as ``interrupted`` after the calls in flight.
         terminate: once set, the run ends as ``interrupted`` at once.
-        changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; also ``k``, ``speculate`` and
-            ``known_inputs``.
+        changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; also ``k``, ``max_draws``,
+            ``speculate`` and ``known_inputs``.
 
     Raises:
         InvalidUsage: there is no such run or input, or its task cannot be imported.

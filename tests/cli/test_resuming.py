@@ -464,18 +464,17 @@ def test_a_run_that_stays_undecided_ends_there_again_without_a_call() -> None:
     ran, bought = shopping("resume", "stuck", "--on-undecided", "stop", "--json")
     assert (ran.code, ran.json["undecided_at"], bought.sent) == (UNDECIDED, [path], [])
     assert "nothing was asked again, because nothing is new: " in ran.json["reason"]
-    assert "a higher -s max_draws" in ran.json["reason"]
+    assert "a higher --max-draws" in ran.json["reason"]
     assert rows_of("stuck", "SELECT path, value FROM decisions WHERE outcome = 'undecided'") == [(path, None)]
 
 
 def test_more_draws_are_allowed_on_a_resume_and_fewer_are_refused() -> None:
-    words = [word for word in STALEMATE if word != "-s" and not word.startswith("max_draws=")]
     path = stalemate()
-    more = microagents("run", *words, "-s", "max_draws=400", "--run-id", "stuck", "--json")
+    more = microagents("resume", "stuck", "--max-draws", "400", "--json")
     assert "nothing is new" not in (more.json["reason"] or "")
     assert path not in more.json["undecided_at"]
     assert rows_of("stuck", "SELECT field FROM change") == [("strategy.max_draws",)]
-    fewer = microagents("run", *words, "-s", "max_draws=3", "--run-id", "stuck")
+    fewer = microagents("run", *STALEMATE, "--run-id", "stuck")
     assert "strategy.max_draws=400, now it is 3" in fewer.err
 
 
