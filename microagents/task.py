@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable
 from functools import lru_cache
@@ -15,9 +14,9 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
 
 from microagents.chat import A, Format, Prompt, Reading, Reply, Sampling
-from microagents.errors import InvalidDefinition, TaskFailed
+from microagents.errors import InvalidDefinition
 from microagents.mistakes import one_field_altered
-from microagents.user_code import called
+from microagents.user_code import called, called_aside, mistyped
 
 S = TypeVar("S", bound=Struct)
 
@@ -280,14 +279,12 @@ async def feedback_on(task: Task, reply: Reply, state: bytes) -> str | None:
         TaskFailed: ``verify()`` raised, or gave something else than a text or None.
     """
     assert isinstance(task, ChainTask)
-    where, verify, arguments = f"{type(task).__name__}.verify()", task.verify, (_state_decoder(type(task)).decode(state), reply)
-    try:
-        feedback: object = await (verify(*arguments) if inspect.iscoroutinefunction(verify) else asyncio.to_thread(verify, *arguments))
-    except Exception as error:  # code of the user may raise anything
-        raise TaskFailed(where, f"raised {error!r}") from error
-    if feedback is not None and not (isinstance(feedback, str) and feedback.strip()):
-        raise TaskFailed(where, f"must give None or a text that says what is wrong, not {feedback!r:.100}")
-    return feedback[:MAX_FEEDBACK_CHARS] if feedback is not None else None
+    feedback = await called_aside(task.verify, _state_decoder(type(task)).decode(state), reply)
+    if feedback is None:
+        return None
+    if not (isinstance(feedback, str) and feedback.strip()):
+        raise mistyped(task.verify, feedback, "None or a text that says what is wrong")
+    return feedback[:MAX_FEEDBACK_CHARS]
 
 
 @lru_cache(maxsize=256)

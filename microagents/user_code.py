@@ -7,6 +7,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType, NoneType
 from typing import Any
@@ -35,10 +36,33 @@ def called(method: Callable[..., Any], *given: object, gives: Any = object, at: 
     except MicroagentsError:
         raise
     except (Exception, asyncio.CancelledError, SystemExit) as error:
-        raise TaskFailed(_name(method), f"raised {shown(error)}{_at(at)} ({_line(error, method)})", traceback_of(error)) from error
+        raise _raised(method, error, at) from error
     if isinstance(result, gives):
         return result
     raise mistyped(method, result, _type_text(gives), at)
+
+
+async def called_aside(method: Callable[..., Any], *given: object, gives: Any = object, at: int | str = "") -> Any:
+    """The same as `called`, for a method that may take long: an ``async def``, or a plain one that is called in a thread.
+
+    Raises:
+        TaskFailed: it raised, or its result has another type.
+    """
+    if not inspect.iscoroutinefunction(method):
+        return await asyncio.to_thread(partial(called, method, *given, gives=gives, at=at))
+    try:
+        result = await method(*given)
+    except MicroagentsError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise _raised(method, error, at) from error
+    if isinstance(result, gives):
+        return result
+    raise mistyped(method, result, _type_text(gives), at)
+
+
+def _raised(method: Callable[..., Any], error: BaseException, at: int | str) -> TaskFailed:
+    return TaskFailed(_name(method), f"raised {shown(error)}{_at(at)} ({_line(error, method)})", traceback_of(error))
 
 
 def mistyped(method: Callable[..., Any], result: object, wanted: str, at: int | str = "") -> TaskFailed:

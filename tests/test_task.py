@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from microagents import Call, InvalidUsage, Reply, RoleFailed, TaskFailed, run
+from microagents import Call, InvalidUsage, Reply, TaskFailed, run
 from microagents.runs.inspection import decide
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
@@ -57,7 +57,7 @@ async def test_a_flag_of_version_0_1_0_that_takes_the_reply_alone_still_works() 
 
 
 async def test_what_a_flag_raises_ends_the_run_with_its_name() -> None:
-    with pytest.raises(RoleFailed, match=r"KeyError.*1 and 22"):
+    with pytest.raises(TaskFailed, match=r"Stumbling\.flag raised KeyError\('1 and 22'\) at 0/step/0 \(test_task\.py:\d+\)"):
         await run(Stumbling(length=3), models="sim:perfect", runs_dir=None)
 
 
@@ -136,7 +136,7 @@ async def test_a_run_ends_early_where_no_reply_can_be_mended_but_not_where_each_
     hopeless = await run(Refusing(length=99, feedback="no"), models="sim:perfect", speculate=False, runs_dir=None)
     assert hopeless.outcome == "stopped"
     assert "replies all were flagged (unverified" in str(hopeless.reason)
-    assert hopeless.calls < 60
+    assert hopeless.calls < 300, "a step alone would take 300"
 
     async def model(call: Call) -> str:
         return f"number = {(int(call.prompt.user.split()[1]) * 17 + (5 if call.rejected else 6)) % RING}"
@@ -194,8 +194,8 @@ async def test_a_resumed_run_does_not_buy_rejected_replies_again(sitting: int, t
 @pytest.mark.parametrize(
     ("feedback", "said"),
     [
-        ("raise", r"Refusing\.verify\(\) raised KeyError\('1 and 22'\)"),
-        (False, r"Refusing\.verify\(\) must give None or a text that says what is wrong, not False"),
+        ("raise", r"Refusing\.verify raised KeyError\('1 and 22'\)"),
+        (False, r"Refusing\.verify must give None or a text that says what is wrong, not False"),
         ("  ", r"must give None or a text"),
     ],
 )
