@@ -254,9 +254,9 @@ def lines_of_three(**options: object) -> object:
     return lines.Lines(**options)
 
 
-async def followed(on_solution: following.OnSolution, terminate: asyncio.Event) -> Result:
+async def followed(on_solution: following.OnSolution, terminate: asyncio.Event, latency: float = 0.002) -> Result:
     task = lines_of_three(n=100)
-    models = [f"{each.replace('@error=0', '')}@latency=0.002" for each in TWO]
+    models = [f"{each.replace('@error=0', '')}@latency={latency}" for each in TWO]
     return await run(
         task,  # type: ignore[arg-type]
         models=models,
@@ -286,7 +286,7 @@ async def test_the_text_grows_in_the_part_file_and_callbacks_get_the_same_record
             enough.set()
         return True
 
-    assert (await followed(look, enough)).outcome == "interrupted"
+    assert (await followed(look, enough, latency=0.05)).outcome == "interrupted"
     assert seen[0].startswith("line 1\n")
     assert contents("lines.txt.part").startswith(seen[-1])
     assert not is_there("lines.txt")

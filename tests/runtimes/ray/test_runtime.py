@@ -87,6 +87,7 @@ def test_decisions_and_ballots_are_those_of_every_other_runtime(task: str, deplo
     assert digests(asyncio.run(done(TASKS[task], runtime="ray", deploy=deploy, speculate=speculate))) == undisturbed(task)
 
 
+@pytest.mark.slow
 def test_many_inputs_spread_over_conductors_and_are_decided_the_same() -> None:
     inputs = [Drift(length=length) for length in (7, 1, 12, 5)]
     alone = asyncio.run(run(inputs, models=MODEL, k=2, runs_dir=None))
@@ -142,6 +143,7 @@ def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_prob
     assert (result.value, result.account.steps, result.account.in_flight) == (right.value, right.account.steps, 0)
 
 
+@pytest.mark.slow
 async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_module, "MAX_DEATHS", 1)
     async with opened(Mortal, Summer) as messenger:
@@ -153,6 +155,7 @@ async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch
     assert [log["replica"] for log in logs] == ["Mortal/0"] * 2
 
 
+@pytest.mark.slow
 async def test_whoever_comes_after_a_role_was_given_up_hears_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_module, "MAX_DEATHS", 0)
     async with opened(Mortal, Relay) as messenger:
@@ -166,6 +169,7 @@ async def test_whoever_comes_after_a_role_was_given_up_hears_of_it_too(monkeypat
         assert actors_of(os.getpid()) != [victim]
 
 
+@pytest.mark.slow
 async def test_one_that_dies_while_it_takes_the_place_of_another_is_followed_as_well(tmp_path: Path) -> None:
     async with opened(Deployment(role=Stumbler, options={"counts": str(tmp_path / "counts")})) as messenger:
         assert await messenger.ask(Built()) == 1
@@ -173,6 +177,7 @@ async def test_one_that_dies_while_it_takes_the_place_of_another_is_followed_as_
         assert await messenger.ask(Built()) == 4
 
 
+@pytest.mark.slow
 async def test_a_role_that_asks_a_mortal_while_it_starts_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_module, "MAX_DEATHS", 1)
     with pytest.raises(PeerLost, match=r"Mortal/0 .* it died while it was started, 2 times"):
@@ -180,6 +185,7 @@ async def test_a_role_that_asks_a_mortal_while_it_starts_ends_the_start(monkeypa
             pytest.fail("it must not open")
 
 
+@pytest.mark.slow
 async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"MAX_DEATHS": 0, "PING_EVERY_S": 0.1, "SILENT_S": 1.0}.items():
         monkeypatch.setattr(ray_module, name, value)
@@ -188,6 +194,7 @@ async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: 
             await messenger.ask(Block())
 
 
+@pytest.mark.slow
 async def test_questions_that_lead_to_questions_of_the_same_role_do_not_wait_for_each_other() -> None:
     async with opened(Deployment(role=Summer, num_replicas=2)) as messenger:
         for depth, width in ((64, 1), (11, 2)):
@@ -210,6 +217,7 @@ def walk(length: int, model: str) -> tuple[str, ...]:
 WALK = command(*walk(40, SLOW))
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_a_run_that_completed_and_its_json_stands_alone() -> None:
     with Program(*command(*walk(10, MODEL))) as program:
         code, out, err = program.end()
