@@ -760,13 +760,14 @@ def test_show_tells_the_same_as_the_run_itself() -> None:
 
 def test_a_run_that_goes_on_is_looked_at_and_let_alone() -> None:
     slow = tuple("length=3" if word == "length=1" else word for word in SLOW)
+    keys = undisturbed(*slow).keys()
     with Sitting("run", *slow, "--run-id", "slow", "--json") as sitting:
         sitting.until_sent(2)
         shown = microagents("show", "slow")
         assert (shown.code, next(iter(shown.rows))) == (COMPLETED, "running")
         assert f"process {sitting.process.pid} " in shown.rows["why"]
         assert "go on" not in shown.rows
-        assert show("slow").keys() == undisturbed(*slow).keys()
+        assert show("slow").keys() == keys
         assert show("slow")["outcome"] == "running"
         assert microagents("list").out.split()[:2] == ["slow", "running"]
         assert_one_sentence(microagents("decide", "slow", "0/step/0", '{"number": 5}'), "is running", "Ctrl-C")
