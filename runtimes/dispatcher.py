@@ -148,6 +148,7 @@ class Dispatcher:
         self._name = name
         self._replicas: dict[str, LocalRef] = {}
         self._scope = TaskScope()
+        self._is_disconnected = False
         self._outgoing = OutgoingCalls()
         self._peers: dict[str, Peer] = {}
         self._held: list[tuple[Peer, wire.Sent | wire.Cancelled]] | None = [] if incarnation else None
@@ -204,7 +205,8 @@ class Dispatcher:
         await self._scope.close()
 
     def disconnect(self) -> None:
-        """Stop sending to peers, which may have ended already."""
+        """Stop sending to peers, which may have ended already, and drop what still comes from them."""
+        self._is_disconnected = True
         for peer in self._peers.values():
             peer.close()
         self._outgoing.close()
@@ -213,7 +215,8 @@ class Dispatcher:
 
     def receive(self, peer: str, data: bytes, incarnation: int = 0) -> None:
         """Take a frame that a link brings from a process of a peer."""
-        self._peers[peer].receive(data, incarnation)
+        if not self._is_disconnected:
+            self._peers[peer].receive(data, incarnation)
 
     def _take(self, sender: Peer, envelope: wire.Envelope) -> None:
         match envelope:
