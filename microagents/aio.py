@@ -21,6 +21,12 @@ def retrieve_exception(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
+def is_cancelled() -> bool:
+    """Whether the current task itself is cancelled; a CancelledError may also come from a cancelled future that it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 async def wait_to_end(futures: Iterable[asyncio.Future[Any]], *, within_s: float | None = None) -> None:
     """Wait until all futures are done, or for ``within_s`` seconds, however often the caller is cancelled meanwhile.
 

@@ -120,6 +120,19 @@ class Reply(Struct, frozen=True, kw_only=True, metaclass=_ReplyClass):
         return hashable(_voted(type(self))(self))
 
 
+def disagreement(replies: Sequence[Reply]) -> str:
+    """The fields in which replies that all cast different votes agree and differ, in words; empty if they differ in all."""
+    names = [field.name for field in fields_of(type(replies[0])) if _is_voted(field.type)]
+    differing = [name for name in names if len({str(getattr(reply, name)) for reply in replies}) > 1]
+    agreed = [name for name in names if name not in differing]
+    if not agreed or not differing:
+        return ""
+    return (
+        f"no two replies agree, though all agree in {', '.join(agreed)}: they differ in {', '.join(differing)}; "
+        "mark a field that need not agree as Annotated[..., Unvoted]"
+    )
+
+
 def vote_of(reply: Reply) -> Hashable:
     """The vote of a reply.
 

@@ -54,7 +54,10 @@ async def called_aside(method: Callable[..., Any], *given: object, gives: Any = 
         result = await method(*given)
     except MicroagentsError:
         raise
-    except (Exception, SystemExit) as error:
+    except (Exception, asyncio.CancelledError, SystemExit) as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
         raise _raised(method, error, at) from error
     if isinstance(result, gives):
         return result

@@ -11,7 +11,7 @@ from types import UnionType
 from typing import Any, get_args
 
 from microagents.actors import Role
-from microagents.aio import Notifier, TaskScope
+from microagents.aio import Notifier, TaskScope, is_cancelled
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import Message, R, Request, Stream, reply_type
 from microagents.user_code import role_failed
@@ -106,12 +106,6 @@ class LocalRef:
         if isinstance(error, asyncio.CancelledError) and is_cancelled():
             return error
         return role_failed(self.name, type(request).__name__, error)
-
-
-def is_cancelled() -> bool:
-    """Whether the current task itself is cancelled; a CancelledError may also come from a cancelled future that it awaits."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 _reading: ContextVar[tuple[Mailbox, ...]] = ContextVar("_reading", default=())

@@ -9,10 +9,10 @@ import structlog
 from msgspec import structs
 
 from microagents.actors import Context, Deployment, Role, asked_by, check_graph
+from microagents.aio import is_cancelled
 from microagents.errors import MicroagentsError
 from microagents.messages import Message
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger, Route
-from microagents.runtimes.local_ref import is_cancelled
 from microagents.user_code import role_failed
 
 DRIVER = "driver"

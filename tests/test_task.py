@@ -202,3 +202,15 @@ async def test_a_resumed_run_does_not_buy_rejected_replies_again(sitting: int, t
 async def test_what_goes_wrong_in_a_verification_ends_the_run_in_one_sentence(feedback: object, said: str) -> None:
     with pytest.raises(TaskFailed, match=said):
         await run(Refusing(length=2, feedback=feedback), models="sim:perfect", runs_dir=None)
+
+
+class Cancelling(Drift):
+    """Its verification ends as if it were cancelled."""
+
+    async def verify(self, state: Place, reply: Onward) -> str | None:  # noqa: ARG002 - the interface
+        raise asyncio.CancelledError
+
+
+async def test_a_verification_that_raises_cancelled_error_ends_the_run() -> None:
+    with pytest.raises(TaskFailed, match=r"Cancelling\.verify raised CancelledError"):
+        await run(Cancelling(length=2), models="sim:perfect", runs_dir=None)

@@ -11,7 +11,9 @@ import pytest
 
 from microagents import InvalidUsage, MicroagentsError, Result, TaskFailed, run, run_sync
 from microagents.journal.reading import Reader
+from microagents.models.model import Call
 from microagents.registry import TASKS
+from microagents.strategies import Maker
 from microagents.task import Task
 from microagents.user_code import MAX_TRACEBACK_CHARS, traceback_of
 
@@ -244,3 +246,26 @@ def test_of_a_long_traceback_both_ends_are_kept() -> None:
     assert len(text) < MAX_TRACEBACK_CHARS + 20
     assert text.startswith("Traceback (most recent call last):\n")
     assert text.endswith("xxx\n")
+
+
+@pytest.mark.parametrize("options", [{}, {"speculate": False}])
+def test_an_advance_that_changes_the_state_it_was_given_is_said(options: dict[str, bool]) -> None:
+    sys.modules.pop("changing", None)
+    dates("    number: int = 0", "    number: int = 0\n    days: list[int] = []")
+    changed = Path("dates.py").read_text(encoding="utf-8")
+    changing = "        state.days.append(reply.day)\n        return Page(state.number + 1, state.days)"
+    Path("changing.py").write_text(changed.replace("        return Page(state.number + 1)", changing), encoding="utf-8")
+    with pytest.raises(TaskFailed, match=r"Dates\.advance changed the state that it was given at step 0; return a new state"):
+        run_sync(TASKS.find("changing.py:Dates", Task)(), models=MODEL, runs_dir=None, **options)
+
+
+def test_replies_that_never_agree_because_of_one_field_name_it() -> None:
+    free = dates("    day: int", "    day: int\n    note: str = ''")
+
+    async def wordy(call: Call) -> str:
+        return f'day = 1\nnote = "{call.id.seq}"'
+
+    result = run_sync(free, models=wordy, strategy=Maker(max_draws=8), runs_dir=None)
+    assert result.outcome == "undecided"
+    said = "no two replies agree, though all agree in day: they differ in note; mark a field that need not agree as Annotated[..., Unvoted]"
+    assert said in str(result.reason)

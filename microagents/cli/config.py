@@ -81,7 +81,7 @@ def _name_file(path: Path, verb: str, names: Mapping[str, str] | list[str]) -> N
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # also a number of 5,000 digits, and 100,000 brackets
         raise InvalidUsage(f"the config {str(path)!r} cannot be read: {read_failure(error)}") from None
 
 

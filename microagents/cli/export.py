@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal, get_args
 
 import msgspec
 import typer
@@ -29,7 +29,10 @@ ROWS_PER_GROUP = 10_000
 
 def command(
     run: RunName,
-    form: Annotated[Format, typer.Option("--format", help="jsonl and csv go to stdout without --output; parquet needs pyarrow.")] = "jsonl",
+    form: Annotated[
+        Format | None,
+        typer.Option("--format", help="parquet needs pyarrow and --output. [default: that of the ending of --output, else jsonl]"),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="File to write; an existing one is kept. [default: stdout]")
     ] = None,
@@ -43,6 +46,7 @@ def command(
     """
     log_to_stderr()
     with exit_on_error():
+        form = form or _form_of(output)
         if form == "parquet":
             if find_spec("pyarrow") is None:
                 raise InvalidUsage("parquet needs pyarrow, which is not installed: pip install pyarrow; or write --format jsonl")
@@ -59,6 +63,12 @@ def command(
             else:
                 with _new_file(output) as stream:
                     _write(rows, form, stream)
+
+
+def _form_of(output: Path | None) -> Format:
+    """The format that the ending of a file names; jsonl for any other."""
+    named = "jsonl" if output is None else output.suffix.removeprefix(".")
+    return next((form for form in get_args(Format) if form == named), "jsonl")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Generic, Literal
 import msgspec
 from msgspec import Struct
 
-from microagents.chat import A, Prompt, Reading, Sample, Sampling
+from microagents.chat import A, Prompt, Reading, Sample, Sampling, disagreement
 from microagents.elections.rules import PortableRule
 from microagents.errors import Undecided
 from microagents.messages import Request, Stream
@@ -31,6 +31,8 @@ ElectionOutcome = Literal["decided", "agreed", "argmax", "leader", "person", "sa
 - `undecided`: the cap was reached before a decision.
 """
 
+MANY_VOTES = 5
+"""Number of different votes, each cast once, at which an undecided election says in which fields they differ."""
 ESCALATED = "/undecided"
 """Suffix of the path of the election that asks another model after an undecided one."""
 
@@ -196,6 +198,9 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
         if not self.decided or self.value is None:
             draws = sum(votes for _, votes in self.tally) + self.flagged
             shown = ", ".join(f"{votes} x {reply}"[:200] for reply, votes in self.tally[:4])
+            replies = [reply for reply, _ in self.tally]
+            if len(replies) >= MANY_VOTES and all(votes == 1 for _, votes in self.tally):
+                shown = disagreement(replies) or shown
             raise Undecided(self.path, draws, f"{shown or 'no valid reply'}; {self.flagged} flagged")
         return self.value
 

@@ -10,6 +10,7 @@ import asyncio
 import math
 import os
 import re
+import socket
 from abc import ABC, abstractmethod
 from contextlib import aclosing
 from difflib import get_close_matches
@@ -47,6 +48,8 @@ MAX_RETRY_AFTER_S = 86_400.0
 MAX_COUNT_DIGITS = 9
 MAX_CONNECTIONS = 512
 """Number of connections to one model from one process."""
+MIN_KEY_CHARS = 8
+"""A shorter key is a dummy, such as ``none``, and may stand in any text by chance."""
 KEY = "[key]"
 """Stands for the key in texts of a server."""
 KEEPALIVE_S = 4.0
@@ -223,7 +226,8 @@ class HttpModel(Model, ABC):
             if isinstance(response, httpx2.Response):
                 return response
             if isinstance(cause, httpx2.RequestError):
-                return ModelUnavailable("garbled" if isinstance(cause, httpx2.DecodingError) else "network", str(cause))
+                kinds = {httpx2.DecodingError: "garbled", httpx2.ReadError: "broken"}
+                return ModelUnavailable(kinds.get(type(cause), "network"), str(cause))
             return ModelUnavailable("refused", f"the request cannot be encoded: {type(error).__name__}")
 
     def _sample(self, response: httpx2.Response, prompt: Prompt) -> Sample | ModelUnavailable:
@@ -235,7 +239,7 @@ class HttpModel(Model, ABC):
             try:
                 sample = self._read(response.content)
                 # A server may repeat the request, headers included, and the journal keeps texts of replies.
-                text = sample.text if self._key is None else sample.text.replace(self._key, KEY)
+                text = sample.text if len(self._key or "") < MIN_KEY_CHARS else sample.text.replace(str(self._key), KEY)
                 return structs.replace(sample, text=text, finish=known_finish(sample.finish))
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 reason = self._sanitize(str(error))
@@ -299,7 +303,8 @@ def bounded_client(aiohttp_client: type[httpx2.AsyncClient], key: str | None) ->
         aiohttp_client: class of the SDK's client.
         key: the key, which is removed from the headers of responses.
 
-    The client raises ``httpx2.DecodingError`` for an answer that is not HTTP, and ``httpx2.NetworkError`` if none arrives.
+    The client raises ``httpx2.DecodingError`` for an answer that is not HTTP, ``httpx2.ConnectError`` if the request was not sent, and
+    ``httpx2.ReadError`` if no answer to it arrives.
     """
     import httpx2  # noqa: PLC0415 - costs 0.2 s
 
@@ -316,7 +321,10 @@ def bounded_client(aiohttp_client: type[httpx2.AsyncClient], key: str | None) ->
                 # The backend reports a refused connection as a timeout. No timeout is set here, so it never is one.
                 if isinstance(error, httpx2.TransportError | OSError):
                     place = request.url.netloc.decode()
-                    failure = httpx2.NetworkError(f"no connection to {place}, or it broke: {_root_cause(error)}")
+                    if _is_unsent(error):
+                        failure = httpx2.ConnectError(f"no connection to {place}: {_root_cause(error)}")
+                    else:
+                        failure = httpx2.ReadError(f"the connection to {place} broke: {_root_cause(error)}")
                 else:
                     failure = httpx2.DecodingError(f"the reply is not readable HTTP: {_root_cause(error)}")
             else:
@@ -336,6 +344,16 @@ def _root_cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return type(error).__name__
+
+
+def _is_unsent(error: BaseException) -> bool:
+    """Whether a request failed before it was sent, so that the provider cannot bill it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ConnectionRefusedError | socket.gaierror) or type(cause).__name__.startswith("ClientConnector"):
+            return True
+        cause = cause.__cause__
+    return False
 
 
 async def _bounded_body(response: httpx2.Response, limit: int) -> bytes:

@@ -8,8 +8,8 @@ STRAGGLER_TIMES = 3
 """A call that takes so many times the 95th percentile is a straggler."""
 LEAST_STRAGGLER_S = 5.0
 """A call that takes less is never one."""
-MIN_REPLIES = 20
-"""Number of replies before which there is no percentile."""
+MIN_REPLIES = 3
+"""Number of replies before which no call is a straggler: a slow model's first calls may all take long."""
 
 _LEAST_S = LEAST_STRAGGLER_S / STRAGGLER_TIMES
 """Shorter durations need not be told apart."""

@@ -181,6 +181,18 @@ def checked_sample(given: object, provider: str) -> Sample:
     raise ModelUnavailable("refused", f"{provider} must give a Sample with a text, and a usage of numbers from 0 on, not {given!r:.100}")
 
 
+def checked_model(model: Model, spec: str) -> Model:
+    """The model, if its ``max_in_flight`` is of use.
+
+    Raises:
+        InvalidUsage: it is neither None nor a number of calls.
+    """
+    most: object = model.max_in_flight
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        raise InvalidUsage(f"max_in_flight of the model {spec!r} must be None or a number of calls from 1 on, not {most!r:.100}")
+    return model
+
+
 def spec_of(model: object) -> str:
     """The spec that stands for a model given as an object.
 

@@ -25,9 +25,16 @@ _OTHER_REMEDY = "look at the prompt and at whole replies with `microagents step`
 
 
 class FirstReplies:
-    """Counts the flags of a run's first replies."""
+    """Counts the flags of a run's first replies.
 
-    def __init__(self) -> None:
+    Args:
+        inputs: number of inputs of the run. One of many may fail, and must not stop the others.
+    """
+
+    def __init__(self, inputs: int = 1) -> None:
+        self._inputs = inputs
+        self._flagged_inputs: set[int] = set()
+        """Inputs with flagged replies."""
         self._replies = 0
         self._flags: Counter[str] = Counter()
         self._text = ""
@@ -41,6 +48,7 @@ class FirstReplies:
             self._replies += 1
             if isinstance(record.ballot, Flagged):
                 self._flags[record.ballot.flag] += 1
+                self._flagged_inputs.add(record.id.election.input)
 
     @property
     def is_over(self) -> bool:
@@ -50,11 +58,14 @@ class FirstReplies:
     def hopeless(self) -> tuple[str, str] | None:
         """Why the run should stop, and what to do; None if it should go on."""
         flagged = self._flags.total()
+        if len(self._flagged_inputs) < min(2, self._inputs):
+            return None
         if not (flagged == self._replies >= ALL_OF or (self._replies == SHARE_OF and flagged > MAX_SHARE * SHARE_OF)):
             return None
         names = ", ".join(f"{flag} {count}" for flag, count in self._flags.most_common())
         share = "all" if flagged == self._replies else f"{flagged} of them"
         text = " ".join(self._text.split())
-        shown = f"{text[:MAX_SHOWN_CHARS]} ..." if len(text) > MAX_SHOWN_CHARS else text
-        why = f"of the first {self._replies} replies {share} were flagged ({names}), the last one is {shown!r}"
+        # Its end, since that is where the answer stands.
+        shown = f"ends with {text[-MAX_SHOWN_CHARS:]!r}" if len(text) > MAX_SHOWN_CHARS else f"is {text!r}"
+        why = f"of the first {self._replies} replies {share} were flagged ({names}), the last one {shown}"
         return why, _REMEDIES.get(self._flags.most_common(1)[0][0], _OTHER_REMEDY)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 
 from microagents.actors import Context, Messenger, Role
-from microagents.aio import Notifier, TaskScope
+from microagents.aio import Notifier, TaskScope, is_cancelled
 from microagents.elections.admission import Admission, Drain, FollowAdmission
 from microagents.errors import MicroagentsError, RoleFailed, Stopped, TaskFailed
 from microagents.journal.books import Books
@@ -152,7 +152,7 @@ class Recorder(Role):
         """Number of records received, and number of those that are durable."""
         self._is_draining = self._is_writing = self._has_begun = False
         """Whether nothing more is admitted; whether a commit is under way; whether the work on an input has begun."""
-        self._first_replies: FirstReplies | None = FirstReplies()
+        self._first_replies: FirstReplies | None = FirstReplies(len(context.tasks))
         """The flags of the first replies; None once enough of them were valid."""
         self._max_cost_usd: float | None = context.options.get("max_cost_usd")
         self._on_decision: OnDecision | None = context.options.get("on_decision")
@@ -333,7 +333,9 @@ class Recorder(Role):
                     if told is not None:
                         await told
                     self._untold.popleft()
-            except Exception as error:  # noqa: BLE001 - a caller's code may raise anything
+            except (Exception, asyncio.CancelledError) as error:  # a caller's code may raise anything
+                if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                    raise
                 self._on_decision = None
                 self._untold.clear()
                 self._reason = TaskFailed("on_decision()", f"raised {error!r}")

@@ -19,8 +19,8 @@ from microagents.errors import MicroagentsError, ModelUnavailable, NotSent, Stop
 from microagents.journal.digests import in_order
 from microagents.journal.messages import LeaseCalls, RecordCalls, RecordOutage
 from microagents.messages import resolve
-from microagents.models.latencies import Latencies
-from microagents.models.model import Call, Model, checked_sample, open_model
+from microagents.models.latencies import LEAST_STRAGGLER_S, Latencies
+from microagents.models.model import Call, Model, checked_model, checked_sample, open_model
 from microagents.roles.call_accounts import CallAccounts, Prices
 from microagents.roles.call_leases import AT_ONCE, LEAST, CallLeases
 from microagents.roles.limiter import Permit, Unbilled, is_limited
@@ -29,9 +29,9 @@ BACKOFF_S = (0.5, 60.0)
 """First and longest wait before a call is repeated, unless the provider asks for a longer one."""
 WARN_EVERY_S = 60.0
 """Shortest interval of warnings about outages."""
-MAY_BE_BILLED = ("timeout", "garbled")
+MAY_BE_BILLED = ("timeout", "garbled", "broken")
 """Kinds of failure after which the provider may still charge for the call."""
-REPLACED_SHARE = 0.05
+REPLACED_SHARE = 0.2
 """Largest share of calls to a model that are sent again as stragglers: where more are slow, the model is, and more calls do not help it."""
 STRAGGLER = "straggler"
 """The reason of such a second call in the account."""
@@ -143,16 +143,20 @@ class Solver(Role):
         Raises:
             ModelUnavailable: no attempt gave a reply.
         """
-        straggles: asyncio.Future[None] = self._loop.create_future()
+        sent: asyncio.Future[float] = self._loop.create_future()
         attempts = TaskScope()
         try:
-            first = attempts.start(self._attempt(source, call, straggles))
-            either: list[asyncio.Future[Any]] = [first, straggles]
+            first = attempts.start(self._attempt(source, call, sent))
+            either: list[asyncio.Future[Any]] = [first, sent]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            # The limit changes with every reply of the model, and before the first ones there is none.
+            while not first.done() and (left_s := self._left_s(source, sent.result())) > 0:
+                await asyncio.wait([first], timeout=left_s)
             if not first.done():
                 source.replaced += 1
-                self._accounts.repeat(STRAGGLER)
-                second = attempts.start(self._attempt(substitute, structs.replace(call, attempt=call.attempt + 1)))
+                again: asyncio.Future[float] = self._loop.create_future()
+                again.add_done_callback(lambda _: self._accounts.repeat(STRAGGLER))
+                second = attempts.start(self._attempt(substitute, structs.replace(call, attempt=call.attempt + 1), again))
                 running = {first, second}
                 while running:
                     _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -163,10 +167,15 @@ class Solver(Role):
         finally:
             await attempts.close()
 
-    async def _attempt(self, source: Source, call: Call, straggles: asyncio.Future[None] | None = None) -> Sample:
+    def _left_s(self, source: Source, sent_s: float) -> float:
+        """Seconds until a call that was sent at a time is a straggler, as far as is known now."""
+        limit_s = source.straggler_s
+        return LEAST_STRAGGLER_S if limit_s is None else sent_s + limit_s - self._loop.time()
+
+    async def _attempt(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
         """Make one attempt, as soon as the model has a connection for it and the limiter grants a permit.
 
-        ``straggles`` is done once the call has been in flight for too long.
+        ``sent`` gets the time at which the call is sent.
         """
         slots = source.slots
         if slots is not None:
@@ -176,12 +185,12 @@ class Solver(Role):
                 await self._leases.take()
             if not self._may_send:
                 raise NotSent(call.id.election.path)
-            return await (self._send_with_permit if self._is_limited else self._send)(source, call, straggles)
+            return await (self._send_with_permit if self._is_limited else self._send)(source, call, sent)
         finally:
             if slots is not None:
                 slots.release()
 
-    async def _send_with_permit(self, source: Source, call: Call, straggles: asyncio.Future[None] | None) -> Sample:
+    async def _send_with_permit(self, source: Source, call: Call, sent: asyncio.Future[float] | None) -> Sample:
         """Send a call as soon as the limiter grants a permit."""
         self._permits += 1
         permit = Permit(id=call.id, asker=self.context.name, number=self._permits)
@@ -197,7 +206,7 @@ class Solver(Role):
             if not self._may_send:
                 raise NotSent(call.id.election.path)
             counts = True
-            return await self._send(source, call, straggles)
+            return await self._send(source, call, sent)
         except ModelUnavailable as error:
             counts = error.kind in MAY_BE_BILLED
             raise
@@ -230,29 +239,24 @@ class Solver(Role):
             if not granted.done():
                 granted.set_exception(error)
 
-    async def _send(self, source: Source, call: Call, straggles: asyncio.Future[None] | None = None) -> Sample:
+    async def _send(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
         """Send one call, and account for it."""
-        timer = began_s = None
-        if straggles is not None:
-            began_s = self._loop.time()
-            if (limit_s := source.straggler_s) is not None:
-                timer = self._loop.call_later(limit_s, _finish, straggles)
+        if sent is not None:
+            sent.set_result(self._loop.time())
         self._accounts.send()
         usage: Usage | None = None
         may_be_billed = True
         try:
             sample = checked_sample(await source.model.complete(call), type(source.model).__name__)
             usage = sample.usage
-            if began_s is not None:
-                source.latencies.add(self._loop.time() - began_s)
+            if sent is not None:
+                source.latencies.add(self._loop.time() - sent.result())
         except ModelUnavailable as error:
             may_be_billed = error.kind in MAY_BE_BILLED
             raise
         else:
             return sample
         finally:
-            if timer is not None:
-                timer.cancel()
             # A cancelled call is accounted for as well: the provider may bill it.
             if usage is not None:
                 self._accounts.end_answered(usage, source.prices, measured=not call.needs_length or usage.visible_tokens is not None)
@@ -275,7 +279,7 @@ class Solver(Role):
         """The model of a spec, opened on first use. A model without a price makes the cost of the run unknown at once."""
         found = self._sources.get(spec)
         if found is None:
-            found = self._sources[spec] = Source(open_model(spec, self.context))
+            found = self._sources[spec] = Source(checked_model(open_model(spec, self.context), spec))
             if not found.model.priced:
                 self.tell(RecordCalls(source=self.context.name, usage=Usage(cost_usd=None)))
         return found
@@ -292,11 +296,6 @@ class Solver(Role):
             structlog.get_logger().warning(
                 "calls are tried again until the provider delivers", error=error, max_outage_s=self._max_outage_s
             )
-
-
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 class _Outage:

@@ -98,7 +98,9 @@ def summary(result: Result, options: str, go_on: str | None, *, with_text: bool 
     if result.reason is not None:
         rows.append(("why", result.reason))
     taken = [_votes_text(account, result.unit)] * bool(account.decided) + [_number(account.samples, "sample")] * bool(account.samples)
-    replies = f"{account.calls:,} calls, {_by_name(account.flagged, 'red-flagged')}"
+    # Flags are counted where an election has ended: "0 red-flagged" would be untrue of a run without any.
+    counted = account.valid or account.flagged
+    replies = f"{account.calls:,} calls" + (f", {_by_name(account.flagged, 'red-flagged')}" if counted or not account.calls else "")
     rows.append(("how", f"{result.strategy}: {', '.join(taken) or 'no decision'}; {replies}"))
     if (voting := _voting_text(result)) is not None:
         rows.append(("voting", voting))

@@ -19,7 +19,7 @@ from microagents.chat import Prompt, Sampling, decoder_of
 from microagents.conductor import Conductor
 from microagents.durable import Resolution, Work, encode_state
 from microagents.elections.election import ESCALATED, Ballot, Decision, ElectionId, Question, Verdict
-from microagents.errors import InvalidDefinition, InvalidUsage
+from microagents.errors import InvalidDefinition, InvalidUsage, TaskFailed
 from microagents.journal.messages import Recall
 from microagents.task import ChainTask, chain_types
 from microagents.user_code import called, mistyped
@@ -124,12 +124,25 @@ class Chain:
         """The same as `hold`, item by item: valid ballots as they arrive, then the verdict."""
         return self._recall_or_follow(step) if step.number == self._first else self._follow(step)
 
+    def check_unchanged(self, step: Step) -> None:
+        """Check that the state of a step is the one that it was asked in.
+
+        Raises:
+            TaskFailed: ``advance`` changed it. A guess would then change the state that the decided reply leads on from.
+        """
+        if encode_state(step.state) != step.question.state:
+            raise TaskFailed(
+                f"{type(self.task).__name__}.advance",
+                f"changed the state that it was given at step {step.number}; return a new state, and copy the lists and dicts in it",
+            )
+
     async def commit(self, step: Step, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
         """Settle and record a verdict; returns its decision.
 
         With ``checkpoint``, a resumed run continues after this step. A plurality (``argmax``) decides no step: it counts as undecided.
         """
         work, election = self.work, step.election
+        self.check_unchanged(step)
         if verdict.outcome == "argmax":
             verdict = structs.replace(verdict, outcome="undecided")
         decided = verdict.outcome == "decided"
@@ -199,6 +212,7 @@ async def step_by_step(chain: Chain) -> object:
         step = chain.step(done, state)
         decision = await chain.commit(step, await chain.hold(step))
         state, done = chain.advance(state, decision.require(), done), done + 1
+        chain.check_unchanged(step)
         chain.work.progress(done, total)
     return chain.result(state)
 

@@ -139,3 +139,12 @@ def test_help_is_shown_beside_a_broken_file() -> None:
     write("microagents.toml", "k = = 3")
     ran = microagents("run", "--help")
     assert (ran.code, ran.err) == (COMPLETED, "")
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 100_000, "k = " + "9" * 5000], ids=["brackets", "digits"])
+def test_a_file_that_python_refuses_to_read_is_one_sentence(text: str) -> None:
+    write("microagents.toml", text)
+    ran = microagents(*SHORT)
+    assert ran.code == WRONG_USAGE
+    assert len(ran.err.splitlines()) == 1
+    assert "cannot be read" in ran.err

@@ -554,7 +554,7 @@ async def test_a_body_that_is_compressed_too_often_is_garbled_and_let_go(provide
 )
 async def test_what_is_not_http_is_our_own_error(provider: Provider, data: bytes) -> None:
     error = await failure_of(provider, scripted.raw(data))
-    assert error.kind in ("garbled", "network")
+    assert error.kind in ("garbled", "broken")
     assert error.retryable
 
 
@@ -659,7 +659,7 @@ async def test_the_clock_runs_over_both_requests_of_a_call(provider: Provider) -
     ids=["reset", "cut off", "hung up"],
 )
 async def test_a_broken_connection_is_the_network(provider: Provider, answer: Answer) -> None:
-    assert (await failure_of(provider, answer)).kind == "network"
+    assert (await failure_of(provider, answer)).kind == "broken"
 
 
 async def test_nobody_listening_is_the_network(provider: Provider) -> None:
@@ -731,6 +731,17 @@ async def test_a_key_is_in_no_error_and_no_log(provider: Provider, answer: Answe
 async def test_a_key_that_a_server_repeats_in_a_reply_is_replaced(provider: Provider) -> None:
     sample = await sample_of(provider, provider.good(text=f"you sent Bearer {KEY}", finish=KEY))
     assert (sample.text, sample.finish) == ("you sent Bearer [key]", "other")
+
+
+@pytest.mark.parametrize("dummy", ["1", "none", "number"])
+async def test_a_dummy_key_changes_no_reply(provider: Provider, dummy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with asking(provider, scripted.reply(provider.good(text="number = 1"))) as (_, server):
+        monkeypatch.setenv(provider.key_env, dummy)
+        model = provider.model(ModelSpec(provider=provider.name, name="m", options={"base_url": server.url}))
+        try:
+            assert (await model.complete(a_call())).text == "number = 1"
+        finally:
+            await model.close()
 
 
 async def test_a_key_is_not_in_the_models_repr(provider: Provider) -> None:

@@ -42,6 +42,14 @@ def test_ten_of_ten_or_more_than_nine_tenths_of_fifty_are_hopeless(flags: str, s
     assert (None if verdict is None else int(verdict.partition(":")[0])) == stopped_after
 
 
+def test_one_bad_input_of_many_stops_no_other() -> None:
+    first = FirstReplies(inputs=2)
+    for seq in range(30):
+        place = SampleId(election=ElectionId(path=f"{seq // 20}/step/0", question_digest=b""), seq=seq)
+        first.add(RecordSample(id=place, ballot=Flagged(seq=seq, flag="malformed")))
+        assert (first.hopeless() is None) == (seq < 20)
+
+
 async def hopeless(model: str, **options: object) -> Result:
     return await run(Drift(length=5), models=model, strategy=Maker(speculate=False), **options)  # type: ignore[arg-type]
 
@@ -52,7 +60,7 @@ def test_a_run_whose_replies_are_all_too_long_stops_with_a_dozen_calls_and_says_
     assert result.outcome == "stopped"
     assert result.calls <= 13, "ten, and those in flight with them"
     assert result.reason is not None
-    for words in ("were flagged (too_long 1", "Let me go through this", "--flag-above-tokens (0 turns the flag off)"):
+    for words in ("were flagged (too_long 1", "the last one ends with", "--flag-above-tokens (0 turns the flag off)"):
         assert words in result.reason
 
 

@@ -44,14 +44,14 @@ class GaugedSolver(Solver):
     open: ClassVar[int] = 0
     most: ClassVar[int] = 0
 
-    async def _send(self, source: Source, call: Call, straggles: asyncio.Future[None] | None = None) -> Sample:
+    async def _send(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
         own = GaugedSolver
         own.sent.append((call.id.election.path, call.id.seq))
         own.replicas.add(self.context.name)
         own.open += 1
         own.most = max(own.most, own.open)
         try:
-            return await super()._send(source, call, straggles)
+            return await super()._send(source, call, sent)
         finally:
             own.open -= 1
 

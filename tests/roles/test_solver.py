@@ -131,9 +131,9 @@ class CountingSolver(Solver):
 
     sent: ClassVar[int] = 0
 
-    async def _send(self, source: Source, call: Call, straggles: asyncio.Future[None] | None = None) -> Sample:
+    async def _send(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
         CountingSolver.sent += 1
-        return await super()._send(source, call, straggles)
+        return await super()._send(source, call, sent)
 
 
 class Counted(Maker):

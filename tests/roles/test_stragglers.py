@@ -70,6 +70,12 @@ def test_the_replaced_call_is_cancelled_and_priced_by_an_estimate() -> None:
     assert (account.cost_usd, account.estimated_usd) == (62.0, 2.0)
 
 
+def test_a_call_that_hangs_at_the_start_is_sent_again_once_others_have_told_what_is_usual() -> None:
+    took_s, result = run_virtual(timed(Numbered("own", {"0/step/0 1 0": 1000.0}, []), strategy=Maker(k=2), steps=20))
+    assert took_s <= 20 + 6.0
+    assert result.account.repeated == {"straggler": 1}
+
+
 def test_a_straggler_that_is_faster_than_its_replacement_counts() -> None:
     took_s, result = drifting(Numbered("own", {"0/step/25 0 0": 5.5}, []))
     assert took_s == 29 + 5.5
@@ -91,7 +97,7 @@ def test_a_replacement_is_asked_of_another_model_of_the_pool() -> None:
 def test_where_most_calls_are_slow_few_are_sent_again() -> None:
     hanging = {f"0/step/{step} 0 0": 6.0 for step in range(30, 300)}
     _, result = run_virtual(timed(Numbered("own", hanging, []), strategy=Maker(k=1, speculate=False), steps=300))
-    assert 0 < result.account.repeated["straggler"] <= 16
+    assert 0 < result.account.repeated["straggler"] <= 62
 
 
 def test_a_call_whose_both_attempts_hang_is_sent_once_more_after_its_timeout() -> None:

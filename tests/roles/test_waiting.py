@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from microagents import Result, run
+from microagents import InvalidUsage, Result, run
 from microagents.chat import Sample, Usage, write
 from microagents.models import http
 from microagents.models.model import Call, Model
@@ -90,3 +90,9 @@ async def test_the_timeout_of_a_call_starts_when_it_has_a_connection(monkeypatch
     assert result.account.calls == received == 24, "all waited for 1.2 s in sum, and none timed out"
     assert result.account.repeated == {}
     assert result.account.unmeasured == 24
+
+
+@pytest.mark.parametrize("width", [0, -1, True, "3"])
+async def test_a_number_of_calls_that_lets_none_through_is_refused_before_the_run(width: object) -> None:
+    with pytest.raises(InvalidUsage, match="max_in_flight of the model"):
+        await run(Drift(length=1), models=Narrow(width), runs_dir=None)  # type: ignore[arg-type]

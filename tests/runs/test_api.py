@@ -183,3 +183,11 @@ async def test_a_notebook_shows_the_progress_and_no_other_place_does(kernel: obj
         first, *_, last = shown
         assert first == "drift: starting"
         assert last.startswith("drift: 3 of 3 steps   3.000 votes a step")
+
+
+async def test_on_decision_that_raises_cancelled_error_ends_the_run() -> None:
+    def cancelled(_: RecordedDecision) -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(TaskFailed, match=r"on_decision\(\) raised CancelledError"):
+        await run(Drift(length=3), models="sim:perfect", runs_dir=None, on_decision=cancelled)

@@ -236,8 +236,7 @@ def test_nothing_is_left_of_a_run_that_failed() -> None:
     with Program(*command("run", "broken.py:Broken", "-o", "length=9", "--runtime", "ray", "--model", MODEL)) as program:
         code, _, err = program.end()
         assert code == 1
-        assert "MakerConductor/0 failed on Conduct" in err
-        assert "KeyError: 'colour'" in err
+        assert "Broken.advance raised KeyError('colour') at step 0 (broken.py:6)" in err
         assert "Traceback" not in err
         until(lambda: not program.left())
 
