@@ -79,7 +79,8 @@ class Registry(Struct, frozen=True, kw_only=True):
         where, colon, attribute = self.addresses.get(name, name).rpartition(":")
         if not colon:
             known = unknown(self.kind, name, sorted(self.addresses))
-            raise InvalidUsage(f"{known}; or name your own as path/file.py:Class or package.module:Class")
+            file = f"; did you mean the file {name}.py?" if Path(f"{name}.py").is_file() else ""
+            raise InvalidUsage(f"{known}; or name your own as path/file.py:Class or package.module:Class{file}")
         return self._import(name, where), attribute
 
     def _only_class(self, file: str, base: type[C]) -> type[C]:

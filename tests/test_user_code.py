@@ -269,3 +269,8 @@ def test_replies_that_never_agree_because_of_one_field_name_it() -> None:
     assert result.outcome == "undecided"
     said = "no two replies agree, though all agree in day: they differ in note; mark a field that need not agree as Annotated[..., Unvoted]"
     assert said in str(result.reason)
+
+
+def test_a_chain_that_never_ends_is_stopped_and_said() -> None:
+    said = failure("return Page(state.number + 1)", "return Page(state.number)")
+    assert said.startswith("Dates.done is False after 150 steps, where Dates.steps gives 5; perhaps advance leads to the same state")

@@ -5,18 +5,33 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from platform import python_version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from microagents.cli import compare, decide, estimate, export, init, resume, rm, run, show, step
 from microagents.cli import list as list_
 from microagents.cli.command import Command, with_shared_options
-from microagents.cli.reporting import EXIT_CODES
+from microagents.cli.reporting import EXIT_CODES, exit_on_error
+from microagents.errors import InvalidUsage
 from microagents.packages import installed_version
+
+
+class Commands(TyperGroup):
+    """The commands. A file in the place of one is told apart: people leave out `run`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first argument names."""
+        if args[0] not in self.commands and args[0].endswith(".py"):
+            with exit_on_error():
+                raise InvalidUsage(f"{args[0]!r} is a file and no command; write microagents run {args[0]}")
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
     name="microagents",
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

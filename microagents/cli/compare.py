@@ -141,6 +141,10 @@ def _report(comparison: Comparison) -> Iterator[str]:
         yield ""
     if are_simulated(models.split(", ")):
         yield from _wrapped("simulated: no real model was asked; costs are what the real one would have cost at list prices")
+    if any(row.solved is None for row in comparison.rows):
+        yield from _wrapped(
+            "?: a decision was wrong, or code cannot tell; give the result a field `correct` or `solved` to count the right results"
+        )
     for row in comparison.rows:
         if row.failed:
             yield from _wrapped(f"{row.run_id}: {row.reason}")

@@ -63,7 +63,7 @@ def command(
         typer.echo(msgspec.json.encode(found))
         return
     smallest = "too large to be computed here" if found.k_min is None else found.k_min
-    typer.echo(f"the smallest k that does {steps:,} steps with a chance of {target:g}: {smallest}")
+    typer.echo(f"the smallest k that does {steps:,} steps with a chance of {target:g}, where no cap ends an election: {smallest}")
     typer.echo("\n".join(_lines(found, target)))
 
 
@@ -77,7 +77,8 @@ def _lines(found: Estimate, target: float) -> Iterator[str]:
     yield f"  calls                             {found.expected_calls:,.0f}{_interval(found.expected_calls_interval, ',.0f')}"
     if found.max_draws_min is not None:
         cap = found.max_draws_min
-        yield f"a chance of {target:g} at this k needs a cap of {cap:,} draws a step or more: -s max_draws={cap}"
+        remedy = f"so {found.max_draws:,} is enough" if cap <= found.max_draws else f"so more than {found.max_draws:,}: -s max_draws={cap}"
+        yield f"a chance of {target:g} at this k needs a cap of {cap:,} draws a step, {remedy}"
     elif found.k_min is not None and found.k < found.k_min:
         yield f"a chance of {target:g} is not reached at this k, whatever the cap"
     else:

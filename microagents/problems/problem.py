@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic
 import msgspec
 
 from microagents.chat import A, Format, Prompt, Reply, Sampling
+from microagents.errors import InvalidDefinition
 from microagents.problems.questions import ATOMIC, Choice, Decomposition, ToChoose, ToCompose, ToDecompose, ToSolve, asked_in, prompt_of
 from microagents.task import Task, reply_named, types_named
 from microagents.user_code import called, mistyped
@@ -64,17 +65,17 @@ def direct_prompt(asked: ToSolve) -> Prompt:
 class WorkedProblem(Problem[A], Generic[A]):
     """A problem that code can solve, so that the simulated model can answer in every role."""
 
-    def expert_answer(self, problem: str) -> A:
+    def expert_answer(self, problem: str) -> A:  # noqa: ARG002 - for subclasses to override
         """The right answer to a problem's text."""
-        raise NotImplementedError
+        raise _lacking(self, "expert_answer")
 
-    def expert_decomposition(self, problem: str) -> Decomposition:
+    def expert_decomposition(self, problem: str) -> Decomposition:  # noqa: ARG002 - for subclasses to override
         """A good way to cut a problem in two, or `ATOMIC`."""
-        raise NotImplementedError
+        raise _lacking(self, "expert_decomposition")
 
-    def expert_composition(self, asked: ToCompose) -> A:
+    def expert_composition(self, asked: ToCompose) -> A:  # noqa: ARG002 - for subclasses to override
         """The answer that follows from the answers to both sub-problems, even if these are wrong."""
-        raise NotImplementedError
+        raise _lacking(self, "expert_composition")
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - the prompt tells what is wanted
         """The right reply to the prompt of any role."""
@@ -140,3 +141,7 @@ def answer_type(problem: type[Problem[Any]]) -> type[Reply]:
     """
     (answer,) = types_named(problem, Problem, "YourAnswer")
     return reply_named(problem, answer)
+
+
+def _lacking(problem: WorkedProblem[Any], method: str) -> InvalidDefinition:
+    return InvalidDefinition(f"{type(problem).__name__} lacks {method}(), which the simulated model needs")

@@ -19,7 +19,7 @@ from microagents.actors import Strategy
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.messages import address_of
-from microagents.registry import TASKS
+from microagents.registry import TASKS, unknown
 from microagents.roles.recorder import OnDecision
 from microagents.runs.arguments import check_arguments
 from microagents.runs.batch import OnEnding
@@ -125,6 +125,12 @@ async def run(
     )
     tasks = tasks_of(task)
     chosen = strategy_of(strategy, tasks[0], {}, {"k": k, "speculate": speculate, "known_inputs": known_inputs})
+    for name, value in settings.items():
+        if name not in Settings.model_fields:
+            if name in type(chosen).model_fields:
+                given_as = f"strategy={type(chosen).__name__}({name}={value!r:.100})"
+                raise InvalidUsage(f"{name!r} is an option of the strategy: give it as {given_as}")
+            raise InvalidUsage(unknown("argument of run() called", name, list(inspect.signature(run).parameters)))
     given = model_pools(models, [chosen])
     named = {"models": given.pools, "run_id": _new_run_id(tasks[0]) if run_id is None else run_id}
     plan = Plan(

@@ -24,6 +24,8 @@ from microagents.journal.messages import Recall
 from microagents.task import ChainTask, chain_types
 from microagents.user_code import called, mistyped
 
+MAX_TIMES_LONGER, MAX_MORE_STEPS = 10, 100
+"""A chain that takes so many times its number of steps, and so many more, is endless."""
 ChainWork = Work[ChainTask[Any, Any], Any]
 
 
@@ -54,6 +56,8 @@ class Chain:
         self.sampling = sampling
         self._hedge = hedge
         self.state_type, self.reply_type = chain_types(type(work.task))
+        self._most_steps: int | None = None
+        """Number of steps at which the chain counts as endless; None where its own number is unknown."""
         self._first = 0
         """Number of the step at which this sitting resumes the chain."""
         state: Any = self.state_type
@@ -100,7 +104,14 @@ class Chain:
     # The parts of the work.
 
     def step(self, number: int, state: Any) -> Step:
-        """Build the step with this number in this state."""
+        """Build the step with this number in this state.
+
+        Raises:
+            TaskFailed: the chain has gone on far beyond its number of steps.
+        """
+        if self._most_steps is not None and number >= self._most_steps:
+            failure = f"is False after {number:,} steps, where {type(self.task).__name__}.steps gives {self.task.steps():,}"
+            raise TaskFailed(f"{type(self.task).__name__}.done", f"{failure}; perhaps advance leads to the same state again")
         asked = called(self.task.prompt, state, gives=Prompt, at=number)
         question = self.work.question(asked, self.reply_type, max_draws=self.max_draws, sampling=self.sampling, state=state)
         return Step(number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question)
@@ -113,7 +124,10 @@ class Chain:
             InvalidDefinition: a state cannot be read back from JSON.
         """
         state, self._first = await self._resume()
-        self.work.progress(self._first, self.steps())
+        total = self.steps()
+        # Wrong decisions may make a chain longer, but one that never ends would buy calls for ever.
+        self._most_steps = None if total is None else MAX_TIMES_LONGER * total + MAX_MORE_STEPS
+        self.work.progress(self._first, total)
         return state, self._first
 
     async def hold(self, step: Step) -> Verdict:

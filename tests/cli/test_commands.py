@@ -495,9 +495,9 @@ def test_estimate_judges_a_given_k_and_takes_the_options_of_a_run() -> None:
 
 def test_estimate_speaks_to_people_too_and_names_the_cap_that_makes_its_promise_true() -> None:
     ran = microagents("estimate", "--p", "0.7", "--steps", "1000", "--target", "0.95")
-    assert ran.out.splitlines()[0] == "the smallest k that does 1,000 steps with a chance of 0.95: 12"
+    assert ran.out.splitlines()[0] == "the smallest k that does 1,000 steps with a chance of 0.95, where no cap ends an election: 12"
     assert "chance that all steps are right   0.538" in ran.out
-    assert ran.out.splitlines()[-1] == "a chance of 0.95 at this k needs a cap of 140 draws a step or more: -s max_draws=140"
+    assert ran.out.splitlines()[-1] == "a chance of 0.95 at this k needs a cap of 140 draws a step, so more than 100: -s max_draws=140"
 
 
 # -- whatever is wrong, one sentence -----------------------------------------------------------------------------------
@@ -921,3 +921,9 @@ def test_an_outage_is_said_at_once_and_in_the_reason_of_an_interrupt() -> None:
     shown = json.loads(out)
     assert "while calls were tried again" in shown["reason"]
     assert shown["cost_usd"] is None
+
+
+def test_a_file_in_the_place_of_a_command_or_a_task_is_told() -> None:
+    Path("stock.py").write_text("", encoding="utf-8")
+    assert_one_sentence(microagents("stock.py"), "write microagents run stock.py")
+    assert_one_sentence(microagents("run", "stock"), "did you mean the file stock.py?")

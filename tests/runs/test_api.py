@@ -85,7 +85,7 @@ async def test_what_the_callback_raises_ends_the_run(length: int, runs_dir: str 
         (DRIFT, {"on_progress": 3}, "on_progress=3 will not do: it must be a function or None"),
         (DRIFT, {"on_decision": "print"}, "on_decision='print' will not do"),
         (DRIFT, {"interrupt": True}, "interrupt=True will not do: it must be an asyncio.Event or None"),
-        (DRIFT, {"inputs": [1]}, "there is no option of the run named 'inputs'"),
+        (DRIFT, {"inputs": [1]}, r"there is no argument of run\(\) called 'inputs'"),
     ],
 )
 async def test_an_argument_of_a_wrong_type_is_refused_in_one_sentence(
@@ -191,3 +191,15 @@ async def test_on_decision_that_raises_cancelled_error_ends_the_run() -> None:
 
     with pytest.raises(TaskFailed, match=r"on_decision\(\) raised CancelledError"):
         await run(Drift(length=3), models="sim:perfect", runs_dir=None, on_decision=cancelled)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"kk": 3}, r"no argument of run\(\) called 'kk'.*known: .*strategy"),
+        ({"max_draws": 3}, r"'max_draws' is an option of the strategy: give it as strategy=Maker\(max_draws=3\)"),
+    ],
+)
+async def test_an_unknown_argument_of_run_is_told_with_those_that_there_are(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidUsage, match=said):
+        await run(Drift(length=1), models="sim:perfect", runs_dir=None, **given)
