@@ -204,6 +204,7 @@ def test_ctrl_c_saves_with_130_and_the_same_command_goes_on_to_the_same_figures(
     assert 0 < len(bought.sent) < third
 
 
+@pytest.mark.slow
 def test_progress_names_the_row_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("microagents.cli.display.LINE_EVERY_S", 0)
     monkeypatch.setattr("microagents.runs.execute.PROGRESS_EVERY_S", 0.001)

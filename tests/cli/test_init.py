@@ -29,6 +29,7 @@ def test_init_writes_a_task_that_runs_at_once_without_an_error() -> None:
     assert (shown["outcome"], shown["errors"], shown["result"]) == ("completed", 0, {"line": 5, "day": "2026-05-03"})
 
 
+@pytest.mark.slow
 def test_the_test_that_init_writes_passes_with_pytest() -> None:
     microagents("init", "invoices")
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "test_invoices.py"]

@@ -385,6 +385,7 @@ def test_a_limit_stops_all_and_prints_no_half_list() -> None:
     assert (ran.code, digests(ran.json)) == (COMPLETED, digests(undisturbed()))
 
 
+@pytest.mark.slow
 def test_inputs_that_were_not_asked_for_are_said_to_be_left() -> None:
     microagents("run", *NOISY, "--inputs", walks(), "--run-id", "left", "--max-calls", "20", "--concurrency", "1")
     ran = microagents("resume", "left", "--max-calls", "100000", "--input", "5", "--input", "4", "--json")

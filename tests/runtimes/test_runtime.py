@@ -251,7 +251,6 @@ async def test_what_a_role_does_not_list_it_may_not_send(opened: Opened) -> None
                 await messenger.ask(Sneak(how=how))
 
 
-@quick_on_ray
 async def test_a_thousand_asks_at_once_each_get_their_own_reply(opened: Opened) -> None:
     async with opened(Relay, Doubler) as messenger:
         replies = await asyncio.gather(*(messenger.ask(Relayed(number=number)) for number in range(1000)))
@@ -323,7 +322,6 @@ async def test_a_deadline_in_which_the_reply_comes_changes_nothing(opened: Opene
         assert await messenger.ask(Double(number=2), timeout_s=ROBUST_S) == 4
 
 
-@quick_on_ray
 async def test_cancelling_the_asker_cancels_the_callee_also_behind_another(opened: Opened) -> None:
     waits: Sequence[Request[int]] = (Wait(), WaitThere())
     async with opened(Impatient, Patient, Stage) as messenger:
@@ -387,7 +385,6 @@ async def test_a_cancel_that_meets_the_reply_on_its_way_waits_for_no_other(opene
             assert other.done(), turns
 
 
-@quick_on_ray
 async def test_closing_a_stream_whose_end_is_on_its_way_waits_for_no_other(opened: Opened) -> None:
     async def read_one(messenger: RoleMessenger, turns: int) -> None:
         async with aclosing(messenger.stream(TurnsItems(turns=turns))) as items:
@@ -515,7 +512,6 @@ class Counter_(Role):  # noqa: N801 - collections has the other
         return self._made
 
 
-@quick_on_ray
 async def test_the_items_of_a_stream_arrive_in_order_and_end(opened: Opened) -> None:
     async with opened(Counter_, Stage) as messenger:
         for upto in (0, 1, 1000):
@@ -564,7 +560,6 @@ async def test_cancelling_whoever_reads_a_stream_ends_the_callee(opened: Opened)
         await messenger.ask(Marked(name="closed"))
 
 
-@quick_on_ray
 async def test_a_deadline_bounds_the_wait_for_each_item_and_ends_the_callee(opened: Opened) -> None:
     async with opened(Counter_, Stage) as messenger:
         items = messenger.stream(Lasting(), timeout_s=SOON_S)
@@ -575,7 +570,6 @@ async def test_a_deadline_bounds_the_wait_for_each_item_and_ends_the_callee(open
         await messenger.ask(Marked(name="closed"))
 
 
-@quick_on_ray
 async def test_an_error_in_the_middle_of_a_stream_comes_after_the_items_before_it(opened: Opened) -> None:
     async with opened(Counter_, Stage) as messenger:
         for ours in (True, False):
@@ -805,7 +799,6 @@ class Gossiper(Role):
             self.tell(Jot(text=f"{number}"))
 
 
-@quick_on_ray
 async def test_what_one_sender_tells_keeps_its_order_and_is_handled_before_what_it_then_asks(opened: Opened) -> None:
     async with opened(Diary, Stage) as messenger:
         for number in range(100):
@@ -858,7 +851,6 @@ async def test_cancelling_an_asker_loses_nothing_of_what_was_told(opened: Opened
         assert await messenger.ask(Written()) == ["a"]
 
 
-@quick_on_ray
 async def test_a_told_message_that_fails_shows_to_whoever_asks_next(opened: Opened) -> None:
     async with opened(Diary, Stage) as messenger:
         messenger.tell(Spill())
@@ -1196,7 +1188,6 @@ def chronicled(file: Path, *roles: type[Role]) -> list[Deployment]:
     return [Deployment(role=role, options={"file": str(file)}) for role in roles]
 
 
-@quick_on_ray
 async def test_roles_start_in_the_order_of_their_deployments_and_stop_in_reverse(opened: Opened, chronicle: Path) -> None:
     async with opened(*chronicled(chronicle, First, Second, Third)):
         assert lines(chronicle) == ["First starts", "Second starts", "Third starts"]
@@ -1232,7 +1223,6 @@ async def test_a_start_that_fails_is_named_and_stops_those_that_had_started(
     assert lines(chronicle) == ["First starts", "Second starts", "Second stops", "First stops"]
 
 
-@quick_on_ray
 async def test_a_role_that_cannot_be_built_is_named(opened: Opened, chronicle: Path) -> None:
     with pytest.raises(RoleFailed, match=r"NeverBuilt\S* .*KeyError: 'colour'"):
         async with opened(*chronicled(chronicle, First, NeverBuilt)):

@@ -398,6 +398,7 @@ def test_an_address_where_no_cluster_answers_is_one_sentence_and_that_of_a_dashb
     assert "ray job submit" in dashboard
 
 
+@pytest.mark.slow
 def test_another_version_of_ray_is_one_sentence() -> None:
     address = ray.get_runtime_context().gcs_address
     with Program("-c", OTHER_VERSION, "run", "drift", "--runtime", "ray", "--address", address) as program:
@@ -432,6 +433,7 @@ def test_a_process_that_is_connected_to_a_ray_keeps_it() -> None:
     assert ray.is_initialized()
 
 
+@pytest.mark.slow
 async def test_two_runs_of_one_program_share_a_ray() -> None:
     first, second = await asyncio.gather(*(done(TASKS["hanoi"], runtime="ray", deploy=CORE) for _ in range(2)))
     assert digests(first) == digests(second)

@@ -20,6 +20,7 @@ def test_whatever_a_link_loses_and_whenever_the_process_is_killed_the_promises_h
     assert ", 0 failed" in ran.stdout
 
 
+@pytest.mark.slow
 def test_a_seed_is_replayed_alone() -> None:
     words = [sys.executable, "-m", "tests.benchmarks.faults", "--seed", "3"]
     outs = [subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)]
