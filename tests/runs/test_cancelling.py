@@ -107,13 +107,13 @@ def moments(turns: int, number: int) -> Iterator[list[int]]:
 
 
 SLOW = [
-    pytest.param(loop, runtime, 3 * (number if what == "the run" else number // 4), what, marks=pytest.mark.slow)
+    pytest.param(loop, runtime, 3 * (number if what == "the run" else max(1, number // 4)), what, marks=pytest.mark.slow)
     for loop, runtime, number in [
         (VirtualTurns, "local", 200),
         (VirtualTurns, "linked", 200),
         (RealTurns, "local", 50),
         (RealTurns, "linked", 50),
-        (RealTurns, "ray", 4),
+        (RealTurns, "ray", 2),
     ]
     for what in ("the run", "all tasks")
 ]
