@@ -97,7 +97,7 @@ class StepConductor(ChainConductor[Strategy]):
             if known is None:
                 why = "is over before it" if chain.is_done(state, step) else "has no oracle for the steps before it"
                 raise InvalidUsage(f"step {wanted} cannot be shown: {type(task).__name__} {why}; try --step {max(0, step - 1)}")
-            state = chain.advance(state, known, step)
+            state = chain.next_state(state, known, step)
         if chain.is_done(state, wanted):
             raise InvalidUsage(f"step {wanted} cannot be shown: {type(task).__name__} is over before it; try --step {wanted - 1}")
         shown = chain.step(wanted, state)

@@ -79,9 +79,23 @@ class Chain:
         done: bool = called(self.task.done, state, gives=bool, at=number)
         return done
 
-    def advance(self, state: Any, reply: Any, number: int) -> Any:
-        """The state after a step."""
+    def next_state(self, state: Any, reply: Any, number: int) -> Any:
+        """The state that a reply leads to."""
         return called(self.task.advance, state, reply, gives=self._state, at=number)
+
+    def advance(self, step: Step, reply: Any) -> Any:
+        """The state after a step.
+
+        Raises:
+            TaskFailed: the task changed the state that it was given. After a guess, the decided reply would lead on from another state.
+        """
+        state = self.next_state(step.state, reply, step.number)
+        if encode_state(step.state) != step.question.state:
+            raise TaskFailed(
+                f"{type(self.task).__name__}.advance",
+                f"changed the state that it was given at step {step.number}; return a new state, and copy the lists and dicts in it",
+            )
+        return state
 
     def oracle(self, state: Any, number: int) -> Any:
         """The right reply to a step; None if code cannot know it."""
@@ -138,25 +152,12 @@ class Chain:
         """The same as `hold`, item by item: valid ballots as they arrive, then the verdict."""
         return self._recall_or_follow(step) if step.number == self._first else self._follow(step)
 
-    def check_unchanged(self, step: Step) -> None:
-        """Check that the state of a step is the one that it was asked in.
-
-        Raises:
-            TaskFailed: ``advance`` changed it. A guess would then change the state that the decided reply leads on from.
-        """
-        if encode_state(step.state) != step.question.state:
-            raise TaskFailed(
-                f"{type(self.task).__name__}.advance",
-                f"changed the state that it was given at step {step.number}; return a new state, and copy the lists and dicts in it",
-            )
-
     async def commit(self, step: Step, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
         """Settle and record a verdict; returns its decision.
 
         With ``checkpoint``, a resumed run continues after this step. A plurality (``argmax``) decides no step: it counts as undecided.
         """
         work, election = self.work, step.election
-        self.check_unchanged(step)
         if verdict.outcome == "argmax":
             verdict = structs.replace(verdict, outcome="undecided")
         decided = verdict.outcome == "decided"
@@ -193,7 +194,7 @@ class Chain:
                 f"the journal contradicts itself: its checkpoint does not match the decision of step {last.number}; it was left as it is; "
                 "begin another run"
             )
-        return self.advance(last.state, decoder_of(self.reply_type).decode(checkpoint.value), last.number), checkpoint.done
+        return self.advance(last, decoder_of(self.reply_type).decode(checkpoint.value)), checkpoint.done
 
     async def _decided_at(self, step: Step) -> bytes | None:
         """The recorded decision of a step."""
@@ -225,8 +226,7 @@ async def step_by_step(chain: Chain) -> object:
     while not chain.is_done(state, done):
         step = chain.step(done, state)
         decision = await chain.commit(step, await chain.hold(step))
-        state, done = chain.advance(state, decision.require(), done), done + 1
-        chain.check_unchanged(step)
+        state, done = chain.advance(step, decision.require()), done + 1
         chain.work.progress(done, total)
     return chain.result(state)
 

@@ -72,7 +72,7 @@ class _Window:
         if self._steps and first.guess == reply:
             state = self._steps[0].step.state
         else:
-            state = self._chain.advance(first.step.state, reply, first.step.number)
+            state = self._chain.advance(first.step, reply)
             number = first.step.number + 1
             # Another reply may still lead to the same question, and then the open steps are right.
             if self._steps and (self._chain.is_done(state, number) or not self._asks_the_same(number, state)):
@@ -110,7 +110,7 @@ class _Window:
         if last.guess is None or len(self._steps) >= self._ahead or self._waste.is_high:
             return
         try:
-            state = self._chain.advance(last.step.state, last.guess, last.step.number)
+            state = self._chain.advance(last.step, last.guess)
             if not self._chain.is_done(state, last.step.number + 1):
                 self._open(last.step.number + 1, state)
         except Exception as error:  # noqa: BLE001 - a user's code may raise anything in a state that no decision leads to
