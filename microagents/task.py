@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from microagents.chat import A, Format, Prompt, Reading, Reply, Sampling
 from microagents.errors import InvalidDefinition
 from microagents.mistakes import one_field_altered
+from microagents.rollouts import default_rollout_prompt
 from microagents.user_code import called, called_aside, mistyped
 
 S = TypeVar("S", bound=Struct)
@@ -204,6 +205,18 @@ class ChainTask(Task, Generic[S, A]):
         thread. The method must depend on its arguments alone: equal replies to one question are verified once.
         """
         return None
+
+    def rollout_prompt(self, state: S, horizon: int) -> Prompt:
+        """The question of the next ``horizon`` steps in one reply, for lookahead. The format instructions are added to it.
+
+        By default the question of one step, with the request to go on after it.
+        """
+        asked: Prompt = called(self.prompt, state, gives=Prompt)
+        return default_rollout_prompt(asked, horizon)
+
+    def state_in(self, prompt: Prompt) -> S:
+        """The state that the question of a step or of a rollout shows, read from its text alone. Only the simulated model calls it."""
+        raise NotImplementedError
 
     def oracle(self, state: S) -> A | None:  # noqa: ARG002 - for tasks to override
         """The right reply to a step, for ``--known-inputs`` and evaluation; None if code cannot know it."""
