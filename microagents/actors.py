@@ -7,7 +7,7 @@ A role is a class. The class of a message is its address. A handler is a method 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Coroutine, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_type_hints
 
@@ -68,6 +68,8 @@ class Role:
 
     asks: ClassVar[tuple[type[Message], ...]] = ()
     """The messages it sends; those of its base classes are added."""
+    may_ask: ClassVar[tuple[type[Message], ...]] = ()
+    """Messages that it sends only where the strategy deploys a role that handles them; those of its base classes are added."""
     concurrency: ClassVar[int | None] = None
     """Number of messages handled at a time; None for no bound. A role whose messages can lead back to itself must not have a bound."""
     handles_no_message: ClassVar[tuple[str, ...]] = ()
@@ -110,10 +112,11 @@ class Role:
         self._messenger.tell(request)
 
 
-def asked_by(role: type[Role]) -> tuple[type[Message], ...]:
-    """All messages that a role may send: its own ``asks`` and those of its bases."""
-    listed = [message for base in reversed(role.__mro__) for message in base.__dict__.get("asks", ())]
-    return tuple(dict.fromkeys(listed))
+def asked_by(role: type[Role], handled: Container[type[Message]] = ()) -> tuple[type[Message], ...]:
+    """All messages that a role may send: its own ``asks`` and those of its bases, and of ``may_ask`` those that are handled."""
+    bases = [base.__dict__ for base in reversed(role.__mro__)]
+    optional = [message for base in bases for message in base.get("may_ask", ()) if message in handled]
+    return tuple(dict.fromkeys([*(message for base in bases for message in base.get("asks", ())), *optional]))
 
 
 def _handlers(role: type[Role]) -> Iterator[tuple[type[Message], str]]:
@@ -228,7 +231,7 @@ def _reachable(role: type[Role], handled: Mapping[type[Message], Deployment]) ->
     found: dict[type[Role], None] = {}
     open_roles = [role]
     while open_roles:
-        for message in asked_by(open_roles.pop()):
+        for message in asked_by(open_roles.pop(), handled):
             callee = handled[message].role if message in handled else None
             if callee is not None and callee not in found:
                 found[callee] = None
@@ -261,6 +264,11 @@ class Strategy(BaseModel):
     def deployments(self) -> list[Deployment]:
         """The roles it needs beside its conductor; by default those of an election. A subclass may add others."""
         return list(_election_roles)
+
+    @property
+    def decides_in_order(self) -> bool:
+        """Whether `in_order` holds with its options."""
+        return self.in_order
 
     @property
     def passes_undecided(self) -> bool:

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from microagents.actors import Context, G, Messenger, Role, T
 from microagents.chat import A, Prompt, Reply, Sampling, decoder_of, fingerprint, system_with_instructions
 from microagents.elections.count import Count
-from microagents.elections.election import ESCALATED, Ballot, Decision, Elect, ElectionId, Follow, Question, Verdict
+from microagents.elections.election import ESCALATED, Ballot, Decision, Elect, ElectionId, Flagged, Follow, Question, Verdict
 from microagents.elections.rules import FirstValid, Rule, portable
 from microagents.errors import InvalidDefinition, InvalidUsage, JournalMismatch, TaskFailed
 from microagents.journal.messages import Checkpoint, HasRecords, Recall, Recalled, RecordAnswer, RecordDecision, RecordProgress
@@ -67,12 +67,14 @@ _ELECTION_OPTIONS = frozenset(ElectionOptions.__annotations__)
 
 
 class Resolution(Struct, frozen=True, kw_only=True):
-    """The result of an election after ``--on-undecided`` was applied to it."""
+    """The result of an election after the ladder was climbed, and ``--on-undecided`` was applied to it."""
 
     id: ElectionId
     verdict: Verdict
     settled: str | None = None
     """How an undecided election was settled: ``leader``, ``person`` or the spec of another model; None where it was not."""
+    rung: str | None = None
+    """Name of the rung of a ladder that decided it; None where none was climbed."""
     choices: tuple[str, ...] = ()
     """The votes that a reply may cast; empty for any vote."""
 
@@ -203,6 +205,22 @@ class Work(Generic[T, G]):
             self._record_sample(place, verdict)
         return _decoded(settled or verdict, reply)
 
+    async def draw(
+        self, at: str, prompt: Prompt, reply: type[A], *, sampling: Sampling, correct: Callable[[A], bool | None] = lambda _: None
+    ) -> A | Flagged:
+        """Draw one sample; returns the reply, or its red flag. ``correct`` judges a reply for the account of errors, where code can.
+
+        Raises:
+            JournalMismatch: another question was recorded there.
+        """
+        question = self.question(prompt, reply, rule=FirstValid(1), sampling=sampling, max_draws=1)
+        place = self.election_id(at, question)
+        verdict = await self.recall_or_hold(place, question)
+        (ballot,) = verdict.ballots
+        drawn = ballot if isinstance(ballot, Flagged) else decoder_of(reply).decode(ballot.value)
+        self._record_sample(place, verdict, correct=None if isinstance(drawn, Flagged) else correct(drawn))
+        return drawn
+
     async def propose(
         self,
         at: str,
@@ -249,8 +267,8 @@ class Work(Generic[T, G]):
         self._record_sample(place, verdict, mark=SINGLE if len(kept) == 1 < n else None)
         return kept
 
-    def _record_sample(self, place: ElectionId, verdict: Verdict, mark: str | None = None) -> None:
-        self.role.tell(RecordDecision(id=place, verdict=structs.replace(verdict, outcome="sampled"), correct=None, settled=mark))
+    def _record_sample(self, place: ElectionId, verdict: Verdict, *, correct: bool | None = None, mark: str | None = None) -> None:
+        self.role.tell(RecordDecision(id=place, verdict=structs.replace(verdict, outcome="sampled"), correct=correct, settled=mark))
 
     async def _settled_sample(self, place: ElectionId, question: Question, verdict: Verdict, reply: type[A]) -> Verdict | None:
         """The verdict of a needed sample that a person, the leader or another model gave, recorded; None if a reply is valid.
@@ -500,11 +518,16 @@ class Work(Generic[T, G]):
                 done=done,
                 state=state,
                 settled=resolution.settled,
+                rung=resolution.rung,
                 reply=address_of(reply),
                 choices=resolution.choices,
             )
         )
         return decision
+
+    def leave(self, election: ElectionId, verdict: Verdict) -> None:
+        """Record that an election was left to the next rung of a ladder."""
+        self.role.tell(RecordDecision(id=election, verdict=structs.replace(verdict, outcome="contested"), correct=None))
 
     async def recalled(self, place: ElectionId) -> Recalled | None:
         """The record at a place; None if there is none.

@@ -208,6 +208,17 @@ class Undecided(MicroagentsError):
         )
 
 
+class EndedEarly(Undecided):
+    """Replies with many steps each ended before the work was done; args: path of the last one, number of replies, what is missing."""
+
+    def __str__(self) -> str:
+        path, draws, missing = self.args
+        return (
+            f"the work is not done after {draws} replies, the last at {path}: {missing}; all replies so far are kept; take a strategy that "
+            "asks for one step at a time, such as maker, or a model that gives longer replies"
+        )
+
+
 def read_failure(error: Exception) -> str:
     """The reason why a file could not be read. Without the file's name, which every message has already."""
     return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)

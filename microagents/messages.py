@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin, get_type_hints
@@ -17,6 +17,8 @@ C = TypeVar("C")
 _named: dict[str, type] = {}
 """Classes by their address in envelopes. A later definition at the same address replaces an earlier one, as in a module."""
 _resolved: dict[tuple[str, type], Any] = {}
+_makers: dict[str, Callable[[Any, int], type]] = {}
+"""See `make_on_demand`."""
 
 
 _KEPT_ADDRESSES = {
@@ -44,8 +46,14 @@ def _imported(address: str) -> object:
     module, _, qualname = _MOVED_TO.get(address, address).partition(":")
     found: object = import_module(module)
     for name in qualname.split("."):
-        found = getattr(found, name)
+        kind, _, number = name.partition("_")
+        found = _makers[kind](found, int(number)) if kind in _makers and number.isdecimal() else getattr(found, name)
     return found
+
+
+def make_on_demand(kind: str, maker: Callable[[Any, int], type]) -> None:
+    """Let classes be made from others where their address is resolved: ``Step.rollout_8`` by the maker of ``rollout``."""
+    _makers[kind] = maker
 
 
 def resolve(address: str, base: type[C]) -> type[C]:

@@ -121,6 +121,8 @@ STRATEGIES = Registry(
     kind="strategy",
     group="microagents.strategies",
     shipped={
+        "iterative-restart": "microagents.strategies.iterative_restart:IterativeRestart",
+        "lead": "microagents.strategies.lead:Lead",
         "maker": "microagents.strategies.maker:Maker",
         "recursive": "microagents.strategies.recursive:Recursive",
         "single-shot": "microagents.strategies.single_shot:SingleShot",

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from microagents.chat import Prompt, Reply
+from microagents.messages import make_on_demand
 
 MAX_OUTPUT_TOKENS = 32_768
 """Greatest limit that is sent to the provider for a rollout; each of its steps has that of one step up to there."""
@@ -37,6 +38,9 @@ def rollout_of(reply: type[Reply], horizon: int) -> type[Rollout]:
         )
 
     return types.new_class(f"{reply.__name__}Rollout", (Rollout,), {"frozen": True, "kw_only": True}, fill)
+
+
+make_on_demand("rollout", rollout_of)
 
 
 def default_rollout_prompt(asked: Prompt, horizon: int) -> Prompt:

@@ -21,6 +21,7 @@ from microagents.user_code import called, called_aside, mistyped
 
 S = TypeVar("S", bound=Struct)
 
+MAX_FLAG_CHARS = 60
 MAX_FEEDBACK_CHARS = 4000
 """A longer feedback of `ChainTask.verify` is cut: it goes into a prompt and into the journal."""
 
@@ -251,7 +252,7 @@ def reply_named(task: type[Task], reply: Any) -> type[Reply]:
     raise InvalidDefinition(f"{task.__qualname__} names {name} as its reply, which is no Reply; write class {name}(Reply, frozen=True)")
 
 
-def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> object:
+def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | None:
     """The task's red flag for a reply; None for none.
 
     Args:
@@ -261,14 +262,19 @@ def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> object:
         at: path of the election, for the message of an error.
 
     Raises:
-        TaskFailed: ``flag()`` raised.
+        TaskFailed: ``flag()`` raised, or gave something else than None or a short name.
     """
     kind = type(task)
     if kind.flag is Task.flag or kind.flag is ChainTask.flag:  # none of its own: this runs for every sample
         return None
-    if not flags_by_state(task):
-        return called(task.flag, reply, at=at)
-    return called(task.flag, _state_decoder(kind).decode(state), reply, at=at) if state else None
+    by_state = flags_by_state(task)
+    if by_state and not state:
+        return None
+    own: object = called(task.flag, *([_state_decoder(kind).decode(state)] if by_state else ()), reply, at=at)
+    # A flag is a key of the account and is shown on terminals, so it must be short and printable.
+    if own is None or (isinstance(own, str) and own.isprintable() and 0 < len(own) <= MAX_FLAG_CHARS):
+        return own
+    raise mistyped(task.flag, own, "None or a short name", at)
 
 
 def flags_by_state(task: Task) -> bool:

@@ -95,7 +95,10 @@ class LinkedRuntime(LocalRuntime):
         placed: dict[type[Role], str] = {}
         for deployment in self._deployments:
             callers = (
-                there for caller, there in placed.items() for message in asked_by(caller) if handled[message].role is deployment.role
+                there
+                for caller, there in placed.items()
+                for message in asked_by(caller, handled)
+                if handled[message].role is deployment.role
             )
             opposite = self.OTHER if next(callers, DRIVER) == DRIVER else DRIVER
             placed[deployment.role] = DRIVER if deployment.in_driver else opposite

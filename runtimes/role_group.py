@@ -62,7 +62,7 @@ class RoleGroup:
             RoleFailed: its constructor raised.
         """
         role = deployment.role
-        messenger = self.messenger(role.__name__, asked_by(role))
+        messenger = self.messenger(role.__name__, asked_by(role, self._handled))
         try:
             built = role(structs.replace(context, name=name, options=deployment.options), messenger)
         except MicroagentsError:

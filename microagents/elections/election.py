@@ -19,7 +19,7 @@ from microagents.elections.rules import PortableRule
 from microagents.errors import Undecided
 from microagents.messages import Request, Stream
 
-ElectionOutcome = Literal["decided", "agreed", "argmax", "leader", "person", "sampled", "undecided"]
+ElectionOutcome = Literal["decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "contested", "inferred"]
 """Outcome of an election.
 
 - `decided`: the rule is met.
@@ -29,6 +29,8 @@ ElectionOutcome = Literal["decided", "agreed", "argmax", "leader", "person", "sa
 - `person`: the decision of a person.
 - `sampled`: valid replies without a vote.
 - `undecided`: the cap was reached before a decision.
+- `contested`: left to the next rung of a ladder.
+- `inferred`: decided by samples at other places, the predictions of rollouts or the choice of a judge. Its votes are no calls.
 """
 
 MANY_VOTES = 5
@@ -187,7 +189,7 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
     @property
     def decided(self) -> bool:
         """Whether the work may use ``value``. An undecided election has none, even if its tally has a leader."""
-        return self.outcome in ("decided", "agreed", "leader", "person")
+        return self.outcome in ("decided", "agreed", "leader", "person", "inferred")
 
     def require(self) -> A:
         """The decided value.

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct
 
+from microagents.elections.dissent import is_improbable
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.messages import address_of, register, resolve
 
@@ -89,6 +90,74 @@ class FirstValid(Rule, frozen=True):
     def votes_needed(self, tally: Tally) -> int:
         """Replies that are still missing."""
         return max(0, self.n - tally.counted)
+
+
+class Unanimous(Rule, frozen=True):
+    """Decided if n votes all agree, else left open (LEAD, algorithm 1: v one-step predictions)."""
+
+    n: int = 8
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise InvalidUsage(f"at least 1 vote must be asked for, not {self.n!r}")
+
+    def votes_needed(self, tally: Tally) -> int:
+        """Votes that are still missing."""
+        return max(0, self.n - tally.counted)
+
+    def outcome(self, tally: Tally) -> RuleOutcome:
+        """``argmax`` where the votes differ."""
+        return "decided" if tally.leading == tally.counted else "argmax"
+
+
+class AheadByInRounds(Rule, frozen=True):
+    """Decided once, at the end of a round of votes, one candidate leads every other by k (LEAD, algorithm 1: rollouts)."""
+
+    k: int
+    votes_a_round: int
+
+    def __post_init__(self) -> None:
+        _check_k(self.k)
+
+    def votes_needed(self, tally: Tally) -> int:
+        """Votes until the end of the first round that can decide."""
+        missing = self.k - (tally.leading - tally.second)
+        to_end = -tally.counted % self.votes_a_round
+        return max(0, to_end + max(0, ceil((missing - to_end) / self.votes_a_round)) * self.votes_a_round)
+
+
+class UntilImprobable(Rule, frozen=True):
+    """Another rule, and the election is left open once its votes are improbable for a step that is no harder than others."""
+
+    rule: FirstToAheadBy | FirstTo | FirstValid | RuleByAddress
+    p: float | None = None
+    """Probability that a vote is right, by calibration; None where it is unknown."""
+    alpha: float = 0.01
+    """Greatest probability that an election with this p is left open."""
+    at_most: int | None = None
+    """Number of votes at which it is left open in any case."""
+
+    def votes_needed(self, tally: Tally) -> int:
+        """The fewest votes with which the rule decides, or with which the votes are improbable."""
+        needed = self.rule.votes_needed(tally)
+        if not needed or self._is_over(tally, 0):
+            return 0
+        return next((more for more in range(1, needed) if self._is_over(tally, more)), needed)
+
+    def winner(self, tally: Tally) -> Hashable:
+        """That of the rule."""
+        return self.rule.winner(tally) if not self.rule.votes_needed(tally) else tally.plurality
+
+    def outcome(self, tally: Tally) -> RuleOutcome:
+        """That of the rule; ``argmax`` where it was left open."""
+        return "argmax" if self.rule.votes_needed(tally) else self.rule.outcome(tally)
+
+    def _is_over(self, tally: Tally, more: int) -> bool:
+        """Whether it is left open after so many more votes against the leader."""
+        votes = tally.counted + more
+        if self.at_most is not None and votes >= self.at_most:
+            return True
+        return self.p is not None and tally.counted > 0 and is_improbable(votes - tally.leading, votes, self.p, self.alpha)
 
 
 class _Panel(Rule, frozen=True):
@@ -207,7 +276,7 @@ def _loaded(kind: type[Rule], options: bytes) -> Rule:
     return msgspec.json.decode(options, type=kind)
 
 
-PortableRule = FirstToAheadBy | FirstTo | FirstValid | RuleByAddress
+PortableRule = FirstToAheadBy | FirstTo | FirstValid | Unanimous | UntilImprobable | RuleByAddress
 """The rules that a question can hold."""
 
 
@@ -217,7 +286,7 @@ def portable(rule: Rule) -> PortableRule:
     Raises:
         InvalidDefinition: other processes could not build the rule from its options, or it is decided without a vote.
     """
-    if isinstance(rule, (FirstToAheadBy, FirstTo, FirstValid, RuleByAddress)):
+    if isinstance(rule, (FirstToAheadBy, FirstTo, FirstValid, Unanimous, UntilImprobable, RuleByAddress)):
         return rule
     address = address_of(type(rule))
     try:

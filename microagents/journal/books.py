@@ -30,6 +30,10 @@ from microagents.journal.messages import (
 )
 
 Digest = ChainDigest | TreeDigest
+NO_DECISION = ("sampled", "contested", "undecided", "once")
+"""Outcomes that are not counted as decided."""
+NO_VOTE = ("sampled", "inferred", "undecided", "once")
+"""Outcomes whose valid replies are not counted as votes."""
 
 
 class Progress(Struct, kw_only=True):
@@ -183,15 +187,13 @@ class Books:
             return
         if before is not None and before.after != self._digest_before(record.id.input):
             self.totals.out_of_order = True
-        account.valid += valid
-        for flag, count in flagged.items():
-            account.flagged[flag] = account.flagged.get(flag, 0) + count
         if record.settled is not None:
             account.settled_at[path] = record.settled
-        if verdict.outcome != "sampled":
-            account.decided += 1
-            account.votes += valid
-            self._count_losers(record, valid)
+        if record.rung is not None:
+            account.climbed[record.rung] = account.climbed.get(record.rung, 0) + 1
+        account.decided += verdict.outcome not in NO_DECISION
+        if verdict.outcome != "inferred":  # its votes are samples, which are counted at their own places
+            self._count_ballots(record, valid, flagged)
         if record.correct is not None:
             account.errors = (account.errors or 0) + (not record.correct)
         self.take_in(path, verdict.outcome, verdict.winner, verdict.ballots)
@@ -199,6 +201,16 @@ class Books:
             progress = self.progress[record.id.input]
             self.move(record.id.input, max(progress.done, record.done), progress.total)
             progress.reached = Checkpoint(done=record.done, state=record.state, value=verdict.winner)
+
+    def _count_ballots(self, record: RecordDecision, valid: int, flagged: dict[str, int]) -> None:
+        account, outcome = self.totals.account, record.verdict.outcome
+        account.valid += valid
+        for flag, count in flagged.items():
+            account.flagged[flag] = account.flagged.get(flag, 0) + count
+        if outcome not in NO_VOTE:
+            account.votes += valid
+            if outcome not in NO_DECISION:
+                self._count_losers(record, valid)
 
     def _count_losers(self, record: RecordDecision, valid: int) -> None:
         """Count the votes that a decision overruled, or those that led to a wrong one."""
@@ -229,6 +241,7 @@ class Books:
         account.in_flight = sum(self.totals.in_flight.values())
         account.settled_at = dict(account.settled_at)
         account.repeated = dict(account.repeated)
+        account.climbed = dict(account.climbed)
         account.samples = account.valid - account.votes
         flagged = Counter(account.flagged)
         for each in undecided.values():

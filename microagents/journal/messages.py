@@ -105,6 +105,8 @@ class RecordDecision(Request[None], frozen=True, kw_only=True):
     settled: str | None = None
     """How an undecided election was settled: ``leader``, ``person``, or the spec of another model; ``single`` for a candidate without a
     rival; None where the vote decided."""
+    rung: str | None = None
+    """Name of the rung of a ladder that decided; None for any other decision."""
     reply: str = ""
     """Address of the reply class. It serves to read a person's decision on an undecided election."""
     choices: tuple[str, ...] = ()
@@ -203,7 +205,7 @@ class Account(Struct, kw_only=True):
     flagged: dict[str, int] = field(default_factory=dict)
     """Counted red flags by name."""
     votes: int = 0
-    """Valid ballots in the decisive prefixes of decided elections."""
+    """Valid ballots in the decisive prefixes of decided elections, and of those left to the next rung of a ladder."""
     samples: int = 0
     """Valid replies that were drawn without a vote."""
     outvoted: int | None = None
@@ -227,6 +229,8 @@ class Account(Struct, kw_only=True):
     settled_at: dict[str, str] = field(default_factory=dict)
     """How elections were settled without a vote, by path: undecided ones by ``leader``, ``person``, or the spec of another model; and
     turns at a problem as ``single``, where only one of several samples was valid."""
+    climbed: dict[str, int] = field(default_factory=dict)
+    """Number of steps that a ladder decided, by the name of the rung."""
     outage: str | None = None
     """Why calls are being retried now; None while providers deliver."""
     decisions_sha256: str = ""

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from microagents.elections.election import Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
 from microagents.errors import InputMismatch, InvalidUsage, JournalMismatch
-from microagents.journal.books import Books, Totals, UndecidedElection
+from microagents.journal.books import NO_DECISION, NO_VOTE, Books, Totals, UndecidedElection
 from microagents.journal.digests import ChainDigest, in_order
 from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
 from microagents.journal.lease import Lease, read_lease
@@ -273,12 +273,12 @@ class Reader:
             flags: Counter[str] = Counter()
             for path, row in self.decisions():
                 take_in(books, path, row)
-                flags.update(ballot.flag for ballot in row.ballots if isinstance(ballot, Flagged))
                 valid = sum(not isinstance(ballot, Flagged) for ballot in row.ballots)
-                totals.valid += valid
-                if row.outcome not in (OUTCOMES[ONCE_CODE], OUTCOMES[UNDECIDED_CODE], "sampled"):
-                    totals.decided += 1
-                    totals.votes += valid
+                if row.outcome != "inferred":
+                    flags.update(ballot.flag for ballot in row.ballots if isinstance(ballot, Flagged))
+                    totals.valid += valid
+                totals.decided += row.outcome not in NO_DECISION
+                totals.votes += valid * (row.outcome not in NO_VOTE)
         made = structs.replace(
             books.account_with_digests(), decided=totals.decided, valid=totals.valid, votes=totals.votes, flagged=dict(flags)
         )

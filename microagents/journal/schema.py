@@ -28,7 +28,7 @@ UNREADABLE = (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, Lookup
 REJECTED_SEQ = 1 << 32
 """Added to the seq of a sample for each of its replies that `verify` rejected: the number of the row of such a reply."""
 
-OUTCOMES = ("decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "once")
+OUTCOMES = ("decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "once", "contested", "inferred")
 """Outcomes by their number in the file. The most common one is 0, which SQLite stores in no bytes."""
 DECIDED_CODE, UNDECIDED_CODE, ONCE_CODE = OUTCOMES.index("decided"), OUTCOMES.index("undecided"), OUTCOMES.index("once")
 

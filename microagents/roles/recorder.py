@@ -112,7 +112,7 @@ def _decided(record: RecordDecision | RecordAnswer) -> RecordedDecision | None:
     if isinstance(record, RecordAnswer):
         return recorded_decision(path, "once", record.value, (), cost_usd=None, settled_at=None)
     verdict = record.verdict
-    if verdict.outcome == "undecided" or verdict.winner is None:
+    if verdict.outcome in ("undecided", "contested") or verdict.winner is None:
         return None
     return recorded_decision(path, verdict.outcome, verdict.winner, verdict.ballots, cost_usd=verdict.cost_usd, settled_at=record.settled)
 
@@ -170,7 +170,7 @@ class Recorder(Role):
         """
         journaling: JournalConfig | None = self.context.options.get("journaling")
         if journaling is None:
-            null = self._null = NullStore(Books(len(self.context.tasks), in_order=self.context.strategy.in_order))
+            null = self._null = NullStore(Books(len(self.context.tasks), in_order=self.context.strategy.decides_in_order))
             self._writer = Inline(lambda: null)
         else:
             opened = partial(

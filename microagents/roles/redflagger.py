@@ -11,9 +11,6 @@ from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unre
 from microagents.messages import resolve
 from microagents.parsing import Malformed, parse
 from microagents.task import Task, flag_of
-from microagents.user_code import mistyped
-
-MAX_FLAG_CHARS = 60
 
 
 class RedFlagger(Role):
@@ -40,10 +37,4 @@ def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
         return MALFORMED
     if request.choices and reply.vote() not in request.choices:
         return NO_SUCH_CHOICE
-    own = flag_of(task, reply, request.state, at=request.id.election.path)
-    if own is None:
-        return reply
-    # A flag is a key of the account and is shown on terminals, so it must be short and printable.
-    if not isinstance(own, str) or not own.isprintable() or not 0 < len(own) <= MAX_FLAG_CHARS:
-        raise mistyped(task.flag, own, "None or a short name", request.id.election.path)
-    return own
+    return flag_of(task, reply, request.state, at=request.id.election.path) or reply

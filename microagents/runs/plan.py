@@ -75,7 +75,7 @@ def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
             settings=settings.model_dump(mode="json"),
         ),
         inputs=len(plan.tasks),
-        in_order=strategy.in_order,
+        in_order=strategy.decides_in_order,
         draws_solution=strategy.draws_solution,
         unit=type(task).progress_unit,
         listed=plan.listed,

@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from types import NoneType
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct, structs
@@ -18,14 +18,20 @@ from microagents.actors import G
 from microagents.chat import Prompt, Sampling, decoder_of
 from microagents.conductor import Conductor
 from microagents.durable import Resolution, Work, encode_state
-from microagents.elections.election import ESCALATED, Ballot, Decision, ElectionId, Question, Verdict
+from microagents.elections.election import ESCALATED, Ballot, Decision, ElectionId, Flagged, Question, Verdict
+from microagents.elections.rules import Rule
 from microagents.errors import InvalidDefinition, InvalidUsage, TaskFailed
 from microagents.journal.messages import Recall
+from microagents.roles.judge import Choose
+from microagents.roles.paraphraser import Paraphrase
+from microagents.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
 from microagents.task import ChainTask, chain_types
 from microagents.user_code import called, mistyped
 
 MAX_TIMES_LONGER, MAX_MORE_STEPS = 10, 100
 """A chain that takes so many times its number of steps, and so many more, is endless."""
+MAX_PAST = 1_000
+"""Number of the last steps that are kept for a ladder; earlier ones would be read from the journal."""
 ChainWork = Work[ChainTask[Any, Any], Any]
 
 
@@ -39,6 +45,31 @@ class Step(Struct, frozen=True, kw_only=True):
     question: Question
 
 
+class Past(Struct, frozen=True, kw_only=True):
+    """A step that the chain has gone on from."""
+
+    number: int
+    state: Any
+    reply: Any
+    """The reply that led on: the decided one, or the oracle's with known inputs."""
+
+
+class Rung(Protocol):
+    """A remedy for a step that its vote does not decide."""
+
+    @property
+    def name(self) -> str:
+        """Its name in accounts, and the last part of the path of its election."""
+        ...
+
+    async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:
+        """Hold its election; None where it has nothing to ask. Only a verdict that is `decided` or `inferred` decides the step.
+
+        ``tried`` are the verdicts of the step's vote and of the rungs before.
+        """
+        ...
+
+
 class Chain:
     """The chain of one input.
 
@@ -47,14 +78,30 @@ class Chain:
         max_draws: cap of each step's election.
         hedge: number of draws in flight beyond those that a followed step's decision needs.
         sampling: temperatures and limits of its draws; by default the task's.
+        rule_of: the rule of a step's vote by its number, and by the number of steps; by default the strategy's.
+        rungs: what is tried, in this order, where the vote does not decide.
     """
 
-    def __init__(self, work: ChainWork, *, max_draws: int, hedge: int = 0, sampling: Sampling | None = None) -> None:
+    def __init__(
+        self,
+        work: ChainWork,
+        *,
+        max_draws: int,
+        hedge: int = 0,
+        sampling: Sampling | None = None,
+        rule_of: Callable[[int, int | None], Rule] | None = None,
+        rungs: Sequence[Rung] = (),
+    ) -> None:
         self.work = work
         self.task = work.task
         self.max_draws = max_draws
         self.sampling = sampling
         self._hedge = hedge
+        self._rule_of = rule_of
+        self._rungs = rungs
+        self._past: dict[int, Past] = {}
+        """The last steps by number."""
+        self._total = self.steps()
         self.state_type, self.reply_type = chain_types(type(work.task))
         self._most_steps: int | None = None
         """Number of steps at which the chain counts as endless; None where its own number is unknown."""
@@ -127,7 +174,8 @@ class Chain:
             failure = f"is False after {number:,} steps, where {type(self.task).__name__}.steps gives {self.task.steps():,}"
             raise TaskFailed(f"{type(self.task).__name__}.done", f"{failure}; perhaps advance leads to the same state again")
         asked = called(self.task.prompt, state, gives=Prompt, at=number)
-        question = self.work.question(asked, self.reply_type, max_draws=self.max_draws, sampling=self.sampling, state=state)
+        rule = None if self._rule_of is None else self._rule_of(number, self._total)
+        question = self.work.question(asked, self.reply_type, rule=rule, max_draws=self.max_draws, sampling=self.sampling, state=state)
         return Step(number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question)
 
     async def take_up(self) -> tuple[Any, int]:
@@ -138,7 +186,7 @@ class Chain:
             InvalidDefinition: a state cannot be read back from JSON.
         """
         state, self._first = await self._resume()
-        total = self.steps()
+        total = self._total
         # Wrong decisions may make a chain longer, but one that never ends would buy calls for ever.
         self._most_steps = None if total is None else MAX_TIMES_LONGER * total + MAX_MORE_STEPS
         self.work.progress(self._first, total)
@@ -160,12 +208,63 @@ class Chain:
         work, election = self.work, step.election
         if verdict.outcome == "argmax":
             verdict = structs.replace(verdict, outcome="undecided")
-        decided = verdict.outcome == "decided"
-        resolution = Resolution(id=election, verdict=verdict) if decided else await work.settle(election, step.question, verdict)
+        resolution = Resolution(id=election, verdict=verdict) if verdict.outcome == "decided" else await self._climb(step, verdict)
+        if resolution is None:
+            resolution = await work.settle(election, step.question, verdict)
         done = step.number + 1 if checkpoint else None
         return work.commit(
             resolution, self.reply_type, lambda reply: self.correct(step.state, reply, step.number), done=done, state=step.question.state
         )
+
+    async def _climb(self, step: Step, verdict: Verdict) -> Resolution | None:
+        """Try the rungs of the ladder; None where none decides the step."""
+        if verdict.outcome in ("leader", "person"):
+            return None
+        tried = [(step.election, verdict)]
+        for rung in self._rungs:
+            held = await rung.hold(self, step, [each for _, each in tried])
+            if held is not None and held[1].outcome in ("decided", "inferred"):
+                for each in tried:
+                    self.work.leave(*each)
+                return Resolution(id=held[0], verdict=held[1], rung=rung.name)
+            if held is not None:
+                tried.append(held)
+        for each in tried[1:]:
+            self.work.leave(*each)
+        return None
+
+    async def rollout(
+        self, at: str, asked: Prompt, horizon: int, *, correct: Callable[[Rollout], bool | None] = lambda _: None
+    ) -> Rollout | Flagged:
+        """Draw one reply with several steps, or its red flag. ``correct`` judges it for the account of errors, where code can.
+
+        The length flag does not apply: what is long for one step is not for many. The provider's limit grows with the steps.
+        """
+        most = min(MAX_OUTPUT_TOKENS, horizon * self.task.sampling.max_output_tokens)
+        sampling = structs.replace(self.sampling or self.task.sampling, max_output_tokens=most, flag_above_tokens=None)
+        return await self.work.draw(at, asked, rollout_of(self.reply_type, horizon), sampling=sampling, correct=correct)
+
+    # What it has gone on from.
+
+    def go_on(self, step: Step, reply: Any) -> None:
+        """Note that the chain goes on from a step with this reply."""
+        self._past[step.number] = Past(number=step.number, state=step.state, reply=reply)
+        self._past.pop(step.number - MAX_PAST, None)
+
+    async def before(self, step: Step, count: int) -> list[Past]:
+        """At most so many steps before a step, the last first. Those of an earlier sitting are read from the journal."""
+        numbers = range(step.number - 1, max(-1, step.number - 1 - count), -1)
+        if any(number not in self._past for number in numbers):
+            state = self.start()
+            for number in range(step.number):
+                value = await self._value_at(self.work.path_of(f"step/{number}"))
+                if value is None:
+                    raise InvalidUsage(f"the decision of step {number} is not in the journal; begin another run")
+                past = Past(number=number, state=state, reply=decoder_of(self.reply_type).decode(value))
+                if number in numbers:
+                    self._past.setdefault(number, past)
+                state = self.next_state(state, past.reply, number)
+        return [self._past[number] for number in numbers]
 
     async def _recall_or_follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
         recalled = await self._recall(step)
@@ -198,10 +297,16 @@ class Chain:
 
     async def _decided_at(self, step: Step) -> bytes | None:
         """The recorded decision of a step."""
-        recalled = await self.work.recalled(step.election)
-        if recalled is None or recalled.value is None:  # the step was undecided, and another model decided it
-            recalled = await self.work.role.ask(Recall(path=step.election.path + ESCALATED))
-        return None if recalled is None else recalled.value
+        await self.work.recalled(step.election)  # refuses another question
+        return await self._value_at(step.election.path)
+
+    async def _value_at(self, path: str) -> bytes | None:
+        """The recorded decision at the path of a step: that of its vote, of a rung, or of another model where it was undecided."""
+        for place in (path, *(f"{path}/{rung.name}" for rung in self._rungs), path + ESCALATED):
+            recalled = await self.work.role.ask(Recall(path=place))
+            if recalled is not None and recalled.value is not None and recalled.outcome != "contested":
+                return recalled.value
+        return None
 
     def _read_state(self, state: bytes) -> Any:
         try:
@@ -226,6 +331,7 @@ async def step_by_step(chain: Chain) -> object:
     while not chain.is_done(state, done):
         step = chain.step(done, state)
         decision = await chain.commit(step, await chain.hold(step))
+        chain.go_on(step, decision.require())
         state, done = chain.advance(step, decision.require()), done + 1
         chain.work.progress(done, total)
     return chain.result(state)
@@ -234,10 +340,18 @@ async def step_by_step(chain: Chain) -> object:
 class ChainConductor(Conductor[ChainTask[Any, Any], G]):
     """The base class of conductors that walk chains. `microagents step` works with every strategy that has such a conductor."""
 
+    may_ask = (Paraphrase, Choose)
+
     def chain(self, work: Work[ChainTask[Any, Any], G]) -> Chain:
         """The chain of one input, with the strategy's ``max_draws`` as the cap of each election, and its ``hedge``."""
         strategy = work.strategy
-        return Chain(work, max_draws=getattr(strategy, "max_draws", 100), hedge=getattr(strategy, "hedge", 0))
+        return Chain(
+            work,
+            max_draws=getattr(strategy, "max_draws", 100),
+            hedge=getattr(strategy, "hedge", 0),
+            rule_of=getattr(strategy, "rule_of", None),
+            rungs=getattr(strategy, "rungs", ()),
+        )
 
     async def conduct(self, work: Work[ChainTask[Any, Any], G]) -> object:
         """Walk the chain step by step."""

@@ -45,6 +45,7 @@ async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
             step, election = open_steps.popleft()
             verdict = await election
             decision = await chain.commit(step, verdict, checkpoint=False)
+            chain.go_on(step, _oracle_reply(chain, step.state, step.number))
             curves.add(verdict, wrong=decision.decided and chain.correct(step.state, decision.require(), step.number) is False)
             chain.work.progress(launched - len(open_steps), total)
     finally:

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from microagents.actors import Strategy
 from microagents.durable import Work
 from microagents.elections.rules import FirstTo, FirstToAheadBy, Rule
 from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem, answer_type_of, direct_prompt, text_of
 from microagents.problems.questions import ToSolve
 from microagents.problems.tree import Solution
-from microagents.strategies.chain import ChainConductor, step_by_step
-from microagents.strategies.known_inputs import side_by_side
 from microagents.strategies.problem_conductor import concluded, is_problem
-from microagents.strategies.speculation import AHEAD, guess_ahead
+from microagents.strategies.stepwise import Stepwise, StepwiseConductor
 from microagents.task import ChainTask
 
 
-class MakerConductor(ChainConductor["Maker"]):
-    """Walks a chain in the mode of the strategy: step by step, with guesses, or with known inputs."""
+class MakerConductor(StepwiseConductor["Maker"]):
+    """Walks a chain, or answers a problem."""
 
     async def conduct(self, work: Work[ChainTask[Any, Any], Maker]) -> object:
-        """Walk the chain; returns the task's result, or with known inputs the counts of its elections."""
-        if is_problem(work):
-            return await _answer(work)
-        strategy, chain = work.strategy, self.chain(work)
-        if strategy.known_inputs:
-            return await side_by_side(chain, window=strategy.window)
-        return await (guess_ahead(chain, ahead=strategy.ahead) if strategy.speculate else step_by_step(chain))
+        """Walk the chain, or answer the problem by one election."""
+        return await (_answer(work) if is_problem(work) else super().conduct(work))
 
 
 async def _answer(work: Work[Any, Maker]) -> Solution:
@@ -49,7 +41,7 @@ async def _answer(work: Work[Any, Maker]) -> Solution:
     return concluded(work, decision.require())
 
 
-class Maker(Strategy):
+class Maker(Stepwise):
     """One election for each step of a chain: first-to-ahead-by-k voting over replies that no red flag discards.
 
     A problem is one step: the direct answer to it.
@@ -57,37 +49,17 @@ class Maker(Strategy):
 
     solves = (ChainTask, Problem)
     conductor = MakerConductor
-    in_order = True
-    changes_no_decision: ClassVar = ("speculate", "hedge")
 
     k: Annotated[int, Field(ge=1)] = 3
     """Number of votes that decide: a lead over every other reply, or a total with the rule first-to."""
     rule: Literal["ahead-by", "first-to"] = "ahead-by"
     """`ahead-by`: the first reply that leads every other by k votes wins. `first-to`: the first reply with k votes wins."""
-    max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    """Cap of an election: after this many samples, flagged ones included, it ends undecided."""
-    speculate: bool = True
-    """Open the next steps on guesses. Changes no decision."""
-    ahead: Annotated[int, Field(ge=1)] = AHEAD
-    """Number of steps that are open at a time with speculate."""
-    hedge: Annotated[int, Field(ge=0, le=100)] = 0
-    """Number of calls in flight at each open step beyond those that its vote needs: the next step opens sooner, for more calls. \
-Changes no decision."""
-    known_inputs: bool = False
-    """Start every step from the oracle's state, so that steps run side by side."""
-    window: Annotated[int, Field(ge=1)] = 256
-    """Number of steps that are open at a time with known_inputs."""
 
     @model_validator(mode="after")
     def _can_decide(self) -> Self:
         if self.k > self.max_draws:
             raise ValueError(f"k = {self.k} votes cannot come from max_draws = {self.max_draws} samples")
         return self
-
-    @property
-    def passes_undecided(self) -> bool:
-        """Whether undecided steps stop no others: only with known inputs."""
-        return self.known_inputs
 
     @cached_property
     def default_rule(self) -> Rule:

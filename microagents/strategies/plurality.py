@@ -9,6 +9,7 @@ from msgspec import structs
 from microagents.durable import Work
 from microagents.elections.election import Decision, Verdict
 from microagents.strategies.chain import Chain, Step
+from microagents.strategies.ladder import Climbing
 from microagents.task import ChainTask
 
 
@@ -24,9 +25,10 @@ class PluralityChain(Chain):
         temperature: temperature of the others.
     """
 
-    def __init__(self, work: Work[ChainTask[Any, Any], Any], *, samples: int, first_temperature: float, temperature: float) -> None:
+    def __init__(self, work: Work[ChainTask[Any, Any], Climbing], *, samples: int, first_temperature: float, temperature: float) -> None:
         sampling = structs.replace(work.task.sampling, first_temperature=first_temperature, temperature=temperature)
-        super().__init__(work, max_draws=samples, sampling=sampling)
+        strategy = work.strategy
+        super().__init__(work, max_draws=samples, sampling=sampling, rule_of=strategy.rule_of, rungs=strategy.rungs)
 
     async def commit(self, step: Step, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
         """Record the most frequent reply as the decision. A step without a valid reply is undecided."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from microagents.actors import Strategy
 from microagents.durable import Work
 from microagents.elections.rules import FirstValid, Rule
 from microagents.problems.candidates import merged
@@ -16,6 +15,7 @@ from microagents.problems.problem import Problem, answer_type_of, direct_prompt,
 from microagents.problems.questions import ToSolve
 from microagents.problems.tree import Solution
 from microagents.strategies.chain import Chain, ChainConductor, step_by_step
+from microagents.strategies.ladder import Climbing
 from microagents.strategies.plurality import PluralityChain
 from microagents.strategies.problem_conductor import concluded, is_problem
 from microagents.strategies.speculation import AHEAD, guess_ahead
@@ -59,7 +59,7 @@ async def _most_frequent(work: Work[Any, SelfConsistency]) -> Solution:
     return concluded(work, leader.reply, argmax=() if is_majority else (work.path_of("answer"),))
 
 
-class SelfConsistency(Strategy):
+class SelfConsistency(Climbing):
     """The most frequent of many answers, to a problem or to each step of a chain: a plurality, without a margin."""
 
     solves = (Problem, ChainTask)
@@ -72,6 +72,12 @@ class SelfConsistency(Strategy):
     """Temperature of the answers."""
     speculate: bool = True
     """Open the next steps of a chain on guesses. Changes no decision."""
+
+    @model_validator(mode="after")
+    def _can_climb(self) -> Self:
+        if self.ladder and self.p is None:
+            raise ValueError("a plurality is always decided; give p, the share of right votes, so that a step with improbable votes climbs")
+        return self
 
     @cached_property
     def default_rule(self) -> Rule:

@@ -1,11 +1,11 @@
-"""Single shot: one call without a vote, for a problem or for each step of a chain: the baseline of comparisons."""
+"""Single shot: one call without a vote, for a problem or for all steps of a chain: the baseline of comparisons."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import Annotated, Any
 
-import msgspec
+from msgspec import structs
 from pydantic import Field
 
 from microagents.actors import Strategy
@@ -14,8 +14,8 @@ from microagents.elections.rules import FirstValid, Rule
 from microagents.problems.problem import Problem, answer_type_of, direct_prompt, text_of
 from microagents.problems.questions import ToSolve
 from microagents.problems.tree import Solution
-from microagents.strategies.chain import Chain, ChainConductor, step_by_step
-from microagents.strategies.plurality import PluralityChain
+from microagents.strategies.chain import Chain, ChainConductor
+from microagents.strategies.long_replies import in_long_replies
 from microagents.strategies.problem_conductor import concluded, is_problem
 from microagents.task import ChainTask
 
@@ -24,17 +24,17 @@ class SingleShotConductor(ChainConductor["SingleShot"]):
     """Draws one answer."""
 
     def chain(self, work: Work[ChainTask[Any, Any], SingleShot]) -> Chain:
-        """The chain, with one reply to each step."""
+        """The chain, at the temperature of the strategy."""
         temperature = work.strategy.temperature
-        return PluralityChain(work, samples=1, first_temperature=temperature, temperature=temperature)
+        return Chain(work, max_draws=1, sampling=structs.replace(work.task.sampling, first_temperature=temperature))
 
     async def conduct(self, work: Work[ChainTask[Any, Any], SingleShot]) -> object:
         """Solve a problem or walk a chain.
 
         Raises:
-            Undecided: a reply was flagged.
+            Undecided: the reply was flagged, or it ended before the work was done.
         """
-        return await (_answer(work) if is_problem(work) else step_by_step(self.chain(work)))
+        return await (_answer(work) if is_problem(work) else in_long_replies(self.chain(work), restarts=False))
 
 
 async def _answer(work: Work[Any, SingleShot]) -> Solution:
@@ -42,7 +42,7 @@ async def _answer(work: Work[Any, SingleShot]) -> Solution:
         "answer",
         direct_prompt(ToSolve(problem=text_of(work.task))),
         answer_type_of(work.task),
-        sampling=msgspec.structs.replace(work.task.sampling, first_temperature=work.strategy.temperature),
+        sampling=structs.replace(work.task.sampling, first_temperature=work.strategy.temperature),
         max_draws=1,
         needed=True,
     )
@@ -50,7 +50,7 @@ async def _answer(work: Work[Any, SingleShot]) -> Solution:
 
 
 class SingleShot(Strategy):
-    """One answer without a vote, to a problem or to each step of a chain."""
+    """One answer without a vote, to a problem or with all steps of a chain."""
 
     solves = (Problem, ChainTask)
     conductor = SingleShotConductor
@@ -60,5 +60,5 @@ class SingleShot(Strategy):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """The rule of every step of a chain: its first reply."""
+        """The rule of the answer: there is no vote."""
         return FirstValid(1)

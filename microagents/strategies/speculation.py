@@ -39,6 +39,7 @@ async def guess_ahead(chain: Chain, *, ahead: int) -> object:
         while not chain.is_done(state, done):
             step, verdict = await window.first(done, state)
             decision = await chain.commit(step, verdict)
+            chain.go_on(step, decision.require())
             done += 1
             state = window.advance(decision.require(), calls=len(verdict.ballots))
             chain.work.progress(done, total)

@@ -1,0 +1,171 @@
+"""The ladder: remedies for a step that its vote does not decide, cheapest first. Each rung is an election of its own.
+
+A step climbs when its votes are improbable for a step that is no harder than others (`microagents.elections.dissent`), or where nothing is
+known about these, when they reach half the cap. If no rung decides, the step is undecided, and ``--on-undecided`` is applied to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Annotated, Self
+
+from msgspec import Struct, structs
+from pydantic import Field, field_validator, model_validator
+
+from microagents.actors import Deployment, Strategy
+from microagents.elections.dissent import alpha_of
+from microagents.elections.election import ElectionId, Question, Verdict
+from microagents.elections.rules import FirstTo, FirstToAheadBy, FirstValid, Rule, RuleByAddress, UntilImprobable, portable
+from microagents.registry import unknown
+from microagents.roles.judge import Choose, Judge
+from microagents.roles.paraphraser import Paraphrase, Paraphraser
+from microagents.strategies.chain import Chain, Rung, Step
+from microagents.strategies.lookahead import Lookahead
+
+RUNGS = ("paraphrase", "model=SPEC", "lookahead", "judge")
+GUARDED = (FirstToAheadBy, FirstTo, FirstValid, RuleByAddress)
+"""Rules that decide too early, or go on for too long, at a hard step."""
+
+
+class OtherWords(Struct, frozen=True, kw_only=True):
+    """The same vote on the question in other words: errors of a model depend on the words, so other words err apart."""
+
+    name: str = "paraphrase"
+
+    async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:  # noqa: ARG002 - a rung
+        """Hold the vote on a paraphrase; None where no paraphrase keeps every number and name."""
+        asked = chain.task.prompt(step.state)
+        said = await chain.work.ask(Paraphrase(at=f"step/{step.number}/{self.name}/text", prompt=asked, sampling=chain.task.sampling))
+        if said is None:
+            return None
+        again = chain.work.question(said, chain.reply_type, max_draws=chain.max_draws, sampling=chain.sampling, state=step.state)
+        return await _vote(chain, step, self.name, structs.replace(step.question, prompts=again.prompts))
+
+
+class OtherModel(Struct, frozen=True, kw_only=True):
+    """The same vote by another model: hard steps differ from model to model."""
+
+    name: str
+    spec: str
+
+    async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002 - a rung
+        """Hold the vote."""
+        return await _vote(chain, step, self.name, structs.replace(step.question, models=(self.spec,)))
+
+
+class JudgeOfCandidates(Struct, frozen=True, kw_only=True):
+    """A vote on which of the replies so far is right, by a judge who sees a reason for each."""
+
+    margin: int
+    name: str = "judge"
+
+    async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:
+        """Hold the vote; None with fewer than two candidates."""
+        votes: dict[bytes, int] = {}
+        for verdict in tried:
+            for value, number in verdict.tally:
+                votes[value] = votes.get(value, 0) + number
+        if len(votes) < 2:  # noqa: PLR2004 - there is nothing to choose
+            return None
+        asked = Choose(
+            at=f"step/{step.number}/{self.name}",
+            prompt=step.question.prompts[0],
+            candidates=tuple(votes),
+            k=self.margin,
+            max_draws=chain.max_draws,
+            sampling=chain.task.sampling,
+        )
+        place = await chain.work.ask(asked)
+        tally = tuple(votes.items())
+        verdict = Verdict(outcome="undecided" if place is None else "inferred", leader=place, tally=tally, ballots=(), cost_usd=0.0)
+        return ElectionId(path=f"{step.election.path}/{self.name}", question_digest=step.election.question_digest), verdict
+
+
+async def _vote(chain: Chain, step: Step, name: str, question: Question) -> tuple[ElectionId, Verdict]:
+    election = question.id_at(f"{step.election.path}/{name}")
+    return election, await chain.work.recall_or_hold(election, question)
+
+
+class Climbing(Strategy):
+    """The options of a ladder, for strategies that solve chains."""
+
+    ladder: str = ""
+    """What is tried at a step that the vote does not decide, cheapest first, separated by commas: `paraphrase`, `model=SPEC`, \
+`lookahead`, `judge`."""
+    p: Annotated[float | None, Field(gt=0.5, lt=1)] = None
+    """Share of right votes at a step by calibration (`run --known-inputs`). With it, a step climbs as soon as its votes are improbable."""
+    false_alarms: Annotated[float, Field(gt=0)] = 0.01
+    """Expected number of steps of an input that climb although the model is as good at them as p says, at most."""
+    horizon: Annotated[int, Field(ge=1, le=1_000)] = 8
+    """Number of steps in a rollout."""
+    history: Annotated[int, Field(ge=1)] = 3
+    """Number of steps at which rollouts start: the step itself, and those before it."""
+    margin: Annotated[int, Field(ge=1)] = 3
+    """Lead that decides among predictions of rollouts, and among the ballots of a judge."""
+    reuse: bool = True
+    """Let rollouts that were drawn for earlier steps count for later ones."""
+
+    @field_validator("ladder")
+    @classmethod
+    def _has_known_rungs(cls, text: str) -> str:
+        for rung in rungs_in(text):
+            if rung not in RUNGS and not (rung.startswith("model=") and rung != "model="):
+                raise ValueError(unknown("rung named", rung, RUNGS))
+        return text
+
+    @model_validator(mode="after")
+    def _can_look_back(self) -> Self:
+        if self.history > self.horizon:
+            raise ValueError(f"a rollout of horizon = {self.horizon} steps does not reach a step from history = {self.history} starts")
+        return self
+
+    @property
+    def decides_in_order(self) -> bool:
+        """False with a ladder: samples of its rungs arrive in any order."""
+        return self.in_order and not self.ladder
+
+    @cached_property
+    def rungs(self) -> tuple[Rung, ...]:
+        """The rungs of the ladder."""
+        made: list[Rung] = []
+        for rung in rungs_in(self.ladder):
+            kind, _, spec = rung.partition("=")
+            number = 1 + sum(each.name.partition("-")[0] == kind for each in made)
+            name = kind if number == 1 else f"{kind}-{number}"
+            match kind:
+                case "paraphrase":
+                    made.append(OtherWords(name=name))
+                case "model":
+                    made.append(OtherModel(name=name, spec=spec))
+                case "lookahead":
+                    made.append(Lookahead(horizon=self.horizon, history=self.history, margin=self.margin, reuse=self.reuse))
+                case _:
+                    made.append(JudgeOfCandidates(name=name, margin=self.margin))
+        return tuple(made)
+
+    def rule_of(self, number: int, steps: int | None) -> Rule:
+        """The rule of a step's vote: with a ladder it ends where the votes are improbable."""
+        rule = portable(self.default_rule)
+        if not self.ladder or not isinstance(rule, GUARDED):
+            return rule
+        most: int = getattr(self, "max_draws", 100)
+        half = None if self.p is not None or isinstance(rule, FirstValid) else max(1, most // 2)
+        return UntilImprobable(rule, p=self.p, alpha=alpha_of(number, steps, self.false_alarms), at_most=half)
+
+    def deployments(self) -> list[Deployment]:
+        """The roles of an election, and those of the ladder's rungs."""
+        roles = [("paraphrase", Paraphraser), ("judge", Judge)]
+        return [*super().deployments(), *(Deployment(role=role) for name, role in roles if name in rungs_in(self.ladder))]
+
+
+def rungs_in(ladder: str) -> list[str]:
+    """The parts of a ladder. The options of a model's spec, which have commas between them, too, stay with it."""
+    rungs: list[str] = []
+    for part in (each.strip() for each in ladder.split(",") if each.strip()):
+        is_option = "=" in part and not part.startswith("model=")
+        if is_option and rungs and rungs[-1].startswith("model="):
+            rungs[-1] += f",{part}"
+        else:
+            rungs.append(part)
+    return rungs

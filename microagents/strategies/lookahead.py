@@ -1,0 +1,117 @@
+"""Lookahead: a step is decided by short rollouts, some of which started a few steps earlier (LEAD, sections 4.3 and 4.4).
+
+A rollout is one paid sample. What it predicts for the step is a ballot. A model that fails at a step when it is asked for that step alone
+is often right when it comes to it from before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+from msgspec import Struct, json, msgpack, structs
+
+from microagents.aio import TaskScope
+from microagents.chat import Prompt, Reply, vote_of
+from microagents.elections.count import Count
+from microagents.elections.election import Ballot, ElectionId, Flagged, Verdict
+from microagents.elections.red_flags import UNVERIFIED
+from microagents.elections.rules import AheadByInRounds, Tally
+from microagents.rollouts import Rollout
+from microagents.strategies.chain import Chain, Past, Step
+from microagents.task import feedback_on, flag_of, verifies
+from microagents.user_code import called
+
+ENDS_EARLY = "ends_early"
+"""The flag of a rollout with fewer steps than asked for, before the end of the chain."""
+CONTRADICTS = "contradicts"
+"""The flag of a rollout that differs from a decided step between its start and the step."""
+
+
+class Lookahead(Struct, frozen=True, kw_only=True):
+    """Votes by rollouts until one prediction leads every other by a margin at the end of a round."""
+
+    horizon: int = 8
+    """Number of steps in a rollout."""
+    history: int = 3
+    """Number of starting points: the step itself, and those before it. A round has one rollout from each."""
+    margin: int = 3
+    reuse: bool = True
+    """Whether rollouts that were drawn for earlier steps count for later ones as well."""
+
+    @property
+    def name(self) -> str:
+        """Its name in accounts and paths."""
+        return "lookahead"
+
+    async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002 - a rung
+        """Draw rollouts, round by round, until their predictions decide the step, or to the cap of its election."""
+        past = await chain.before(step, self.history - 1)
+        starts: list[Step | Past] = [step, *past]
+        # Its ballots are counted as those of the step's vote, by another rule.
+        count = Count(step.question)
+        count.tally = Tally(AheadByInRounds(self.margin, len(starts)))
+        while count.tally.votes_needed and len(count.ballots) < chain.max_draws:
+            first = len(count.ballots)
+            seqs = range(first, min(first + count.tally.votes_needed, chain.max_draws))
+            for seq, rollout in zip(seqs, await self._rollouts(chain, step, starts, seqs), strict=True):
+                count.add(await self._ballot(chain, step, past[: seq % len(starts)], seq, rollout))
+        verdict = count.verdict()
+        decided = verdict.outcome == "decided"
+        place = ElectionId(path=f"{step.election.path}/{self.name}", question_digest=self._digest(step))
+        return place, structs.replace(verdict, outcome="inferred") if decided else structs.replace(verdict, outcome="undecided", ballots=())
+
+    def _digest(self, step: Step) -> bytes:
+        return blake2b(step.election.question_digest + msgpack.encode(structs.astuple(self)), digest_size=16).digest()
+
+    async def _rollouts(self, chain: Chain, step: Step, starts: Sequence[Step | Past], seqs: range) -> list[Rollout | Flagged]:
+        """The rollouts with these seqs, drawn side by side. They take turns among the starting points."""
+        scope = TaskScope()
+        try:
+            drawn = [scope.start(self._rollout(chain, step, starts[seq % len(starts)], seq // len(starts))) for seq in seqs]
+            await scope.join()
+            return [each.result() for each in drawn]
+        finally:
+            await scope.close()
+
+    def _rollout(self, chain: Chain, step: Step, start: Step | Past, number: int) -> Any:
+        """The rollout with this number from a starting point. Steps that may share rollouts ask at the same place."""
+        at = f"rollout/{start.number}/{number}" if self.reuse else f"rollout/{step.number}/{start.number}/{number}"
+        asked: Prompt = called(chain.task.rollout_prompt, start.state, self.horizon, gives=Prompt, at=start.number)
+        return chain.rollout(at, asked, self.horizon)
+
+    async def _ballot(self, chain: Chain, step: Step, between: Sequence[Past], seq: int, rollout: Rollout | Flagged) -> Ballot | Flagged:
+        """What a rollout says about the step; ``between`` are the steps from its start on, the last first."""
+        if isinstance(rollout, Flagged):
+            return Flagged(seq=seq, flag=rollout.flag, cost_usd=0.0)
+        predicted = rollout.steps
+        offset = len(between)
+        first = between[-1].state if between else step.state
+        flag: str | None = None
+        if len(predicted) <= offset or (len(predicted) < self.horizon and not _ends(chain, first, predicted)):
+            flag = ENDS_EARLY
+        elif any(vote_of(each.reply) != vote_of(predicted[place]) for place, each in enumerate(reversed(between))):
+            flag = CONTRADICTS
+        else:
+            flag = await _own_flag(chain, step, predicted[offset])
+        return Flagged(seq=seq, flag=flag, cost_usd=0.0) if flag else Ballot(seq=seq, value=json.encode(predicted[offset]), cost_usd=0.0)
+
+
+async def _own_flag(chain: Chain, step: Step, predicted: Reply) -> str | None:
+    """The task's red flag for a predicted reply to the step."""
+    task = chain.task
+    flag = flag_of(task, predicted, step.question.state, at=step.election.path)
+    if flag is None and verifies(task) and await feedback_on(task, predicted, step.question.state) is not None:
+        return UNVERIFIED
+    return flag
+
+
+def _ends(chain: Chain, state: Any, predicted: Sequence[Any]) -> bool:
+    """Whether the last of these steps is the last of the chain."""
+    try:
+        for reply in predicted:
+            state = chain.task.advance(state, reply)
+        return chain.task.done(state) is True
+    except Exception:  # noqa: BLE001 - a user's code may raise anything in a state that no decision leads to
+        return False
