@@ -54,6 +54,9 @@ class Drift(ChainTask[Place, Onward]):
     def advance(self, state: Place, reply: Onward) -> Place:
         return Place(number=reply.number, steps_done=state.steps_done + 1)
 
+    def state_in(self, prompt: Prompt) -> Place:  # no prompt shows how many steps are done
+        return Place(number=int(prompt.user.partition("\n")[0].removeprefix("Number: ")))
+
     def oracle(self, state: Place) -> Onward:
         return Onward(number=(state.number * 17 + 5) % RING)
 

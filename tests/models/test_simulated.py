@@ -25,54 +25,19 @@ from msgspec import Struct
 from microagents import run_sync
 from microagents.actors import Context
 from microagents.chat import Format, Prompt, Reply, Sample
-from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.laws import expected_votes, race_won
-from microagents.elections.red_flags import flag_unread
 from microagents.errors import InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.models import simulated
-from microagents.models.model import Call, Model, ModelSpec, open_model
-from microagents.models.simulated import SimulatedModel
-from microagents.parsing import Malformed, parse
+from microagents.models.model import Call, Model, open_model
+from microagents.parsing import parse
 from microagents.strategies import Maker
-from microagents.task import ChainTask, Task, flag_of
+from microagents.task import ChainTask, Task
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi, Step, Towers
+from tests.models.simulation import DRIFT, FLAG_ABOVE_TOKENS, NUMBER, RIGHT, call, is_rate, model, read, replies
 
-FLAG_ABOVE_TOKENS = 750
-UNCUT = 4096
-"""A cap that no simulated reply reaches."""
-DRIFT = Drift()
 CONTEXT = Context(run_id="r", seed=0, tasks=[DRIFT], strategy=Maker())
-NUMBER = DRIFT.prompt(Place(number=5))
-RIGHT = DRIFT.oracle(Place(number=5))
 TOWERS = Hanoi(disks=6)
-
-
-def model(spec: str, task: Task = DRIFT, seed: int = 0) -> SimulatedModel:
-    return SimulatedModel(ModelSpec.parse(spec), [task], seed)
-
-
-def call(
-    seq: int = 0,
-    *,
-    prompt: Prompt = NUMBER,
-    reply: type[Reply] = Onward,
-    path: str = "0/step/0",
-    question_digest: bytes = b"fork",
-    temperature: float | None = None,
-    cap: int = UNCUT,
-) -> Call:
-    sample = SampleId(election=ElectionId(path=path, question_digest=question_digest), seq=seq)
-    return Call(id=sample, prompt=prompt, reply=reply, temperature=temperature, max_output_tokens=cap)
-
-
-def replies(asked: Model, calls: Sequence[Call]) -> list[Sample]:
-    """The replies to these calls, one after the other."""
-
-    async def each() -> list[Sample]:
-        return [await asked.complete(one) for one in calls]
-
-    return asyncio.run(each())
 
 
 def side_by_side(asked: Model, calls: Sequence[Call]) -> list[Sample]:
@@ -87,21 +52,6 @@ def side_by_side(asked: Model, calls: Sequence[Call]) -> list[Sample]:
 def one_prompt(n: int, *, temperature: float | None = None) -> list[Call]:
     """The same question, n samples."""
     return [call(seq, temperature=temperature) for seq in range(n)]
-
-
-def read(sample: Sample, reply: type[Reply] = Onward, task: Task = DRIFT) -> Reply | None:
-    """The reply in a sample, as the real screen reads it; None for a flagged one."""
-    if flag_unread(sample, FLAG_ABOVE_TOKENS) is not None:
-        return None
-    try:
-        found = parse(sample.text, reply, task.format)
-    except Malformed:
-        return None
-    return found if flag_of(task, found, b"") is None else None
-
-
-def is_rate(hits: int, n: int, rate: float) -> bool:
-    return abs(hits - n * rate) <= 5 * sqrt(n * rate * (1 - rate))
 
 
 def error_count(spec: str, n: int, *, temperature: float | None = None, seed: int = 0) -> tuple[int, int]:

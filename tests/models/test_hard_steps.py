@@ -1,0 +1,265 @@
+"""Hard steps of the simulated model: asked alone, and within rollouts that reach them from steps before.
+
+Every statistical test fixes its seeds and asks for the stated rate to be in a 99.9 % interval, so that it would fail for one set of seeds
+in 1,000 for each of its rates.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from math import sqrt
+from typing import ClassVar
+
+import pytest
+
+from microagents.chat import Format, Prompt, Reply, Sample, system_with_instructions, write
+from microagents.errors import InvalidUsage, TaskFailed
+from microagents.models.model import Call
+from microagents.models.simulated import SimulatedModel
+from microagents.parsing import Malformed, parse
+from microagents.rollouts import Rollout, rollout_of
+from microagents.task import ChainTask
+from microagents.tasks.drift import RING, Drift, Onward, Place
+from tests.models.simulation import DRIFT, call, model, replies
+
+HORIZON = 8
+UNCUT = 100_000
+"""A cap that no simulated rollout reaches."""
+AHEAD = rollout_of(Onward, HORIZON)
+
+
+def is_within(hits: int, n: int, rate: float) -> bool:
+    """Whether a rate is in the 99.9 % interval of a count."""
+    return abs(hits - n * rate) <= 3.29 * sqrt(n * rate * (1 - rate))
+
+
+def alone(number: int, task: Drift = DRIFT) -> Prompt:
+    """The question of one step, with its instructions."""
+    asked = task.prompt(Place(number=number))
+    return Prompt(system=system_with_instructions(asked.system, Onward, task.format), user=asked.user)
+
+
+def step_call(number: int, seq: int = 0) -> Call:
+    """A call for one step."""
+    return call(seq, prompt=alone(number), path=f"0/step/{number}", cap=UNCUT)
+
+
+def rollout_call(number: int, seq: int = 0, *, rollout: type[Rollout] = AHEAD, task: Drift = DRIFT) -> Call:
+    """A call for a rollout."""
+    asked = task.rollout_prompt(Place(number=number), rollout.horizon)
+    prompt = Prompt(system=system_with_instructions(asked.system, rollout, task.format), user=asked.user)
+    return call(seq, prompt=prompt, reply=rollout, path=f"0/ahead/{number}", cap=UNCUT)
+
+
+def numbers_of(sample: Sample, rollout: type[Rollout] = AHEAD, form: Format = "lines") -> list[int]:
+    """Where the steps of a rollout lead."""
+    return [step.number for step in parse(sample.text, rollout, form).steps]
+
+
+def onward(number: int) -> int:
+    """Where the right step leads."""
+    return DRIFT.oracle(Place(number=number)).number
+
+
+def walks(asked: SimulatedModel, starts: Sequence[int]) -> Iterator[list[tuple[int, int]]]:
+    """Rollouts from these numbers: for each step, the number before and after it."""
+    for start, sample in zip(starts, replies(asked, [rollout_call(start) for start in starts]), strict=True):
+        reached = numbers_of(sample)
+        yield [*zip([start, *reached], reached, strict=False)]
+
+
+# -- rates -------------------------------------------------------------------------------------------------------------
+
+
+def first_errors(spec: str, seeds: int, starts: int) -> dict[tuple[bool, int], list[bool]]:
+    """Of rollouts by many models, up to the first error: whether each step is wrong, by hardness and by the number of steps before it."""
+    found = defaultdict[tuple[bool, int], list[bool]](list)
+    for seed in range(seeds):
+        asked = model(spec, seed=seed)
+        for walk in walks(asked, range(seed, RING, RING // starts)):
+            for before, (number, reached) in enumerate(walk):
+                wrong = reached != onward(number)
+                found[asked.is_hard(alone(number)), before].append(wrong)
+                if wrong:
+                    break
+    return found
+
+
+def test_a_rollout_errs_at_a_hard_step_the_less_the_earlier_it_starts() -> None:
+    found = first_errors("sim:perfect@hard=0.2", seeds=60, starts=40)
+    for before, rate in enumerate([0.65, 0.375] + [0.1] * 6):
+        wrong = found[True, before]
+        assert is_within(sum(wrong), len(wrong), rate), before
+        assert not any(found[False, before])
+
+
+def test_the_rates_at_hard_steps_are_options() -> None:
+    found = first_errors("sim:perfect@hard=0.2,hard_error=0.9,hard_ahead=0.3", seeds=30, starts=40)
+    for before, rate in enumerate((0.9, 0.6, 0.3)):
+        assert is_within(sum(found[True, before]), len(found[True, before]), rate), before
+
+
+def test_accuracy_at_ordinary_steps_decays_with_depth() -> None:
+    found = first_errors("sim:perfect@error=0.05,decay=0.02", seeds=60, starts=40)
+    for before in range(HORIZON):
+        wrong = found[False, before]
+        assert is_within(sum(wrong), len(wrong), 0.05 + 0.02 * before), before
+
+
+def test_a_hard_step_asked_alone_errs_at_its_rate_however_far_rollouts_see() -> None:
+    wrong, n = 0, 0
+    for seed in range(60):
+        asked = model("sim:perfect@hard=0.2,hard_error=0.8,hard_ahead=0", seed=seed)
+        hard = [number for number in range(0, RING, 10) if asked.is_hard(alone(number))]
+        for number, sample in zip(hard, replies(asked, [step_call(number) for number in hard]), strict=True):
+            wrong += parse(sample.text, Onward).number != onward(number)
+            n += 1
+    assert is_within(wrong, n, 0.8)
+
+
+# -- the same steps are hard, and the same wrong reply is likely ----------------------------------------------------------------------
+
+ALWAYS = "sim:perfect@hard=0.25,hard_error=1,hard_ahead=1"
+
+
+def test_a_rollout_errs_at_the_steps_that_are_hard_alone_in_the_same_way_and_continues_from_there() -> None:
+    asked = model(ALWAYS)
+    said = [parse(sample.text, Onward).number for sample in replies(asked, [step_call(number) for number in range(RING)])]
+    assert [reached != onward(number) for number, reached in enumerate(said)] == [asked.is_hard(alone(number)) for number in range(RING)]
+    for walk in walks(asked, range(0, RING, 9)):
+        assert [reached for _, reached in walk] == [said[number] for number, _ in walk]
+
+
+def hard_set(spec: str, seed: int = 0) -> set[int]:
+    asked = model(spec, seed=seed)
+    return {number for number in range(20_000) if asked.is_hard(Prompt(user=f"Number: {number}"))}
+
+
+def test_the_hard_sets_of_two_models_overlap_as_independent_sets_do() -> None:
+    mine, other = hard_set("sim:gpt-4.1-mini@hard=0.2"), hard_set("sim:o3-mini@hard=0.3")
+    assert is_within(len(mine), 20_000, 0.2)
+    assert is_within(len(other), 20_000, 0.3)
+    assert is_within(len(mine & other), 20_000, 0.06)
+
+
+def test_two_seeds_have_independent_hard_sets() -> None:
+    assert is_within(len(hard_set("sim:perfect@hard=0.2") & hard_set("sim:perfect@hard=0.2", seed=1)), 20_000, 0.04)
+
+
+def test_a_model_with_other_options_finds_the_same_questions_hard() -> None:
+    plain = hard_set("sim:perfect@hard=0.2")
+    assert hard_set("sim:perfect@hard=0.2,error=0.3,hard_error=0.9,flag=0.1") == plain
+    assert hard_set("sim:perfect@hard=0.1") < plain
+    assert hard_set("sim:perfect") == set()
+
+
+def test_a_paraphrase_is_a_question_of_its_own() -> None:
+    asked = model("sim:perfect@hard=0.2")
+    both = sum(asked.is_hard(Prompt(user=f"Number: {n}")) and asked.is_hard(Prompt(user=f"The number is {n}.")) for n in range(20_000))
+    assert is_within(both, 20_000, 0.04)
+
+
+# -- the text of a rollout -----------------------------------------------------------------------------------------------------------
+
+
+class JsonDrift(Drift):
+    """The same walk, answered as JSON."""
+
+    format: ClassVar[Format] = "json"
+
+
+@pytest.mark.parametrize("task", [DRIFT, JsonDrift()], ids=["lines", "json"])
+def test_a_rollout_is_read_back_as_the_steps_of_a_chain(task: Drift) -> None:
+    (sample,) = replies(model("sim:perfect", task), [rollout_call(5, task=task)])
+    assert numbers_of(sample, form=task.format) == [90, 526, 875, 754, 715, 52, 889, 992]
+
+
+def test_a_rollout_follows_from_seed_and_sample_id_in_any_order_of_calls() -> None:
+    spec = "sim:gpt-4.1-nano@flag=0.3,hard=0.2,decay=0.05"
+    calls = [rollout_call(number, seq) for number in range(30) for seq in range(4)]
+    in_order = replies(model(spec), calls)
+    assert replies(model(spec), calls[::-1]) == in_order[::-1]
+    assert replies(model(spec, seed=1), calls) != in_order
+    assert len({sample.text for sample in in_order[:4]}) == 4
+
+
+def test_of_bad_rollouts_half_exceed_the_length_of_all_their_steps_and_none_of_the_others_is_read() -> None:
+    bad = replies(model("sim:perfect@flag=1"), [rollout_call(number) for number in range(RING)])
+    long = [sample for sample in bad if (sample.usage.output_tokens or 0) > HORIZON * 750]
+    assert is_within(len(long), len(bad), 0.5)
+    for sample in bad:
+        if sample not in long:
+            with pytest.raises(Malformed):
+                numbers_of(sample)
+
+
+def test_the_text_of_a_rollout_is_charged() -> None:
+    asked = model("sim:perfect@price_out=1e6,tokens=10")
+    for horizon in (1, 8, 64):
+        rollout = rollout_of(Onward, horizon)
+        (sample,) = replies(asked, [rollout_call(5, rollout=rollout)])
+        assert len(numbers_of(sample, rollout)) == horizon
+        assert sample.usage.cost_usd == sample.usage.output_tokens == len(sample.text) // 4
+        answer = write(parse(sample.text, rollout))
+        assert len(sample.text) - len(answer) == pytest.approx(40, rel=1), "the reasoning is that of one step"
+
+
+# -- where it ends -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rollout_ends_with_the_work() -> None:
+    (sample,) = replies(model("sim:perfect", Drift(length=3)), [rollout_call(5)])
+    assert numbers_of(sample) == [90, 526, 875]
+
+
+class Broken(Drift):
+    """A walk with code that fails at some numbers."""
+
+    fails_at: int
+    method: str
+
+    def _check(self, method: str, number: int) -> None:
+        if (method, number) == (self.method, self.fails_at):
+            raise KeyError(number)
+
+    def prompt(self, state: Place) -> Prompt:
+        self._check("prompt", state.number)
+        return super().prompt(state)
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Onward:
+        self._check("expert", self.state_in(prompt).number)
+        return super().expert(prompt, reply)
+
+    def advance(self, state: Place, reply: Onward) -> Place:
+        self._check("advance", reply.number)
+        return super().advance(state, reply)
+
+    def done(self, state: Place) -> bool:
+        self._check("done", state.number)
+        return super().done(state)
+
+
+@pytest.mark.parametrize("method", ["prompt", "expert", "advance", "done"])
+def test_where_the_tasks_code_fails_a_rollout_ends(method: str) -> None:
+    (sample,) = replies(model("sim:perfect", Broken(fails_at=526, method=method)), [rollout_call(5)])
+    assert numbers_of(sample) == [90, 526]
+
+
+def test_code_that_fails_at_the_first_step_fails_the_run() -> None:
+    with pytest.raises(TaskFailed, match=r"Broken\.expert raised KeyError"):
+        replies(model("sim:perfect", Broken(fails_at=5, method="expert")), [rollout_call(5)])
+
+
+def test_a_task_that_cannot_read_its_state_back_is_told_which_method_to_define() -> None:
+    class Mute(ChainTask[Place, Onward]):
+        expert = Drift.expert
+
+    with pytest.raises(InvalidUsage, match=r"Mute has no `state_in`.* define the method"):
+        replies(model("sim:perfect", Mute()), [rollout_call(5)])
+
+
+@pytest.mark.parametrize("option", ["hard_error=1.2", "hard_ahead=-1", "decay=nan"])
+def test_a_rate_that_is_no_share_is_refused(option: str) -> None:
+    with pytest.raises(InvalidUsage, match="between 0 and 1"):
+        model(f"sim:perfect@{option}")
