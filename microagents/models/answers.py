@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
+from inspect import getattr_static
 from random import Random
 from types import NoneType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from microagents.chat import Prompt, Reply, write
+from microagents.mistakes import one_field_altered
 from microagents.parsing import Malformed, parse
 from microagents.task import Task
 from microagents.user_code import called
@@ -27,7 +30,7 @@ class Answers:
     Args:
         task: the task.
         prompt: the question, with the format instructions.
-        reply: the class of its replies.
+        reply: the class of its replies. Its own ``expert`` and ``mistake`` take the place of the task's.
         key: the seed of the wrong answers.
         hard: whether the question is a hard one.
 
@@ -42,8 +45,14 @@ class Answers:
         self._reply = reply
         self._digest = blake2b(f"{prompt.system}\0{prompt.user}".encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest()
         self._wrong: dict[int, Answer] = {}
-        self.right = self._answer(called(task.expert, prompt, reply, gives=reply))
-        self.difficulty: float | None = called(task.difficulty, prompt, reply, gives=(float, int, NoneType))
+        expert = _class_method(reply, "expert")
+        self._is_of_strategy = expert is not None
+        if expert is None:
+            self.right = self._answer(called(task.expert, prompt, reply, gives=reply))
+            self.difficulty: float | None = called(task.difficulty, prompt, reply, gives=(float, int, NoneType))
+        else:
+            self.right = self._answer(called(expert, task, prompt, gives=reply))
+            self.difficulty = None
 
     def wrong(self, alternative: int) -> Answer:
         """The wrong answer with this number.
@@ -53,13 +62,28 @@ class Answers:
         """
         found = self._wrong.get(alternative)
         if found is None:
-            rng = Random(self._digest + alternative.to_bytes(4))  # noqa: S311 - seeded
-            mistake = called(self._task.mistake, self._prompt, self.right.reply, rng, gives=self._reply)
-            found = self._wrong[alternative] = self._answer(mistake)
+            found = self._wrong[alternative] = self._answer(self._mistake(Random(self._digest + alternative.to_bytes(4))))  # noqa: S311 - seeded
         return found
+
+    def _mistake(self, rng: Random) -> Reply:
+        right: Any = self.right.reply
+        mistake = _class_method(self._reply, "mistake")
+        if mistake is not None:
+            wrong: Reply = called(mistake, self._task, self._prompt, right, rng, gives=self._reply)
+        elif self._is_of_strategy:
+            wrong = called(one_field_altered, right, rng, gives=self._reply)
+        else:
+            wrong = called(self._task.mistake, self._prompt, right, rng, gives=self._reply)
+        return wrong
 
     def _answer(self, reply: Reply) -> Answer:
         return Answer(reply, write(reply, self._task.format))
+
+
+@lru_cache(maxsize=256)
+def _class_method(reply: type[Reply], name: str) -> Callable[..., Any] | None:
+    """The class method of a reply class with this name; None for none. A field of this name is none."""
+    return getattr(reply, name) if isinstance(getattr_static(reply, name, None), classmethod) else None
 
 
 def broken(text: str, chance: float, reply: type[Reply], task: Task) -> str:

@@ -1,0 +1,101 @@
+"""Reply classes that bring their own expert, for questions that a strategy asks beside those of the task."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, NoReturn, Self
+
+import pytest
+
+from microagents.chat import Prompt, Reply
+from microagents.errors import TaskFailed
+from microagents.parsing import parse
+from microagents.task import Task
+from microagents.tasks.drift import Drift, Onward
+from tests.models.simulation import DRIFT, call, model, replies
+
+
+class Paraphrase(Reply, frozen=True):
+    """The question in other words."""
+
+    text: str
+
+    @classmethod
+    def expert(cls, task: Task, prompt: Prompt) -> Self:
+        return cls(text=f"{type(task).__name__}: {prompt.user[::-1]}")
+
+
+class Silent(Drift):
+    """A walk that knows nothing of such questions."""
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> NoReturn:
+        raise AssertionError(prompt, reply)
+
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> NoReturn:
+        raise AssertionError(prompt, right, rng)
+
+    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> NoReturn:
+        raise AssertionError(prompt, reply)
+
+
+def asked(reply: type[Reply], *, error: int = 0, task: Task = DRIFT) -> Any:
+    """The reply of this class to a question."""
+    (sample,) = replies(model(f"sim:perfect@error={error}", task), [call(prompt=Prompt(user="Number: 5"), reply=reply)])
+    return parse(sample.text, reply)
+
+
+def test_the_expert_of_a_reply_class_takes_the_place_of_the_tasks() -> None:
+    assert asked(Paraphrase, task=Silent()).text == "Silent: 5 :rebmuN"
+
+
+def test_a_mistake_of_such_a_class_alters_one_of_its_fields() -> None:
+    assert asked(Paraphrase, task=Silent(), error=1).text != "Silent: 5 :rebmuN"
+
+
+def test_such_a_class_may_know_its_mistakes() -> None:
+    class Verdict(Reply, frozen=True):
+        choice: str
+
+        @classmethod
+        def expert(cls, task: Task, prompt: Prompt) -> Self:  # noqa: ARG003
+            return cls(choice="first")
+
+        @classmethod
+        def mistake(cls, task: Task, prompt: Prompt, right: Verdict, rng: Random) -> Self:  # noqa: ARG003
+            return cls(choice=f"not {right.choice}")
+
+    assert asked(Verdict).choice == "first"
+    assert asked(Verdict, error=1).choice == "not first"
+
+
+def test_an_expert_that_gives_something_else_is_refused_by_name() -> None:
+    class Odd(Paraphrase, frozen=True):
+        @classmethod
+        def expert(cls, task: Task, prompt: Prompt) -> Any:  # noqa: ARG003
+            return Onward(number=1)
+
+    with pytest.raises(TaskFailed, match=r"Odd\.expert must give an Odd, not Onward\(number=1\)"):
+        asked(Odd)
+
+
+def test_an_expert_that_raises_is_named() -> None:
+    class Lost(Paraphrase, frozen=True):
+        @classmethod
+        def expert(cls, task: Task, prompt: Prompt) -> Self:  # noqa: ARG003
+            raise KeyError(prompt.user)
+
+    with pytest.raises(TaskFailed, match=r"Lost\.expert raised KeyError\('Number: 5'\).*test_answers\.py"):
+        asked(Lost)
+
+
+def test_a_field_called_expert_leaves_the_task_to_answer() -> None:
+    class Panel(Reply, frozen=True):
+        expert: str
+        mistake: str = "none"
+
+    class Panels(Task):
+        def expert(self, prompt: Prompt, reply: type[Reply]) -> Panel:  # noqa: ARG002
+            return Panel(expert=prompt.user)
+
+    assert asked(Panel, task=Panels()).expert == "Number: 5"
+    assert asked(Panel, task=Panels(), error=1) != asked(Panel, task=Panels())
