@@ -8,6 +8,7 @@ from microagents.elections.election import Ballot, Decision, Draw, Elect, Electi
 from microagents.elections.rules import ApprovalShare, BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
 from microagents.errors import (
     DeadlinePassed,
+    EndedEarly,
     InputMismatch,
     InvalidDefinition,
     InvalidUsage,
@@ -60,6 +61,7 @@ __all__ = [
     "DurableRole",
     "Elect",
     "ElectionId",
+    "EndedEarly",
     "FirstTo",
     "FirstToAheadBy",
     "FirstValid",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Self
 
 import msgspec
@@ -81,6 +82,12 @@ class Ruling(Reply, frozen=True):
         right: Reply = called(task.expert, Prompt(system=asked.system, user=asked.user), reply, gives=reply)
         candidates = [(msgspec.json.decode(each.reply, type=reply).vote() != right.vote(), each.label) for each in asked.candidates]
         return cls(choice=min(candidates)[1])
+
+    @classmethod
+    def mistake(cls, task: Task, prompt: Prompt, right: Ruling, rng: Random) -> Self:  # noqa: ARG003 - as above
+        """The label of another candidate."""
+        asked = msgspec.json.decode(prompt.user, type=Dispute)
+        return cls(choice=rng.choice([each.label for each in asked.candidates if each.label != right.choice]))
 
 
 class Choose(DurableRequest[int | None], frozen=True, kw_only=True):

@@ -25,9 +25,9 @@ class PluralityChain(Chain):
         temperature: temperature of the others.
     """
 
-    def __init__(self, work: Work[ChainTask[Any, Any], Climbing], *, samples: int, first_temperature: float, temperature: float) -> None:
+    def __init__(self, work: Work[ChainTask[Any, Any], Any], *, samples: int, first_temperature: float, temperature: float) -> None:
         sampling = structs.replace(work.task.sampling, first_temperature=first_temperature, temperature=temperature)
-        strategy = work.strategy
+        strategy: Climbing = work.strategy
         super().__init__(work, max_draws=samples, sampling=sampling, rule_of=strategy.rule_of, rungs=strategy.rungs)
 
     async def commit(self, step: Step, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
