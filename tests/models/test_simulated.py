@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from decimal import Decimal
+from hashlib import blake2b
 from itertools import pairwise
 from math import log, sqrt
 from pathlib import Path
@@ -192,6 +193,11 @@ def test_asking_again_gives_the_same_reply_even_to_a_question_long_forgotten(mon
     monkeypatch.setattr(simulated, "MAX_CACHED_QUESTIONS", 2)
     asked = model(ERRING)
     assert replies(asked, MIXED) == replies(asked, MIXED) == replies(asked, MIXED[::-1])[::-1]
+
+
+def test_a_run_of_an_earlier_version_is_resumed_with_the_same_replies() -> None:
+    texts = [sample.text for spec in (ERRING, "sim:gpt-4.1-mini@error=0.5") for sample in replies(model(spec), MIXED)]
+    assert blake2b("\0".join(texts).encode(), digest_size=8).hexdigest() == "543cbf5a8cebaf3d"
 
 
 @pytest.mark.parametrize(
