@@ -23,7 +23,7 @@ from microagents.errors import InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.models.answers import Answer, Answers, broken
 from microagents.models.model import Call, Model, ModelSpec
 from microagents.models.profiles import profile_of
-from microagents.rollouts import Rollout
+from microagents.rollouts import MAX_OUTPUT_TOKENS, Rollout
 from microagents.task import ChainTask, Task, chain_types
 from microagents.user_code import called
 
@@ -31,6 +31,8 @@ RAMBLING_ERROR = 0.1
 """Error rate of replies that exceed the length limit (MAKER, figure 9a), and of each step of such a rollout."""
 RAMBLING_TOKENS = (760, 2600)
 """Least and greatest length of such a reply in output tokens; of a rollout, for each step of its horizon."""
+MAX_RAMBLING_TOKENS = 2 * MAX_OUTPUT_TOKENS
+"""A rollout that rambles about many steps ends here: beyond any limit that is sent."""
 MAX_PLAIN_TOKENS = 700
 """Greatest length of any other reply in output tokens; of a rollout, for each step of its horizon."""
 HANG_S = 120.0
@@ -188,7 +190,7 @@ class SimulatedModel(Model):
             answer = self._choose(answers, rate, chance.error, chance.alternative).text
         if rambles:
             low, high = RAMBLING_TOKENS
-            return _pad(answer, steps * int(low + (high - low) * chance.length), steps * _RAMBLING)
+            return _pad(answer, min(steps * int(low + (high - low) * chance.length), MAX_RAMBLING_TOKENS), _RAMBLING)
         if chance.flag < profile.flag:
             answer = broken(answer, chance.alternative, call.reply, self._tasks[of_input])
         if not answer:
@@ -281,6 +283,7 @@ def _uniform(number: int) -> float:
 
 def _pad(answer: str, tokens: int, filler: str) -> tuple[str, int]:
     """The answer behind filler text: the whole text, about as long as asked for, and its length in tokens."""
-    thoughts = filler[: max(0, tokens * CHARS_PER_TOKEN - len(answer) - 1)]
+    length = max(0, tokens * CHARS_PER_TOKEN - len(answer) - 1)
+    thoughts = (filler * (length // len(filler) + 1))[:length]
     text = f"{thoughts}\n{answer}"
     return text, max(1, len(text) // CHARS_PER_TOKEN)

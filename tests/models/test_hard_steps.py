@@ -18,7 +18,7 @@ from microagents.errors import InvalidUsage, TaskFailed
 from microagents.models.model import Call
 from microagents.models.simulated import SimulatedModel
 from microagents.parsing import Malformed, parse
-from microagents.rollouts import Rollout, rollout_of
+from microagents.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
 from microagents.task import ChainTask
 from microagents.tasks.drift import RING, Drift, Onward, Place
 from tests.models.simulation import DRIFT, call, model, replies
@@ -192,6 +192,11 @@ def test_of_bad_rollouts_half_exceed_the_length_of_all_their_steps_and_none_of_t
         if sample not in long:
             with pytest.raises(Malformed):
                 numbers_of(sample)
+
+
+def test_a_rollout_about_very_many_steps_rambles_beyond_every_limit_and_not_for_ever() -> None:
+    bad = replies(model("sim:perfect@flag=1"), [rollout_call(number, rollout=rollout_of(Onward, 2_000)) for number in range(8)])
+    assert MAX_OUTPUT_TOKENS < max(sample.usage.output_tokens or 0 for sample in bad) <= 2 * MAX_OUTPUT_TOKENS
 
 
 def test_a_rollout_is_charged_for_the_reasoning_of_one_step_and_for_all_its_steps() -> None:
