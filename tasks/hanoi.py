@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cached_property
 from itertools import chain
 from random import Random
@@ -58,16 +59,7 @@ class Hanoi(ChainTask[Towers, Step]):
     @cached_property
     def system(self) -> str:
         """The constant part of the prompt: the rules and the procedure."""
-        first, second, third = self.cycle
-        return (
-            f"You carry out one step of the towers of Hanoi puzzle with {self.disks} disks. Disk 1 is the smallest, disk {self.disks} the "
-            "largest. The three pegs are numbered 0, 1 and 2. A state lists the disks of each peg from bottom to top, so the last number "
-            "of a list is the disk that can be moved.\n"
-            "Rules: one disk moves at a time; only the top disk of a peg can move; no disk may lie on a smaller one.\n"
-            f"Procedure: if the previous move did not move disk 1 (or there was none), move disk 1 one peg on in the cycle {first} -> "
-            f"{second} -> {third} -> {first}. If the previous move did move disk 1, make the only legal move of another disk.\n"
-            "Give that one move as [disk, from peg, to peg], and the state after it."
-        )
+        return self._system("one step", "Give that one move as [disk, from peg, to peg], and the state after it.")
 
     def start(self) -> Towers:
         return Towers(pegs=(tuple(range(self.disks, 0, -1)), (), ()))
@@ -83,6 +75,21 @@ class Hanoi(ChainTask[Towers, Step]):
         first, second, third = map(list, state.pegs)
         last = "none" if state.last is None else list(state.last)
         return Prompt(system=self.system, user=f"Previous move: {last}\nState: [{first}, {second}, {third}]")
+
+    def rollout_prompt(self, state: Towers, horizon: int) -> Prompt:
+        system = self._system(
+            "several steps",
+            f"Do this again and again, each time from the state after the move before. Number of moves to give: {horizon}, or fewer if "
+            "fewer are left. Give each as [disk, from peg, to peg], and with it the state after it.",
+        )
+        return Prompt(system=system, user=f"{self.prompt(state).user}\nMoves left: {self.steps() - state.moves}")
+
+    def state_in(self, prompt: Prompt) -> Towers:
+        shown = dict(re.findall(r"^(Previous move|State|Moves left): (.*)$", prompt.user, re.MULTILINE))
+        first, second, third = map(tuple, json.loads(shown["State"]))
+        last = None if shown["Previous move"] == "none" else tuple(json.loads(shown["Previous move"]))
+        left = int(shown["Moves left"]) if "Moves left" in shown else self._moves_left((first, second, third))
+        return Towers(pegs=(first, second, third), last=last, moves=self.steps() - left)
 
     def advance(self, state: Towers, reply: Step) -> Towers:
         return Towers(pegs=reply.next_state, last=reply.move, moves=state.moves + 1)
@@ -106,10 +113,7 @@ class Hanoi(ChainTask[Towers, Step]):
         return self.oracle(state) == reply
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Step:  # noqa: ARG002 - it has one kind of reply
-        last_line, _, state_line = prompt.user.partition("\n")
-        last = last_line.removeprefix("Previous move: ")
-        first, second, third = json.loads(state_line.removeprefix("State: "))
-        return self._next(None if last == "none" else tuple(json.loads(last)), (tuple(first), tuple(second), tuple(third)))
+        return self.oracle(self.state_in(prompt))
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Step:  # noqa: ARG002 - the right reply tells enough
         """A move to the wrong peg, a state that does not follow from the move, or a second disk moved in the state."""
@@ -125,6 +129,29 @@ class Hanoi(ChainTask[Towers, Step]):
         peg = rng.choice(filled)
         top = right.next_state[peg][-1]
         return Step(move=right.move, next_state=_moved(right.next_state, top, peg, (peg + rng.choice((1, 2))) % 3))
+
+    def _system(self, amount: str, wanted: str) -> str:
+        first, second, third = self.cycle
+        return (
+            f"You carry out {amount} of the towers of Hanoi puzzle with {self.disks} disks. Disk 1 is the smallest, disk {self.disks} the "
+            "largest. The three pegs are numbered 0, 1 and 2. A state lists the disks of each peg from bottom to top, so the last number "
+            "of a list is the disk that can be moved.\n"
+            "Rules: one disk moves at a time; only the top disk of a peg can move; no disk may lie on a smaller one.\n"
+            f"Procedure: if the previous move did not move disk 1 (or there was none), move disk 1 one peg on in the cycle {first} -> "
+            f"{second} -> {third} -> {first}. If the previous move did move disk 1, make the only legal move of another disk.\n"
+            f"{wanted}"
+        )
+
+    def _moves_left(self, pegs: Pegs) -> int:
+        """Moves from a legal position to the goal: a disk that is not on its peg waits until the smaller ones stand on the other two."""
+        peg_of = {disk: peg for peg, disks in enumerate(pegs) for disk in disks}
+        left, target = 0, 2
+        for disk in range(self.disks, 0, -1):
+            peg = peg_of.get(disk, target)
+            if peg != target:
+                left += 1 << (disk - 1)
+                target = 3 - peg - target
+        return max(left, 1)
 
     def _next(self, last: Move | None, pegs: Pegs) -> Step:
         """Apply the procedure. It gives a step even in states after a wrong decision, where no legal move may exist."""
