@@ -109,6 +109,7 @@ TASKS = Registry(
     group="microagents.tasks",
     shipped={
         "hanoi": "microagents.tasks.hanoi:Hanoi",
+        "checkers": "microagents.tasks.checkers:Checkers",
         "drift": "microagents.tasks.drift:Drift",
         "multiplication": "microagents.tasks.multiplication:Multiplication",
         "sorting": "microagents.tasks.sorting:Sorting",

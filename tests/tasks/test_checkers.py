@@ -1,0 +1,248 @@
+"""Checkers Jumping: a move is right if and only if the goal stays in reach, and errors are mostly of the board, not of the move."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from itertools import combinations, product
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from microagents.chat import write
+from microagents.parsing import Malformed, parse
+from microagents.tasks.checkers import Board, Checkers, Colour, Step, _lost
+
+OPTIONS = [*product((False, True), repeat=3)]
+SMALL = range(1, 7)
+
+
+def task_of(n: int, options: tuple[bool, bool, bool] = (False, False, False)) -> Checkers:
+    numbered, positions, check_counts = options
+    return Checkers(n=n, numbered=numbered, positions=positions, check_counts=check_counts)
+
+
+def row_of(cells: tuple[str, ...]) -> str:
+    return "".join(cell.split(":")[-1][0] for cell in cells)
+
+
+# -- an exact solver, which knows the rules and no patterns ----------------------------------------------------------------------------
+
+
+def successors(row: str) -> dict[tuple[str, int, int], str]:
+    """The rows after each move that the rules allow."""
+    found: dict[tuple[str, int, int], str] = {}
+    for source, colour in enumerate(row):
+        way = {"R": 1, "B": -1, "_": 0}[colour]
+        for cells in (1, 2):
+            target = source + cells * way
+            over = row[source + way] if cells == 2 and 0 <= source + way < len(row) else ""
+            if 0 <= target < len(row) and row[target] == "_" and over in ("", "R" if colour == "B" else "B") and way:
+                after = [*row]
+                after[source], after[target] = "_", colour
+                found[colour, source, target] = "".join(after)
+    return found
+
+
+@lru_cache
+def winning(n: int) -> dict[str, int]:
+    """Every position from which the goal can be reached, with its distance: a breadth-first search backwards over all positions."""
+    before: dict[str, list[str]] = {}
+    for empty in range(2 * n + 1):
+        for reds in combinations([at for at in range(2 * n + 1) if at != empty], n):
+            row = "".join("_" if at == empty else "R" if at in reds else "B" for at in range(2 * n + 1))
+            for after in successors(row).values():
+                before.setdefault(after, []).append(row)
+    goal = "B" * n + "_" + "R" * n
+    distance, layer = {goal: 0}, [goal]
+    while layer:
+        reached = {row for after in layer for row in before.get(after, ()) if row not in distance}
+        distance |= dict.fromkeys(reached, distance[layer[0]] + 1)
+        layer = sorted(reached)
+    return distance
+
+
+def right_states(task: Checkers) -> list[Board]:
+    """All states that right moves lead to, except the last."""
+    found: list[Board] = []
+    todo = [task.start()]
+    while todo:
+        state = todo.pop()
+        if state not in found and not task.done(state):
+            found.append(state)
+            todo += [task.advance(state, reply) for reply in replies(task, state) if task.correct(state, reply)]
+    return found
+
+
+def replies(task: Checkers, state: Board) -> list[Step]:
+    """Every checker moved into the empty cell, allowed or not, with the board that follows."""
+    contents = [cell.split(":")[-1] for cell in state.cells]
+    target = contents.index("_")
+    found = []
+    for source in range(len(contents)):
+        after = [*contents]
+        after[source], after[target] = "_", contents[source]
+        board = tuple(f"{at}:{content}" for at, content in enumerate(after)) if task.positions else tuple(after)
+        found += [Step(move=(colour, source, target), board=board) for colour in colours()]
+    return found
+
+
+def colours() -> tuple[Colour, Colour]:
+    return "R", "B"
+
+
+@pytest.mark.parametrize("n", SMALL)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_reply_is_right_if_and_only_if_its_move_is_allowed_and_the_goal_stays_in_reach(n: int, options: tuple[bool, bool, bool]) -> None:
+    task, distance = task_of(n, options), winning(n)
+    for state in right_states(task):
+        allowed = successors(row_of(state.cells))
+        for reply in replies(task, state):
+            assert task.correct(state, reply) == (allowed.get(reply.move) == row_of(reply.board) and row_of(reply.board) in distance)
+
+
+@pytest.mark.parametrize("n", SMALL)
+def test_after_a_valid_move_the_patterns_stand_on_the_board_if_and_only_if_the_goal_is_out_of_reach(n: int) -> None:
+    for state in right_states(task_of(n)):
+        for row in successors(row_of(state.cells)).values():
+            assert _lost(row) == (row not in winning(n))  # the task itself takes any valid move where all are lost, which hides a pattern
+
+
+@pytest.mark.parametrize("n", SMALL)
+def test_every_right_way_has_the_same_number_of_moves(n: int) -> None:
+    task, distance = task_of(n), winning(n)
+    assert task.steps() == distance[row_of(task.start().cells)] == (n + 1) ** 2 - 1
+    assert all(state.moves == task.steps() - distance[row_of(state.cells)] for state in right_states(task))
+
+
+@pytest.mark.parametrize("n", SMALL)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_on_every_right_way_the_prompt_shows_the_state_and_the_expert_is_right(n: int, options: tuple[bool, bool, bool]) -> None:
+    task = task_of(n, options)
+    for state in right_states(task):
+        assert task.state_in(task.prompt(state)) == state
+        assert task.state_in(task.rollout_prompt(state, 5)) == state
+        assert task.correct(state, task.expert(task.prompt(state), Step))
+
+
+@pytest.mark.parametrize("n", [2, 5, 6])
+def test_more_than_one_move_is_right_only_at_the_opening(n: int) -> None:
+    task = task_of(n)
+    choices = {state.moves: sum(task.correct(state, reply) for reply in replies(task, state)) for state in right_states(task)}
+    assert choices.pop(0) == 2
+    assert {*choices.values()} == {1}
+
+
+# -- the board and the prompt ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ((False, False, False), 'Board: ["R", "R", "_", "B", "B"]'),
+        ((True, False, False), 'Board: ["R1", "R2", "_", "B1", "B2"]'),
+        ((False, True, False), 'Board: ["0:R", "1:R", "2:_", "3:B", "4:B"]'),
+        ((True, True, False), 'Board: ["0:R1", "1:R2", "2:_", "3:B1", "4:B2"]'),
+    ],
+)
+def test_the_board_is_written_in_the_chosen_notation(options: tuple[bool, bool, bool], shown: str) -> None:
+    task = task_of(2, options)
+    asked = task.prompt(task.start())
+    assert asked.user == shown
+    assert ("a colon" in asked.system) == task.positions
+    assert ("R1" in asked.system) == task.numbered
+    opening = task.oracle(task.start())
+    assert opening.move == ("R", 1, 2)
+    assert len(opening.board[1].split(":")) == 1 + task.positions
+
+
+def test_the_prompt_states_the_losing_patterns_and_the_procedure() -> None:
+    system = task_of(4).prompt(task_of(4).start()).system
+    assert all(
+        fact in system for fact in ("4 red and 4 blue", "9 cells", "numbered 0 to 8", "P1:", "P2:", "P3:", "is home if", "Procedure:")
+    )
+
+
+@pytest.mark.parametrize("n", [0, -1, 100, "many", 2.5])
+def test_a_size_out_of_range_is_refused(n: object) -> None:
+    with pytest.raises(ValidationError):
+        Checkers.model_validate({"n": n})
+
+
+@pytest.mark.parametrize("board", ["[]", '["R", ""]', '["X"]', '["R", "__"]', '["0R"]', '["R12345"]'])
+def test_a_cell_that_is_neither_a_checker_nor_empty_is_malformed(board: str) -> None:
+    with pytest.raises(Malformed):
+        parse(f'move = ["R", 1, 2]\nboard = {board}', Step)
+
+
+# -- after a wrong decision ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_board_of_the_reply_leads_on_even_if_it_is_wrong() -> None:
+    task = task_of(2)
+    slip = Step(move=("R", 1, 2), board=("R", "_", "R", "B", "B", "B"))
+    assert not task.correct(task.start(), slip)
+    state = task.advance(task.start(), slip)
+    assert state == Board(cells=slip.board, moves=1)
+    assert not task.result(state).solved
+    assert task.oracle(state) == Step(move=("B", 3, 1), board=("R", "B", "R", "_", "B", "B"))
+
+
+cells = st.lists(st.sampled_from(["R", "B", "_", "R", "B", "R2", "B17", "0:R", "3:B", "7:_", "1:B1"]), min_size=1, max_size=12).map(tuple)
+
+
+@given(st.integers(1, 6), st.booleans(), cells, st.integers(0, 10**6))
+def test_every_board_has_a_next_prompt_a_reply_and_a_mistake(n: int, positions: bool, board: tuple[str, ...], seed: int) -> None:  # noqa: FBT001
+    task = Checkers(n=n, positions=positions)
+    state = Board(cells=board)
+    reply = task.expert(task.prompt(state), Step)
+    assert reply == task.oracle(state)
+    assert task.correct(state, reply)
+    assert task.state_in(task.rollout_prompt(state, 8)) == state
+    assert not task.done(task.state_in(task.prompt(state)))
+    wrong = task.mistake(task.prompt(state), reply, Random(seed))
+    assert wrong.vote() != reply.vote()
+    assert parse(write(wrong), Step) == wrong
+
+
+# -- mistakes and the screen -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_nine_of_ten_mistakes_are_of_the_board_and_the_others_are_moves_with_their_board(options: tuple[bool, bool, bool]) -> None:
+    task = task_of(6, options)
+    state = task.start()
+    for _ in range(10):
+        state = task.advance(state, task.oracle(state))
+    asked, right = task.prompt(state), task.oracle(state)
+    wrong = [task.mistake(asked, right, Random(seed)) for seed in range(2000)]
+    of_the_board = [each for each in wrong if each.move == right.move]
+    assert 0.88 < len(of_the_board) / 2000 < 0.92  # three standard deviations
+    lengths = Counter(len(each.board) - len(right.board) for each in of_the_board)
+    assert [*sorted(lengths)] == [-1, 0, 1]
+    assert min(lengths.values()) > 500
+    assert all(each in replies(task, state) for each in wrong if each.move != right.move)
+    assert all((task.flag(state, each) is not None) == (task.check_counts and len(each.board) != 13) for each in wrong)
+
+
+def test_the_longest_block_is_the_one_that_loses_or_gains_a_checker() -> None:
+    task = task_of(3)
+    asked, right = task.prompt(task.start()), task.oracle(task.start())
+    assert row_of(right.board) == "RR_RBBB"
+    rows = {row_of(task.mistake(asked, right, Random(seed)).board) for seed in range(200)}
+    assert {"RR_RBB", "RR_RBBBB"} == {row for row in rows if len(row) != 7}
+    assert {"R_RRBBB", "RRR_BBB", "RR_BRBB"} <= rows
+
+
+@pytest.mark.parametrize(
+    "board", [("R", "_", "R", "B"), ("R", "_", "R", "B", "B", "B"), ("R", "_", "R", "R", "B"), ("R", "_", "_", "B", "B")]
+)
+def test_check_counts_flags_a_board_with_a_checker_too_many_or_too_few(board: tuple[str, ...]) -> None:
+    reply = Step(move=("R", 1, 2), board=board)
+    assert task_of(2).flag(task_of(2).start(), reply) is None
+    checking = Checkers(n=2, check_counts=True)
+    assert checking.flag(checking.start(), reply) == "checkers_missing_or_extra"
+    assert checking.flag(checking.start(), Step(move=("R", 1, 2), board=("B", "_", "R", "B", "R"))) is None
