@@ -110,6 +110,7 @@ TASKS = Registry(
     shipped={
         "hanoi": "microagents.tasks.hanoi:Hanoi",
         "checkers": "microagents.tasks.checkers:Checkers",
+        "blocks": "microagents.tasks.blocks:Blocks",
         "drift": "microagents.tasks.drift:Drift",
         "multiplication": "microagents.tasks.multiplication:Multiplication",
         "sorting": "microagents.tasks.sorting:Sorting",

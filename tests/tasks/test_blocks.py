@@ -1,0 +1,122 @@
+"""The block world: the procedure rebuilds every arrangement by legal moves, in as few as it says."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from microagents.parsing import Malformed, parse
+from microagents.tasks.blocks import TABLE, Arrangement, Blocks, Step, Table
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[Blocks, Table]:
+    """Any stacks of all blocks: what right and wrong decisions lead to."""
+    task = Blocks(blocks=draw(st.integers(2, 9)), instance=draw(st.integers(0, 3)))
+    stacks: list[tuple[int, ...]] = []
+    for block in draw(st.permutations(range(1, task.blocks + 1))):
+        if not stacks or draw(st.booleans()):
+            stacks.append((block,))
+        else:
+            stacks[-1] += (block,)
+    return task, Table(stacks=tuple(stacks))
+
+
+def moved(stacks: Arrangement, block: int, onto: int) -> list[tuple[int, ...]]:
+    """The stacks after a legal move."""
+    (source,) = [stack for stack in stacks if stack[-1] == block]
+    after = [stack[:-1] if stack is source else stack for stack in stacks]
+    if onto == TABLE:
+        assert len(source) > 1, "the block stood on another"
+        after.append((block,))
+    else:
+        (target,) = [stack for stack in after if stack and stack[-1] == onto]
+        after = [(*stack, block) if stack is target else stack for stack in after]
+    return [stack for stack in after if stack]
+
+
+@given(tables())
+def test_the_procedure_leads_from_any_stacks_to_the_goal_by_legal_moves_in_the_number_shown(case: tuple[Blocks, Table]) -> None:
+    task, state = case
+    goal = {*task.arrangements[1]}
+    if {*state.stacks} == goal:
+        assert task.oracle(state) == Step(move=(TABLE, TABLE), stacks=state.stacks)
+        return
+    left = 0
+    while {*state.stacks} != goal:
+        reply = task.oracle(state)
+        assert task.expert(task.prompt(state), Step) == reply
+        assert [*reply.stacks] == moved(state.stacks, *reply.move)
+        assert task.flag(state, reply) is None
+        assert task.state_in(task.prompt(state)).stacks == state.stacks
+        state, left = task.advance(state, reply), left + 1
+    assert left <= 2 * (task.blocks - 1)
+
+
+def test_first_blocks_go_to_the_table_then_they_are_built_from_the_bottom_up() -> None:
+    task = Blocks(blocks=30)
+    state, onto = task.start(), []
+    while not task.done(state):
+        reply = task.oracle(state)
+        onto.append(reply.move[1])
+        state = task.advance(state, reply)
+    to_table = onto.count(TABLE)
+    assert 0 < to_table < len(onto)
+    assert onto[:to_table] == [TABLE] * to_table
+    assert task.result(state).solved
+
+
+def test_a_block_in_place_is_not_moved() -> None:
+    task = Blocks(blocks=6)
+    goal = task.arrangements[1]
+    (tallest,) = [stack for stack in goal if len(stack) == max(map(len, goal))][:1]
+    rest = tuple(stack for stack in goal if stack != tallest)
+    state = Table(stacks=(tallest[:-1], *rest, (tallest[-1],)))
+    assert task.oracle(state).move == (tallest[-1], tallest[-2])
+
+
+def test_instances_differ_and_are_never_solved_at_the_start() -> None:
+    tasks = [Blocks(blocks=3, instance=instance) for instance in range(50)]
+    assert len({task.arrangements for task in tasks}) > 10
+    assert all(task.steps() > 0 and not task.result(task.start()).solved for task in tasks)
+    assert Blocks(blocks=3).variant(4) == tasks[4]
+    assert tasks[0].arrangements == Blocks(blocks=3).arrangements
+
+
+def test_the_goal_in_another_order_of_stacks_is_solved() -> None:
+    task = Blocks(blocks=8)
+    assert task.result(Table(stacks=task.arrangements[1][::-1])).solved
+    assert not task.result(task.start()).solved
+
+
+def test_most_mistakes_are_other_legal_moves_with_the_stacks_that_follow() -> None:
+    task = Blocks(blocks=12)
+    state, right = task.start(), task.oracle(task.start())
+    wrong = [task.mistake(task.prompt(state), right, Random(seed)) for seed in range(2000)]
+    other_moves = [each for each in wrong if each.move != right.move]
+    assert 0.72 < len(other_moves) / 2000 < 0.78  # three standard deviations
+    assert all([*each.stacks] == moved(state.stacks, *each.move) for each in other_moves)
+    assert all(task.flag(state, each) is None for each in wrong)
+
+
+@pytest.mark.parametrize("stacks", [((1, 2),), ((1, 2), (3, 3)), ((1, 2, 3, 4),), ((1, 2), (0,)), ()])
+def test_stacks_with_a_block_missing_or_twice_are_flagged(stacks: Arrangement) -> None:
+    task = Blocks(blocks=3)
+    reply = Step(move=(1, 0), stacks=stacks)
+    assert task.flag(task.start(), reply) == "blocks_missing_or_twice"
+    assert task.oracle(Table(stacks=stacks)).stacks is not None  # a person may decide so
+
+
+def test_an_empty_stack_is_malformed() -> None:
+    with pytest.raises(Malformed):
+        parse("move = [1, 0]\nstacks = [[1], []]", Step)
+
+
+@pytest.mark.parametrize("blocks", [1, 0, 201, "many"])
+def test_a_number_of_blocks_out_of_range_is_refused(blocks: object) -> None:
+    with pytest.raises(ValidationError):
+        Blocks.model_validate({"blocks": blocks})

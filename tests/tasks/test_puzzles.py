@@ -1,0 +1,131 @@
+"""What the puzzles share: experts read the prompt alone, a rollout starts in the state of its prompt, and mistakes are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from random import Random
+from typing import Any
+
+import pytest
+
+from microagents import run
+from microagents.chat import Reply, write
+from microagents.parsing import parse
+from microagents.rollouts import rollout_of
+from microagents.tasks.blocks import Blocks
+from microagents.tasks.checkers import Checkers
+from microagents.tasks.hanoi import Hanoi
+
+Puzzle = Any  # chains of different states and replies
+
+NOTATIONS = [Checkers(n=4, numbered=numbered, positions=positions) for numbered, positions in product((False, True), repeat=2)]
+PUZZLES: list[Puzzle] = [
+    *NOTATIONS,
+    Checkers(n=1),
+    Checkers(n=12, check_counts=True),
+    *(Blocks(blocks=blocks, instance=instance) for blocks, instance in ((2, 0), (9, 1), (40, 0))),
+    *(Hanoi(disks=disks) for disks in (1, 4, 5)),
+]
+by_puzzle = pytest.mark.parametrize("task", PUZZLES, ids=repr)
+
+
+def walked(task: Puzzle) -> Iterator[tuple[Any, Reply]]:
+    """Every state on the oracle's way, with its reply."""
+    state = task.start()
+    while not task.done(state):
+        reply = task.oracle(state)
+        yield state, reply
+        state = task.advance(state, reply)
+
+
+@by_puzzle
+def test_the_oracle_solves_it_in_the_announced_number_of_steps(task: Puzzle) -> None:
+    *_, (state, reply) = walked(task)
+    assert task.result(task.advance(state, reply)).solved
+    assert len([*walked(task)]) == task.steps()
+    assert not task.result(state).solved
+
+
+@by_puzzle
+def test_the_expert_reads_from_the_prompt_what_the_oracle_knows(task: Puzzle) -> None:
+    for state, reply in walked(task):
+        assert task.expert(task.prompt(state), type(reply)) == reply
+        assert task.correct(state, reply)
+        assert task.flag(state, reply) is None
+
+
+@by_puzzle
+@pytest.mark.parametrize("horizon", [1, 8])
+def test_the_prompts_of_a_step_and_of_a_rollout_show_the_whole_state(task: Puzzle, horizon: int) -> None:
+    for state, _ in walked(task):
+        assert task.state_in(task.prompt(state)) == state
+        assert task.state_in(task.rollout_prompt(state, horizon)) == state
+
+
+@by_puzzle
+def test_a_rollout_prompt_asks_for_many_moves_in_a_system_text_of_its_own(task: Puzzle) -> None:
+    asked = [task.rollout_prompt(state, 8) for state, _ in walked(task)]
+    assert len({each.system for each in asked}) == 1, "providers cache it"
+    assert "Number of moves to give: 8, or fewer if fewer are left." in asked[0].system
+    assert "one step" not in asked[0].system
+    assert [each.user.splitlines()[-1] for each in asked] == [f"Moves left: {left}" for left in range(task.steps(), 0, -1)]
+
+
+@by_puzzle
+def test_a_rollout_made_from_its_prompt_alone_is_the_oracles_way_up_to_the_end(task: Puzzle) -> None:
+    way = [reply for _, reply in walked(task)]
+    rollout = rollout_of(type(way[0]), 8)
+    for at, (start, _) in enumerate(walked(task)):
+        state = task.state_in(task.rollout_prompt(start, 8))
+        steps: list[Reply] = []
+        while len(steps) < 8 and not task.done(state):
+            steps.append(task.expert(task.prompt(state), type(way[0])))
+            state = task.advance(state, steps[-1])
+        assert steps == way[at : at + 8]
+        reply = rollout(steps=tuple(steps))
+        assert parse(write(reply), rollout) == reply
+
+
+@by_puzzle
+def test_a_mistake_is_wrong_and_well_formed(task: Puzzle) -> None:
+    for seed, (state, right) in enumerate(walked(task)):
+        for again in range(5):
+            wrong = task.mistake(task.prompt(state), right, Random(1000 * again + seed))
+            assert wrong.vote() != right.vote()
+            assert not task.correct(state, wrong)
+            assert parse(write(wrong), type(right)) == wrong
+
+
+@by_puzzle
+def test_after_any_row_of_mistakes_there_is_a_next_prompt_and_a_reply_to_it(task: Puzzle) -> None:
+    for seed in range(20):
+        rng, state = Random(seed), task.start()
+        while not task.done(state):
+            asked = task.prompt(state)
+            right = task.expert(asked, type(task.oracle(state)))
+            assert right == task.oracle(state)
+            assert task.correct(state, right)
+            again = task.state_in(task.rollout_prompt(state, 3))
+            assert again == state
+            assert not task.done(task.state_in(asked))
+            state = task.advance(state, task.mistake(asked, right, rng))
+            if state.moves > 60:
+                break
+
+
+@pytest.mark.parametrize("task", [*NOTATIONS, Checkers(n=3, check_counts=True), Blocks(blocks=9)], ids=repr)
+async def test_a_run_solves_it(task: Puzzle) -> None:
+    result = await run(task, models="sim:perfect@error=0.05", k=3, seed=1, runs_dir=None)
+    assert result.outcome == "completed"
+    assert result.value["solved"]
+    assert result.account.errors == 0
+    assert result.calls > 3 * result.value["moves"]
+
+
+@pytest.mark.parametrize("task", [*NOTATIONS, Blocks(blocks=9), Hanoi(disks=4)], ids=repr)
+async def test_one_rollout_from_the_first_state_to_the_last_solves_it(task: Puzzle) -> None:
+    result = await run(task, models="sim:perfect", strategy="single-shot", runs_dir=None)
+    assert result.outcome == "completed"
+    assert result.value["solved"]
+    assert result.calls == 1
