@@ -25,7 +25,17 @@ _MOVED_SETTINGS = ("known_inputs", "speculate")
 """Options of strategies that journals of version 0.1.0 store among the settings of the run."""
 
 
-_OPTIONS_SINCE = {"min_candidates": 1, "show_copies": False}
+_OPTIONS_SINCE = {
+    "min_candidates": 1,
+    "show_copies": False,
+    "ladder": "",
+    "p": None,
+    "false_alarms": 0.01,
+    "horizon": 8,
+    "history": 3,
+    "margin": 3,
+    "reuse": True,
+}
 """Options of strategies that earlier journals lack, and the values as which those were made."""
 
 

@@ -99,7 +99,7 @@ async def test_a_step_on_which_samples_differ_is_decided_by_rollouts_from_it_and
 
 
 async def test_rollouts_from_before_mend_a_step_that_the_model_fails_at_alone() -> None:
-    def from_before(start: int, number: int, right: list[int]) -> Steps:  # noqa: ARG001
+    def from_before(start: int, _number: int, right: list[int]) -> Steps:
         return [WRONG, *right[1:]] if start == HARD else right
 
     wrong = {HARD: lambda seq: RIGHT[HARD + 1] if seq == 3 else WRONG}
@@ -120,7 +120,7 @@ async def test_a_horizon_reaches_past_the_end() -> None:
     model = Puzzler({LENGTH - 1: torn}, lambda _, __, right: right)
     assert (await led(model)).outcome == "completed"
 
-    def to_the_end(start: int, number: int, right: list[int]) -> Steps:  # noqa: ARG001
+    def to_the_end(start: int, _number: int, right: list[int]) -> Steps:
         return right[: LENGTH - start]
 
     shorter = await run(Drift(length=LENGTH), models=Puzzler({LENGTH - 1: torn}, to_the_end), strategy=Lead(horizon=8))
@@ -170,7 +170,7 @@ async def test_a_tie_for_ever_ends_at_the_cap_and_the_step_is_undecided_after_th
 
 
 async def test_where_all_samples_and_rollouts_are_flagged_the_step_is_undecided() -> None:
-    def blank(start: int, number: int, right: list[int]) -> Steps:
+    def blank(_start: int, _number: int, _right: list[int]) -> Steps:
         return ""
 
     model = Puzzler({HARD: torn}, blank)
@@ -202,7 +202,7 @@ class Marked(Drift):
 
 async def test_the_tasks_own_flag_holds_for_predictions_as_well() -> None:
     def unlucky(start: int, number: int, right: list[int]) -> Steps:
-        return [*right[: HARD - start], WRONG] + right[HARD - start + 1 :] if number == 0 else right
+        return [*right[: HARD - start], WRONG, *right[HARD - start + 1 :]] if number == 0 else right
 
     model = Puzzler({HARD: lambda seq: RIGHT[HARD + 1] + seq % 2}, unlucky)
     result = await led(model, task=Marked(length=LENGTH))
