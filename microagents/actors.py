@@ -275,6 +275,11 @@ class Strategy(BaseModel):
         """Whether its work continues to a result after an election ends undecided. Such a run ends as undecided, with a result."""
         return False
 
+    @property
+    def named_models(self) -> tuple[str, ...]:
+        """Specs of models that its options name, beside those of the pools."""
+        return ()
+
     def check_models(self, pool: Sequence[str]) -> None:
         """Refuse a pool of the solver that the strategy cannot work with. By default any pool is accepted.
 

@@ -43,13 +43,13 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     def context(self) -> Context:
         """Everything that the roles of the run are built from."""
-        settings = self.settings
+        settings, named = self.settings, self.strategy.named_models
         return Context(
             run_id=settings.run_id,
             seed=settings.seed,
             tasks=self.tasks,
             strategy=self.strategy,
-            models=settings.pools,
+            models={**settings.pools, "ladder": named} if named else settings.pools,
             model_objects=self.model_objects,
             settings=settings.model_dump(),
         )

@@ -144,6 +144,11 @@ class Climbing(Strategy):
                     made.append(JudgeOfCandidates(name=name, margin=self.margin))
         return tuple(made)
 
+    @property
+    def named_models(self) -> tuple[str, ...]:
+        """The models of the ladder."""
+        return tuple(rung.removeprefix("model=") for rung in rungs_in(self.ladder) if rung.startswith("model="))
+
     def rule_of(self, number: int, steps: int | None) -> Rule:
         """The rule of a step's vote: with a ladder it ends where the votes are improbable."""
         rule = portable(self.default_rule)

@@ -1,0 +1,210 @@
+"""The ladder: which steps climb it, what each rung asks, and what is decided in the end."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from microagents import InvalidUsage, Result, run
+from microagents.chat import write
+from microagents.models.model import Call
+from microagents.problems.questions import prompt_of
+from microagents.roles.judge import Dispute, Reason, Reasoned, Ruling
+from microagents.roles.paraphraser import Paraphrased, keeps_all
+from microagents.runs.settings import strategy_of
+from microagents.strategies.ladder import rungs_in
+from microagents.strategies.maker import Maker
+from microagents.strategies.self_consistency import SelfConsistency
+from microagents.tasks.drift import Drift, Onward
+
+LENGTH, HARD, WRONG = 12, 5, 1000
+RIGHT = [1]
+for _ in range(LENGTH):
+    RIGHT.append((RIGHT[-1] * 17 + 5) % 1009)
+
+
+class Asked:
+    """A model that is torn at one step, and answers the rungs as it is told."""
+
+    def __init__(self, spec: str = "asked", **said: Callable[[Call], str]) -> None:
+        self.spec = spec
+        self.said = said
+        self.calls: Counter[str] = Counter()
+
+    async def complete(self, call: Call) -> str:
+        step, *rung = call.id.election.path.split("/")[2:]
+        name = rung[0] if rung else "vote"
+        self.calls[f"{step}/{'/'.join(rung) or 'vote'}"] += 1
+        if name in self.said and int(step) == HARD:
+            return self.said[name](call)
+        return number(RIGHT[int(step) + 1])
+
+
+def number(of: int) -> str:
+    return write(Onward(number=of))
+
+
+def torn(call: Call) -> str:
+    return number(WRONG if call.id.seq % 2 else RIGHT[HARD + 1])
+
+
+def paraphrase(call: Call) -> str:
+    if call.reply is not Paraphrased:
+        return number(RIGHT[HARD + 1])
+    asked = json.loads(call.prompt.user)
+    return write(Paraphrased(system=f"In other words: {asked['system']}", user=asked["user"]))
+
+
+def judge(call: Call) -> str:
+    if call.reply is Reason:
+        return write(Reason(reason="I did the sum."))
+    asked = json.loads(call.prompt.user)
+    right = next(each["label"] for each in asked["candidates"] if each["reply"]["number"] == RIGHT[HARD + 1])
+    assert all(each["reason"] == "I did the sum." for each in asked["candidates"])
+    return write(Ruling(choice=right))
+
+
+async def climbed(ladder: str, model: Asked, *, on_undecided: str = "stop", **options: Any) -> Result:
+    strategy = Maker(**{"k": 4, "max_draws": 20, "ladder": ladder, **options})
+    return await run(Drift(length=LENGTH), models=model, strategy=strategy, on_undecided=on_undecided, speculate=False)
+
+
+async def test_without_calibration_a_step_climbs_at_half_its_cap() -> None:
+    model = Asked(vote=torn, paraphrase=paraphrase)
+    result = await climbed("paraphrase", model)
+    assert (result.outcome, result.account.errors, result.account.climbed) == ("completed", 0, {"paraphrase": 1})
+    assert model.calls[f"{HARD}/vote"] == 10
+    assert model.calls[f"{HARD}/paraphrase/text/0"] == 1
+    assert model.calls[f"{HARD}/paraphrase"] == 4
+
+
+async def test_with_calibration_it_climbs_as_soon_as_its_votes_are_improbable() -> None:
+    model = Asked(vote=torn, paraphrase=paraphrase)
+    result = await climbed("paraphrase", model, p=0.999)
+    assert result.account.climbed == {"paraphrase": 1}
+    assert model.calls[f"{HARD}/vote"] < 10
+
+
+async def test_a_step_that_is_decided_never_climbs() -> None:
+    model = Asked()
+    result = await climbed("paraphrase,judge", model, p=0.999)
+    assert (result.account.climbed, result.calls) == ({}, 4 * LENGTH)
+
+
+async def test_another_model_votes_on_the_same_question() -> None:
+    model = Asked(vote=torn)
+    result = await climbed("model=sim:perfect", model)
+    assert (result.account.errors, result.account.climbed) == (0, {"model": 1})
+
+
+async def test_a_wrong_name_of_a_model_in_the_ladder_is_refused_before_the_first_call() -> None:
+    model = Asked()
+    with pytest.raises(InvalidUsage, match="'asked' is not a model"):
+        await climbed("model=asked", model)
+    assert not model.calls
+
+
+async def test_a_judge_chooses_among_the_replies_with_a_reason_for_each() -> None:
+    model = Asked(vote=torn, judge=judge)
+    result = await climbed("judge", model)
+    assert (result.outcome, result.account.errors, result.account.climbed) == ("completed", 0, {"judge": 1})
+    assert [model.calls[f"{HARD}/judge/{part}"] for part in ("reason/0", "reason/1", "vote")] == [1, 1, 3]
+    assert (result.account.decided, result.account.steps) == (LENGTH, LENGTH)
+
+
+async def test_the_next_rung_is_climbed_where_one_does_not_decide() -> None:
+    def torn_in_other_words(call: Call) -> str:
+        return paraphrase(call) if call.reply is Paraphrased else torn(call)
+
+    model = Asked(vote=torn, paraphrase=torn_in_other_words, model=torn, judge=judge)
+    result = await climbed("paraphrase,model=object:asked,judge", model)
+    assert result.account.climbed == {"judge": 1}
+    assert result.account.votes == 4 * (LENGTH - 1) + 3 * 10 + 3
+
+
+async def test_a_paraphrase_that_loses_a_number_is_not_used_and_the_next_rung_is_tried() -> None:
+    model = Asked(vote=torn, paraphrase=lambda _: write(Paraphrased(system="Multiply.", user="Number: 7")), judge=judge)
+    result = await climbed("paraphrase,judge", model)
+    assert (result.account.climbed, model.calls[f"{HARD}/paraphrase"]) == ({"judge": 1}, 0)
+
+
+async def test_a_step_that_no_rung_decides_is_undecided_or_settled_as_the_user_wants() -> None:
+    said = {"vote": torn, "model": torn}
+    stopped = await climbed("model=object:asked", Asked(**said))
+    assert (stopped.outcome, stopped.account.undecided_at) == ("undecided", (f"0/step/{HARD}",))
+    led = await climbed("model=object:asked", Asked(**said), on_undecided="leader")
+    assert (led.outcome, led.account.settled_at, led.account.climbed) == ("completed", {f"0/step/{HARD}": "leader"}, {})
+    other = await climbed("model=object:asked", Asked(**said), on_undecided="sim:perfect")
+    assert (other.outcome, other.account.errors) == ("completed", 0)
+
+
+@pytest.mark.parametrize("runtime", ["linked"])
+async def test_all_rungs_decide_the_same_on_every_runtime_with_guesses_and_without(runtime: str) -> None:
+    model = "sim:perfect@error=0.1,hard=0.2,hard_error=0.6"
+    ladder = "paraphrase,model=sim:o3-mini@error=0.3,latency=0,lookahead,judge"
+    strategy = Maker(k=5, ladder=ladder, p=0.9, false_alarms=5, max_draws=16)
+    options: dict[str, Any] = {"models": model, "strategy": strategy, "seed": 3, "on_undecided": "leader"}
+    usual = await run(Drift(length=100), **options)
+    other = await run(Drift(length=100), **options, runtime=runtime, speculate=False)
+    assert len(usual.account.climbed) >= 2
+    assert other.account.decisions_sha256 == usual.account.decisions_sha256
+    assert other.account.climbed == usual.account.climbed
+
+
+async def test_a_plurality_climbs_as_well() -> None:
+    model = Asked(vote=torn, paraphrase=paraphrase)
+    strategy = SelfConsistency(samples=9, ladder="paraphrase", p=0.99)
+    result = await run(Drift(length=LENGTH), models=model, strategy=strategy)
+    assert (result.account.errors, result.account.climbed) == (0, {"paraphrase": 1})
+    with pytest.raises(InvalidUsage, match="a plurality is always decided; give p, the share of right votes"):
+        strategy_of("self-consistency", Drift(), {"ladder": "judge"})
+
+
+@pytest.mark.parametrize(
+    ("ladder", "rungs"),
+    [
+        ("", []),
+        ("paraphrase, judge", ["paraphrase", "judge"]),
+        ("model=sim:o3-mini@error=0.1,latency=2,judge", ["model=sim:o3-mini@error=0.1,latency=2", "judge"]),
+        ("model=openai:a,model=openai:b@base_url=http://x/v1,n=2", ["model=openai:a", "model=openai:b@base_url=http://x/v1,n=2"]),
+    ],
+)
+def test_the_options_of_a_models_spec_stay_with_it(ladder: str, rungs: list[str]) -> None:
+    assert rungs_in(ladder) == rungs
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "keeps"),
+    [
+        ("Add 3 to 14.", "To 14, add 3.", True),
+        ("Add 3 to 14.", "To 14, add three.", False),
+        ("Add 3 to 14.", "Add 3 and 3 to 14.", False),
+        ("Add 1.5 to x", "Add 15 to x", False),
+        ("State: [[3, 2], [1]]", "The pegs are [[3, 2], [1]] now.", True),
+        ("State: [[3, 2], [1]]", "The pegs are [[2, 3], [1]] now.", False),
+        ('Print "Yes" twice.', 'Twice, print "Yes".', True),
+        ('Print "Yes" twice.', 'Twice, print "No".', False),
+        ("Move the block for Ada, then for Bob.", "First Ada's block is moved, then the one of Bob.", True),
+        ("Move the block for Ada, then for Bob.", "First Eve's block is moved, then the one of Bob.", False),
+        ("Call read_all once.", "Call it once.", False),
+        ("", "Something.", False),
+    ],
+)
+def test_a_paraphrase_keeps_every_number_name_list_and_quotation(given: str, said: str, *, keeps: bool) -> None:
+    assert keeps_all(given, said) is keeps
+
+
+def test_a_simulated_judge_reads_the_question_and_errs_by_another_label() -> None:
+    task = Drift()
+    asked = task.prompt(task.start())
+    candidates = [Reasoned(label=label, reply=Raw(b'{"number": %d}' % value), reason="") for label, value in (("AAAA", 3), ("BBBB", 22))]
+    prompt = prompt_of("", Dispute(system=asked.system, user=asked.user, candidates=tuple(candidates)))
+    right = Ruling.expert(task, prompt)
+    assert right == Ruling(choice="BBBB")
+    assert Ruling.mistake(task, prompt, right, Random(1)) == Ruling(choice="AAAA")
