@@ -2,7 +2,9 @@
 
 from microagents.strategies.chain import Chain, ChainConductor, Step, step_by_step
 from microagents.strategies.document_conductor import DocumentConductor, DocumentStrategy
+from microagents.strategies.iterative_restart import IterativeRestart
 from microagents.strategies.known_inputs import KnownInputs, side_by_side
+from microagents.strategies.lead import Lead
 from microagents.strategies.maker import Maker
 from microagents.strategies.problem_conductor import ProblemConductor
 from microagents.strategies.recursive import Recursive
@@ -17,7 +19,9 @@ __all__ = [
     "ChainConductor",
     "DocumentConductor",
     "DocumentStrategy",
+    "IterativeRestart",
     "KnownInputs",
+    "Lead",
     "Maker",
     "Parallel",
     "ProblemConductor",

@@ -101,6 +101,8 @@ class Chain:
         self._rungs = rungs
         self._past: dict[int, Past] = {}
         """The last steps by number."""
+        self.rollouts: dict[tuple[int, str], Rollout | Flagged] = {}
+        """Rollouts that later steps may count as well, by the number of their first step and their place."""
         self._total = self.steps()
         self.state_type, self.reply_type = chain_types(type(work.task))
         self._most_steps: int | None = None
@@ -248,8 +250,9 @@ class Chain:
 
     def go_on(self, step: Step, reply: Any) -> None:
         """Note that the chain goes on from a step with this reply."""
-        self._past[step.number] = Past(number=step.number, state=step.state, reply=reply)
-        self._past.pop(step.number - MAX_PAST, None)
+        if self._rungs:
+            self._past[step.number] = Past(number=step.number, state=step.state, reply=reply)
+            self._past.pop(step.number - MAX_PAST, None)
 
     async def before(self, step: Step, count: int) -> list[Past]:
         """At most so many steps before a step, the last first. Those of an earlier sitting are read from the journal."""

@@ -49,6 +49,9 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         """Draw rollouts, round by round, until their predictions decide the step, or to the cap of its election."""
         past = await chain.before(step, self.history - 1)
         starts: list[Step | Past] = [step, *past]
+        for start, at in [*chain.rollouts]:
+            if start <= step.number - self.history:  # no later step starts there
+                del chain.rollouts[start, at]
         # Its ballots are counted as those of the step's vote, by another rule.
         count = Count(step.question)
         count.tally = Tally(AheadByInRounds(self.margin, len(starts)))
@@ -75,11 +78,14 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         finally:
             await scope.close()
 
-    def _rollout(self, chain: Chain, step: Step, start: Step | Past, number: int) -> Any:
+    async def _rollout(self, chain: Chain, step: Step, start: Step | Past, number: int) -> Rollout | Flagged:
         """The rollout with this number from a starting point. Steps that may share rollouts ask at the same place."""
         at = f"rollout/{start.number}/{number}" if self.reuse else f"rollout/{step.number}/{start.number}/{number}"
-        asked: Prompt = called(chain.task.rollout_prompt, start.state, self.horizon, gives=Prompt, at=start.number)
-        return chain.rollout(at, asked, self.horizon)
+        drawn = chain.rollouts.get((start.number, at))
+        if drawn is None:
+            asked: Prompt = called(chain.task.rollout_prompt, start.state, self.horizon, gives=Prompt, at=start.number)
+            drawn = chain.rollouts[start.number, at] = await chain.rollout(at, asked, self.horizon)
+        return drawn
 
     async def _ballot(self, chain: Chain, step: Step, between: Sequence[Past], seq: int, rollout: Rollout | Flagged) -> Ballot | Flagged:
         """What a rollout says about the step; ``between`` are the steps from its start on, the last first."""

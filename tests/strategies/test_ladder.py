@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -32,9 +33,10 @@ for _ in range(LENGTH):
 class Asked:
     """A model that is torn at one step, and answers the rungs as it is told."""
 
-    def __init__(self, spec: str = "asked", **said: Callable[[Call], str]) -> None:
-        self.spec = spec
-        self.said = said
+    spec = "asked"
+
+    def __init__(self, said: Mapping[str, Callable[[Call], str]] = MappingProxyType({}), **more: Callable[[Call], str]) -> None:
+        self.said = {**said, **more}
         self.calls: Counter[str] = Counter()
 
     async def complete(self, call: Call) -> str:
@@ -136,11 +138,11 @@ async def test_a_paraphrase_that_loses_a_number_is_not_used_and_the_next_rung_is
 
 async def test_a_step_that_no_rung_decides_is_undecided_or_settled_as_the_user_wants() -> None:
     said = {"vote": torn, "model": torn}
-    stopped = await climbed("model=object:asked", Asked(**said))
+    stopped = await climbed("model=object:asked", Asked(said=said))
     assert (stopped.outcome, stopped.account.undecided_at) == ("undecided", (f"0/step/{HARD}",))
-    led = await climbed("model=object:asked", Asked(**said), on_undecided="leader")
+    led = await climbed("model=object:asked", Asked(said=said), on_undecided="leader")
     assert (led.outcome, led.account.settled_at, led.account.climbed) == ("completed", {f"0/step/{HARD}": "leader"}, {})
-    other = await climbed("model=object:asked", Asked(**said), on_undecided="sim:perfect")
+    other = await climbed("model=object:asked", Asked(said=said), on_undecided="sim:perfect")
     assert (other.outcome, other.account.errors) == ("completed", 0)
 
 

@@ -1,0 +1,109 @@
+"""LEAD's algorithm 1 and its baselines, written anew without the engine: only coins, and which of them are loaded.
+
+A step is wrong with a rate of its own when it is asked alone. In a rollout the rate depends on the position, too. A rollout that was wrong
+before a step contradicts what was decided there, and has no vote on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+
+from msgspec import Struct
+
+
+class Coins(Struct, frozen=True, kw_only=True):
+    """The rates of the model."""
+
+    steps: int
+    hard: tuple[int, ...]
+    """The numbers of the hard steps."""
+    error: float
+    hard_error: float
+    hard_ahead: float
+    decay: float
+    alternatives: int = 3
+    """Number of equally likely wrong replies to a step that is not hard."""
+
+    def reply(self, random: Random, step: int, position: int | None) -> int:
+        """0 for the right reply, else the number of a wrong one. Without a position the step is asked alone."""
+        depth = position or 0
+        if step in self.hard:
+            rate = (self.hard_error, (self.hard_error + self.hard_ahead) / 2, self.hard_ahead)[min(depth, 2)]
+            return int(random.random() < rate)
+        return random.randint(1, self.alternatives) if random.random() < self.error + self.decay * depth else 0
+
+    def first_error(self, random: Random, start: int, horizon: int) -> tuple[int, int]:
+        """The step at which a rollout is wrong first, and which wrong reply it gives; a step behind the last one if it is right."""
+        for position in range(min(horizon, self.steps - start)):
+            if reply := self.reply(random, start + position, position):
+                return start + position, reply
+        return self.steps, 0
+
+
+class Lead(Struct, frozen=True, kw_only=True):
+    """Settings of LEAD."""
+
+    samples: int = 8
+    horizon: int = 8
+    history: int = 3
+    margin: int = 3
+    cap: int = 100
+    reuse: bool = True
+
+
+def led(coins: Coins, lead: Lead, random: Random) -> tuple[bool, int]:
+    """One run of LEAD: whether every step was decided right, and the number of rollouts."""
+    drawn: dict[tuple[int, int, int], tuple[int, int]] = {}
+    for step in range(coins.steps):
+        replies = {coins.reply(random, step, None) for _ in range(lead.samples)}
+        winner = replies.pop() if len(replies) == 1 else _looked_ahead(coins, lead, random, step, drawn)
+        if winner != 0:
+            return False, len(drawn)
+    return True, len(drawn)
+
+
+def _looked_ahead(coins: Coins, lead: Lead, random: Random, step: int, drawn: dict[tuple[int, int, int], tuple[int, int]]) -> int | None:
+    starts = min(lead.history, step + 1)
+    votes: Counter[int] = Counter()
+    for seq in range(lead.cap):
+        start, number = step - seq % starts, seq // starts
+        key = (start, number, 0 if lead.reuse else step)
+        if key not in drawn:
+            drawn[key] = coins.first_error(random, start, lead.horizon)
+        wrong_at, reply = drawn[key]
+        if wrong_at < step:
+            continue
+        votes[reply if wrong_at == step else 0] += 1
+        if votes.total() % starts == 0:
+            (leader, most), (_, second) = [*votes.most_common(2), (0, 0)][:2]
+            if most - second >= lead.margin:
+                return leader
+    return None
+
+
+def voted(coins: Coins, k: int, random: Random, cap: int = 100) -> bool:
+    """One run with first-to-ahead-by-k votes on each step: whether every step was decided right."""
+    for step in range(coins.steps):
+        votes: Counter[int] = Counter()
+        for _ in range(cap):
+            votes[coins.reply(random, step, None)] += 1
+            (leader, most), (_, second) = [*votes.most_common(2), (0, 0)][:2]
+            if most - second >= k:
+                break
+        else:
+            return False
+        if leader != 0:
+            return False
+    return True
+
+
+def restarted(coins: Coins, horizon: int, random: Random) -> bool:
+    """One run by long replies: whether every step was right."""
+    return all(coins.first_error(random, start, horizon)[0] == coins.steps for start in range(0, coins.steps, horizon))
+
+
+def share(found: Sequence[bool]) -> float:
+    """The share of successes."""
+    return sum(found) / len(found)
