@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from textwrap import dedent
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from microagents.cli import app
@@ -48,10 +50,20 @@ class Ran(NamedTuple):
         return {head: text.strip() for head, _, text in rows}
 
 
-def microagents(*words: str, env: Mapping[str, str] | None = None) -> Ran:
+@cache
+def command_line() -> Any:
+    """All commands. Typer makes them of annotations in a hundredth of a second, which tests would wait for a thousand times."""
+    return get_command(app)
+
+
+def microagents(*words: str, env: Mapping[str, str] | None = None, stdin: str | None = None) -> Ran:
     """The command in this process."""
-    ran = CliRunner().invoke(app, words, env=env, catch_exceptions=False)
-    return Ran(ran.exit_code, ran.stdout, ran.stderr)
+    with CliRunner().isolation(input=stdin, env=env) as (out, err, _):
+        with pytest.raises(SystemExit) as ended:
+            command_line().main(args=words, prog_name="microagents")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return Ran(int(ended.value.code or 0), out.getvalue().decode(), err.getvalue().decode())
 
 
 def installed(*words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Ran:

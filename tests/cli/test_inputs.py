@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from microagents import run_sync
-from microagents.cli import app, inputs
+from microagents.cli import inputs
 from microagents.cli.display import live_display
 from microagents.journal.messages import Account
 from microagents.tasks.drift import Drift
@@ -158,8 +157,8 @@ def test_an_option_from_a_file_holds_for_every_line_and_is_kept_once() -> None:
 
 
 def test_stdin_is_read_for_a_dash() -> None:
-    given = CliRunner().invoke(app, ["run", "drift", *PERFECT, "--inputs", "-"], input='{"length": 2}\n{"length": 1}\n')
-    assert [json.loads(line)["steps_done"] for line in given.stdout.splitlines()] == [2, 1]
+    ran = microagents("run", "drift", *PERFECT, "--inputs", "-", stdin='{"length": 2}\n{"length": 1}\n')
+    assert [line["steps_done"] for line in lines(ran)] == [2, 1]
 
 
 @pytest.mark.parametrize(

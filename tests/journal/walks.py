@@ -18,16 +18,14 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from typer.testing import CliRunner
-
 from microagents import MicroagentsError, Result, resume, run_sync
-from microagents.cli import app
 from microagents.journal.experiment import Experiment, Recipe
 from microagents.journal.messages import Account, Recalled
 from microagents.journal.reading import Reader
 from microagents.journal.store import Store
 from microagents.models.simulated import Purchases
 from microagents.tasks.drift import Drift
+from tests.cli import commands
 from tests.journal.seal import sealed
 
 MODEL = "sim:perfect@error=0.4,flag=0.1"
@@ -176,8 +174,7 @@ class Ran(NamedTuple):
 
 def microagents(*words: str) -> Ran:
     """The command in this process."""
-    ran = CliRunner().invoke(app, words, catch_exceptions=False)
-    return Ran(ran.exit_code, ran.stdout, ran.stderr)
+    return Ran(*commands.microagents(*words))
 
 
 def installed(*words: str, before: Sequence[str] = (), cwd: Path | None = None) -> Ran:
