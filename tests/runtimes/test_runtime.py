@@ -38,7 +38,7 @@ T = TypeVar("T")
 Opened = Callable[..., AbstractAsyncContextManager[RoleMessenger]]
 
 
-@pytest.fixture(params=["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.fixture(params=["local", "linked"])
 def runtime(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -59,9 +59,9 @@ def opened(runtime: str) -> Opened:
 
 
 quick_on_ray = pytest.mark.parametrize("runtime", RUNTIMES.shipped, indirect=True)
-"""For a first look at Ray, where every replica is a process that has to start; there the rest of the suite is slow."""
-by_the_sender = pytest.mark.parametrize("runtime", ["local", "linked"], indirect=True)
-"""For what a sender decides before anything travels."""
+"""For a first look at Ray, where every replica is a process that has to start."""
+also_on_ray = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)], indirect=True)
+"""For what a link or a process has a part in. The dispatcher decides the rest, and its code is that of the runtime ``linked``."""
 needs_encoding = pytest.mark.parametrize("runtime", [name for name in RUNTIMES.shipped if name != "local"], indirect=True)
 """For what holds only where messages are encoded; within one dispatcher they are handed over as they are."""
 
@@ -225,6 +225,7 @@ async def test_a_typed_ask_is_answered(opened: Opened) -> None:
         assert await messenger.ask(Everything()) == Everything()
 
 
+@also_on_ray
 async def test_a_role_asks_another(opened: Opened) -> None:
     async with opened(Relay, Doubler) as messenger:
         assert await messenger.ask(Relayed(number=4)) == 8
@@ -251,6 +252,7 @@ async def test_what_a_role_does_not_list_it_may_not_send(opened: Opened) -> None
                 await messenger.ask(Sneak(how=how))
 
 
+@also_on_ray
 async def test_a_thousand_asks_at_once_each_get_their_own_reply(opened: Opened) -> None:
     async with opened(Relay, Doubler) as messenger:
         replies = await asyncio.gather(*(messenger.ask(Relayed(number=number)) for number in range(1000)))
@@ -307,6 +309,7 @@ class Impatient(Role):
         return await self.ask(Wait())
 
 
+@also_on_ray
 @pytest.mark.parametrize("request_", [Wait(), WaitThere()], ids=["asked", "asked_through_another"])
 async def test_a_deadline_that_passes_cancels_the_callee(opened: Opened, request_: Request[int]) -> None:
     async with opened(Impatient, Patient, Stage) as messenger:
@@ -322,6 +325,7 @@ async def test_a_deadline_in_which_the_reply_comes_changes_nothing(opened: Opene
         assert await messenger.ask(Double(number=2), timeout_s=ROBUST_S) == 4
 
 
+@also_on_ray
 async def test_cancelling_the_asker_cancels_the_callee_also_behind_another(opened: Opened) -> None:
     waits: Sequence[Request[int]] = (Wait(), WaitThere())
     async with opened(Impatient, Patient, Stage) as messenger:
@@ -385,6 +389,7 @@ async def test_a_cancel_that_meets_the_reply_on_its_way_waits_for_no_other(opene
             assert other.done(), turns
 
 
+@also_on_ray
 async def test_closing_a_stream_whose_end_is_on_its_way_waits_for_no_other(opened: Opened) -> None:
     async def read_one(messenger: RoleMessenger, turns: int) -> None:
         async with aclosing(messenger.stream(TurnsItems(turns=turns))) as items:
@@ -512,6 +517,7 @@ class Counter_(Role):  # noqa: N801 - collections has the other
         return self._made
 
 
+@also_on_ray
 async def test_the_items_of_a_stream_arrive_in_order_and_end(opened: Opened) -> None:
     async with opened(Counter_, Stage) as messenger:
         for upto in (0, 1, 1000):
@@ -525,6 +531,7 @@ async def test_streams_side_by_side_do_not_mix(opened: Opened) -> None:
         assert read_all == [list(range(upto)) for upto in range(50)]
 
 
+@also_on_ray
 async def test_closing_a_stream_early_ends_the_callee(opened: Opened) -> None:
     async with opened(Counter_, Stage) as messenger:
         async with aclosing(messenger.stream(Lasting())) as items:
@@ -570,6 +577,7 @@ async def test_a_deadline_bounds_the_wait_for_each_item_and_ends_the_callee(open
         await messenger.ask(Marked(name="closed"))
 
 
+@also_on_ray
 async def test_an_error_in_the_middle_of_a_stream_comes_after_the_items_before_it(opened: Opened) -> None:
     async with opened(Counter_, Stage) as messenger:
         for ours in (True, False):
@@ -580,6 +588,7 @@ async def test_an_error_in_the_middle_of_a_stream_comes_after_the_items_before_i
             assert ("enough" if ours else "Torn: ValueError: no third") in str(raised.value)
 
 
+@also_on_ray
 async def test_a_stream_that_never_pauses_is_stopped_by_closing_it(opened: Opened) -> None:
     async with opened(Counter_, Stage) as messenger:
         async with aclosing(messenger.stream(Torrent())) as items:
@@ -701,6 +710,7 @@ async def test_what_a_handler_raises_names_the_role_the_message_and_the_cause(op
             await messenger.ask(Fail())
 
 
+@also_on_ray
 async def test_the_role_that_failed_is_named_through_those_that_asked_it(opened: Opened) -> None:
     async with opened(FailRelay, Failing) as messenger:
         with pytest.raises(RoleFailed, match=r"^role Failing\S* failed on Fail: ValueError: seven is no colour in Failing\.fail \("):
@@ -718,6 +728,7 @@ async def test_our_own_errors_arrive_as_themselves_with_what_they_hold(opened: O
             assert str(raised.value) == str(sent)
 
 
+@also_on_ray
 async def test_an_error_whose_arguments_cannot_travel_arrives_all_the_same(opened: Opened) -> None:
     async with opened(Failing, Doubler) as messenger:
         for which in range(len(AWKWARD)):
@@ -799,6 +810,7 @@ class Gossiper(Role):
             self.tell(Jot(text=f"{number}"))
 
 
+@also_on_ray
 async def test_what_one_sender_tells_keeps_its_order_and_is_handled_before_what_it_then_asks(opened: Opened) -> None:
     async with opened(Diary, Stage) as messenger:
         for number in range(100):
@@ -806,6 +818,7 @@ async def test_what_one_sender_tells_keeps_its_order_and_is_handled_before_what_
         assert await messenger.ask(Written()) == [f"{number}" for number in range(100)]
 
 
+@also_on_ray
 async def test_what_is_told_is_handled_without_anybody_asking(opened: Opened) -> None:
     async with opened(Gossiper, Diary, Stage) as messenger:
         await messenger.ask(Gossip(count=50))
@@ -851,6 +864,7 @@ async def test_cancelling_an_asker_loses_nothing_of_what_was_told(opened: Opened
         assert await messenger.ask(Written()) == ["a"]
 
 
+@also_on_ray
 async def test_a_told_message_that_fails_shows_to_whoever_asks_next(opened: Opened) -> None:
     async with opened(Diary, Stage) as messenger:
         messenger.tell(Spill())
@@ -877,6 +891,7 @@ async def test_a_told_message_that_failed_a_while_ago_shows_to_whoever_tells_nex
             await messenger.ask(Written(), timeout_s=SOON_S)
 
 
+@also_on_ray
 async def test_what_is_sent_behind_a_message_to_a_role_that_failed_arrives(opened: Opened) -> None:
     async with opened(Diary, Doubler, Stage) as messenger:
         messenger.tell(Spill())
@@ -1047,6 +1062,7 @@ class ARoleWhoseNameIsSoLongThatNothingOfTheReplicasNumberIsLeftInAKeyOfSixtyFou
 KEYS = [(f"0/step/{number}", number % 3) for number in range(200)]
 
 
+@also_on_ray
 async def test_equal_keys_reach_one_replica_whoever_asks_and_however(opened: Opened) -> None:
     async with opened(AskingWhere, Deployment(role=Replica, num_replicas=4)) as messenger:
         for key in KEYS[:20]:
@@ -1058,7 +1074,6 @@ async def test_equal_keys_reach_one_replica_whoever_asks_and_however(opened: Ope
             assert await messenger.ask(Where(key=key)) == f"{home} told"
 
 
-@by_the_sender
 @pytest.mark.parametrize("role", [Replica, ARoleWhoseNameIsSoLongThatNothingOfTheReplicasNumberIsLeftInAKeyOfSixtyFourBytes])
 async def test_different_keys_spread_over_the_replicas(opened: Opened, role: type[Role]) -> None:
     async with opened(Deployment(role=role, num_replicas=4)) as messenger:
@@ -1067,7 +1082,6 @@ async def test_different_keys_spread_over_the_replicas(opened: Opened, role: typ
     assert min(homes.values()) >= 25  # of 200; a fair draw has fewer for one of the four once in 10,000
 
 
-@by_the_sender
 async def test_fewer_replicas_move_only_the_keys_of_those_that_are_gone(opened: Opened) -> None:
     groups: list[set[frozenset[tuple[str, int]]]] = []
     for replicas in (4, 3):
@@ -1080,7 +1094,6 @@ async def test_fewer_replicas_move_only_the_keys_of_those_that_are_gone(opened: 
     assert sum(any(before <= after for after in three) for before in four) >= 3
 
 
-@by_the_sender
 async def test_without_a_key_every_replica_gets_its_share(opened: Opened) -> None:
     async with opened(Deployment(role=Replica, num_replicas=3)) as messenger:
         assert set(Counter([await messenger.ask(Anywhere()) for _ in range(30)]).values()) == {10}
@@ -1188,18 +1201,21 @@ def chronicled(file: Path, *roles: type[Role]) -> list[Deployment]:
     return [Deployment(role=role, options={"file": str(file)}) for role in roles]
 
 
+@also_on_ray
 async def test_roles_start_in_the_order_of_their_deployments_and_stop_in_reverse(opened: Opened, chronicle: Path) -> None:
     async with opened(*chronicled(chronicle, First, Second, Third)):
         assert lines(chronicle) == ["First starts", "Second starts", "Third starts"]
     assert lines(chronicle)[3:] == ["Third stops", "Second stops", "First stops"]
 
 
+@also_on_ray
 async def test_every_replica_starts_and_stops(opened: Opened, chronicle: Path) -> None:
     async with opened(Deployment(role=First, num_replicas=3, options={"file": str(chronicle)})):
         pass
     assert lines(chronicle) == ["First starts"] * 3 + ["First stops"] * 3
 
 
+@also_on_ray
 async def test_roles_stop_when_the_work_fails(opened: Opened, chronicle: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         async with opened(*chronicled(chronicle, First)):
@@ -1207,6 +1223,7 @@ async def test_roles_stop_when_the_work_fails(opened: Opened, chronicle: Path) -
     assert lines(chronicle) == ["First starts", "First stops"]
 
 
+@also_on_ray
 @pytest.mark.parametrize(
     ("role", "error", "sentence"),
     [
@@ -1223,12 +1240,14 @@ async def test_a_start_that_fails_is_named_and_stops_those_that_had_started(
     assert lines(chronicle) == ["First starts", "Second starts", "Second stops", "First stops"]
 
 
+@also_on_ray
 async def test_a_role_that_cannot_be_built_is_named(opened: Opened, chronicle: Path) -> None:
     with pytest.raises(RoleFailed, match=r"NeverBuilt\S* .*KeyError: 'colour'"):
         async with opened(*chronicled(chronicle, First, NeverBuilt)):
             pytest.fail("it must not open")
 
 
+@also_on_ray
 async def test_a_role_that_does_not_stop_keeps_no_other_from_stopping(
     opened: Opened, chronicle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1241,6 +1260,7 @@ async def test_a_role_that_does_not_stop_keeps_no_other_from_stopping(
     assert [(log["log_level"], log["role"]) for log in logs] == [("warning", role) for role in stopped[1:4]]
 
 
+@also_on_ray
 @pytest.mark.parametrize("told_before", [0, 3])
 async def test_a_role_may_tell_others_something_while_it_stops(opened: Opened, chronicle: Path, told_before: int) -> None:
     noise: list[dict[str, Any]] = []
