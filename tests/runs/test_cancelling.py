@@ -107,17 +107,17 @@ def moments(turns: int, number: int) -> Iterator[list[int]]:
 
 
 SLOW = [
-    pytest.param(loop, runtime, 3 * (number if what == "the run" else max(1, number // 4)), what, marks=pytest.mark.slow)
+    pytest.param(loop, runtime, 3 * (number if what == "the run" else max(1, number // 2)), what, marks=pytest.mark.slow)
     for loop, runtime, number in [
-        (VirtualTurns, "local", 200),
-        (VirtualTurns, "linked", 200),
-        (RealTurns, "local", 50),
-        (RealTurns, "linked", 50),
-        (RealTurns, "ray", 2),
+        (VirtualTurns, "local", 100),
+        (VirtualTurns, "linked", 100),
+        (RealTurns, "local", 20),
+        (RealTurns, "linked", 20),
+        (RealTurns, "ray", 1),
     ]
     for what in ("the run", "all tasks")
 ]
-"""Each at so many moments once, twice and three times; at a quarter of them where all tasks of the loop are cancelled."""
+"""Each at so many moments once, twice and three times; at half of them where all tasks of the loop are cancelled."""
 
 
 @pytest.mark.parametrize(
