@@ -28,9 +28,6 @@ BALANCE = "632.36"
 """What the lines of bookings.csv add up to."""
 
 every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
-each_as_a_process = pytest.mark.parametrize(
-    "runtime", ["local", *(pytest.param(name, marks=pytest.mark.slow) for name in ("linked", "ray"))]
-)
 
 
 @pytest.fixture
@@ -64,15 +61,14 @@ def assert_booked(result: Result) -> None:
     assert (result.account.steps, result.account.total_steps) == (6, 6)
 
 
-@each_as_a_process
-def test_the_ledger_is_kept_from_the_command_line(runtime: str, tmp_path: Path) -> None:
-    shown = on_command_line("--runtime", runtime, cwd=tmp_path)
+def test_the_ledger_is_kept_from_the_command_line(tmp_path: Path) -> None:
+    shown = on_command_line(cwd=tmp_path)
     assert shown["outcome"] == "completed"
     assert shown["result"] == {"line": 6, "balance": BALANCE}
-    assert (shown["task"], shown["runtime"], shown["steps"], shown["errors"]) == ("Ledger", runtime, 6, 0)
+    assert (shown["task"], shown["runtime"], shown["steps"], shown["errors"]) == ("Ledger", "local", 6, 0)
 
 
-@each_as_a_process
+@pytest.mark.parametrize("runtime", ["local", pytest.param("ray", marks=pytest.mark.slow)])
 def test_the_ledger_abroad_is_kept_from_the_command_line(runtime: str, tmp_path: Path) -> None:
     abroad = f"{EXAMPLES}/currency.py:Abroad"
     shown = on_command_line("--strategy", abroad, "-s", "strong=sim:perfect", "--runtime", runtime, cwd=tmp_path)

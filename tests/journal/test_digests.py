@@ -87,8 +87,7 @@ def digests(result: Result) -> tuple[str, str]:
         (2, "linked", Maker),
         (2, "linked", Slow),
         (2, "linked", Shuffled),
-        pytest.param(2, "ray", Slow, marks=pytest.mark.slow),
-        pytest.param(1, "ray", Shuffled, marks=pytest.mark.slow),
+        pytest.param(2, "ray", Shuffled, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("known_inputs", [False, True])

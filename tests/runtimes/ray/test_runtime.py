@@ -28,9 +28,8 @@ from microagents.runtimes.ray.cluster import Cluster, connect, disconnect
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
-from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
-from tests.cli.commands import Ran
+from tests.cli.commands import Ran, microagents
 from tests.runtimes.crowd import Block, Blocker, Built, Die, Hasty, Mortal, PassOn, Relay, Say, Speaker, Stumbler, Sum, Summer
 from tests.runtimes.ray.ray_processes import Program, actors_of, kill, until
 
@@ -39,7 +38,7 @@ pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.timeout(300)]
 MODEL = "sim:perfect@error=0.4,flag=0.1"
 """It errs so often that one wrong count would lead a walk elsewhere."""
 SLOW = f"{MODEL},latency=0.03"
-TASKS: dict[str, ChainTask[Any, Any]] = {"hanoi": Hanoi(disks=5), "drift": Drift(length=40), "short": Drift(length=10)}
+TASKS: dict[str, ChainTask[Any, Any]] = {"drift": Drift(length=40), "short": Drift(length=10)}
 CORE = {role: {"colocate": "core"} for role in ("makerconductor", "solver", "redflagger", "voter")}
 TWICE = {role: {"num_replicas": 2} for role in ("solver", "voter", "redflagger")}
 WAIT_S = 100.0
@@ -71,20 +70,16 @@ async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[RoleMes
 
 
 @pytest.mark.parametrize(
-    ("task", "deploy", "speculate"),
+    ("deploy", "speculate"),
     [
-        pytest.param("drift", CORE, True, id="one actor"),
-        pytest.param("drift", {}, True, id="an actor a role", marks=pytest.mark.slow),
-        pytest.param("drift", {}, False, id="step by step", marks=pytest.mark.slow),
-        pytest.param("drift", TWICE, True, id="two replicas", marks=pytest.mark.slow),
-        pytest.param("drift", TWICE, False, id="two replicas, step by step", marks=pytest.mark.slow),
-        pytest.param("drift", CORE, False, id="one actor, step by step", marks=pytest.mark.slow),
-        pytest.param("hanoi", TWICE, True, id="hanoi", marks=pytest.mark.slow),
+        pytest.param(CORE, True, id="one actor"),
+        pytest.param({}, True, id="an actor a role", marks=pytest.mark.slow),
+        pytest.param(TWICE, False, id="two replicas, step by step", marks=pytest.mark.slow),
     ],
 )
-def test_decisions_and_ballots_are_those_of_every_other_runtime(task: str, deploy: dict[str, Any], *, speculate: bool) -> None:
-    assert digests(asyncio.run(done(TASKS[task], runtime="linked"))) == undisturbed(task)
-    assert digests(asyncio.run(done(TASKS[task], runtime="ray", deploy=deploy, speculate=speculate))) == undisturbed(task)
+def test_decisions_and_ballots_are_those_of_every_other_runtime(deploy: dict[str, Any], *, speculate: bool) -> None:
+    assert digests(asyncio.run(done(TASKS["drift"], runtime="linked"))) == undisturbed("drift")
+    assert digests(asyncio.run(done(TASKS["drift"], runtime="ray", deploy=deploy, speculate=speculate))) == undisturbed("drift")
 
 
 @pytest.mark.slow
@@ -101,11 +96,12 @@ def test_many_inputs_spread_over_conductors_and_are_decided_the_same() -> None:
 
 
 async def with_kills(task: Task, seed: int, **options: Any) -> Result:
-    """A run of which actors are killed at random moments, four at most."""
-    random, ended = Random(seed), asyncio.Event()
+    """A run of which actors are killed at random moments, four at most, once it is under way."""
+    random, begun, ended = Random(seed), asyncio.Event(), asyncio.Event()
     killed: list[int] = []
 
     async def now_and_then() -> None:
+        await begun.wait()
         while not ended.is_set():
             await asyncio.wait([asyncio.ensure_future(ended.wait())], timeout=random.uniform(0.2, 1.2))
             if (there := actors_of(os.getpid())) and len(killed) < 4 and not ended.is_set():
@@ -114,18 +110,18 @@ async def with_kills(task: Task, seed: int, **options: Any) -> Result:
 
     killing = asyncio.create_task(now_and_then())
     try:
-        return await done(task, models=SLOW, runtime="ray", **options)
+        return await done(task, models=SLOW, runtime="ray", on_progress=lambda account: begun.set() if account.calls else None, **options)
     finally:
+        begun.set()
         ended.set()
         await killing
         assert killed
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("speculate", [True, False])
-def test_actors_that_are_killed_at_random_change_no_decision(*, speculate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_actors_that_are_killed_at_random_change_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_module, "MAX_DEATHS", 100)
-    result = asyncio.run(with_kills(TASKS["drift"], 1 + speculate, deploy=TWICE, speculate=speculate))
+    result = asyncio.run(with_kills(TASKS["drift"], 2, deploy=TWICE))
     assert digests(result) == undisturbed("drift", SLOW)
     account = result.account
     assert account.in_flight == 0
@@ -138,7 +134,10 @@ def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_prob
     monkeypatch.setattr(ray_module, "MAX_DEATHS", 100)
     problem = Multiplication(digits=5)
     right = asyncio.run(run(problem, models=SLOW, k=2, runs_dir=None))
-    result = asyncio.run(with_kills(problem, 0, deploy={**TWICE, "recursiveconductor": {"num_replicas": 3}}))
+    actors = {"votes": ("solver", "voter", "redflagger"), "problems": ("decomposer", "composer", "discriminator")}
+    together = {role: {"colocate": actor} for actor, roles in actors.items() for role in roles}
+    deploy = {"recursiveconductor": {"num_replicas": 2}, **together}
+    result = asyncio.run(with_kills(problem, 0, deploy=deploy))
     assert digests(result) == digests(right)
     assert (result.value, result.account.steps, result.account.in_flight) == (right.value, right.account.steps, 0)
 
@@ -214,7 +213,9 @@ def walk(length: int, model: str) -> tuple[str, ...]:
     return ("run", "drift", *words)
 
 
-WALK = command(*walk(40, SLOW))
+IN_ONE_ACTOR = [word for role in CORE for word in ("--deploy", f"{role}.colocate=core")]
+"""A process takes a second of a processor to start."""
+WALK = command(*walk(40, SLOW), *IN_ONE_ACTOR)
 
 
 @pytest.mark.slow
@@ -228,17 +229,16 @@ def test_nothing_is_left_of_a_run_that_completed_and_its_json_stands_alone() -> 
 
 
 @pytest.mark.slow
-def test_nothing_is_left_of_a_run_that_failed() -> None:
+def test_no_actor_is_left_of_a_run_that_failed() -> None:
     Path("broken.py").write_text(
         "from microagents.tasks.drift import Drift\n\n\nclass Broken(Drift):\n"
         "    def advance(self, state, reply):\n        raise KeyError('colour')\n"
     )
-    with Program(*command("run", "broken.py:Broken", "-o", "length=9", "--runtime", "ray", "--model", MODEL)) as program:
-        code, _, err = program.end()
-        assert code == 1
-        assert "Broken.advance raised KeyError('colour') at step 0 (broken.py:6)" in err
-        assert "Traceback" not in err
-        until(lambda: not program.left())
+    ran = microagents("run", "broken.py:Broken", "-o", "length=9", "--runtime", "ray", "--model", MODEL, *IN_ONE_ACTOR)
+    assert ran.code == 1
+    assert "Broken.advance raised KeyError('colour') at step 0 (broken.py:6)" in ran.err
+    assert "Traceback" not in ran.err
+    until(lambda: not actors_of(os.getpid()))
 
 
 @pytest.mark.slow
@@ -266,7 +266,7 @@ def test_a_run_that_is_terminated_saves_at_once_without_a_stack_of_ray() -> None
 
 @pytest.mark.slow
 def test_a_run_that_is_terminated_while_it_starts_ends_without_waiting_for_its_place() -> None:
-    with Program(*WALK, "--deploy", "solver.resources.unobtainium=1") as program:
+    with Program(*command(*walk(40, SLOW), *IN_ONE_ACTOR[:-2], "--deploy", "voter.resources.unobtainium=1")) as program:
         until(lambda: bool(program.actors()))
         program.process.send_signal(signal.SIGTERM)
         code, out, _ = program.end()
@@ -283,19 +283,20 @@ def test_a_driver_that_is_killed_leaves_nothing_and_the_run_is_resumed_to_the_sa
         until(lambda: not program.left(agents=False))
     shutil.copytree("runs", "kept")
     assert_resumed_here()
-    with Program(*command("resume", "r", "--json", "--runs-dir", "kept")) as program:  # on Ray, as last time
-        code, out, err = program.end()
-        assert (code, err) == (0, "")
-    shown = json.loads(out)
-    assert (shown["outcome"], shown["decisions_sha256"], shown["ballots_sha256"]) == undisturbed("drift", SLOW)
+    ran = microagents("resume", "r", "--json", "--runs-dir", "kept")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.json["runtime"] == "ray", "as last time"
+    assert (ran.json["outcome"], ran.json["decisions_sha256"], ran.json["ballots_sha256"]) == undisturbed("drift", SLOW)
 
 
+SOON_MISSED = {"RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "3"}
+"""Ray asks its nodes so often that one which has ended is missed after two seconds instead of fifteen; a slow one has as much time."""
 WATCHFUL = "from microagents.runtimes.ray import runtime; runtime.PING_EVERY_S = 1.0; from microagents.cli import main; main()"
 
 
 @pytest.mark.slow
 def test_a_run_whose_ray_ends_on_the_drivers_machine_ends_with_a_sentence_and_is_resumed_to_the_same_end() -> None:
-    with Program("-c", WATCHFUL, *walk(200, SLOW)) as program:
+    with Program("-c", WATCHFUL, *walk(200, SLOW), *IN_ONE_ACTOR, **SOON_MISSED) as program:
         until(lambda: decided_steps() > 3)
         kill(program.raylet())
         code, out, err = program.end()
@@ -317,12 +318,12 @@ def assert_resumed_here() -> None:
 
 
 @pytest.mark.slow
-def test_three_nodes_decide_the_same_also_when_one_is_lost(tmp_path: Path) -> None:
-    ends = tmp_path / "ends.json"
-    with Program("-m", "tests.runtimes.ray.three_nodes", str(ends), PYTHONPATH=str(ROOT)) as program:
+def test_three_nodes_of_which_one_is_lost_decide_the_same(tmp_path: Path) -> None:
+    end = tmp_path / "end.json"
+    with Program("-m", "tests.runtimes.ray.three_nodes", str(end), PYTHONPATH=str(ROOT), **SOON_MISSED) as program:
         code, _, err = program.end()
         assert code == 0, err
-    assert [tuple(each) for each in json.loads(ends.read_text())] == [undisturbed("drift"), undisturbed("drift", SLOW)]
+    assert tuple(json.loads(end.read_text())) == undisturbed("drift", SLOW)
 
 
 # -- logs -------------------------------------------------------------------------------------------------------------------------
@@ -435,6 +436,5 @@ def test_a_process_that_is_connected_to_a_ray_keeps_it() -> None:
 
 @pytest.mark.slow
 async def test_two_runs_of_one_program_share_a_ray() -> None:
-    first, second = await asyncio.gather(*(done(TASKS["hanoi"], runtime="ray", deploy=CORE) for _ in range(2)))
-    assert digests(first) == digests(second)
-    assert first.outcome == "completed"
+    first, second = await asyncio.gather(*(done(TASKS["drift"], runtime="ray", deploy=CORE) for _ in range(2)))
+    assert digests(first) == digests(second) == digests(await done(TASKS["drift"]))
