@@ -26,10 +26,10 @@ from microagents.journal.reading import Reader
 from microagents.models.model import ModelSpec
 from microagents.models.simulated import SimulatedModel
 from microagents.strategies import IterativeRestart, Lead, Maker, SingleShot
-from microagents.strategies.chain import chain_types
-from microagents.task import ChainTask
+from microagents.task import ChainTask, chain_types
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.drift import Drift
+from microagents.tasks.hanoi import Step
 from tests.benchmarks import lead_monte_carlo as monte_carlo
 from tests.benchmarks.first_steps import FirstSteps
 
@@ -98,8 +98,14 @@ async def table(sizes: list[int], repeat: int, seed: int) -> None:
     print(f"{model}, seed {seed}, {repeat} inputs a row; interval: 99 % of the Monte Carlo's chance at that number of inputs")
     for n in sizes:
         task = Checkers(n=n)
-        rates = {name: rate for name, rate in TABLE.items() if name != "hard"}
-        coins = monte_carlo.Coins(steps=(n + 1) ** 2 - 1, hard=hard_steps(task, model, seed), **rates)
+        coins = monte_carlo.Coins(
+            steps=(n + 1) ** 2 - 1,
+            hard=hard_steps(task, model, seed),
+            error=TABLE["error"],
+            hard_error=TABLE["hard_error"],
+            hard_ahead=TABLE["hard_ahead"],
+            decay=TABLE["decay"],
+        )
         print(f"n = {n}: {coins.steps} steps, hard: {', '.join(map(str, coins.hard)) or 'none'}")
         for name, strategy in ROWS:
             chance = chance_of(strategy, coins, Random(f"{n} {name}"))
@@ -174,7 +180,7 @@ def walked(task: FirstSteps, result: Result, model: str, seed: int) -> Walked:
         has_climbed = row.outcome == "contested"
         value = rows[f"0/step/{number}/lookahead"].value if has_climbed else row.value
         assert value is not None
-        reply = msgspec.json.decode(value, type=chain_types(type(task))[1])
+        reply = msgspec.json.decode(value, type=Step)
         if simulated.is_hard(_as_asked(task, state)):
             found.hard += 1
             found.hard_right += task.correct(state, reply) is True

@@ -51,7 +51,7 @@ class Puzzler:
         match path.split("/")[1:]:
             case ["step", number, *_]:
                 right = RIGHT[int(number) + 1]
-                return write(Onward(number=self.wrong.get(int(number), lambda _: right)(call.id.seq)))
+                return write(Onward(number=self.wrong[int(number)](call.id.seq) if int(number) in self.wrong else right))
             case [*_, start, number]:
                 assert issubclass(call.reply, Rollout)
                 first = int(start) + 1
