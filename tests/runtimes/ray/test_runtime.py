@@ -38,6 +38,7 @@ pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.timeout(300)]
 MODEL = "sim:perfect@error=0.4,flag=0.1"
 """It errs so often that one wrong count would lead a walk elsewhere."""
 SLOW = f"{MODEL},latency=0.03"
+HARD = "sim:perfect@error=0.05,flag=0.05,hard=0.3,hard_error=0.6"
 TASKS: dict[str, ChainTask[Any, Any]] = {"drift": Drift(length=40), "short": Drift(length=10)}
 CORE = {role: {"colocate": "core"} for role in ("makerconductor", "solver", "redflagger", "voter")}
 TWICE = {role: {"num_replicas": 2} for role in ("solver", "voter", "redflagger")}
@@ -110,7 +111,8 @@ async def with_kills(task: Task, seed: int, **options: Any) -> Result:
 
     killing = asyncio.create_task(now_and_then())
     try:
-        return await done(task, models=SLOW, runtime="ray", on_progress=lambda account: begun.set() if account.calls else None, **options)
+        options = {"models": SLOW, **options}
+        return await done(task, runtime="ray", on_progress=lambda account: begun.set() if account.calls else None, **options)
     finally:
         begun.set()
         ended.set()
@@ -127,6 +129,17 @@ def test_actors_that_are_killed_at_random_change_no_decision(monkeypatch: pytest
     assert account.in_flight == 0
     assert account.wasted_calls >= 0
     assert account.steps == account.decided == TASKS["drift"].steps()
+
+
+@pytest.mark.slow
+def test_hard_steps_are_decided_the_same_by_every_rung_while_actors_die(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_module, "MAX_DEATHS", 100)
+    strategy = Maker(k=3, max_draws=12, ladder="judge,paraphrase,lookahead", p=0.9, false_alarms=5)
+    hard: dict[str, Any] = {"models": f"{HARD},latency=0.03", "strategy": strategy, "k": None, "on_undecided": "leader"}
+    right = asyncio.run(done(TASKS["drift"], **hard))
+    assert right.account.climbed["judge"]
+    together = {role: {"colocate": "votes"} for role in ("solver", "voter", "redflagger")}
+    assert digests(asyncio.run(with_kills(TASKS["drift"], 1, deploy=together, **hard))) == digests(right)
 
 
 @pytest.mark.slow
