@@ -186,7 +186,7 @@ async def test_a_resumed_run_does_not_buy_rejected_replies_again(sitting: int, t
     undisturbed = await run(Checked(length=6), **{**options, "runs_dir": None})
     stopped = await run(Checked(length=6), **options, max_calls=sitting)
     assert (stopped.outcome, stopped.calls) == ("stopped", sitting)
-    resumed = await run(Checked(length=6), **options)
+    resumed = await run(Checked(length=6), **options, max_calls=None)
     assert (resumed.outcome, resumed.calls, resumed.account.flagged) == ("completed", undisturbed.calls, undisturbed.account.flagged)
     assert resumed.account.ballots_sha256 == undisturbed.account.ballots_sha256
 

@@ -28,7 +28,7 @@ from microagents.runs.following import OnSolution
 from microagents.runs.inspection import recorded_result
 from microagents.runs.notebook import notebook_progress
 from microagents.runs.output import Outputs, text_in
-from microagents.runs.plan import Plan, plan_of
+from microagents.runs.plan import Plan, plan_of, recorded_limits
 from microagents.runs.prices import prices_of, specs_in
 from microagents.runs.result import Result
 from microagents.runs.settings import Models, Settings, check_address, model_pools, plain_type, strategy_of, validated
@@ -102,7 +102,8 @@ async def run(
         on_ending: called with the ending of each of many inputs, once it is durable.
         interrupt: once set, the run ends as ``interrupted`` after the calls in flight.
         terminate: once set, the run ends as ``interrupted`` at once.
-        settings: fields of `Settings`, such as ``max_calls=1000`` or ``runtime="ray"``.
+        settings: fields of `Settings`, such as ``max_calls=1000`` or ``runtime="ray"``. An earlier run keeps its limits unless they are
+            given; None lifts one.
 
     Raises:
         InvalidUsage: an argument is wrong; nothing was started.
@@ -133,11 +134,15 @@ async def run(
             raise InvalidUsage(unknown("argument of run() called", name, list(inspect.signature(run).parameters)))
     given = model_pools(models, [chosen])
     named = {"models": given.pools, "run_id": _new_run_id(tasks[0]) if run_id is None else run_id}
+    own = validated(Settings, "the run", {**settings, **named})
+    if runs_dir is not None and run_id is not None:
+        kept = {name: value for name, value in recorded_limits(Path(runs_dir), run_id).items() if name not in settings}
+        own = own.model_copy(update=kept)
     plan = Plan(
         tasks=tasks,
         listed=not isinstance(task, Task),
         strategy=chosen,
-        settings=validated(Settings, "the run", {**settings, **named}),
+        settings=own,
         model_objects=given.objects,
     )
     control = RunControl(

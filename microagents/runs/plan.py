@@ -16,7 +16,8 @@ from microagents.actors import Context, Strategy
 from microagents.chat import Prompt, fingerprint, system_with_instructions
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, Recipe
-from microagents.journal.reading import Reader
+from microagents.journal.opening import holds_nothing
+from microagents.journal.reading import Reader, journal_of
 from microagents.messages import address_of
 from microagents.models.model import ModelObject
 from microagents.registry import STRATEGIES, TASKS, source_of
@@ -109,6 +110,23 @@ def plan_of(reader: Reader) -> Plan:
 def settings_of(experiment: Experiment) -> Settings:
     """The recorded settings of a run."""
     return validated(Settings, "the run", experiment.recipe.run_settings)
+
+
+LIMITS = ("max_calls", "max_cost_usd", "max_time_s")
+
+
+def recorded_limits(runs_dir: Path, run_id: str) -> dict[str, Any]:
+    """The recorded limits of a run, by their setting; none where nothing is recorded.
+
+    Raises:
+        InvalidUsage: the journal cannot be read.
+    """
+    path = journal_of(runs_dir, run_id)
+    if holds_nothing(path):
+        return {}
+    with Reader(path) as reader:
+        settings = settings_of(reader.experiment)
+    return {name: getattr(settings, name) for name in LIMITS}
 
 
 def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator[tuple[str, str]]:

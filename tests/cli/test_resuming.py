@@ -395,7 +395,7 @@ def test_a_limit_stops_a_run_and_a_higher_one_takes_it_on(case: str, limit: tupl
     assert ran.json["calls"] == len(first.sent) + len(second.sent)
 
 
-@pytest.mark.parametrize("again", [("resume",), ("run", *STEPWISE, "--max-calls", "40", "--run-id")], ids=["resume", "run"])
+@pytest.mark.parametrize("again", [("resume",), ("run", *STEPWISE, "--run-id")], ids=["resume", "run"])
 def test_a_limit_that_is_reached_still_holds_and_buys_nothing(again: tuple[str, ...]) -> None:
     first = microagents("run", *STEPWISE, "--max-calls", "40", "--run-id", "limited", "--json")
     for _ in range(3):

@@ -150,6 +150,16 @@ async def test_a_result_that_did_not_complete_names_the_command_to_continue_with
     assert str(many).startswith("completed  drift: 2 of 2 inputs, 6 of 6 steps")
 
 
+async def test_a_run_that_goes_on_keeps_its_limits_until_others_are_given(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"models": "sim:perfect", "run_id": "a", "runs_dir": tmp_path}
+    calls = [(await run(Drift(length=9), **options, **given)).calls for given in ({"max_calls": 3}, {}, {"max_cost_usd": 1.0}, {"k": 3})]
+    assert calls == [3, 3, 3, 3]
+    assert (await run(Drift(length=9), **options, max_calls=6)).calls == 6
+    assert (await resume("a", runs_dir=tmp_path)).calls == 6
+    lifted = await run(Drift(length=9), **options, max_calls=None)
+    assert (lifted.outcome, lifted.settings.max_cost_usd) == ("completed", 1.0)
+
+
 class Line:
     """A line that a notebook displays and changes."""
 

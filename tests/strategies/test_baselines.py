@@ -113,6 +113,6 @@ async def test_a_chain_without_a_margin_is_resumed_after_its_last_step(tmp_path:
     options: dict[str, Any] = {"models": "sim:perfect@error=0.3", "strategy": SelfConsistency(samples=5), "speculate": False}
     undisturbed = await run(task, **options, runs_dir=None)
     stopped = await run(task, **options, concurrency=1, max_calls=undisturbed.calls // 2, run_id="a", runs_dir=tmp_path)
-    resumed = await run(task, **options, run_id="a", runs_dir=tmp_path)
+    resumed = await run(task, **options, run_id="a", runs_dir=tmp_path, max_calls=None)
     assert (stopped.outcome, resumed.calls) == ("stopped", undisturbed.calls)
     assert resumed.account.ballots_sha256 == undisturbed.account.ballots_sha256

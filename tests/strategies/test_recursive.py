@@ -261,7 +261,7 @@ async def test_a_run_that_is_taken_up_again_holds_no_election_twice(tmp_path: Pa
     for calls in (7, 40, 41, 90):
         stopped = await run(PROBLEM, models="sim:gpt-4.1-mini", k=2, run_id="again", max_calls=calls)
         assert stopped.outcome == "stopped"
-    result = await run(PROBLEM, models="sim:gpt-4.1-mini", k=2, run_id="again")
+    result = await run(PROBLEM, models="sim:gpt-4.1-mini", k=2, run_id="again", max_calls=None)
     assert result.outcome == "completed"
     assert digests(result) == digests(whole)
     bought = Counter(line for line in (tmp_path / "purchases").read_text().splitlines() if line.startswith("billed"))
