@@ -32,6 +32,8 @@ REDRAW = "redraw"
 """Last component of the path of samples that are drawn because too few were valid."""
 SINGLE = "single"
 """The mark of a candidate that was the only valid one of several samples, so that it had no rival."""
+PLACES_CHECKED = 1000
+"""Number of the latest places of a piece of work that are checked for a second question. A chain of a million may not keep them all."""
 PROGRESS_EVERY_S = 0.1
 """Shortest interval of progress reports from one input. The last report is always sent."""
 
@@ -120,7 +122,8 @@ class Work(Generic[T, G]):
     """Durable calls on behalf of one input.
 
     A place (``at``) is a path that is unique within the input, such as ``line/17/rate``. A call at a recorded place is answered from the
-    journal. If the question there has changed, the call is refused.
+    journal. If the question there has changed, the call is refused; so is a second question at one place in the same sitting, unless a
+    thousand other places lie between the two.
 
     Args:
         role: the role that does the work; it sends the messages.
@@ -134,6 +137,8 @@ class Work(Generic[T, G]):
         self.input = of_input
         self.checkpoint = checkpoint
         self._asker_recalls = recalls
+        self._questions: dict[str, bytes] = {}
+        """The digest of the question at each of the latest places."""
         self._progress: tuple[int, int | None] = (0, None)
         self._progress_sent_s = 0.0
 
@@ -166,7 +171,7 @@ class Work(Generic[T, G]):
             JournalMismatch: another request was recorded there.
         """
         asked = address_of(type(request)).encode() + b"\0" + encode_state(request)
-        place = ElectionId(path=self.path_of(at), question_digest=blake2b(asked, digest_size=16).digest())
+        place = self._only_question(at, ElectionId(path=self.path_of(at), question_digest=blake2b(asked, digest_size=16).digest()))
         recalled = await self.recalled(place)
         if recalled is not None and recalled.value is not None:
             answer: R = msgspec.json.decode(recalled.value, type=reply_type(type(request)))
@@ -198,7 +203,7 @@ class Work(Generic[T, G]):
             JournalMismatch: another question was recorded there.
         """
         question = self.question(prompt, reply, rule=FirstValid(n), model=model, sampling=sampling, max_draws=max_draws, choices=choices)
-        place = self.election_id(at, question)
+        place = self._only_question(at, self.election_id(at, question))
         verdict = await self.recall_or_hold(place, question)
         settled = await self._settled_sample(place, question, verdict, reply) if needed else None
         if settled is None:
@@ -214,7 +219,7 @@ class Work(Generic[T, G]):
             JournalMismatch: another question was recorded there.
         """
         question = self.question(prompt, reply, rule=FirstValid(1), sampling=sampling, max_draws=1)
-        place = self.election_id(at, question)
+        place = self._only_question(at, self.election_id(at, question))
         verdict = await self.recall_or_hold(place, question)
         (ballot,) = verdict.ballots
         drawn = ballot if isinstance(ballot, Flagged) else decoder_of(reply).decode(ballot.value)
@@ -255,7 +260,7 @@ class Work(Generic[T, G]):
             JournalMismatch: another question was recorded there.
         """
         question = self.question(prompt, reply, rule=FirstValid(n), sampling=sampling, max_draws=n)
-        place = self.election_id(at, question)
+        place = self._only_question(at, self.election_id(at, question))
         verdict = await self.recall_or_hold(place, question)
         settled = await self._settled_sample(place, question, verdict, reply) if needed else None
         if settled is not None:
@@ -308,7 +313,7 @@ class Work(Generic[T, G]):
             JournalMismatch: another question was recorded there.
         """
         question = self.question(prompt, reply, **options)
-        election = self.election_id(at, question)
+        election = self._only_question(at, self.election_id(at, question))
         verdict = await self.recall_or_hold(election, question)
         return self.commit(await self.settle(election, question, verdict), reply, correct)
 
@@ -326,7 +331,7 @@ class Work(Generic[T, G]):
         Replies that arrive early may serve as guesses; only the decision counts.
         """
         question = self.question(prompt, reply, **options)
-        election = self.election_id(at, question)
+        election = self._only_question(at, self.election_id(at, question))
         verdict = await self.recall(election, question)
         if verdict is None:
             async with aclosing(self.follow(election, question)) as items:
@@ -357,6 +362,18 @@ class Work(Generic[T, G]):
         """Wait until the recorder has all records that this role has sent."""
         # Messages from one sender to one replica keep their order, so the recorder answers after it has taken in the records.
         await self.role.ask(Recall(path=self.path_of("flush")))
+
+    def _only_question(self, at: str, place: ElectionId) -> ElectionId:
+        """The place, where it has this question alone. Of two the journal keeps the first, and the run could never be resumed.
+
+        Raises:
+            InvalidDefinition: another question was asked there in this sitting.
+        """
+        if self._questions.setdefault(at, place.question_digest) != place.question_digest:
+            raise InvalidDefinition(f"the path {at!r} names two questions; make it unique, such as {at}/3")
+        if len(self._questions) > PLACES_CHECKED:
+            del self._questions[next(iter(self._questions))]
+        return place
 
     def _answer_place(self, at: str) -> ElectionId:
         return ElectionId(path=self.path_of(at), question_digest=blake2b(at.encode(), digest_size=16).digest())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 
@@ -16,6 +16,7 @@ from microagents import (
     Conductor,
     Deployment,
     FirstToAheadBy,
+    InvalidDefinition,
     Prompt,
     Reply,
     Request,
@@ -25,6 +26,7 @@ from microagents import (
     Strategy,
     Task,
     Work,
+    durable,
     run_sync,
 )
 from microagents.errors import JournalMismatch
@@ -246,6 +248,55 @@ def test_another_question_at_a_decided_place_may_be_accepted_and_is_answered_as_
     with Reader(JOURNAL) as reader:
         assert [change[1] for change in reader.changes()] == ["question"]
         assert reader.verify() == []
+
+
+class Stops(Task):
+    """Asks at places with numbers."""
+
+    places: tuple[tuple[str, int], ...]
+    call: Literal["elect", "sample", "once", "propose"] = "elect"
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Plan:  # noqa: ARG002
+        return Plan(number=int(prompt.user))
+
+
+class StopsConductor(Conductor[Stops, "AtStops"]):
+    asks = (RateOf,)
+
+    async def conduct(self, work: Work[Stops, AtStops]) -> object:
+        for at, number in work.task.places:
+            asked = Prompt(user=str(number))
+            match work.task.call:
+                case "elect":
+                    await work.elect(at, asked, Plan)
+                case "sample":
+                    await work.sample(at, asked, Plan)
+                case "once":
+                    await work.once(at, RateOf(currency=str(number)))
+                case "propose":
+                    await work.propose(at, asked, Plan, n=2, at_least=2, max_draws=4, sampling=work.task.sampling)
+        return len(work._questions)
+
+
+class AtStops(Strategy):
+    solves, conductor = (Stops,), StopsConductor
+
+    def deployments(self) -> list[Deployment]:
+        return [*super().deployments(), Deployment(role=RateDesk)]
+
+
+@pytest.mark.parametrize("call", ["elect", "sample", "once", "propose"])
+def test_a_path_has_one_question(call: Literal["elect", "sample", "once", "propose"]) -> None:
+    options: dict[str, Any] = {"models": "sim:perfect", "strategy": AtStops(), "runs_dir": None}
+    with pytest.raises(InvalidDefinition, match=r"^the path 'stop' names two questions; make it unique, such as stop/3$"):
+        run_sync(Stops(places=(("stop", 1), ("other", 1), ("stop", 2)), call=call), **options)
+    assert run_sync(Stops(places=(("stop", 1), ("stop", 1)), call=call), **options).outcome == "completed"
+
+
+def test_the_memory_of_paths_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable, "PLACES_CHECKED", 3)
+    places = tuple((f"stop/{number}", number) for number in range(9))
+    assert run_sync(Stops(places=places), models="sim:perfect", strategy=AtStops(), runs_dir=None).value == 3
 
 
 def test_another_question_at_a_place_that_is_not_decided_is_no_change() -> None:
