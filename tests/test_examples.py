@@ -83,6 +83,12 @@ def test_the_ledger_is_kept_from_python(runtime: str, examples: dict[str, Any]) 
     assert_booked(run_sync(task, models="sim:gpt-4.1-mini", runtime=runtime))
 
 
+def test_the_ledger_is_measured_with_known_inputs(examples: dict[str, Any]) -> None:
+    task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
+    result = run_sync(task, models="sim:perfect@error=0.4", k=1, known_inputs=True, runs_dir=None)
+    assert 0 < result.value["wrong"] == result.account.errors < result.value["steps"]
+
+
 @every_runtime
 def test_the_ledger_abroad_is_kept_from_python(runtime: str, examples: dict[str, Any]) -> None:
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))

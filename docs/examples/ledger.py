@@ -53,9 +53,13 @@ class Ledger(ChainTask[Page, Booked]):
     def advance(self, state: Page, reply: Booked) -> Page:
         return Page(state.line + 1, reply.balance)
 
+    def oracle(self, state: Page) -> Booked:
+        """The right reply, where code can tell: counts wrong decisions, and allows --known-inputs. Optional."""
+        return Booked(account="other", balance=state.balance + Decimal(self.lines[state.line]["amount"]))
+
     def correct(self, state: Page, reply: Booked) -> bool:
-        """Counts wrong decisions where code can tell. Optional."""
-        return reply.balance == state.balance + Decimal(self.lines[state.line]["amount"])
+        """Needed only where right replies may differ from the oracle's: here code cannot tell the account."""
+        return reply.balance == self.oracle(state).balance
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Booked:
         """Lets the simulated model stand in for a real one. Optional."""

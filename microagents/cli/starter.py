@@ -57,9 +57,9 @@ class ${Name}(ChainTask[Stage, Due]):
     def advance(self, state: Stage, reply: Due) -> Stage:
         return Stage(line=state.line + 1, day=reply.day)
 
-    def correct(self, state: Stage, reply: Due) -> bool:
-        """Optional: lets a run count its wrong decisions, where code can tell."""
-        return reply == self.expert(self.prompt(state), Due)
+    def oracle(self, state: Stage) -> Due:
+        """Optional: the right reply, where code can tell. A run counts wrong decisions by it, and --known-inputs needs it."""
+        return self.expert(self.prompt(state), Due)
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Due:
         """Optional: lets the simulated model do the task, from the text of the prompt alone."""

@@ -37,6 +37,7 @@ from microagents.runs.task_list import dump_options
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.runtime import Runtime
 from microagents.runtimes.testing.virtual import VirtualLoop
+from microagents.strategies.known_inputs import check_oracle
 
 PROGRESS_EVERY_S = 0.2
 """Interval between calls of ``on_progress``."""
@@ -95,6 +96,8 @@ async def execute_plan(
         return outputs.finished(completed)
     pools = settings.pools
     plan.strategy.check_models(pools.get("solver") or pools[""])
+    if getattr(plan.strategy, "known_inputs", False):
+        check_oracle(plan.tasks[0])
     outputs.check(path, only)
     context = plan.context()
     inputs = None

@@ -12,6 +12,7 @@ from microagents.aio import TaskScope
 from microagents.elections.election import Ballot, Verdict
 from microagents.errors import InvalidUsage
 from microagents.strategies.chain import Chain, Step
+from microagents.task import ChainTask, Task
 
 
 class KnownInputs(Struct, frozen=True, kw_only=True):
@@ -53,11 +54,25 @@ async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
     return curves.result()
 
 
+def check_oracle(task: Task) -> None:
+    """Refuse a chain whose class has no oracle, before its run begins.
+
+    Raises:
+        InvalidUsage: it does not define `ChainTask.oracle`.
+    """
+    if isinstance(task, ChainTask) and type(task).oracle is ChainTask.oracle:
+        raise _unknown_inputs(task, "has no oracle")
+
+
 def _oracle_reply(chain: Chain, state: Any, number: int) -> Any:
     reply = chain.oracle(state, number)
     if reply is None:
-        raise InvalidUsage(f"{type(chain.task).__name__} has no oracle, so its inputs are not known; run it without --known-inputs")
+        raise _unknown_inputs(chain.task, f"has no oracle for step {number}")
     return reply
+
+
+def _unknown_inputs(task: Task, why: str) -> InvalidUsage:
+    return InvalidUsage(f"{type(task).__name__} {why}, so its inputs are not known; define oracle(state), or run it without --known-inputs")
 
 
 class _Curves:

@@ -22,6 +22,7 @@ from microagents import (
     Strategy,
     TaskFailed,
     Work,
+    resume,
     run,
     run_sync,
 )
@@ -189,9 +190,11 @@ async def test_undecided_steps_are_counted_apart_with_known_inputs() -> None:
     assert result.account.decided + len(undecided) == result.value["steps"] == 100
 
 
-async def test_known_inputs_need_an_oracle() -> None:
-    with pytest.raises(InvalidUsage, match="Walk has no oracle, so its inputs are not known; run it without --known-inputs"):
-        await run(Walk(), models="sim:perfect", known_inputs=True)
+async def test_known_inputs_need_an_oracle_before_a_journal_is_made() -> None:
+    with pytest.raises(InvalidUsage, match=r"Walk has no oracle, so its inputs are not known; define oracle\(state\), or run"):
+        await run(Walk(), models="sim:perfect", known_inputs=True, run_id="a")
+    with pytest.raises(InvalidUsage, match="there is no run 'a'"):
+        await resume("a")
 
 
 # -- against the laws --------------------------------------------------------------------------------------------------
