@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 
 import typer
 
-from microagents.cli.options import pairs
+from microagents.cli.options import task_options
 from microagents.errors import InputMismatch, InvalidUsage, read_failure
 from microagents.registry import TASKS
 from microagents.runs.settings import validated
@@ -56,7 +56,8 @@ def lines_of(task: str, options: list[str], file: str) -> Lines:
     Raises:
         InvalidUsage: the file cannot be read, or a line is not a valid input. The message names the line.
     """
-    kind, shared = TASKS.find(task, Task), pairs("-o", options)
+    kind = TASKS.find(task, Task)
+    shared = task_options(kind, options)
     source = "stdin" if file == STDIN else repr(file)
     numbers = array("Q")
 

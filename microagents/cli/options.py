@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import suppress
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Annotated, Any, get_origin, get_type_hints
 import typer
 
 from microagents.actors import Strategy
-from microagents.cli.reporting import exit_on_error
+from microagents.cli.reporting import exit_on_error, warn
 from microagents.errors import InvalidUsage
 from microagents.registry import STRATEGIES, TASKS
 from microagents.runs.settings import Flag, Settings, plain_type, read_value, strategy_of, validated
@@ -215,9 +217,30 @@ def deploy_options(words: list[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
+_NAMES_A_FILE = re.compile("file|path|folder|dir|output", re.IGNORECASE)
+"""A text option with such a name is the name of a file on purpose."""
+
+
+def task_options(kind: type[Task], words: list[str]) -> dict[str, Any]:
+    """The options of a task by name, from its ``-o`` words. A text that is the name of a file, perhaps for a forgotten ``@``, is warned of.
+
+    Raises:
+        InvalidUsage: as in `pairs`.
+    """
+    for name, _, value in (word.partition("=") for word in words):
+        field = kind.model_fields.get(name)
+        if field is None or plain_type(field.annotation) not in (str, str | None) or _NAMES_A_FILE.search(name):
+            continue
+        with suppress(OSError):  # a text that is longer than any name of a file
+            if Path(value).is_file():
+                warn(f"{name} is the text {value!r}; for the content of that file write {name}=@{value}")
+    return pairs("-o", words)
+
+
 def task_of(name: str, options: list[str]) -> Task:
     """Build the task that the command line names."""
-    return validated(TASKS.find(name, Task), f"task {name!r}", pairs("-o", options), flag="-o")
+    kind = TASKS.find(name, Task)
+    return validated(kind, f"task {name!r}", task_options(kind, options), flag="-o")
 
 
 def strategy_named(name: str | None, options: list[str], short: Mapping[str, Any], task: Task) -> Strategy:

@@ -62,9 +62,14 @@ def exit_on_error() -> Iterator[None]:
         raise typer.Exit(FAILURE) from None
 
 
+def warn(line: str) -> None:
+    """Print one line on stderr; the command goes on. Control characters are replaced."""
+    typer.echo(f"microagents: {printable(line)}", err=True)
+
+
 def _print_error(error: MicroagentsError) -> None:
     """Print an error and its notes on one line. Parts may come from a file or a model, so control characters are replaced."""
     if os.environ.get(LOG_LEVEL, "").lower() == "debug":
         typer.echo(printable("".join(traceback.format_exception(error))), err=True, nl=False)
     line = "; ".join(" ".join(part.split()) for part in (str(error), *getattr(error, "__notes__", ())))
-    typer.echo(f"microagents: {printable(line)}", err=True)
+    warn(line)

@@ -316,6 +316,28 @@ def test_an_option_behind_an_at_sign_is_the_text_of_a_file() -> None:
     assert microagents("run", "hanoi", "-o", "disks=@height.txt", "--json").json["steps"] == 7
 
 
+def test_a_text_that_is_the_name_of_a_file_is_warned_of_and_taken() -> None:
+    write("brief.md", "Two sentences about rain.")
+    write(
+        "texts.py",
+        """
+        from microagents.tasks.drift import Drift
+
+        class Texts(Drift):
+            length: int = 1
+            brief: str = ""
+            source_path: str | None = None
+        """,
+    )
+    ran = microagents("run", "texts.py", "-o", "brief=brief.md", "-o", "source_path=brief.md")
+    assert (ran.code, ran.err) == (
+        COMPLETED,
+        "microagents: brief is the text 'brief.md'; for the content of that file write brief=@brief.md\n",
+    )
+    for brief in ("@brief.md", "brief", "b" * 5000, "."):
+        assert microagents("run", "texts.py", "-o", f"brief={brief}").err == ""
+
+
 def test_a_value_may_hold_equals_signs() -> None:
     assert_one_sentence(microagents("run", "hanoi", "-o", "disks=a=b"), "disks='a=b'")
 
