@@ -97,13 +97,15 @@ class WorkedProblem(Problem[A], Generic[A]):
                 return super().mistake(prompt, right, rng)
 
     def _right_reply(self, asked: ToSolve | ToDecompose | ToCompose) -> Reply:
+        right: Reply
         match asked:
             case ToSolve():
-                return self.expert_answer(asked.problem)
+                right = called(self.expert_answer, asked.problem, gives=self.reply_type())
             case ToDecompose():
-                return self.expert_decomposition(asked.problem)
+                right = called(self.expert_decomposition, asked.problem, gives=Decomposition)
             case ToCompose():
-                return self.expert_composition(asked)
+                right = called(self.expert_composition, asked, gives=self.reply_type())
+        return right
 
     def _right_choice(self, asked: ToChoose) -> Choice:
         """The candidate that equals the right reply; if none does, the first by label."""

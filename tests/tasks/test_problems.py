@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from pydantic import ValidationError
 
-from microagents import Call, Reply, resume, run
+from microagents import Call, Reply, TaskFailed, resume, run
 from microagents.chat import write
 from microagents.parsing import parse
 from microagents.problems.problem import WorkedProblem, answer_type
@@ -265,3 +265,36 @@ class Counted(WorkedProblem[Product]):
 async def test_a_problem_whose_mistakes_are_not_written_can_be_simulated_in_every_role(seed: int) -> None:
     result = await run(Counted(), models="sim:perfect@error=0.4", k=2, seed=seed, runs_dir=None)
     assert result.outcome == "completed"
+
+
+class Broken(WorkedProblem[Product]):
+    """Its experts are wrong, each in another way."""
+
+    def statement(self) -> str:
+        return "1 * 1"
+
+    def expert_answer(self, problem: str) -> Product:
+        return Product(product=int(problem))
+
+    def expert_decomposition(self, problem: str) -> Decomposition:  # noqa: ARG002
+        return Product(product=1)  # type: ignore[return-value]
+
+    def expert_composition(self, asked: ToCompose) -> Product:
+        raise KeyError(asked.compose)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (ToSolve(problem="x"), r"^Broken.expert_answer raised ValueError"),
+        (ToDecompose(problem="x"), r"^Broken.expert_decomposition must give a Decomposition, not Product\(product=1\)"),
+        (
+            ToCompose(problem="x", first="", answer_to_first=Raw(b"1"), second="", answer_to_second=Raw(b"1"), compose="add"),
+            r"^Broken.expert_composition raised KeyError\('add'\)",
+        ),
+    ],
+    ids=["answer", "decomposition", "composition"],
+)
+def test_what_fails_in_an_expert_is_named_by_its_own_method(asked: Asked, said: str) -> None:
+    with pytest.raises(TaskFailed, match=said):
+        Broken().expert(prompt_of("", asked), Product)
