@@ -14,7 +14,7 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
 
 from microagents.chat import A, Format, Prompt, Reading, Reply, Sampling
-from microagents.errors import InvalidDefinition
+from microagents.errors import InvalidDefinition, TaskFailed
 from microagents.mistakes import one_field_altered
 from microagents.rollouts import default_rollout_prompt
 from microagents.user_code import called, called_aside, mistyped
@@ -160,11 +160,16 @@ class ChainTask(Task, Generic[S, A]):
         """
         return chain_types(cls)[1]
 
-    def first_prompt(self) -> Prompt:
-        """The question of the first step."""
+    def first_prompt(self) -> Prompt | None:
+        """The question of the first step; None for a chain that is done at its start and has none."""
         state: Any = chain_types(type(self))[0]
         started = called(self.start, gives=state if isinstance(state, type) else object)
-        asked: Prompt = called(self.prompt, started, gives=Prompt, at=0)
+        asked: Prompt | None = None
+        try:
+            asked = called(self.prompt, started, gives=Prompt, at=0)
+        except TaskFailed:
+            if not called(self.done, started, gives=bool, at=0):
+                raise
         return asked
 
     def start(self) -> S:

@@ -30,6 +30,17 @@ def test_init_writes_a_task_that_runs_at_once_without_an_error() -> None:
     assert microagents("run", "dates.py", "--no-journal", "--known-inputs", "--json").json["result"]["wrong"] == 0
 
 
+def test_a_chain_that_is_done_at_its_start_completes_without_a_step() -> None:
+    microagents("init")
+    write("none.jsonl", '{"plan": ""}')
+    alone, listed = (
+        microagents("run", "dates.py", "-o", "plan=", "--json"),
+        microagents("run", "dates.py", "--inputs", "none.jsonl", "--json"),
+    )
+    assert (alone.code, alone.json["outcome"], alone.json["steps"]) == (COMPLETED, "completed", 0), alone.err
+    assert [alone.json["result"]] == listed.json["result"]
+
+
 @pytest.mark.slow
 def test_the_test_that_init_writes_passes_with_pytest() -> None:
     microagents("init", "invoices")
