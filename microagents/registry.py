@@ -164,6 +164,12 @@ def source_of(named: Any) -> str:
     return address_of(named)
 
 
+def can_be_found(source: str) -> bool:
+    """Whether a registry may find a source: it is in no function, and a name of the program itself is there in this process."""
+    module, _, name = source.partition(":")
+    return "<locals>" not in source and (module != "__main__" or hasattr(sys.modules["__main__"], name))
+
+
 def unknown(kind: str, name: str, known: Sequence[str]) -> str:
     """An error message about an unknown name, with similar names and the list of known ones."""
     near = get_close_matches(name, known, n=2)

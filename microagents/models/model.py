@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -16,7 +17,7 @@ from microagents.actors import Context
 from microagents.chat import Prompt, Reply, Sample
 from microagents.elections.election import SampleId
 from microagents.errors import InvalidUsage, ModelUnavailable
-from microagents.registry import MODELS, source_of
+from microagents.registry import MODELS, can_be_found, source_of
 
 OBJECT = "object"
 """The provider in specs of models that were given as objects."""
@@ -226,13 +227,13 @@ def open_model(text: str, context: Context) -> Model:
         # The caller owns an object that is no `Model`, and closes it.
         return FunctionModel(getattr(given, "complete", given), text, priced=getattr(given, "priced", False) is True)
     spec = ModelSpec.parse(text)
-    if spec.provider in (OBJECT, "__main__") or "<locals>" in text:
+    if spec.provider == OBJECT or not can_be_found(f"{spec.provider}:{spec.name}"):
         raise InvalidUsage(
             f"the model {text!r} was given as an object, which cannot be built from its name; run the program that began this run again, "
             f"with run_id={context.run_id!r}"
         )
     name = spec.provider if spec.provider in MODELS.addresses else f"{spec.provider}:{spec.name}"
-    if name != spec.provider and "." not in spec.provider and find_spec(spec.provider) is None:
+    if name != spec.provider and "." not in spec.provider and spec.provider not in sys.modules and find_spec(spec.provider) is None:
         raise _unknown_provider(text, spec.provider)
     found = MODELS.find_or_function(name, Model)
     return found.open(spec, context) if isinstance(found, type) and issubclass(found, Model) else FunctionModel(found, text)

@@ -20,7 +20,7 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
 from microagents.messages import address_of
 from microagents.models.model import ModelObject
-from microagents.registry import STRATEGIES, TASKS, source_of
+from microagents.registry import STRATEGIES, TASKS, can_be_found, source_of
 from microagents.runs.settings import Settings, strategy_of, validated
 from microagents.runs.task_list import TaskList, compact_options, dump_options
 from microagents.task import Task
@@ -93,7 +93,7 @@ def plan_of(reader: Reader) -> Plan:
     experiment = reader.experiment
     recipe = experiment.recipe
     for kind, source in (("task", recipe.task), ("strategy", recipe.strategy)):
-        if source.startswith("__main__:") or "<locals>" in source:
+        if not can_be_found(source):
             raise InvalidUsage(
                 f"the {kind} of run {experiment.run_id}, {source}, cannot be imported; start the program that began the run again, with "
                 f"run_id={experiment.run_id!r}"

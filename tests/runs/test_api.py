@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from microagents import Account, InvalidUsage, RecordedDecision, TaskFailed, resume, run, run_sync
+from microagents import Account, Call, InvalidUsage, RecordedDecision, TaskFailed, resume, run, run_sync
 from microagents.cli import app
 from microagents.runs.inspection import inspect_run
 from microagents.strategies import Maker
-from microagents.tasks.drift import Drift
+from microagents.tasks.drift import RING, Drift
 
 DRIFT = Drift(length=3)
 MODELS = "sim:perfect@error=0.2,flag=0.1,alternatives=1"
@@ -148,6 +148,32 @@ async def test_a_result_that_did_not_complete_names_the_command_to_continue_with
     assert str(result).splitlines()[-1] == f"go on    microagents resume a --runs-dir {tmp_path}"
     many = await run([DRIFT, DRIFT], models="sim:perfect", runs_dir=None)
     assert str(many).startswith("completed  drift: 2 of 2 inputs, 6 of 6 steps")
+
+
+class Own(Drift):
+    """A task of the program itself."""
+
+
+async def count_on(call: Call) -> str:
+    """A model of the program itself."""
+    return f"number = {(int(call.prompt.user.removeprefix('Number: ')) * 17 + 5) % RING}"
+
+
+async def test_a_program_resumes_a_run_of_its_own_task_and_model_and_another_program_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in (Own, count_on):
+        monkeypatch.setattr(each, "__module__", "__main__")
+        monkeypatch.setattr(sys.modules["__main__"], each.__name__, each, raising=False)
+    stopped = await run(Own(length=9), models=count_on, k=1, max_calls=3, run_id="a", runs_dir=tmp_path)
+    assert stopped.outcome == "stopped"
+    for name, said in (("Own", "the task of run a, __main__:Own, cannot be imported"), ("count_on", "was given as an object")):
+        with monkeypatch.context() as elsewhere:
+            elsewhere.delattr(sys.modules["__main__"], name)
+            with pytest.raises(InvalidUsage, match=said):
+                await resume("a", runs_dir=tmp_path)
+    resumed = await resume("a", runs_dir=tmp_path, max_calls=99)
+    assert (resumed.outcome, resumed.account.errors) == ("completed", 0)
 
 
 async def test_a_run_that_goes_on_keeps_its_limits_until_others_are_given(tmp_path: Path) -> None:
