@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from microagents.actors import Strategy
-from microagents.cli.config import file_of_default, load_config, load_files, set_environment
+from microagents.cli.config import file_of_default, load_config, load_files, set_environment, warn_of_unknown_variables
 from microagents.cli.reporting import LOG_LEVEL, exit_on_error
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.registry import STRATEGIES, TASKS, Registry
@@ -67,6 +67,7 @@ class Command(TyperCommand):
             with exit_on_error():
                 if not given.get("no_config") and any(each.name == "no_config" for each in self.params):
                     load_files(ctx)
+                warn_of_unknown_variables(ctx)
                 if given.get("config") is not None:
                     load_config(ctx, Path(given["config"]))
         try:

@@ -8,17 +8,21 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from microagents.cli.dotenv import read_dotenv
+from microagents.cli.reporting import LOG_LEVEL, warn
 from microagents.errors import InvalidUsage, read_failure
 from microagents.registry import unknown
 
 PROJECT = Path("microagents.toml")
 DOTENV = Path(".env")
+PREFIX = "MICROAGENTS_"
+"""Beginning of the names of all environment variables that commands read."""
 OWN_WORDS = ("config", "no-config", "help", "debug")
 """Options that a file cannot give."""
 
@@ -56,6 +60,23 @@ def file_of_default(context: typer.Context, parameter: str) -> Path | None:
     """The file that gives the default of a parameter."""
     found: Path | None = context.meta.get(__name__, {}).get(parameter)
     return found
+
+
+def warn_of_unknown_variables(context: typer.Context) -> None:
+    """Name each variable ``MICROAGENTS_...`` of the environment that no command reads: a misspelt limit is none."""
+    given = sorted(name for name in os.environ if name.startswith(PREFIX))
+    if not given:
+        return
+    from microagents.models.simulated import Purchases  # noqa: PLC0415 - only where such a variable is set
+
+    assert context.parent is not None
+    commands: dict[str, Any] = getattr(context.parent.command, "commands", {})
+    read = [each.envvar for command in commands.values() for each in command.params if isinstance(each.envvar, str)]
+    known = sorted({*read, LOG_LEVEL, Purchases.VARIABLE})
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], n=1)
+            warn(f"the variable {name} is ignored: no option has this name{f'; did you mean {PREFIX}{near[0]}?' if near else ''}")
 
 
 def set_environment(context: typer.Context, variables: Mapping[str, str]) -> None:

@@ -58,6 +58,21 @@ def test_variables_of_the_file_end_with_the_command(monkeypatch: pytest.MonkeyPa
     assert "TWO" not in os.environ
 
 
+def test_a_variable_that_no_option_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    write(".env", "MICROAGENTS_MAXCOST=1")
+    monkeypatch.setenv("MICROAGENTS_ZZZ", "1")
+    monkeypatch.setenv("MICROAGENTS_MAX_CALLS", "100")
+    ran = microagents(*SHORT)
+    assert (ran.code, ran.err.splitlines()) == (
+        COMPLETED,
+        [
+            "microagents: .env sets MICROAGENTS_MAXCOST",
+            "microagents: the variable MICROAGENTS_MAXCOST is ignored: no option has this name; did you mean MICROAGENTS_MAX_COST?",
+            "microagents: the variable MICROAGENTS_ZZZ is ignored: no option has this name",
+        ],
+    )
+
+
 def test_a_variable_of_the_file_is_seen_by_the_task() -> None:
     write(".env", "STEPS_OF_MINE=3")
     write(
