@@ -63,8 +63,8 @@ COMMIT_EVERY_S = 0.02
 MAX_DRAIN_S = 60.0
 """Longest wait for calls in flight when a run is ended early."""
 HIGHER_LIMIT = "resume with a higher limit"
-NO_COST_LIMIT = "run it again under the same --run-id without --max-cost"
-"""Next steps for the user, by the cause of the stop. A resumed run keeps a limit that is not given, so `resume` cannot drop one."""
+NO_COST_LIMIT = "resume with --max-cost inf, or begin another run with a spec that names the price: @price_in=...,price_out=..."
+"""Next steps for the user, by the cause of the stop. A resumed run keeps a limit that is not given."""
 
 
 class JournalConfig(msgspec.Struct, frozen=True, kw_only=True):

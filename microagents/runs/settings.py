@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -91,11 +92,17 @@ class Settings(BaseModel):
     max_calls: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
     """Stop after this many calls. A resumed run counts its earlier calls. [default: no limit]"""
     max_cost_usd: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Flag("USD", "--max-cost")] = None
-    """Stop once the calls cost this much; calls in flight are still paid. A resumed run counts its earlier cost. [default: no limit]"""
+    """Stop once the calls cost this much; calls in flight are still paid. A resumed run counts its earlier cost; `inf` lifts its limit. \
+[default: no limit]"""
     max_time_s: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Flag("S", "--max-time")] = None
-    """Stop this many seconds after the start or the resume of the run. [default: no limit]"""
+    """Stop this many seconds after the start or the resume of the run; `inf` lifts an earlier limit. [default: no limit]"""
     max_outage_s: Annotated[float, Field(ge=0, allow_inf_nan=False), Flag("S", "--max-outage")] = 7200.0
     """Stop once a provider has delivered nothing for this many seconds."""
+
+    @field_validator("max_cost_usd", "max_time_s", mode="before")
+    @classmethod
+    def _no_limit(cls, value: object) -> object:
+        return None if value == math.inf else value
 
     @field_validator("runtime")
     @classmethod

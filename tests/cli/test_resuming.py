@@ -434,6 +434,21 @@ def test_a_run_without_waits_is_stopped_by_a_limit_too() -> None:
     assert (ran.code, ran.json["calls"], len(bought.sent)) == (STOPPED, 20, 20)
 
 
+def test_a_limit_of_cost_without_a_price_says_what_to_do_and_is_lifted() -> None:
+    write(
+        "unpriced.py",
+        """
+        async def count(call):
+            return f"number = {(int(call.prompt.user.removeprefix('Number: ')) * 17 + 5) % 1009}"
+        """,
+    )
+    words = ("drift", "-o", "length=3", "--model", "unpriced.py:count", "--run-id", "free")
+    ran = microagents("run", *words, "--max-cost", "1", "--json")
+    assert (ran.code, "resume with --max-cost inf" in ran.json["reason"], "@price_in=" in ran.json["reason"]) == (STOPPED, True, True)
+    assert microagents("run", *words).code == STOPPED
+    assert microagents("resume", "free", "--max-cost", "inf").code == COMPLETED
+
+
 def test_a_limit_that_comes_to_nothing_is_refused() -> None:
     for flag in ("--max-calls", "--max-cost", "--max-time"):
         ran = microagents("run", "drift", flag, "0")
