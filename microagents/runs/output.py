@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from tempfile import NamedTemporaryFile, TemporaryFile
+from secrets import token_hex
+from tempfile import TemporaryFile
 from types import NoneType
 
 import msgspec
@@ -183,10 +184,11 @@ def _part_of(path: Path) -> Path:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file at once: a reader sees the old text or the new one."""
-    with NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as new:  # its name is new, so nothing is overwritten
-        new.write(text.encode())
-    Path(new.name).replace(path)
+    """Write a file at once: a reader sees the old text or the new one. Its mode is that of any new file."""
+    new = path.with_name(f".{token_hex(8)}")
+    with new.open("xb") as file:  # a name that is not there yet: nothing is overwritten
+        file.write(text.encode())
+    new.replace(path)
 
 
 def _write_whole(path: Path, text: str, *, is_new: bool) -> bool:

@@ -342,6 +342,12 @@ def test_the_text_is_written_into_the_output_and_the_summary_says_so(journal: tu
     assert ran.rows["result"] == f"{Path.cwd() / 'lines.txt'}, 21 characters, 6 words; checks FAILED: short; checks not made: links"
 
 
+def test_the_output_has_the_mode_of_any_new_file() -> None:
+    wrote()
+    write("other.txt", "")
+    assert Path("lines.txt").stat().st_mode == Path("other.txt").stat().st_mode
+
+
 def test_a_document_without_an_output_is_printed() -> None:
     ran = wrote("-o", "name=")
     assert ran.rows["result"].startswith('{"answer": {"text": "line 1')
