@@ -18,6 +18,11 @@ _FINISHES = frozenset(
 )
 
 
+def is_shipped(flag: str) -> bool:
+    """Whether a flag is one of this package's; each other one is a task's own."""
+    return flag in (TOO_LONG, CUT_OFF, EMPTY, MALFORMED, NO_SUCH_CHOICE, UNVERIFIED, OTHER) or flag in _FINISHES
+
+
 def known_finish(reason: str) -> str:
     """The provider's reason why a reply ended; ``other`` if it is none that we know: it becomes a name in accounts and on screens."""
     return reason if reason in _FINISHES else OTHER

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from microagents.elections.election import Flagged, Rejected
-from microagents.elections.red_flags import CUT_OFF, EMPTY, MALFORMED, TOO_LONG
+from microagents.elections.red_flags import CUT_OFF, EMPTY, MALFORMED, TOO_LONG, is_shipped
 from microagents.journal.messages import RecordReply, RecordSample
+from microagents.parsing import Malformed, parse
+from microagents.task import Task
 
 ALL_OF = 10
 """If the first so many replies are all flagged, the run stops."""
@@ -21,6 +23,10 @@ _REMEDIES = {
     EMPTY: "take another model, or begin another run with a higher --max-output-tokens: reasoning may use it up",
     MALFORMED: "look at the prompt and at whole replies with `microagents step`, and make the reply's format simpler or take another model",
 }
+_READ_AS_LAST = (
+    'the last one can be read with reading = "last" on the task: set that and begin another run, or look at whole replies with '
+    "`microagents step` and make the format simpler"
+)
 _OTHER_REMEDY = "look at the prompt and at whole replies with `microagents step`, and change the prompt or take another model"
 
 
@@ -29,10 +35,12 @@ class FirstReplies:
 
     Args:
         inputs: number of inputs of the run. One of many may fail, and must not stop the others.
+        task: the first of them, for the advice.
     """
 
-    def __init__(self, inputs: int = 1) -> None:
+    def __init__(self, inputs: int = 1, task: Task | None = None) -> None:
         self._inputs = inputs
+        self._task = task
         self._flagged_inputs: set[int] = set()
         """Inputs with flagged replies."""
         self._replies = 0
@@ -68,4 +76,24 @@ class FirstReplies:
         # Its end, since that is where the answer stands.
         shown = f"ends with {text[-MAX_SHOWN_CHARS:]!r}" if len(text) > MAX_SHOWN_CHARS else f"is {text!r}"
         why = f"of the first {self._replies} replies {share} were flagged ({names}), the last one {shown}"
-        return why, _REMEDIES.get(self._flags.most_common(1)[0][0], _OTHER_REMEDY)
+        return why, self._remedy(self._flags.most_common(1)[0][0])
+
+    def _remedy(self, flag: str) -> str:
+        if flag == MALFORMED and self._is_read_as_last():
+            return _READ_AS_LAST
+        if flag in _REMEDIES:
+            return _REMEDIES[flag]
+        if is_shipped(flag):
+            return _OTHER_REMEDY
+        return f"your flag {flag!r} discards nearly every reply: look at whole replies with `microagents step`, and correct flag()"
+
+    def _is_read_as_last(self) -> bool:
+        """Whether the other reading of the task would read the last flagged reply."""
+        task, reply = self._task, None if self._task is None else type(self._task).reply_type()
+        if task is None or reply is None or task.format != "lines" or task.reading != "strict":
+            return False
+        try:
+            parse(self._text, reply, reading="last")
+        except Malformed:
+            return False
+        return True

@@ -152,7 +152,7 @@ class Recorder(Role):
         """Number of records received, and number of those that are durable."""
         self._is_draining = self._is_writing = self._has_begun = False
         """Whether nothing more is admitted; whether a commit is under way; whether the work on an input has begun."""
-        self._first_replies: FirstReplies | None = FirstReplies(len(context.tasks))
+        self._first_replies: FirstReplies | None = FirstReplies(len(context.tasks), context.tasks[0])
         """The flags of the first replies; None once enough of them were valid."""
         self._max_cost_usd: float | None = context.options.get("max_cost_usd")
         self._on_decision: OnDecision | None = context.options.get("on_decision")

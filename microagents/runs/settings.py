@@ -151,7 +151,12 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
         if first["type"] == "extra_forbidden":
             raise InvalidUsage(unknown(f"option of {subject} named", name, sorted(model.model_fields))) from None
         if first["type"] == "missing":
-            raise InvalidUsage(f"{subject} needs {name}; give it with {flag} {name}=VALUE".replace("  ", " ")) from None
+            how = (
+                f"; give it with {flag} {name}=VALUE".replace("  ", " ")
+                if len(first["loc"]) == 1
+                else f", which {first['input']!r:.100} lacks"
+            )
+            raise InvalidUsage(f"{subject} needs {name}{how}") from None
         if first["type"] in ("value_error", "assertion_error"):
             said = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
             raise InvalidUsage(f"{subject}: {said}") from None

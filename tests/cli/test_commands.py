@@ -316,6 +316,22 @@ def test_an_option_behind_an_at_sign_is_the_text_of_a_file() -> None:
     assert microagents("run", "hanoi", "-o", "disks=@height.txt", "--json").json["steps"] == 7
 
 
+def test_what_is_missing_within_an_option_is_named_without_advice_that_does_not_fit() -> None:
+    write(
+        "stops.py",
+        """
+        from microagents.tasks.drift import Drift
+
+        class Stops(Drift):
+            stops: list[tuple[int, int]]
+        """,
+    )
+    assert_one_sentence(microagents("run", "stops.py"), "needs stops; give it with -o stops=VALUE")
+    ran = microagents("run", "stops.py", "-o", "stops=[[1,2],[3]]")
+    assert_one_sentence(ran, "needs stops.1.1, which [3] lacks")
+    assert "-o" not in ran.err
+
+
 def test_a_text_that_is_the_name_of_a_file_is_warned_of_and_taken() -> None:
     write("brief.md", "Two sentences about rain.")
     write(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from microagents import Result, resume, run
+from microagents import Call, Result, resume, run
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId
 from microagents.journal.messages import RecordReply, RecordSample
 from microagents.roles.first_replies import FirstReplies
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
-from microagents.tasks.drift import Drift
+from microagents.tasks.drift import RING, Drift, Onward, Place
 
 
 def verdict_of(flags: str) -> str | None:
@@ -83,3 +85,35 @@ def test_a_limit_of_output_reaches_the_model_and_reasoning_does_not_count_as_tex
     result = run_virtual(hopeless("sim:perfect", runs_dir=None, max_output_tokens=30))
     assert result.outcome == "stopped"
     assert "cut_off 1" in str(result.reason)
+
+
+class Choosy(Drift):
+    """Wants what it cannot get."""
+
+    def flag(self, state: Place, reply: Onward) -> str:  # noqa: ARG002
+        return "nope"
+
+
+async def bold(call: Call) -> str:
+    """A right reply in bold, with text behind."""
+    return f"**number = {(int(call.prompt.user.removeprefix('Number: ')) * 17 + 5) % RING}**. That is it."
+
+
+async def mute(call: Call) -> str:  # noqa: ARG001
+    """No reply to the question."""
+    return "I would rather not."
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "said", "unsaid"),
+    [
+        (Choosy(), "sim:perfect", "your flag 'nope' discards nearly every reply", "another model"),
+        (Drift(), bold, 'can be read with reading = "last" on the task', "another model"),
+        (Drift(), mute, "another model", 'reading = "last"'),
+    ],
+)
+async def test_the_advice_names_the_cause(task: Drift, model: Any, said: str, unsaid: str) -> None:
+    result = await run(task, models=model, runs_dir=None)
+    assert result.reason is not None
+    assert said in result.reason
+    assert unsaid not in result.reason

@@ -46,7 +46,7 @@ def test_only_another_reading_than_the_strict_one_changes_the_digest_of_a_questi
 async def test_a_run_is_not_resumed_with_another_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     await run(Changed(length=3), models="sim:perfect", run_id="read")
     monkeypatch.setattr(Changed, "reading", "last")
-    with pytest.raises(JournalMismatch, match="reading"):
+    with pytest.raises(JournalMismatch, match="was started with reading=strict, now it is last"):
         await run(Changed(length=3), models="sim:perfect", run_id="read")
 
 
