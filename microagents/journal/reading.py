@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,7 @@ from microagents.journal.schema import (
     recalled,
 )
 
+SUFFIX = ".sqlite"
 ROWS_PER_READ = 2000
 SHOWN_CHARS = 200
 """Error messages cut longer options of an input."""
@@ -501,7 +503,7 @@ def journal_of(runs_dir: Path, run_id: str) -> Path:
         raise InvalidUsage(
             f"{run_id!r} is not a valid run id: it may not begin with a dot or contain a slash; name the folder with --runs-dir"
         )
-    return runs_dir / f"{run_id}.sqlite"
+    return runs_dir / f"{run_id}{SUFFIX}"
 
 
 def _exists(path: Path) -> bool:
@@ -511,18 +513,27 @@ def _exists(path: Path) -> bool:
         return False
 
 
+def _refuse_file(runs_dir: Path, given: str) -> None:
+    """Refuse the file of a journal where the name of its run belongs, and name the run."""
+    for file in (Path(given), runs_dir / given):
+        if file.suffix == SUFFIX and _exists(file) and not _exists(runs_dir / f"{given}{SUFFIX}"):
+            folder = "" if file.parent.resolve() == runs_dir.resolve() else f" --runs-dir {shlex.quote(str(file.parent))}"
+            raise InvalidUsage(f"{given!r} is the file of a journal; name its run: {file.stem}{folder}")
+
+
 def reader_of(runs_dir: Path, run_id: str) -> Reader:
     """Open the journal of a run for reading.
 
     Raises:
         InvalidUsage: the journal is missing, cannot be read, or belongs to another run.
     """
+    _refuse_file(runs_dir, run_id)
     path = journal_of(runs_dir, run_id)
     if not _exists(path):
         raise InvalidUsage(f"there is no run {run_id!r} in {str(runs_dir.resolve())!r}; `microagents list` shows the runs of a folder")
     reader = Reader(path)
     if reader.experiment.run_id != run_id:
         raise InvalidUsage(
-            f"{str(path)!r} is the journal of run {reader.experiment.run_id}; rename the file to {reader.experiment.run_id}.sqlite"
+            f"{str(path)!r} is the journal of run {reader.experiment.run_id}; rename the file to {reader.experiment.run_id}{SUFFIX}"
         )
     return reader

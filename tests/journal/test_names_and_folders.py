@@ -9,7 +9,7 @@ from threading import Barrier, Thread
 import pytest
 
 from microagents.journal.store import Store
-from tests.journal.walks import COMPLETED, JOURNAL, RUNS, microagents, opened, walk
+from tests.journal.walks import COMPLETED, JOURNAL, RUNS, WRONG_USAGE, microagents, opened, walk
 
 
 def linked(name: str, to: str) -> None:
@@ -24,6 +24,15 @@ def test_a_run_that_cannot_be_there_is_said_not_to_be_there(name: str, words: tu
     linked("itself.sqlite", "itself.sqlite")
     ran = microagents(words[0], name, *words[1:])
     assert f"there is no run '{name}'" in ran.reason
+
+
+@pytest.mark.parametrize("words", [("show",), ("resume",), ("export",)], ids=lambda words: words[0])
+def test_the_file_of_a_journal_is_answered_with_the_name_of_its_run(words: tuple[str, ...]) -> None:
+    walk(length=1)
+    for file in ("runs/r.sqlite", "r.sqlite", str(JOURNAL.resolve())):
+        ran = microagents(*words, file)
+        assert (ran.code, f"{file!r} is the file of a journal; name its run: r" in ran.err) == (WRONG_USAGE, True)
+    assert microagents("show", "runs/r.sqlite", "--runs-dir", "other").err.endswith("name its run: r --runs-dir runs\n")
 
 
 def test_list_names_links_that_lead_nowhere_and_goes_on() -> None:
