@@ -9,12 +9,16 @@ import typer
 from microagents.cli.options import RUNS, AcceptChange, AsJson, AsStream, RunName, RunsDir, check_stream, with_settings
 from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.cli.watching import Watched, run_in_terminal, show_and_exit
+from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
 from microagents.runs.api import resume
 from microagents.runs.execute import RunControl
 from microagents.runs.plan import settings_of
 from microagents.runs.prices import specs_in
 from microagents.runs.result import Result
+
+OfExperiment = Annotated[list[str], typer.Option("-o", "--option", "--strategy", "-s", "--set", "--model", "-k", "--seed", hidden=True)]
+"""Options of `run` that people give `resume`, too. They are refused with what to write."""
 
 
 @with_settings
@@ -33,6 +37,7 @@ def command(
         typer.Option(min=1, metavar="N", help="Cap of an election, in samples; a higher one lets undecided elections go on."),
     ] = None,
     accept_change: AcceptChange = [],  # noqa: B006 - typer copies it
+    of_experiment: OfExperiment = [],  # noqa: B006
     stream: AsStream = False,
     as_json: AsJson = False,
     changed: dict[str, Any],
@@ -43,6 +48,11 @@ def command(
     """
     log_to_stderr()
     with exit_on_error():
+        if of_experiment:
+            raise InvalidUsage(
+                f"resume keeps the task, the strategy, the models, k and the seed as recorded; to change one, write `microagents run TASK "
+                f"... --run-id {run} --accept-change FIELD`, with all other options as they were"
+            )
         with reader_of(runs_dir, run) as reader:
             experiment = reader.experiment
             check_stream(stream, as_json=as_json, is_listed=experiment.listed)

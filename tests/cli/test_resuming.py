@@ -367,6 +367,15 @@ def test_sigterm_saves_at_once_and_the_run_goes_on_later() -> None:
     assert (len(bought.sent), ran.json["calls"]) == (2, 4)
 
 
+@pytest.mark.parametrize(
+    "words", [("-k", "5"), ("--model", "sim:perfect"), ("-o", "length=9"), ("-s", "max_draws=9")], ids=lambda words: words[0]
+)
+def test_an_option_of_the_experiment_is_refused_with_the_command_that_changes_it(words: tuple[str, ...]) -> None:
+    microagents("run", *QUICK, "--max-calls", "9", "--run-id", "kept")
+    assert_one_sentence(microagents("resume", "kept", *words), "microagents run TASK ... --run-id kept --accept-change FIELD")
+    assert "--model" not in microagents("resume", "--help").out
+
+
 # -- limits --------------------------------------------------------------------------------------------------------------------------
 
 
