@@ -92,18 +92,10 @@ class FirstValid(Rule, frozen=True):
         return max(0, self.n - tally.counted)
 
 
-class Unanimous(Rule, frozen=True):
+class Unanimous(FirstValid, frozen=True):
     """Decided if n votes all agree, else left open (LEAD, algorithm 1: v one-step predictions)."""
 
     n: int = 8
-
-    def __post_init__(self) -> None:
-        if self.n < 1:
-            raise InvalidUsage(f"at least 1 vote must be asked for, not {self.n!r}")
-
-    def votes_needed(self, tally: Tally) -> int:
-        """Votes that are still missing."""
-        return max(0, self.n - tally.counted)
 
     def outcome(self, tally: Tally) -> RuleOutcome:
         """``argmax`` where the votes differ."""

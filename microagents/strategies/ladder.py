@@ -152,7 +152,7 @@ class Climbing(Strategy):
     def rule_of(self, number: int, steps: int | None) -> Rule:
         """The rule of a step's vote: with a ladder it ends where the votes are improbable."""
         rule = portable(self.default_rule)
-        if not self.ladder or not isinstance(rule, GUARDED):
+        if not self.ladder or type(rule) not in GUARDED:
             return rule
         most: int = getattr(self, "max_draws", 100)
         half = None if self.p is not None or isinstance(rule, FirstValid) else max(1, most // 2)
