@@ -44,8 +44,10 @@ class FieldInWords(Struct, frozen=True, kw_only=True):
 
 
 def fields_in_words(model: type[BaseModel]) -> list[FieldInWords]:
-    """All options of a task or a strategy."""
+    """All options of a task or a strategy: those of the class itself before those of its bases."""
     schema = _json_schema(model)
+    own = model.__annotations__
+    fields = sorted(model.model_fields.items(), key=lambda field: field[0] not in own)
     return [
         FieldInWords(
             name=name,
@@ -54,7 +56,7 @@ def fields_in_words(model: type[BaseModel]) -> list[FieldInWords]:
             required=info.is_required(),
             meaning=" ".join((info.description or "").replace("`", "").split()),
         )
-        for name, info in model.model_fields.items()
+        for name, info in fields
     ]
 
 

@@ -100,7 +100,7 @@ def test_help_lists_the_options_of_a_file() -> None:
         ''',
     )
     shown = help_of("run", "mine.py")
-    assert "Options of the task mine.py (-o NAME=VALUE): length" in shown
+    assert "Options of the task mine.py (-o NAME=VALUE): names Names" in shown
     assert "names Names, one a line. (a text) [required] size (an integer) [default: 3]" in shown
     assert shown.count("a line") < 20, "a long default is cut"
 

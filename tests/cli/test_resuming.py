@@ -261,7 +261,9 @@ def cut_off(db: sqlite3.Connection, *statements: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("show", "cut"), ("resume", "cut", "--max-calls", "999"), ("run", *STEPWISE, "--run-id", "cut")], ids=lambda words: words[0]
+    "words",
+    [("show", "cut"), ("resume", "cut", "--max-calls", "999"), ("run", *STEPWISE, "--run-id", "cut", "--max-calls", "999")],
+    ids=lambda words: words[0],
 )
 def test_a_transaction_that_was_cut_off_without_a_write_ahead_log_is_rolled_back(words: tuple[str, ...]) -> None:
     """As on a network file system, where journals have no such log."""
