@@ -462,7 +462,7 @@ class Work(Generic[T, G]):
         for ballot in recalled.ballots:
             count.add(ballot)
         verdict = structs.replace(count.verdict(), cost_usd=recalled.cost_usd)
-        if recalled.value is None:
+        if recalled.value is None or recalled.outcome == "contested":  # the value of a contested one is only its leading reply
             return verdict
         outcome = structs.replace(verdict, outcome=cast("Any", recalled.outcome))
         return _with_winner(outcome, recalled.value) if verdict.winner != recalled.value else outcome

@@ -6,11 +6,11 @@ is often right when it comes to it from before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from msgspec import Struct, json, msgpack, structs
+from msgspec import Struct, convert, json, msgpack, structs
 
 from microagents.aio import TaskScope
 from microagents.chat import Prompt, Reply, vote_of
@@ -45,8 +45,18 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         """Its name in accounts and paths."""
         return "lookahead"
 
+    def place(self, number: int, seq: int) -> str:
+        """The place of the rollout that casts a ballot for a step. Steps that may share rollouts have the same places."""
+        starts = min(self.history, number + 1)
+        start = f"{number - seq % starts}/{seq // starts}"
+        return f"rollout/{start}" if self.reuse else f"rollout/{number}/{start}"
+
     async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002 - a rung
         """Draw rollouts, round by round, until their predictions decide the step, or to the cap of its election."""
+        place = ElectionId(path=f"{step.election.path}/{self.name}", question_digest=self._digest(step))
+        recalled = await chain.work.recalled(place)
+        if recalled is not None and recalled.outcome == "contested":  # an earlier sitting came to no decision here
+            return place, Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
         past = await chain.before(step, self.history - 1)
         starts: list[Step | Past] = [step, *past]
         for start, at in [*chain.rollouts]:
@@ -62,7 +72,6 @@ class Lookahead(Struct, frozen=True, kw_only=True):
                 count.add(await self._ballot(chain, step, past[: seq % len(starts)], seq, rollout))
         verdict = count.verdict()
         decided = verdict.outcome == "decided"
-        place = ElectionId(path=f"{step.election.path}/{self.name}", question_digest=self._digest(step))
         return place, structs.replace(verdict, outcome="inferred") if decided else structs.replace(verdict, outcome="undecided", ballots=())
 
     def _digest(self, step: Step) -> bytes:
@@ -72,15 +81,14 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         """The rollouts with these seqs, drawn side by side. They take turns among the starting points."""
         scope = TaskScope()
         try:
-            drawn = [scope.start(self._rollout(chain, step, starts[seq % len(starts)], seq // len(starts))) for seq in seqs]
+            drawn = [scope.start(self.rollout(chain, starts[seq % len(starts)], self.place(step.number, seq))) for seq in seqs]
             await scope.join()
             return [each.result() for each in drawn]
         finally:
             await scope.close()
 
-    async def _rollout(self, chain: Chain, step: Step, start: Step | Past, number: int) -> Rollout | Flagged:
-        """The rollout with this number from a starting point. Steps that may share rollouts ask at the same place."""
-        at = f"rollout/{start.number}/{number}" if self.reuse else f"rollout/{step.number}/{start.number}/{number}"
+    async def rollout(self, chain: Chain, start: Step | Past, at: str) -> Rollout | Flagged:
+        """The rollout at a place from a starting point, drawn if no step before has drawn it."""
         drawn = chain.rollouts.get((start.number, at))
         if drawn is None:
             asked: Prompt = called(chain.task.rollout_prompt, start.state, self.horizon, gives=Prompt, at=start.number)
@@ -102,6 +110,11 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         else:
             flag = await _own_flag(chain, step, predicted[offset])
         return Flagged(seq=seq, flag=flag, cost_usd=0.0) if flag else Ballot(seq=seq, value=json.encode(predicted[offset]), cost_usd=0.0)
+
+
+def lookahead_in(options: Mapping[str, object]) -> Lookahead:
+    """The lookahead with these options of a strategy, which has others as well."""
+    return convert(options, Lookahead)
 
 
 async def _own_flag(chain: Chain, step: Step, predicted: Reply) -> str | None:

@@ -1084,3 +1084,25 @@ def test_what_is_done_where_nothing_is_decided_can_be_given_by_the_environment(m
     assert microagents("run", *STALEMATE, "--run-id", "third", "--on-undecided", "stop").code == UNDECIDED
     monkeypatch.setenv("MICROAGENTS_ON_UNDECIDED", "nobody")
     assert_one_sentence(microagents("run", *STALEMATE), "nobody")
+
+
+TORN = ("drift", "-o", "length=30", "-k", "6", "--model", "sim:perfect@error=0.02,hard=0.2,hard_error=0.5,alternatives=1,price_out=1")
+LADDER = ("-s", "p=.95", "-s", "false_alarms=1", "-s", "max_draws=14", "--run-id", "climbed")
+
+
+def test_a_step_that_no_rung_of_the_ladder_decided_stays_undecided_when_nothing_is_new() -> None:
+    judge = ("--model", "judge=sim:perfect@error=0.45,price_out=1", "-s", "ladder=judge", "-s", "margin=9")
+    first, again = microagents("run", *TORN, *LADDER, *judge, "--json"), microagents("resume", "climbed", "--json")
+    assert (first.code, again.code) == (UNDECIDED, UNDECIDED)
+    for name in ("undecided_at", "calls", "decisions_sha256", "ballots_sha256"):
+        assert again.json[name] == first.json[name]
+
+
+def test_with_a_higher_cap_the_vote_of_a_step_is_held_again_and_its_failed_rungs_stay_failed() -> None:
+    run = microagents("run", *TORN, *LADDER, "-s", "ladder=lookahead", "-s", "margin=7", "--json").json
+    again = microagents("resume", "climbed", "--max-draws", "60", "--json").json
+    assert again["decided"] == again["steps"]
+    (path,) = run["undecided_at"]
+    rows = dict(rows_of("climbed", "SELECT path, outcome FROM decisions"))
+    assert rows[f"{path}/lookahead"] == "contested"
+    assert microagents("show", "climbed", "--verify").code == COMPLETED
