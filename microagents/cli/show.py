@@ -19,6 +19,7 @@ from microagents.documents.recording import DocumentRecord
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.problems.tree import ProblemNode, fold
+from microagents.runs.climbs import Climb, climbs_of
 from microagents.runs.decision import recorded_decision
 from microagents.runs.inspection import recorded_result, solution_of
 from microagents.runs.prices import are_simulated, specs_in
@@ -47,7 +48,8 @@ def command(
         ),
     ] = None,
     of_input: Annotated[
-        int | None, typer.Option("--input", min=0, metavar="N", help="Show the tree of this one of many inputs, counted from 0.")
+        int | None,
+        typer.Option("--input", min=0, metavar="N", help="Show the tree, or the steps that climbed, of this one of many inputs, from 0."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -66,7 +68,8 @@ def command(
         return
     with exit_on_error(), reader_of(runs_dir, run) as reader:
         with redirect_stdout(sys.stderr) if as_json else nullcontext():  # this imports the task's code, which may print
-            tree, note = _tree(reader, of_input, is_wanted=depth is not None or of_input is not None)
+            climbs = _climbs(reader, of_input)
+            tree, note = _tree(reader, of_input, is_wanted=depth is not None or (of_input is not None and climbs is None))
         result = recorded_result(reader)
         changes, options = reader.changes(), {} if result.failed_inputs is not None else reader.experiment.recipe.options
         problems = reader.verify() if verify else []
@@ -77,7 +80,8 @@ def command(
             if tree is None
             else {"solution": _as_json(tree if depth is None or not isinstance(tree, ProblemNode) else fold(tree, depth))}
         )
-        typer.echo(json.dumps(result_as_json(result, runs_dir) | solution | verified))
+        climbed = {} if climbs is None else {"climbs": _as_json(climbs)}
+        typer.echo(json.dumps(result_as_json(result, runs_dir) | solution | climbed | verified))
     else:
         typer.echo(summary(result, options_text(options), resume_command(run, result.outcome, runs_dir), with_text=False))
         for at, field, before, after in changes:
@@ -85,6 +89,12 @@ def command(
         if verify and not problems:
             typer.echo("verified: every row was read, and the account and the digests match the rows")
         _print_work(result, tree, depth)
+        if climbs:
+            from microagents.cli.climbs import draw_climbs  # noqa: PLC0415 - rich, which --json does not need
+
+            typer.echo("\n" + draw_climbs(climbs))
+            if are_simulated(specs_in(result.settings.models)):
+                typer.echo("(prices are simulated)")
     if note is not None:
         typer.echo(printable(" ".join(note.split())), err=as_json)
     for problem in problems:
@@ -133,5 +143,13 @@ def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Str
         return None, str(error)
 
 
-def _as_json(tree: Struct) -> object:
-    return msgspec.json.decode(msgspec.json.encode(tree))
+def _climbs(reader: Reader, of_input: int | None) -> list[Climb] | None:
+    """The steps that climbed a ladder; None in a run without one, and for many inputs of which none is named."""
+    if reader.experiment.listed and of_input is None:
+        return None
+    climbs = climbs_of(reader, of_input or 0)
+    return climbs if climbs or reader.experiment.recipe.strategy_options.get("ladder") else None
+
+
+def _as_json(work: Struct | list[Climb]) -> object:
+    return msgspec.json.decode(msgspec.json.encode(work))

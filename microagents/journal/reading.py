@@ -208,9 +208,17 @@ class Reader:
         with self._reading():
             self._rows.check("place", "decision")
         try:
-            yield from read_decisions(self._rows, number)
+            yield from read_decisions(self._rows, str(number))
         except UNREADABLE as error:
             raise unreadable(self.path, error) from None
+
+    def decisions_below(self, path: str) -> list[Row]:
+        """The decisions and answers below a path, in the order of paths, except the numbered ones directly below it.
+
+        Below ``0/step`` these are the few at ``0/step/17/judge`` and the like, without the million steps.
+        """
+        with self._reading():
+            return list(read_decisions(self._rows, path))
 
     def decision_at(self, path: str) -> Recalled | None:
         """The decision or the answer at a path; None if there is none."""
@@ -249,7 +257,7 @@ class Reader:
         with self._reading():
             self._rows.check("place", "decision")
             open_elections = [each for each in read_open_elections(self._rows) if each.id.input == number]
-            return dict(read_decisions(self._rows, number)), open_elections
+            return dict(read_decisions(self._rows, str(number))), open_elections
 
     def undecided(self) -> dict[str, UndecidedElection]:
         """Elections that are undecided and not settled, by path."""
@@ -340,9 +348,9 @@ def damage(rows: Rows) -> Iterator[str]:
     yield from rows.problems()
 
 
-def read_decisions(rows: Rows, of_input: int | None = None) -> Iterator[Row]:
-    """Every decision and answer, of all inputs or of one, in the order of paths."""
-    found = rows.select("place") if of_input is None else rows.select("place", "WHERE path >= ? AND path < ?", path_range(of_input))
+def read_decisions(rows: Rows, below: str | None = None) -> Iterator[Row]:
+    """Every decision and answer in the order of paths, of all places or of those below a path, such as an input."""
+    found = rows.select("place") if below is None else rows.select("place", "WHERE path >= ? AND path < ?", path_range(below))
     places = sorted([(input_of(path), place, path) for place, path in found])
     for _, group in groupby(places, key=lambda each: each[0]):  # one input after the other: there may be very many
         together = [(place, path) for _, place, path in group]

@@ -120,7 +120,7 @@ class Places:
         if of_input is None:
             return bool(self._db.execute("SELECT EXISTS (SELECT 1 FROM place)").fetchone()[0])
         query = "SELECT EXISTS (SELECT 1 FROM place WHERE path >= ? AND path < ?)"
-        return bool(self._db.execute(query, path_range(of_input)).fetchone()[0])
+        return bool(self._db.execute(query, path_range(str(of_input))).fetchone()[0])
 
     def _id(self, place: str) -> int:
         found = self._ids.get(place)
@@ -160,9 +160,9 @@ def place_of(key: int) -> int:
     return key >> _NUMBER_BITS
 
 
-def path_range(of_input: int) -> tuple[str, str]:
-    """Bounds of all paths of an input: inclusive start, exclusive end."""
-    return f"{of_input}/", f"{of_input}{chr(ord('/') + 1)}"
+def path_range(path: str) -> tuple[str, str]:
+    """Bounds of all paths below a path, such as those of an input: inclusive start, exclusive end."""
+    return f"{path}/", f"{path}{chr(ord('/') + 1)}"
 
 
 def key_range(place_id: int) -> tuple[int, int]:

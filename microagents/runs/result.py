@@ -85,7 +85,7 @@ class Result(Struct, frozen=True, kw_only=True):
             raise InvalidUsage(f"run {self.run_id} kept no journal, so its decisions cannot be read; run it again with a runs_dir")
         with Reader(self.journal) as reader:
             for path, row in reader.decisions():
-                if row.value is not None:
+                if row.value is not None and row.outcome != "contested":
                     yield self._decision(self.journal, path, row, row.value)
 
     def _decision(self, journal: Path, path: str, row: Recalled, value: bytes) -> RecordedDecision:
@@ -136,6 +136,7 @@ class Result(Struct, frozen=True, kw_only=True):
             "unvoted_success": None if unvoted is None else unvoted.as_json(),
             "undecided_at": account.undecided_at,
             "settled_at": account.settled_at,
+            "climbed": account.climbed,
             "lost_in_flight": account.lost_in_flight,
             "repeated": account.repeated,
             "unanswered": account.unanswered,

@@ -35,8 +35,13 @@ def resume_command(run_id: str, outcome: str, runs_dir: Path) -> str | None:
     """The command that continues a run; None if it is completed or running."""
     if outcome in ("completed", "running"):
         return None
+    return _command("resume", run_id, runs_dir)
+
+
+def _command(name: str, run_id: str, runs_dir: Path) -> str:
+    """A command about a run, with the folder of its journal."""
     where = "" if runs_dir == RUNS_DIR else f" --runs-dir {shlex.quote(str(runs_dir))}"
-    return f"microagents resume {run_id}{where}"
+    return f"microagents {name} {run_id}{where}"
 
 
 def options_text(options: Mapping[str, object]) -> str:
@@ -65,6 +70,8 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
         yield _votes_text(account, unit)
     if account.samples:
         yield _number(account.samples, "sample")
+    if account.climbed:
+        yield f"{sum(account.climbed.values()):,} climbed"
     yield f"{_percentage(flagged, account.valid + flagged)} flagged"
     yield f"{account.calls:,} calls" + (f", {account.in_flight:,} in flight" if account.in_flight > 0 else "")
     yield price(account.cost_usd)
@@ -102,8 +109,7 @@ def summary(result: Result, options: str, go_on: str | None, *, with_text: bool 
     counted = account.valid or account.flagged
     replies = f"{account.calls:,} calls" + (f", {_by_name(account.flagged, 'red-flagged')}" if counted or not account.calls else "")
     rows.append(("how", f"{result.strategy}: {', '.join(taken) or 'no decision'}; {replies}"))
-    if (voting := _voting_text(result)) is not None:
-        rows.append(("voting", voting))
+    rows += [(name, text) for name, text in (("voting", _voting_text(result)), ("climbed", _climbed_text(result))) if text is not None]
     models = specs_in(result.settings.models)
     rows.append(("model", ", ".join(models) + _cost_text(result, models)))
     if (calls := _calls_text(account, prices_of(models))) is not None:
@@ -177,6 +183,19 @@ def _voting_text(result: Result) -> str | None:
         middle, low, high = [_once_in(each) for each in (unvoted.ln_rate, unvoted.ln_high, unvoted.ln_low)]
         parts.append(f"without voting this would have succeeded once in {middle} (95 %: {low} to {high})")
     return "; ".join(parts)
+
+
+def _climbed_text(result: Result) -> str | None:
+    """The steps that a ladder decided, and the command that lists them; None if it decided none."""
+    climbed = result.account.climbed
+    if not climbed:
+        return None
+    rungs = ", ".join(f"{count:,} by {rung}" for rung, count in sorted(climbed.items(), key=lambda item: -item[1]))
+    text = f"{_number(sum(climbed.values()), 'step')}: {rungs}"
+    if result.journal is None:
+        return text
+    of_input = "" if result.failed_inputs is None else " --input N"
+    return f"{text}; {_command('show', result.run_id, result.journal.parent)}{of_input} lists them"
 
 
 def _once_in(ln_chance: float) -> str:

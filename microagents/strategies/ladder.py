@@ -129,10 +129,8 @@ class Climbing(Strategy):
     def rungs(self) -> tuple[Rung, ...]:
         """The rungs of the ladder."""
         made: list[Rung] = []
-        for rung in rungs_in(self.ladder):
+        for name, rung in names_in(self.ladder).items():
             kind, _, spec = rung.partition("=")
-            number = 1 + sum(each.name.partition("-")[0] == kind for each in made)
-            name = kind if number == 1 else f"{kind}-{number}"
             match kind:
                 case "paraphrase":
                     made.append(OtherWords(name=name))
@@ -162,6 +160,16 @@ class Climbing(Strategy):
         """The roles of an election, and those of the ladder's rungs."""
         roles = [("paraphrase", Paraphraser), ("judge", Judge)]
         return [*super().deployments(), *(Deployment(role=role) for name, role in roles if name in rungs_in(self.ladder))]
+
+
+def names_in(ladder: str) -> dict[str, str]:
+    """The names of the rungs of a ladder, in its order, and the part that each is made of. A second one of a kind has a number."""
+    named: dict[str, str] = {}
+    for rung in rungs_in(ladder):
+        kind = rung.partition("=")[0]
+        number = 1 + sum(name.partition("-")[0] == kind for name in named)
+        named[kind if number == 1 else f"{kind}-{number}"] = rung
+    return named
 
 
 def rungs_in(ladder: str) -> list[str]:

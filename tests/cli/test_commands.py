@@ -33,7 +33,7 @@ CONTRACT = {
 """The keys of ``run --json`` that scripts rely on."""
 
 BEYOND = {
-    *("created_at", "reason", "settled_at", "lost_in_flight", "go_on", "k", "unit"),
+    *("created_at", "reason", "settled_at", "climbed", "lost_in_flight", "go_on", "k", "unit"),
     *("votes", "samples", "votes_per_decision", "outvoted", "misled", "unvoted_success"),
     *("repeated", "unanswered", "unmeasured", "estimated_usd"),
 }

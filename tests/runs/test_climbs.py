@@ -1,0 +1,140 @@
+"""The steps that climbed a ladder, read from the journal: how far, at what cost, and what would have been decided without."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microagents.journal.reading import reader_of
+from microagents.runs.climbs import Climb, climbs_of
+from microagents.runs.inspection import inspect_run
+from tests.cli.commands import COMPLETED, microagents, write
+
+TORN = "sim:perfect@error=0.02,hard=0.2,hard_error=0.5,alternatives=1,price_out=1"
+LADDER = ("-k", "6", "-s", "p=.95", "-s", "false_alarms=1", "--run-id", "r")
+JUDGED = ("drift", "-o", "length=30", "--model", TORN, *LADDER, "-s", "ladder=judge", "-s", "margin=9", "-s", "max_draws=14")
+NEVER_AGREED = (*JUDGED, "--model", "judge=sim:perfect@error=0.45,price_out=1")
+
+
+def ran(*words: str) -> dict[str, Any]:
+    return microagents("run", *words, "--json").json
+
+
+def climbs(of_input: int = 0) -> list[Climb]:
+    with reader_of(Path("runs"), "r") as reader:
+        return climbs_of(reader, of_input)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-s", "ladder=judge"),
+        ("-s", "ladder=lookahead,judge", "-s", "max_draws=14", "-s", "margin=4"),
+        ("-s", f"ladder=model={TORN},lookahead,paraphrase", "-s", "reuse=false", "-s", "max_draws=20"),
+        ("--known-inputs", "-s", "ladder=lookahead"),
+    ],
+    ids=["judge", "lookahead that fails", "own rollouts", "known inputs"],
+)
+def test_what_the_climbs_have_drawn_and_what_the_steps_have_is_all_that_was_counted(words: tuple[str, ...]) -> None:
+    account = ran("drift", "-o", "length=60", "--model", TORN, *LADDER, *words)
+    found = climbs()
+    assert sum(account["climbed"].values()) == sum(each.decided_by == each.rungs[-1].name for each in found) > 1
+    with reader_of(Path("runs"), "r") as reader:
+        steps = [row for row in (reader.decision_at(f"0/step/{number}") for number in range(60)) if row is not None]
+    assert sum(each.samples for each in found) + sum(len(row.ballots) for row in steps) == account["valid"] + sum(
+        account["flagged"].values()
+    )
+    assert all(each.samples == sum(rung.samples for rung in each.rungs) > 0 for each in found)
+    costs = [cost for cost in (*(each.cost_usd for each in found), *(row.cost_usd for row in steps)) if cost is not None]
+    assert len(costs) == len(found) + len(steps)
+    assert 0 < sum(costs) <= account["cost_usd"] + 1e-9
+
+
+def test_a_rollout_counts_at_the_first_step_that_used_it() -> None:
+    ran("drift", "-o", "length=35", "--model", TORN, "--strategy", "lead", "--run-id", "r")
+    rungs = [rung for each in climbs() for rung in each.rungs]
+    assert {(rung.name, rung.outcome) for rung in rungs} == {("lookahead", "inferred")}
+    assert any(rung.samples < sum(count for _, count in rung.votes) for rung in rungs)
+    with reader_of(Path("runs"), "r") as reader:
+        assert sum(rung.samples for rung in rungs) == len(reader.decisions_below("0/rollout"))
+
+
+def test_a_climb_tells_what_would_have_been_decided_without_and_whether_it_differs() -> None:
+    ran("drift", "-o", "length=60", "--model", TORN, *LADDER, "-s", "ladder=paraphrase,judge")
+    found = climbs()
+    assert {each.differs for each in found} == {True, False}
+    for each in found:
+        assert each.votes[0] == (each.without, max(count for _, count in each.votes))
+        assert each.differs == (each.value != each.without)
+        assert each.decided_by == each.rungs[-1].name
+        assert [rung.outcome for rung in each.rungs[:-1]] == ["contested"] * (len(each.rungs) - 1)
+
+
+def test_rungs_are_in_the_order_of_the_ladder() -> None:
+    ladder = f"ladder=model={TORN},judge,model={TORN},lookahead"
+    ran("drift", "-o", "length=30", "--model", TORN, *LADDER, "-s", ladder, "-s", "margin=6", "-s", "max_draws=14")
+    furthest = max((each.rungs for each in climbs()), key=len)
+    assert [rung.name for rung in furthest] == ["model", "judge", "model-2", "lookahead"][: len(furthest)]
+    assert len(furthest) > 1
+
+
+def test_what_a_rung_did_not_decide_is_told_with_who_did() -> None:
+    (path,) = ran(*NEVER_AGREED)["undecided_at"]
+    assert climbs()[-1].path == path
+    assert (climbs()[-1].decided_by, climbs()[-1].value, climbs()[-1].differs) == (None, None, None)
+    assert climbs()[-1].without is not None
+    assert microagents("decide", "r", path, '{"number": 5}').code == COMPLETED
+    microagents("resume", "r", "--on-undecided", "leader")
+    settled = {each.path: each for each in climbs()}
+    assert (settled[path].decided_by, settled[path].value, settled[path].differs) == ("person", {"number": 5}, True)
+    assert {each.decided_by for each in settled.values()} <= {"person", "judge", "leader"}
+    assert microagents("show", "r", "--verify").code == COMPLETED
+
+
+def test_what_was_left_to_the_next_rung_is_no_decision() -> None:
+    ran("drift", "-o", "length=60", "--model", TORN, *LADDER, "-s", "ladder=lookahead", "--on-undecided", "leader")
+    decisions = inspect_run(Path("runs"), "r").decisions()
+    of_steps = [each.path.split("/")[2] for each in decisions if each.path.split("/")[1] == "step"]
+    assert of_steps == [str(number) for number in range(60)]
+    assert "contested" in {json.loads(line)["outcome"] for line in microagents("export", "r").out.splitlines()}
+
+
+def test_without_the_code_of_the_task_replies_are_compared_to_the_letter() -> None:
+    write("mine.py", "from microagents.tasks.drift import Drift\nclass Mine(Drift):\n    pass\n")
+    ran("mine.py:Mine", "-o", "length=30", "--model", TORN, *LADDER, "-s", "ladder=judge")
+    found = climbs()
+    del sys.modules["mine"]
+    Path("mine.py").unlink()
+    assert climbs() == found != []
+
+
+def test_with_many_inputs_the_climbs_are_those_of_one() -> None:
+    write("in.jsonl", '{"length": 9}\n{"length": 30}\n')
+    ran("drift", "--inputs", "in.jsonl", "--model", TORN, *LADDER, "-s", "ladder=judge")
+    assert {each.path.split("/")[0] for each in climbs(1)} == {"1"}
+
+
+OWN = """
+    from msgspec import structs
+    from microagents.strategies.maker import Maker
+    from microagents.strategies.ladder import OtherModel
+
+    class Own(Maker):
+        @property
+        def rungs(self):
+            return (OtherModel(name="weak", spec=WEAK), OtherModel(name="expert", spec="sim:perfect"))
+    """
+
+
+def test_rungs_of_a_strategy_of_ones_own_are_listed_too() -> None:
+    write("with_rungs.py", OWN.replace("WEAK", repr(TORN)))
+    account = ran(
+        "drift", "-o", "length=30", "--model", TORN, "--strategy", "with_rungs.py:Own", "-k", "6", "-s", "max_draws=12", "--run-id", "r"
+    )
+    assert {rung.name for each in climbs() for rung in each.rungs} == {"weak", "expert"}
+    assert len(climbs()) == sum(account["climbed"].values()) == len(microagents("show", "r", "--json").json["climbs"]) > 0
+    assert all(each.rungs[-1].name == each.decided_by for each in climbs())
