@@ -1,32 +1,31 @@
 """One recorded decision in full: the prompt, the replies with their flags and votes, and the price, as far as the journal has them.
 
-The journal keeps no prompts. The prompt of a chain's step is built again by the task, in the state that the recorded decisions lead to;
-that of any other question by a replay of the work. It counts only if the digest of its question is the recorded one.
+The journal keeps no prompts: `microagents.runs.rebuilding` builds them again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
 from microagents.chat import Reply
-from microagents.durable import Work
 from microagents.elections.count import Count
-from microagents.elections.election import ESCALATED, Ballot, Flagged, Question, input_of, total_usd
+from microagents.elections.election import Ballot, Flagged, Question, input_of, total_usd
 from microagents.elections.red_flags import MALFORMED
-from microagents.errors import InvalidUsage, MicroagentsError
+from microagents.errors import InvalidUsage
+from microagents.journal.messages import Recalled
 from microagents.journal.reading import KeptText, Reader
 from microagents.messages import resolve
-from microagents.runs.plan import Plan, plan_of, settings_of
+from microagents.runs.climbs import DECIDING, step_of
+from microagents.runs.plan import settings_of
 from microagents.runs.preview import malformed_reason
-from microagents.runs.replay import replayed_question
-from microagents.strategies.chain import Chain, ChainConductor, Step
-from microagents.task import ChainTask, Task
+from microagents.runs.rebuilding import Asked, asked_at, asked_at_step
+from microagents.strategies.lookahead import lookahead_in
+from microagents.task import ChainTask
 
 NOTHING_ASKED = "no model was asked here: this is the result of other decisions, or the answer to a message"
 
@@ -49,6 +48,8 @@ class RecordedReply(Struct, frozen=True, kw_only=True):
     """Whether the journal keeps only the beginning of the text."""
     cost_usd: float | None
     """Cost of this sample, while the election is open. Of a decided one the journal keeps the sum."""
+    rollout: str | None = None
+    """Path of the rollout whose prediction this is; None for a reply to the question itself."""
 
 
 class RecordedDecision(Struct, frozen=True, kw_only=True):
@@ -88,20 +89,8 @@ class RecordedDecision(Struct, frozen=True, kw_only=True):
     """Time at which the input ended; None if it has not."""
     settled_at: str | None
     """Time of a person's decision; None if no person decided."""
-
-
-class _Unasked:
-    """The messenger of a conductor that only builds questions."""
-
-    def ask(self, request: object, timeout_s: float | None) -> NoReturn:  # noqa: ARG002 - nothing is asked
-        """Refuse: nothing is asked while a question is built."""
-        raise InvalidUsage(f"the strategy asks for {type(request).__name__} to build a step")
-
-    stream = ask
-
-    def tell(self, request: object) -> None:
-        """Refuse, as above."""
-        self.ask(request, None)
+    decided_at: str | None = None
+    """Path of the rung that decided the step, for a contested election; None for any other, and where no rung decided."""
 
 
 def recorded_decision(reader: Reader, path: str) -> RecordedDecision:
@@ -118,11 +107,16 @@ def recorded_decision(reader: Reader, path: str) -> RecordedDecision:
     digest = open_elections[0].id.question_digest if row is None else row.question_digest
     more = [ballot for each in open_elections if each.id.question_digest == digest for ballot in each.ballots]
     ballots = [*(() if row is None else row.ballots), *more]
-    asked, note = _asked(reader, path, digest) if ballots else (None, NOTHING_ASKED)
+    inferred = None if row is None else _inference(reader, path, row)
+    asked, note = asked_at(reader, path, digest) if ballots and inferred is None else (None, inferred or NOTHING_ASKED)
     question = None if asked is None else asked.question
     value = None if row is None else row.value
+    if inferred is not None:  # its votes are read, and its value is judged, as replies to the question of the step
+        asked = asked_at_step(reader, path)
     texts = reader.texts_at(path)
     settled_by, settled_at = _settled(reader, path)
+    own_texts = [each for each in texts if each.question_digest == digest]
+    replies = _replies(ballots, value, own_texts, asked, is_vote=row is not None and row.outcome != "sampled")
     return RecordedDecision(
         run_id=run_id,
         path=path,
@@ -134,21 +128,40 @@ def recorded_decision(reader: Reader, path: str) -> RecordedDecision:
         prompts=0 if question is None else len(question.prompts),
         note=note,
         models=_pool(reader) if question is None else question.models,
-        replies=_replies(
-            ballots,
-            value,
-            [each for each in texts if each.question_digest == digest],
-            asked,
-            is_vote=row is not None and row.outcome != "sampled",
-        ),
+        replies=replies if inferred is None else [structs.replace(each, rollout=_rollout(reader, path, each.seq)) for each in replies],
         other_replies=sum(each.question_digest != digest for each in texts),
-        tally=[(msgspec.json.decode(each), votes) for each, votes in _tally(ballots, question)],
+        tally=[(msgspec.json.decode(each), votes) for each, votes in _tally(ballots, None if asked is None else asked.question)],
         correct=None if asked is None or value is None else _judged(asked, value),
         cost_usd=total_usd([*([] if row is None else [row.cost_usd]), *(each.cost_usd for each in more)]),
         began_at=reader.created_at,
         ended_at=reader.ended_at(input_of(path)),
         settled_at=settled_at,
+        decided_at=_decided_at(reader, path) if row is not None and row.outcome == "contested" else None,
     )
+
+
+def _inference(reader: Reader, path: str, row: Recalled) -> str | None:
+    """What the row of a rung was inferred from; None for a row with samples of its own."""
+    match path.split("/"):
+        case [_, "step", _, "lookahead"] if row.outcome in ("contested", "inferred"):
+            why = "" if row.ballots else "; none led by the margin, and the journal keeps only the rollouts"
+            return f"its votes are predictions of rollouts, the first of which is at {_rollout(reader, path, 0)}{why}"
+        case [_, "step", _, _] if row.outcome in ("contested", "inferred") and not row.ballots:
+            return f"it was chosen from the replies so far; the vote is at {path}/vote"
+    return None
+
+
+def _rollout(reader: Reader, path: str, seq: int) -> str:
+    """The path of the rollout that cast this ballot at the path of a lookahead."""
+    of_input, _, number, _ = path.split("/")
+    return f"{of_input}/{lookahead_in(reader.experiment.recipe.strategy_options).place(int(number), seq)}"
+
+
+def _decided_at(reader: Reader, path: str) -> str | None:
+    """The path of the rung that decided a step that climbed."""
+    step = step_of(path)
+    below = ((at, row.outcome) for at, row in reader.decisions_below(step) if at.count("/") == step.count("/") + 1)
+    return next((at for at, outcome in below if outcome in DECIDING), None)
 
 
 def _settled(reader: Reader, path: str) -> tuple[str | None, str | None]:
@@ -166,7 +179,7 @@ def _pool(reader: Reader) -> tuple[str, ...]:
 
 
 def _replies(
-    ballots: Sequence[Ballot | Flagged], value: bytes | None, texts: Sequence[KeptText], asked: _Asked | None, *, is_vote: bool
+    ballots: Sequence[Ballot | Flagged], value: bytes | None, texts: Sequence[KeptText], asked: Asked | None, *, is_vote: bool
 ) -> list[RecordedReply]:
     kept = {each.seq: each for each in texts}
     count = None if asked is None else Count(asked.question)
@@ -203,72 +216,7 @@ def _tally(ballots: Sequence[Ballot | Flagged], question: Question | None) -> li
     return list(count.verdict().tally)
 
 
-# -- the question --------------------------------------------------------------------------------------------------------------------
-
-
-class _Asked(Struct, frozen=True, kw_only=True):
-    """A question that was built again as it was asked."""
-
-    task: Task
-    question: Question
-    step: Step | None
-    """The step of a chain; None for other work."""
-
-
-def _asked(reader: Reader, path: str, digest: bytes) -> tuple[_Asked | None, str | None]:
-    """The question at a path, if it can be built again and has the recorded digest; else the reason."""
-    unknown = "the prompt is not in the journal, and cannot be rebuilt"
-    try:
-        asked = _rebuilt(reader, path)
-    except MicroagentsError as error:
-        return None, f"{unknown}: {error}"
-    except Exception as error:  # noqa: BLE001 - a user's code may raise anything
-        return None, f"{unknown}: the task raised {type(error).__name__}: {error}"
-    if path.endswith(ESCALATED):
-        other_model = reader.account().settled_at.get(path, settings_of(reader.experiment).on_undecided)
-        asked = structs.replace(asked, question=structs.replace(asked.question, models=(other_model,)))
-    if asked.question.id_at(path).question_digest != digest:
-        return None, (
-            f"{unknown}: the task as it is now asks another question here; its code, its options or this microagents differ from those "
-            "of the run"
-        )
-    return asked, None
-
-
-def _rebuilt(reader: Reader, path: str) -> _Asked:
-    """Build the question at a path again: a step of a chain in its state, and all else by a replay of the work."""
-    plan, of_input, place = plan_of(reader), input_of(path), path.removesuffix(ESCALATED)
-    task, kind = plan.tasks[of_input], plan.strategy.conductor
-    match place.split("/"):
-        case [_, "step", number] if number.isdecimal() and isinstance(task, ChainTask) and issubclass(kind, ChainConductor):
-            chain = _chain(plan, kind, of_input)
-            step = chain.step(int(number), _state_at(reader, plan, chain, int(number)))
-            return _Asked(task=task, question=step.question, step=step)
-    return _Asked(task=task, question=replayed_question(reader, plan, of_input, place), step=None)
-
-
-def _chain(plan: Plan, kind: type[ChainConductor[Any]], of_input: int) -> Chain:
-    conductor = kind(plan.context(), _Unasked())
-    return conductor.chain(Work(conductor, of_input, recalls=False))
-
-
-def _state_at(reader: Reader, plan: Plan, chain: Chain, number: int) -> Any:
-    """The state in which a step was asked: that of the oracle with known inputs, else that which the decisions before it lead to."""
-    task, state = chain.task, chain.task.start()
-    if getattr(plan.strategy, "known_inputs", False):
-        for _ in range(number):
-            state = task.advance(state, task.oracle(state))
-        return state
-    decided = (row.value for path, row in reader.decisions_of(chain.work.input) if row.value is not None and path.split("/")[1] == "step")
-    done = 0
-    for value in islice(decided, number):
-        state, done = task.advance(state, msgspec.json.decode(value, type=chain.reply_type)), done + 1
-    if done < number:
-        raise InvalidUsage(f"step {done} before it is not decided, so its state is unknown")
-    return state
-
-
-def _judged(asked: _Asked, value: bytes) -> bool | None:
+def _judged(asked: Asked, value: bytes) -> bool | None:
     """Whether the oracle of a chain accepts a value."""
     if asked.step is None or not isinstance(asked.task, ChainTask):
         return None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, NoReturn
 
 from msgspec import structs
 
-from microagents.actors import Role
+from microagents.actors import Messenger, Role
 from microagents.conductor import Conduct
 from microagents.durable import DurableRequest, DurableRole
 from microagents.elections.election import Elect, Follow, Question
@@ -22,20 +22,26 @@ MAX_REPLAY_S = 60.0
 """Longest replay. Everything answers at once, so a longer one waits for something that will not come."""
 
 
-def replayed_question(reader: Reader, plan: Plan, of_input: int, path: str) -> Question:
-    """The question that the work on an input puts at a path, if every call before it is answered as recorded.
+def replayed_question(reader: Reader, plan: Plan, path: str, work: Callable[[Messenger], Awaitable[object]]) -> Question:
+    """The question that some work puts at a path, if every call before it is answered as recorded.
 
     Roles with durable calls are run again, in this process; no other role is, and no model is asked.
+
+    Args:
+        reader: the journal.
+        plan: the run.
+        path: where the question is put.
+        work: does the work, with a messenger that answers from the journal; such as `conducted`.
 
     Raises:
         MicroagentsError: the work does not come to a question at this path.
     """
 
-    async def conduct() -> Question:
+    async def replayed() -> Question:
         replay = _Replay(reader, plan, path)
         try:
             async with asyncio.timeout(MAX_REPLAY_S):
-                await replay.ask(Conduct(input=of_input), None)
+                await work(replay)
         except Exception as error:
             if replay.found is None and isinstance(error, Undecided):
                 raise InvalidUsage(f"the work stops before it, since nothing is decided at {error.path}") from None
@@ -45,7 +51,12 @@ def replayed_question(reader: Reader, plan: Plan, of_input: int, path: str) -> Q
             raise InvalidUsage("the work as it is now does not come to a question at this path")
         return replay.found
 
-    return asyncio.run(conduct())
+    return asyncio.run(replayed())
+
+
+def conducted(of_input: int) -> Callable[[Messenger], Awaitable[object]]:
+    """The whole work on an input, to be replayed."""
+    return lambda messenger: messenger.ask(Conduct(input=of_input), None)
 
 
 class _Replay:

@@ -248,7 +248,7 @@ class Chain:
 
     # What it has gone on from.
 
-    def go_on(self, step: Step, reply: Any) -> None:
+    def go_on(self, step: Step | Past, reply: Any) -> None:
         """Note that the chain goes on from a step with this reply."""
         if self._rungs:
             self._past[step.number] = Past(number=step.number, state=step.state, reply=reply)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import sys
 from contextlib import closing
@@ -147,6 +148,81 @@ def test_every_question_of_any_strategy_is_rebuilt_by_a_replay_that_asks_nothing
     assert len(asked) > len(found) / 3
     assert [each.path for each in asked if each.user is None] == []
     assert {each.note for each in found if not each.replies} <= {NOTHING_ASKED}
+
+
+TORN = "sim:perfect@error=0.02,hard=0.2,hard_error=0.5,alternatives=1,price_out=1"
+CLIMB = ("drift", "-o", "length=30", "-k", "6", "--model", TORN, "-s", "p=.95", "-s", "false_alarms=1", "--run-id", "r")
+ALL_RUNGS = ("-s", f"ladder=model={TORN},lookahead,paraphrase,judge", "-s", "margin=6", "-s", "max_draws=14", "--seed", "1")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (*CLIMB, *ALL_RUNGS),
+        (*CLIMB, *ALL_RUNGS, "--known-inputs"),
+        (*CLIMB, "--seed", "1", "-s", "ladder=judge", "-s", "max_draws=14", "-s", "margin=9", "--on-undecided", "leader"),
+        ("drift", "-o", "length=30", "--strategy", "lead", "--model", TORN, "--run-id", "r"),
+        ("drift", "-o", "length=30", "--strategy", "lead", "-s", "reuse=false", "--model", TORN, "--run-id", "r"),
+    ],
+    ids=["all rungs", "known inputs", "settled by the leader", "lead", "lead without reuse"],
+)
+def test_every_question_on_a_ladder_is_rebuilt(words: tuple[str, ...]) -> None:
+    microagents("run", *words)
+    with reader_of(Path("runs"), "r") as reader:
+        found = [recorded_decision(reader, row["path"]) for row in exported()]
+    inferred = [each for each in found if each.path.rpartition("/")[2] in ("lookahead", "judge")]
+    assert [each.path for each in found if each.user is None and each not in inferred] == []
+    assert inferred != []
+    for each in inferred:
+        assert each.note is not None
+        assert ("predictions of rollouts" if "lookahead" in each.path else f"the vote is at {each.path}/vote") in each.note
+    of_steps = [each for each in found if each.value is not None and each.path.count("/") in (2, 3) and "/step/" in each.path]
+    assert [each.path for each in of_steps if each.correct is None] == []
+
+
+def test_a_person_sees_what_became_of_a_step_that_climbed() -> None:
+    microagents("run", *CLIMB, *ALL_RUNGS)
+    climbs = microagents("show", "r", "--json").json["climbs"]
+    step, rung = next((each["path"], each["decided_by"]) for each in climbs if each["rungs"][0]["outcome"] == "contested")
+    for path in (step, f"{step}/model"):
+        said = " ".join(microagents("show", "r", path).out.split())
+        assert re.search(rf"left to the next rung; \{{.*\}} leads; decided at {step}/{rung}", said)
+        assert "OUTVOTED" not in said
+        assert shown(path)["decided_at"] == f"{step}/{rung}"
+
+
+def test_a_prediction_names_its_rollout() -> None:
+    microagents("run", "drift", "-o", "length=30", "--strategy", "lead", "--model", TORN, "--run-id", "r")
+    path = next(row["path"] for row in exported() if row["outcome"] == "inferred" and not row["flags"])
+    at = int(path.split("/")[2])
+    for reply in shown(path)["replies"]:
+        rollout = shown(reply["rollout"])
+        start = int(reply["rollout"].split("/")[2])
+        assert rollout["replies"][0]["vote"]["steps"][at - start] == reply["vote"]
+        assert rollout["user"].startswith("Number: ")
+    assert "predicted by the rollout at 0/rollout/" in microagents("show", "r", path).out
+
+
+def test_show_lists_the_steps_that_climbed_below_the_summary() -> None:
+    run = microagents("run", *CLIMB, *ALL_RUNGS)
+    number = sum(microagents("show", "r", "--json").json["climbed"].values())
+    assert run.rows["climbed"].startswith(f"{number} step")
+    assert run.rows["climbed"].endswith("microagents show r lists them")
+    lines = microagents("show", "r").out.splitlines()
+    climbs = microagents("show", "r", "--json").json["climbs"]
+    assert [line.split()[0] for line in lines if line.startswith("0/step/")] == [each["path"] for each in climbs]
+    samples = sum(each["samples"] for each in climbs)
+    assert any(line.startswith(f"{len(climbs)} steps climbed, for {samples} samples and $") for line in lines)
+
+
+def test_of_many_inputs_show_lists_the_climbs_of_the_one_that_is_named() -> None:
+    write("items.jsonl", '{"length": 9}\n{"length": 30}\n')
+    microagents("run", "drift", "--inputs", "items.jsonl", "--strategy", "lead", "--model", TORN, "--run-id", "r")
+    assert "microagents show r --input N lists them" in microagents("show", "r").rows["climbed"]
+    assert "0/step/" not in microagents("show", "r").out
+    assert {each["path"][:2] for each in microagents("show", "r", "--input", "1", "--json").json["climbs"]} == {"1/"}
+    assert "\n1/step/" in microagents("show", "r", "--input", "1").out
+    assert microagents("show", "r", "--input", "2").code == WRONG_USAGE
 
 
 def test_the_handler_of_a_once_is_not_called_by_a_replay() -> None:
