@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
-import textwrap
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Annotated, Any
@@ -31,11 +28,12 @@ from microagents.cli.options import (
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
+from microagents.cli.tables import table, wrapped
 from microagents.cli.watching import TerminalControl, Watched, run_in_terminal
 from microagents.runs.compare import DEFAULT_REPEAT, compare
 from microagents.runs.comparison import Comparison, Row
 from microagents.runs.prices import are_simulated, specs_in
-from microagents.runs.summary import options_text, printable
+from microagents.runs.summary import options_text
 from microagents.task import Task
 
 HEADERS = ("strategy", "k", "solved", "rate", "95 % interval", "undecided", "failed", "argmax", "calls/input", "cost/input", "time")
@@ -134,24 +132,24 @@ def _report(comparison: Comparison) -> Iterator[str]:
     """The lines of the report: title, table and notes."""
     models = ", ".join(spec for pool in comparison.models.values() for spec in pool)
     title = f"{comparison.task}{options_text(comparison.options)}: {comparison.repeat:,} inputs; {models}, seed {comparison.seed}"
-    yield from _wrapped(title)
+    yield from wrapped(title)
     if comparison.rows:
         yield ""
-        yield from _table([HEADERS, *(_cells(row) for row in comparison.rows)])
+        yield from table([HEADERS, *(_cells(row) for row in comparison.rows)], to_the_left=TEXT_COLUMNS)
         yield ""
     if are_simulated(models.split(", ")):
-        yield from _wrapped("simulated: no real model was asked; costs are what the real one would have cost at list prices")
+        yield from wrapped("simulated: no real model was asked; costs are what the real one would have cost at list prices")
     if any(row.solved is None for row in comparison.rows):
-        yield from _wrapped(
+        yield from wrapped(
             "?: a decision was wrong, or code cannot tell; give the result a field `correct` or `solved` to count the right results"
         )
     for row in comparison.rows:
         if row.failed:
-            yield from _wrapped(f"{row.run_id}: {row.reason}")
+            yield from wrapped(f"{row.run_id}: {row.reason}")
     if comparison.reason is not None:
         higher = " with a higher limit" if " is reached" in comparison.reason else ""
         kept = "" if "decisions so far are kept" in comparison.reason else "all decisions so far are kept; "
-        yield from _wrapped(f"{comparison.reason}; {kept}the same command{higher} continues")
+        yield from wrapped(f"{comparison.reason}; {kept}the same command{higher} continues")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -172,19 +170,3 @@ def _cells(row: Row) -> tuple[str, ...]:
         cost,
         f"{row.wall_s:,.1f} s",
     )
-
-
-def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            f"{cell:<{width}}" if number in TEXT_COLUMNS else f"{cell:>{width}}"
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield printable("  ".join(cells))
-
-
-def _wrapped(text: str) -> list[str]:
-    """The lines of a sentence; on a terminal wrapped at words to its width."""
-    columns = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else sys.maxsize
-    return textwrap.wrap(printable(" ".join(text.split())), columns, subsequent_indent="  ", break_long_words=False)

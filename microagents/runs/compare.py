@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -20,6 +19,7 @@ from microagents.messages import address_of
 from microagents.models.model import ModelObject
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.runs.arguments import check_arguments
+from microagents.runs.budget import Budget
 from microagents.runs.comparison import ENDED, Comparison, ComparisonOutcome, Row, row_of
 from microagents.runs.execute import OnProgress, RunControl, execute_plan
 from microagents.runs.inspection import recorded_result
@@ -143,7 +143,7 @@ async def _do_rows(
     An undecided input may have sub-problems that were cancelled with it: to continue them would buy calls that change nothing.
     """
     rows: list[Row] = []
-    budget = _Budget(entries[0].plan.settings, {name: each.result for name, each in recorded.items()})
+    budget = Budget(entries[0].plan.settings, {name: each.result for name, each in recorded.items()})
     for number, each in enumerate(entries, 1):
         place = f"{each.title} (row {number} of {len(entries)})"
         before = recorded.get(each.run_id)
@@ -309,62 +309,3 @@ def _recorded_rows(entries: Sequence[_Entry], runs_dir: Path) -> dict[str, Recor
             left = [number for number in range(len(each.plan.tasks)) if number not in ended]
             found[each.run_id] = Recorded(recorded_result(reader), left)
     return found
-
-
-# -- limits ---------------------------------------------------------------------------------------------------------------------------
-
-
-class _Budget:
-    """The limits over all rows. Each row may use the part that the others leave."""
-
-    def __init__(self, limits: Settings, results: Mapping[str, Result]) -> None:
-        self._limits = limits
-        self._began_s = time.monotonic()
-        self._results = dict(results)
-        """The result of every row so far, by the name of its run."""
-
-    def take(self, result: Result) -> None:
-        """Add the result of a row."""
-        self._results[result.run_id] = result
-
-    def spent_before(self, run_id: str) -> str | None:
-        """The limit that the other rows have used up; None where this row may begin."""
-        return self._reached(self._others(run_id))
-
-    def reached(self) -> str | None:
-        """The limit that all rows together have reached; None for none."""
-        return self._reached(list(self._results.values()))
-
-    def left_for(self, run_id: str) -> dict[str, float | None]:
-        """The limits of one row's run."""
-        limits, others = self._limits, self._others(run_id)
-        return {
-            "max_calls": None if limits.max_calls is None else limits.max_calls - _calls(others),
-            "max_cost_usd": None if limits.max_cost_usd is None else limits.max_cost_usd - _cost_usd(others),
-            "max_time_s": None if limits.max_time_s is None else limits.max_time_s - self._elapsed_s(),
-        }
-
-    def _others(self, run_id: str) -> list[Result]:
-        return [result for name, result in self._results.items() if name != run_id]
-
-    def _reached(self, results: Sequence[Result]) -> str | None:
-        limits = self._limits
-        if limits.max_calls is not None and _calls(results) >= limits.max_calls:
-            return f"--max-calls {limits.max_calls}"
-        if limits.max_cost_usd is not None and _cost_usd(results) >= limits.max_cost_usd:
-            return f"--max-cost {limits.max_cost_usd:g}"
-        if limits.max_time_s is not None and self._elapsed_s() >= limits.max_time_s:
-            return f"--max-time {limits.max_time_s:g}"
-        return None
-
-    def _elapsed_s(self) -> float:
-        return time.monotonic() - self._began_s
-
-
-def _calls(results: Sequence[Result]) -> int:
-    return sum(result.calls for result in results)
-
-
-def _cost_usd(results: Sequence[Result]) -> float:
-    """Cost of all runs with known prices. A run with a limit of cost stops by itself at a call without a price."""
-    return sum(result.cost_usd or 0.0 for result in results)
