@@ -192,17 +192,20 @@ class Work(Generic[T, G]):
         max_draws: int = 100,
         needed: bool = False,
         choices: Sequence[str] = (),
+        state: Struct | None = None,
     ) -> list[A]:
         """Draw samples without a vote until n replies are valid or ``max_draws`` samples are drawn; returns the valid replies.
 
-        Where ``choices`` are given, a reply with another vote is flagged. With ``needed``, a place without a valid reply is undecided, and
-        ``--on-undecided`` is applied to it.
+        Where ``choices`` are given, a reply with another vote is flagged. ``state`` is that of a step, for the task's red flag. With
+        ``needed``, a place without a valid reply is undecided, and ``--on-undecided`` is applied to it.
 
         Raises:
             Undecided: a reply is needed, and there is none.
             JournalMismatch: another question was recorded there.
         """
-        question = self.question(prompt, reply, rule=FirstValid(n), model=model, sampling=sampling, max_draws=max_draws, choices=choices)
+        question = self.question(
+            prompt, reply, rule=FirstValid(n), model=model, sampling=sampling, max_draws=max_draws, choices=choices, state=state
+        )
         place = self._only_question(at, self.election_id(at, question))
         verdict = await self.recall_or_hold(place, question)
         settled = await self._settled_sample(place, question, verdict, reply) if needed else None
