@@ -122,7 +122,7 @@ class Reply(Struct, frozen=True, kw_only=True, metaclass=_ReplyClass):
 
 def disagreement(replies: Sequence[Reply]) -> str:
     """The fields in which replies that all cast different votes agree and differ, in words; empty if they differ in all."""
-    names = [field.name for field in fields_of(type(replies[0])) if _is_voted(field.type)]
+    names = voted_fields(type(replies[0]))
     differing = [name for name in names if len({str(getattr(reply, name)) for reply in replies}) > 1]
     agreed = [name for name in names if name not in differing]
     if not agreed or not differing:
@@ -171,9 +171,14 @@ def hashable(value: object) -> Hashable:
     return value
 
 
+def voted_fields(reply: type[Reply]) -> list[str]:
+    """The names of the fields that are not marked `Unvoted`, in their order."""
+    return [field.name for field in fields_of(reply) if _is_voted(field.type)]
+
+
 @lru_cache(maxsize=256)
 def _voted(reply: type[Reply]) -> Callable[[Reply], object]:
-    names = [field.name for field in fields_of(reply) if _is_voted(field.type)]
+    names = voted_fields(reply)
     if not names:
         raise InvalidDefinition(f"{reply.__qualname__} has no field to vote on; add one that is not Unvoted, or override vote()")
     mixed = {field.name for field in fields_of(reply) if _mixes_numbers(field.type)}.intersection(names)

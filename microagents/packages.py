@@ -1,4 +1,4 @@
-"""Installed packages: the version of this one, and those that only some runtimes and providers need."""
+"""Installed packages: the version of this one, and those that only some parts need."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ REQUIREMENTS = {
     "openai": "'openai[aiohttp]'",
     "anthropic": "'anthropic[aiohttp]'",
     "aiohttp": "aiohttp",
+    "matplotlib": "matplotlib",
 }
-"""Arguments of `pip install` for each module that only some runtimes and providers need. Ray's dashboard is not among them."""
+"""Arguments of `pip install` for each module that only some runtimes, providers and commands need. Ray's dashboard is not among them."""
 
 
 def installed_version() -> str:

@@ -28,6 +28,7 @@ SDK_FILES = {
     "ray": ("runtimes/ray/runtime.py", "runtimes/ray/host.py", "runtimes/ray/cluster.py"),
     "openai": ("microagents/models/openai.py",),
     "anthropic": ("microagents/models/anthropic.py",),
+    "matplotlib": ("microagents/runs/pictures.py",),
 }
 """The files that may import each."""
 UNSAFE_CALLS = {"eval", "exec", "compile", "literal_eval", "__import__"}

@@ -83,7 +83,7 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options of the command, and below them those of the task and of the strategy that the command line names."""
         super().format_options(ctx, formatter)
-        for title, rows in _named_options(ctx.meta.get(__name__, {})):
+        for title, rows in _named_options(ctx.meta.get(__name__, {}), with_strategy=any(each.name == "strategy" for each in self.params)):
             with formatter.section(title):
                 formatter.write_dl(rows)
 
@@ -95,7 +95,7 @@ def _file_behind(ctx: Any, given: Mapping[str, Any], parameter: Any) -> Path | N
     return file_of_default(ctx, parameter.name)
 
 
-def _named_options(given: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def _named_options(given: Mapping[str, Any], *, with_strategy: bool) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """The sections of help on the task and on the strategies that a command line names."""
     if given.get("task") is None:
         return
@@ -104,6 +104,8 @@ def _named_options(given: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[s
         yield "Options of the task", [(given["task"], found)]
         return
     yield f"Options of the task {given['task']} (-o NAME=VALUE)", _rows(found)
+    if not with_strategy:
+        return
     strategies = given.get("strategy") or found.default_strategy
     for name in [strategies] if isinstance(strategies, str) else strategies:
         strategy = _found(STRATEGIES, name, Strategy)

@@ -202,8 +202,10 @@ def sample_price(input_tokens: int, output_tokens: int, *, input_usd: float, out
 # -- measured shares ----------------------------------------------------------------------------------------------------
 
 
-def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+def wilson_interval(successes: float, trials: int, confidence: float = 0.95) -> tuple[float, float]:
     """Confidence interval of the chance of success, given successes and trials; Wilson's score interval (1927).
+
+    A trial may succeed in part: the interval of a mean of shares between 0 and 1 is then too wide rather than too narrow.
 
     Unlike the share plus or minus a number of standard deviations, it stays within [0, 1], and it is not empty if no trial or every trial
     succeeded.

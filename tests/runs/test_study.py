@@ -1,0 +1,152 @@
+"""Studies of simulated models whose errors are known, and how a study stops and continues.
+
+Every statistical test fixes its seed and asks for 99.9 % intervals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import sqrt
+from typing import Any
+
+import pytest
+
+from microagents import InvalidUsage, JournalMismatch
+from microagents.chat import Prompt, system_with_instructions
+from microagents.models.model import ModelSpec
+from microagents.models.simulated import SimulatedModel
+from microagents.runs.study import Kind, StudyReport, study
+from microagents.tasks.checkers import Checkers
+from microagents.tasks.drift import Drift, Onward
+from microagents.tasks.multiplication import Multiplication
+
+LENGTH, SAMPLES = 60, 40
+TASK = Drift(length=LENGTH)
+HARD = "sim:gpt-4.1-mini@error=0.05,flag=0.1,hard=0.1,hard_error=0.8"
+OTHER = "sim:o3-mini@error=0.05,hard=0.1,hard_error=0.8"
+
+
+def studied(kind: Kind, *models: str, task: Any = TASK, **options: Any) -> StudyReport:
+    return asyncio.run(study(task, kind, models=models or [HARD], **{"samples": SAMPLES, **options}))
+
+
+def hard_steps(spec: str) -> set[int]:
+    """The steps that a simulated model finds hard."""
+    model = SimulatedModel(ModelSpec.parse(spec), [TASK], 0)
+    state, found = TASK.start(), set()
+    for number in range(LENGTH):
+        asked = TASK.prompt(state)
+        if model.is_hard(Prompt(system=system_with_instructions(asked.system, Onward, TASK.format), user=asked.user)):
+            found.add(number)
+        state = TASK.advance(state, TASK.oracle(state))
+    return found
+
+
+def is_within(share: float, rate: float, n: int) -> bool:
+    return abs(share - rate) <= 3.29 * sqrt(rate * (1 - rate) / n)
+
+
+def test_hard_steps_and_the_rates_of_all_are_found() -> None:
+    (model,) = studied("errors").models
+    assert model.errors is not None
+    hard = hard_steps(HARD)
+    assert len(hard) > 2
+    assert {each.step for each in model.errors.hardest(len(hard))} == hard
+    assert model.errors.hard == model.errors.surely_hard == len(hard)
+    easy = [each for each in model.errors.steps if each.step not in hard]
+    for group, rate in ((easy, 0.05), ([model.errors.steps[each] for each in hard], 0.8)):
+        wrong, valid = sum(each.wrong for each in group), sum(each.valid for each in group)
+        assert is_within(wrong / valid, rate, valid)
+    assert sum(each.valid for each in model.errors.steps) == LENGTH * SAMPLES - model.flagged
+
+
+def test_models_that_find_different_steps_hard_are_farther_apart_than_the_halves_of_each() -> None:
+    found = studied("distance", HARD, OTHER).distances
+    assert found is not None
+    (own, between), (again, others) = found.matrix
+    assert own is not None
+    assert others is not None
+    assert between == again
+    assert between is not None
+    assert max(own, others) < 0.3
+    assert between > 0.6
+
+
+def test_a_rollout_that_comes_from_before_gets_a_hard_step_right() -> None:
+    ahead = "sim:perfect@hard=0.1,hard_error=0.8,hard_ahead=0"
+    (model,) = studied("lookahead", ahead, horizon=4).models
+    assert model.lookahead is not None
+    alone, first, _, third, _ = model.lookahead.positions
+    hard = {step for step, right in enumerate(alone.by_step) if right is not None and right < 0.5}
+    assert hard == hard_steps(ahead)
+    assert {step for step, right in enumerate(first.by_step) if right is not None and right < 0.5} == hard
+    reached = [step for step in hard if not {step - 1, step - 2} & hard and step > 1]
+    assert reached
+    assert all(third.by_step[step] == 1.0 for step in reached)
+    assert first.given_first is not None
+    assert first.given_first.share == 1.0
+
+
+def test_errors_of_checkers_are_of_the_board_rather_than_of_the_move() -> None:
+    (model,) = studied("parts", "sim:perfect@error=0.2", task=Checkers(n=4)).models
+    assert model.parts is not None
+    move, board = model.parts.fields
+    assert (move.name, board.name) == ("move", "board")
+    assert board.errors_per_walk > 4 * move.errors_per_walk
+    assert model.parts.whole.errors_per_walk == pytest.approx(move.errors_per_walk + board.errors_per_walk)
+    assert model.parts.whole.majority is not None
+    assert model.parts.whole.majority.share == 1.0
+
+
+def test_other_studies_of_single_steps_use_the_same_samples() -> None:
+    first = studied("errors").models[0]
+    for kind in ("parts", "errors"):
+        model = studied(kind).models[0]
+        assert (model.run_id, model.calls) == (first.run_id, first.calls)
+
+
+def test_a_limit_holds_for_all_models_together_and_the_same_study_continues() -> None:
+    short, whole = Drift(length=20), 2 * 20 * SAMPLES
+    stopped = studied("distance", HARD, OTHER, task=short, max_calls=whole - 100)
+    assert (stopped.outcome, stopped.distances, len(stopped.models)) == ("stopped", None, 1)
+    assert stopped.reason == f"--max-calls {whole - 100} is reached in {OTHER}"
+    continued = studied("distance", HARD, OTHER, task=short)
+    assert (continued.outcome, sum(each.calls for each in continued.models)) == ("completed", whole)
+    assert continued.distances == studied("distance", HARD, OTHER, task=short, run_id="another").distances, "the same as in one sitting"
+
+
+def test_another_runtime_finds_the_same() -> None:
+    short = Drift(length=10)
+    here, there = (studied("lookahead", task=short, samples=5, runtime=name, run_id=name).models[0] for name in ("local", "linked"))
+    assert here.lookahead == there.lookahead
+
+
+def test_the_name_of_another_study_is_refused() -> None:
+    studied("errors", run_id="mine", samples=1)
+    with pytest.raises(JournalMismatch, match=r"samples=1, now it is .*2"):
+        studied("errors", run_id="mine", samples=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "said"),
+    [
+        ("errors", {"task": Multiplication(digits=2)}, "Multiplication is no chain of steps"),
+        ("distance", {}, "between two or more models"),
+        ("distance", {"models": [HARD, HARD]}, "between two or more models"),
+        ("distance", {"models": [HARD, OTHER], "samples": 1}, "needs two halves"),
+        ("lookahead", {"horizon": LENGTH + 1}, "goes beyond the end: Drift has 60 steps"),
+        ("lookahead", {"horizon": 0}, "horizon=0 will not do"),
+        ("errors", {"horizon": 2}, "belongs to the study lookahead"),
+        ("errors", {"samples": 0}, "samples=0 will not do"),
+        ("error", {}, "did you mean 'errors'"),
+        ("errors", {"models": []}, "at least one model"),
+    ],
+)
+def test_a_study_that_cannot_be_is_refused_in_a_sentence(kind: Any, options: dict[str, Any], said: str) -> None:
+    task, models = options.pop("task", TASK), options.pop("models", [HARD])
+    with pytest.raises(InvalidUsage, match=said):
+        asyncio.run(study(task, kind, models=models, **options))
+
+
+def test_a_horizon_is_at_most_the_length_of_a_short_task() -> None:
+    assert studied("lookahead", task=Drift(length=3), samples=1).horizon == 3
