@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -264,10 +264,18 @@ def run_sync(task: Task | Sequence[Task], **options: Any) -> Result:
     """Call `run` from code that is not async. It has the same arguments and the same result.
 
     Where an event loop runs already, as in a notebook, the run gets a loop and a thread of its own, and the running loop waits. There
-    ``await run(...)`` does not block.
+    ``await run(...)`` does not block. Ctrl-C ends the run at once: its decisions are kept, and a note of the `KeyboardInterrupt` names it.
     """
-    if not _has_running_loop():
-        return asyncio.run(run(task, **options))
+    named = {**options, "run_id": options.get("run_id") or _new_run_id(tasks_of(task)[0])}
+    try:
+        return _run_in_thread(task, named) if _has_running_loop() else asyncio.run(run(task, **named))
+    except KeyboardInterrupt as error:
+        if options.get("runs_dir", "runs") is not None:
+            error.add_note(f"all decisions so far are kept; resume run {named['run_id']}")
+        raise
+
+
+def _run_in_thread(task: Task | Sequence[Task], options: Mapping[str, Any]) -> Result:
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
 
     async def cancellable() -> Result:

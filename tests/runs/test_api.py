@@ -118,18 +118,32 @@ async def test_run_sync_works_inside_a_running_loop_and_raises_as_run_does() -> 
         run_sync(DRIFT, models="sim:perfect", k=0)
 
 
-async def test_an_interrupted_cell_ends_the_run_that_it_waits_for(tmp_path: Path) -> None:
+def interrupted(tmp_path: Path) -> None:
+    """A run of a million steps, and Ctrl-C at its sixth: what is decided is kept, and the error says where."""
+
     def interrupt(decision: RecordedDecision) -> None:
         if decision.path == "0/step/5":
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the loop of asyncio.run has one of its own
     try:
-        with pytest.raises(KeyboardInterrupt):
-            run_sync(Drift(length=10**6), models="sim:perfect", on_decision=interrupt, run_id="a", runs_dir=tmp_path)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            run_sync(Drift(length=10**6), models="sim:perfect", on_decision=interrupt, runs_dir=tmp_path)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert inspect_run(tmp_path, "a").outcome == "cut off"
+    (journal,) = tmp_path.glob("*.sqlite")
+    left = inspect_run(tmp_path, journal.stem)
+    assert left.outcome == "cut off"
+    assert left.account.steps > 5
+    assert caught.value.__notes__ == [f"all decisions so far are kept; resume run {journal.stem}"]
+
+
+async def test_an_interrupted_cell_ends_the_run_that_it_waits_for(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+
+
+def test_an_interrupted_script_is_told_which_run_to_resume(tmp_path: Path) -> None:
+    interrupted(tmp_path)
 
 
 async def test_a_result_prints_as_the_summary_of_the_command_line_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
