@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from difflib import get_close_matches
 from functools import lru_cache
 from random import Random
 from types import NoneType
@@ -135,6 +136,23 @@ def _check_override(task: type[Task], name: str, defined: object) -> None:
         inspect.signature(defined).bind(*parameters)
     except TypeError:
         raise InvalidDefinition(f"{task.__qualname__}.{name} cannot be called with ({', '.join(parameters[1:])}); {wanted}") from None
+
+
+def near_misses(kind: type[Task]) -> Iterator[tuple[str, str]]:
+    """The methods of a user's task that look like misspelt optional ones: what is written, and what is there to override.
+
+    A method with other parameters, or whose name only adds an ending (``flags``, ``steps_left``), is one of the user's own.
+    """
+    own = [base for base in kind.__mro__ if not base.__module__.startswith(("microagents.", "pydantic", "builtins"))]
+    theirs = [base for base in kind.__mro__ if base.__module__.startswith("microagents.") and issubclass(base, Task)]
+    written = {name: method for base in own for name, method in vars(base).items() if inspect.isfunction(method) and name[0] != "_"}
+    there = {name: method for base in theirs for name, method in vars(base).items() if inspect.isfunction(method) and name[0] != "_"}
+    optional = [name for name in there if name not in written and name not in kind.required_methods]
+    for name, method in written.items():
+        for near in [] if name in there else get_close_matches(name, optional, n=1, cutoff=0.82):
+            is_longer = name.startswith(near) or near.startswith(name)
+            if not is_longer and len(inspect.signature(method).parameters) == len(inspect.signature(there[near]).parameters):
+                yield name, near
 
 
 _CLASS_SETTINGS = ("sampling", "format", "reading", "default_strategy", "required_methods", "progress_unit", "oracle_judges_result")

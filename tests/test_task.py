@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from structlog.testing import capture_logs
 
-from microagents import Call, InvalidUsage, Reply, TaskFailed, run
+from microagents import Call, InvalidUsage, Prompt, Reply, TaskFailed, run
 from microagents.runs.inspection import decide
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
+from microagents.task import near_misses
 from microagents.tasks.drift import RING, Drift, Onward, Place
 
 ERRING = "sim:perfect@error=0.3"
@@ -214,3 +216,50 @@ class Cancelling(Drift):
 async def test_a_verification_that_raises_cancelled_error_ends_the_run() -> None:
     with pytest.raises(TaskFailed, match=r"Cancelling\.verify raised CancelledError"):
         await run(Cancelling(length=2), models="sim:perfect", runs_dir=None)
+
+
+class Misspelt(Drift):
+    """Methods that override nothing: four by mistake, the others on purpose."""
+
+    def orcale(self, state: Place) -> Onward:
+        return self.oracle(state)
+
+    def verfy(self, state: Place, reply: Onward) -> str | None:  # noqa: ARG002
+        return None
+
+    def dificulty(self, prompt: Prompt, reply: type[Reply]) -> float:  # noqa: ARG002
+        return 0.1
+
+    def roll_out_prompt(self, state: Place, horizon: int) -> Prompt:  # noqa: ARG002
+        return self.prompt(state)
+
+    def flags(self, state: Place, reply: Onward) -> list[str]:  # noqa: ARG002
+        return []
+
+    def steps_left(self) -> int:
+        return self.length
+
+    def step(self) -> int:
+        return 0
+
+    def correctly(self, state: Place, reply: Onward) -> bool:  # noqa: ARG002
+        return True
+
+    def variance(self, number: int) -> int:
+        return number
+
+    def oracles(self, state: Place, number: int) -> list[Onward]:  # noqa: ARG002
+        return []
+
+
+async def test_a_method_that_looks_like_a_misspelt_one_is_warned_of_when_a_run_begins() -> None:
+    with capture_logs() as logs:
+        await run([Misspelt(length=1), Misspelt(length=2)], models="sim:perfect", runs_dir=None)
+    assert [log["event"] for log in logs] == [
+        f"Misspelt.{name} overrides nothing; did you mean {near}?"
+        for name, near in (("orcale", "oracle"), ("verfy", "verify"), ("dificulty", "difficulty"), ("roll_out_prompt", "rollout_prompt"))
+    ]
+
+
+def test_a_task_that_is_spelt_well_has_no_method_that_looks_misspelt() -> None:
+    assert [*near_misses(Drift), *near_misses(Parity), *near_misses(OldForm)] == []

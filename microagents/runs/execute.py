@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
+import structlog
 from msgspec import Struct
 
 import microagents.roles  # noqa: F401 - names the roles of an election
@@ -38,6 +39,7 @@ from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.runtime import Runtime
 from microagents.runtimes.testing.virtual import VirtualLoop
 from microagents.strategies.known_inputs import check_oracle
+from microagents.task import near_misses
 
 PROGRESS_EVERY_S = 0.2
 """Interval between calls of ``on_progress``."""
@@ -98,6 +100,8 @@ async def execute_plan(
     plan.strategy.check_models(pools.get("solver") or pools[""])
     if getattr(plan.strategy, "known_inputs", False):
         check_oracle(plan.tasks[0])
+    for name, near in near_misses(type(plan.tasks[0])):
+        structlog.get_logger().warning(f"{type(plan.tasks[0]).__name__}.{name} overrides nothing; did you mean {near}?")
     outputs.check(path, only)
     context = plan.context()
     inputs = None
