@@ -611,7 +611,7 @@ def test_a_task_that_cannot_be_had_is_refused(words: str, said: list[str]) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--strategy", "makr"], ["no strategy 'makr'", "did you mean 'maker'", "known: maker"]),
+        (["--strategy", "makr"], ["no strategy 'makr'", "did you mean 'maker'", "known: ", " maker, "]),
         (["-s", "kk=2"], ["'kk'", "did you mean 'k'"]),
         (["-s", "k"], ["-s 'k'", "NAME=VALUE"]),
         (["-k", "0"], ["k=0", "it must be an integer of at least 1"]),
