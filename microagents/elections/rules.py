@@ -122,6 +122,7 @@ class UntilImprobable(Rule, frozen=True):
     """Another rule, and the election is left open once its votes are improbable for a step that is no harder than others."""
 
     rule: FirstToAheadBy | FirstTo | FirstValid | RuleByAddress
+    """One that decides by a majority: agreement of all is a test of its own."""
     p: float | None = None
     """Probability that a vote is right, by calibration; None where it is unknown."""
     alpha: float = 0.01

@@ -236,14 +236,18 @@ class Chain:
         return None
 
     async def rollout(
-        self, at: str, asked: Prompt, horizon: int, *, correct: Callable[[Rollout], bool | None] = lambda _: None
+        self, at: str, asked: Prompt, horizon: int, *, first: bool = False, correct: Callable[[Rollout], bool | None] = lambda _: None
     ) -> Rollout | Flagged:
         """Draw one reply with several steps, or its red flag. ``correct`` judges it for the account of errors, where code can.
+
+        Only the ``first`` one of a question has the temperature of a first sample: others would repeat it.
 
         The length flag does not apply: what is long for one step is not for many. The provider's limit grows with the steps.
         """
         most = min(MAX_OUTPUT_TOKENS, horizon * self.task.sampling.max_output_tokens)
         sampling = structs.replace(self.sampling or self.task.sampling, max_output_tokens=most, flag_above_tokens=None)
+        if not first:
+            sampling = structs.replace(sampling, first_temperature=sampling.temperature)
         return await self.work.draw(at, asked, rollout_of(self.reply_type, horizon), sampling=sampling, correct=correct)
 
     # What it has gone on from.

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 from microagents.actors import Deployment, Strategy
 from microagents.elections.dissent import alpha_of
 from microagents.elections.election import ElectionId, Question, Verdict
-from microagents.elections.rules import FirstTo, FirstToAheadBy, FirstValid, Rule, RuleByAddress, UntilImprobable, portable
+from microagents.elections.rules import FirstValid, Rule, Unanimous, UntilImprobable, portable
 from microagents.registry import unknown
 from microagents.roles.judge import Choose, Judge
 from microagents.roles.paraphraser import Paraphrase, Paraphraser
@@ -24,8 +24,6 @@ from microagents.strategies.chain import Chain, Rung, Step
 from microagents.strategies.lookahead import Lookahead
 
 RUNGS = ("paraphrase", "model=SPEC", "lookahead", "judge")
-GUARDED = (FirstToAheadBy, FirstTo, FirstValid, RuleByAddress)
-"""Rules that decide too early, or go on for too long, at a hard step."""
 
 
 class OtherWords(Struct, frozen=True, kw_only=True):
@@ -150,7 +148,7 @@ class Climbing(Strategy):
     def rule_of(self, number: int, steps: int | None) -> Rule:
         """The rule of a step's vote: with a ladder it ends where the votes are improbable."""
         rule = portable(self.default_rule)
-        if not self.ladder or type(rule) not in GUARDED:
+        if not self.ladder or isinstance(rule, (Unanimous, UntilImprobable)):  # agreement is a test of its own
             return rule
         most: int = getattr(self, "max_draws", 100)
         half = None if self.p is not None or isinstance(rule, FirstValid) else max(1, most // 2)

@@ -38,7 +38,7 @@ async def in_long_replies(chain: Chain, *, horizon: int | None = None, restarts:
             raise EndedEarly(chain.work.path_of(f"rollout/{number - 1}"), number, why)
         asked: Prompt = called(chain.task.rollout_prompt, state, asked_for, gives=Prompt, at=done)
         walk = _Walk(chain, state, done)
-        reply = await chain.rollout(f"rollout/{number}", asked, asked_for, correct=walk.take)
+        reply = await chain.rollout(f"rollout/{number}", asked, asked_for, first=not failed, correct=walk.take)
         number, failed = number + 1, failed + 1 if isinstance(reply, Flagged) else 0
         state, done = walk.state, walk.done
         chain.work.progress(done, total)
