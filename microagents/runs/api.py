@@ -266,7 +266,8 @@ def run_sync(task: Task | Sequence[Task], **options: Any) -> Result:
     Where an event loop runs already, as in a notebook, the run gets a loop and a thread of its own, and the running loop waits. There
     ``await run(...)`` does not block. Ctrl-C ends the run at once: its decisions are kept, and a note of the `KeyboardInterrupt` names it.
     """
-    named = {**options, "run_id": options.get("run_id") or _new_run_id(tasks_of(task)[0])}
+    given = options.get("run_id")
+    named = {**options, "run_id": _new_run_id(tasks_of(task)[0]) if given is None else given}
     try:
         return _run_in_thread(task, named) if _has_running_loop() else asyncio.run(run(task, **named))
     except KeyboardInterrupt as error:

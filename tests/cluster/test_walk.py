@@ -32,7 +32,7 @@ from tests.models.server import Connection, Server, reply, serving
 
 ROOT = Path(__file__).parent.parent.parent
 PYTHON = Path(sys.executable)
-MARK = "MICROAGENTS_TEST_WALK"
+MARK = "TEST_WALK_OF_MICROAGENTS"
 """An environment variable that tells the processes of a walk from everybody else's."""
 WAIT_S = 90
 """Bound of every wait for a process; none takes half of it."""

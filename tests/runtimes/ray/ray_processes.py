@@ -62,7 +62,7 @@ class Program:
     """A program in a process group of its own; a context manager, at whose end nothing of it is left."""
 
     def __init__(self, *words: str, **environment: str) -> None:
-        self._mark = f"MICROAGENTS_TEST_MARK={uuid4()}".encode()
+        self._mark = f"TEST_MARK_OF_MICROAGENTS={uuid4()}".encode()
         name, _, value = self._mark.decode().partition("=")
         self.process = subprocess.Popen(
             [sys.executable, *words],
