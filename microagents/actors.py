@@ -276,6 +276,11 @@ class Strategy(BaseModel):
         return False
 
     @property
+    def caution(self) -> str | None:
+        """A warning about its options, in one sentence; None where they are fine."""
+        return None
+
+    @property
     def named_models(self) -> tuple[str, ...]:
         """Specs of models that its options name, beside those of the pools."""
         return ()

@@ -100,8 +100,7 @@ async def execute_plan(
     plan.strategy.check_models(pools.get("solver") or pools[""])
     if getattr(plan.strategy, "known_inputs", False):
         check_oracle(plan.tasks[0])
-    for name, near in near_misses(type(plan.tasks[0])):
-        structlog.get_logger().warning(f"{type(plan.tasks[0]).__name__}.{name} overrides nothing; did you mean {near}?")
+    _warn_of(plan)
     outputs.check(path, only)
     context = plan.context()
     inputs = None
@@ -138,6 +137,14 @@ async def execute_plan(
     with suppress(InvalidUsage):  # if the journal itself stopped the run, it may not be readable
         result = _result(plan, path, end, account, sitting_s=sitting_s, endings=() if inputs is None else inputs.endings())
     return _write_outputs(outputs, result, plan)
+
+
+def _warn_of(plan: Plan) -> None:
+    """Name what looks like a mistake, but may be meant."""
+    kind = type(plan.tasks[0])
+    cautions = [f"{kind.__name__}.{name} overrides nothing; did you mean {near}?" for name, near in near_misses(kind)]
+    for caution in [*cautions, *filter(None, [plan.strategy.caution])]:
+        structlog.get_logger().warning(caution)
 
 
 def _write_outputs(outputs: Outputs, result: Result, plan: Plan) -> Result:

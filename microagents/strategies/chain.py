@@ -224,7 +224,7 @@ class Chain:
             return None
         tried = [(step.election, verdict)]
         for rung in self._rungs:
-            held = await rung.hold(self, step, [each for _, each in tried])
+            held = _checked(rung, await rung.hold(self, step, [each for _, each in tried]))
             if held is not None and held[1].outcome in ("decided", "inferred"):
                 for each in tried:
                     self.work.leave(*each)
@@ -329,6 +329,15 @@ class Chain:
         written = encode_state(state)
         if encode_state(self._read_state(written)) != written:
             raise InvalidDefinition(f"{state!r:.200} is another state when it is read back from JSON; give its fields types that JSON has")
+
+
+def _checked(rung: Rung, held: object) -> tuple[ElectionId, Verdict] | None:
+    match held:
+        case None:
+            return None
+        case (ElectionId() as election, Verdict() as verdict):
+            return election, verdict
+    raise mistyped(rung.hold, held, "the id of its election and the verdict, or None")
 
 
 async def step_by_step(chain: Chain) -> object:

@@ -17,11 +17,13 @@ from microagents.actors import Deployment, Strategy
 from microagents.elections.dissent import alpha_of
 from microagents.elections.election import ElectionId, Question, Verdict
 from microagents.elections.rules import FirstValid, Rule, Unanimous, UntilImprobable, portable
+from microagents.errors import InvalidUsage
 from microagents.registry import unknown
 from microagents.roles.judge import Choose, Judge
 from microagents.roles.paraphraser import Paraphrase, Paraphraser
 from microagents.strategies.chain import Chain, Rung, Step
 from microagents.strategies.lookahead import Lookahead
+from microagents.task import Task
 
 RUNGS = ("paraphrase", "model=SPEC", "lookahead", "judge")
 
@@ -92,7 +94,8 @@ class Climbing(Strategy):
     """What is tried at a step that the vote does not decide, cheapest first, separated by commas: `paraphrase`, `model=SPEC`, \
 `lookahead`, `judge`."""
     p: Annotated[float | None, Field(gt=0.5, lt=1)] = None
-    """Share of right votes at a step by calibration (`run --known-inputs`). With it, a step climbs as soon as its votes are improbable."""
+    """Share of right votes at ordinary steps, which `microagents study TASK errors` measures. With it, a step climbs as soon as its \
+votes are improbable; without it only at half the cap. `lead` needs none."""
     false_alarms: Annotated[float, Field(gt=0)] = 0.01
     """Expected number of steps of an input that climb although the model is as good at them as p says, at most."""
     horizon: Annotated[int, Field(ge=1, le=1_000)] = 8
@@ -110,18 +113,25 @@ class Climbing(Strategy):
         for rung in rungs_in(text):
             if rung not in RUNGS and not (rung.startswith("model=") and rung != "model="):
                 raise ValueError(unknown("rung named", rung, RUNGS))
+            if not rung.startswith("model=") and rungs_in(text).count(rung) > 1:
+                raise ValueError(f"the rung {rung} stands twice in the ladder; a step would meet the same election again")
         return text
 
     @model_validator(mode="after")
-    def _can_look_back(self) -> Self:
+    def _fits_together(self) -> Self:
         if self.history > self.horizon:
             raise ValueError(f"a rollout of horizon = {self.horizon} steps does not reach a step from history = {self.history} starts")
+        most: int = getattr(self, "max_draws", 100)
+        if self.rungs and self.margin > most:
+            raise ValueError(f"a lead of margin = {self.margin} cannot come from max_draws = {most} draws")
+        if self.p is not None and not self.rungs:
+            raise ValueError("p is for a ladder, which this run has not; give one, such as ladder=lookahead,judge")
         return self
 
     @property
     def decides_in_order(self) -> bool:
         """False with a ladder: samples of its rungs arrive in any order."""
-        return self.in_order and not self.ladder
+        return self.in_order and not self.rungs
 
     @cached_property
     def rungs(self) -> tuple[Rung, ...]:
@@ -141,6 +151,16 @@ class Climbing(Strategy):
         return tuple(made)
 
     @property
+    def caution(self) -> str | None:
+        """What is wrong with a ladder without p."""
+        if self.p is not None or not self.rungs or isinstance(self.default_rule, Unanimous):
+            return None
+        return (
+            "a ladder without p is climbed only at half the cap, and a hard step is mostly decided wrongly before that; measure p by "
+            "`microagents study TASK errors`, and give -s p=SHARE"
+        )
+
+    @property
     def named_models(self) -> tuple[str, ...]:
         """The models of the ladder."""
         return tuple(rung.removeprefix("model=") for rung in rungs_in(self.ladder) if rung.startswith("model="))
@@ -148,7 +168,7 @@ class Climbing(Strategy):
     def rule_of(self, number: int, steps: int | None) -> Rule:
         """The rule of a step's vote: with a ladder it ends where the votes are improbable."""
         rule = portable(self.default_rule)
-        if not self.ladder or isinstance(rule, (Unanimous, UntilImprobable)):  # agreement is a test of its own
+        if not self.rungs or isinstance(rule, (Unanimous, UntilImprobable)):  # agreement is a test of its own
             return rule
         most: int = getattr(self, "max_draws", 100)
         half = None if self.p is not None or isinstance(rule, FirstValid) else max(1, most // 2)
@@ -158,6 +178,16 @@ class Climbing(Strategy):
         """The roles of an election, and those of the ladder's rungs."""
         roles = [("paraphrase", Paraphraser), ("judge", Judge)]
         return [*super().deployments(), *(Deployment(role=role) for name, role in roles if name in rungs_in(self.ladder))]
+
+
+def check_no_ladder(task: Task, strategy: Climbing) -> None:
+    """Refuse a ladder for a problem.
+
+    Raises:
+        InvalidUsage: there is one.
+    """
+    if strategy.rungs:
+        raise InvalidUsage(f"{type(task).__name__} has no steps, so there is nothing to climb; run it without a ladder")
 
 
 def names_in(ladder: str) -> dict[str, str]:

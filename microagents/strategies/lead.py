@@ -23,7 +23,7 @@ class Lead(Stepwise):
     solves = (ChainTask,)
     conductor = LeadConductor
 
-    samples: Annotated[int, Field(ge=1, le=10_000)] = 8
+    samples: Annotated[int, Field(ge=2, le=10_000)] = 8
     """Number of samples of one step that must all agree."""
     ladder: str = "lookahead"
     """What is tried at a step on which they do not, separated by commas: `lookahead`, and before or behind it `paraphrase`, \

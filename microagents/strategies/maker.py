@@ -13,6 +13,7 @@ from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem, answer_type_of, direct_prompt, text_of
 from microagents.problems.questions import ToSolve
 from microagents.problems.tree import Solution
+from microagents.strategies.ladder import check_no_ladder
 from microagents.strategies.problem_conductor import concluded, is_problem
 from microagents.strategies.stepwise import Stepwise, StepwiseConductor
 from microagents.task import ChainTask
@@ -31,11 +32,12 @@ async def _answer(work: Work[Any, Maker]) -> Solution:
 
     Raises:
         Undecided: no answer is ahead at the cap.
-        InvalidUsage: known inputs are asked for.
+        InvalidUsage: known inputs or a ladder are asked for.
     """
     task, strategy = work.task, work.strategy
     if strategy.known_inputs:
         raise InvalidUsage(f"{type(task).__name__} has no steps, so their inputs are not known; run it without --known-inputs")
+    check_no_ladder(task, strategy)
     prompt = direct_prompt(ToSolve(problem=text_of(task)))
     decision = await work.elect("answer", prompt, answer_type_of(task), max_draws=strategy.max_draws)
     return concluded(work, decision.require())

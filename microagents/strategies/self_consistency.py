@@ -15,7 +15,7 @@ from microagents.problems.problem import Problem, answer_type_of, direct_prompt,
 from microagents.problems.questions import ToSolve
 from microagents.problems.tree import Solution
 from microagents.strategies.chain import Chain, ChainConductor, step_by_step
-from microagents.strategies.ladder import Climbing
+from microagents.strategies.ladder import Climbing, check_no_ladder
 from microagents.strategies.plurality import PluralityChain
 from microagents.strategies.problem_conductor import concluded, is_problem
 from microagents.strategies.speculation import AHEAD, guess_ahead
@@ -45,6 +45,7 @@ class SelfConsistencyConductor(ChainConductor["SelfConsistency"]):
 async def _most_frequent(work: Work[Any, SelfConsistency]) -> Solution:
     """The most frequent answer to a problem, marked ``argmax`` if it is no majority of the samples."""
     strategy, temperature = work.strategy, work.strategy.temperature
+    check_no_ladder(work.task, strategy)
     replies = await work.sample(
         "answer",
         direct_prompt(ToSolve(problem=text_of(work.task))),

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 from typing import Any
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
-from microagents import InvalidUsage, Result, run
+from microagents import FirstToAheadBy, InvalidUsage, Result, TaskFailed, run
 from microagents.chat import write
+from microagents.elections.election import ElectionId, Verdict
 from microagents.models.model import Call
 from microagents.problems.questions import prompt_of
 from microagents.roles.judge import Dispute, Reason, Reasoned, Ruling
 from microagents.roles.paraphraser import Paraphrased, keeps_all
 from microagents.runs.settings import strategy_of
+from microagents.strategies.chain import Chain, Rung, Step
 from microagents.strategies.ladder import rungs_in
 from microagents.strategies.maker import Maker
 from microagents.strategies.self_consistency import SelfConsistency
 from microagents.tasks.drift import Drift, Onward
+from microagents.tasks.multiplication import Multiplication
 
 LENGTH, HARD, WRONG = 12, 5, 1000
 RIGHT = [1]
@@ -157,6 +160,61 @@ async def test_all_rungs_decide_the_same_on_every_runtime_with_guesses_and_witho
     assert len(usual.account.climbed) >= 2
     assert other.account.decisions_sha256 == usual.account.decisions_sha256
     assert other.account.climbed == usual.account.climbed
+
+
+class Slowly:
+    """A rung of one's own: the same question, until a larger lead."""
+
+    name = "slowly"
+
+    async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002
+        question = structs.replace(step.question, rule=FirstToAheadBy(2))
+        election = question.id_at(f"{step.election.path}/{self.name}")
+        return election, await chain.work.recall_or_hold(election, question)
+
+
+class Broken(Slowly):
+    """One that gives something else."""
+
+    async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> Any:  # noqa: ARG002
+        return "no idea"
+
+
+class Own(Maker):
+    """A strategy with a rung of one's own."""
+
+    broken: bool = False
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:  # type: ignore[override]
+        return (Broken(),) if self.broken else (Slowly(),)
+
+
+async def test_a_rung_of_ones_own_is_climbed_by_calibration_and_its_mistakes_are_named() -> None:
+    model = Asked(vote=torn, slowly=lambda _: number(RIGHT[HARD + 1]))
+    result = await run(Drift(length=LENGTH), models=model, strategy=Own(k=4, p=0.99))
+    assert (result.account.errors, result.account.climbed) == (0, {"slowly": 1})
+    with pytest.raises(TaskFailed, match=r"Broken\.hold must give the id of its election and the verdict, or None, not 'no idea'"):
+        await run(Drift(length=LENGTH), models=model, strategy=Own(k=4, p=0.99, broken=True))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "said"),
+    [
+        ("maker", {"p": "0.9"}, "p is for a ladder, which this run has not"),
+        ("maker", {"ladder": "judge", "margin": "30", "max_draws": "20"}, "a lead of margin = 30 cannot come from max_draws = 20 draws"),
+        ("maker", {"ladder": "judge,judge"}, "the rung judge stands twice in the ladder"),
+        ("lead", {"samples": "1"}, "an integer from 2 to"),
+    ],
+)
+def test_options_that_do_nothing_are_refused(strategy: str, options: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidUsage, match=said):
+        strategy_of(strategy, Drift(), options)
+
+
+async def test_a_problem_has_no_steps_to_climb() -> None:
+    with pytest.raises(InvalidUsage, match="Multiplication has no steps, so there is nothing to climb"):
+        await run(Multiplication(), models="sim:perfect", strategy=Maker(ladder="judge", p=0.9))
 
 
 async def test_a_plurality_climbs_as_well() -> None:
