@@ -186,7 +186,7 @@ class Own(Maker):
     broken: bool = False
 
     @property
-    def rungs(self) -> tuple[Rung, ...]:  # type: ignore[override]
+    def rungs(self) -> tuple[Rung, ...]:
         return (Broken(),) if self.broken else (Slowly(),)
 
 
