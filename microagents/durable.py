@@ -19,7 +19,7 @@ from microagents.actors import Context, G, Messenger, Role, T
 from microagents.chat import A, Prompt, Reply, Sampling, decoder_of, fingerprint, system_with_instructions
 from microagents.elections.count import Count
 from microagents.elections.election import ESCALATED, Ballot, Decision, Elect, ElectionId, Flagged, Follow, Question, Verdict
-from microagents.elections.rules import FirstValid, Rule, portable
+from microagents.elections.rules import FirstValid, Rule, UntilImprobable, portable
 from microagents.errors import InvalidDefinition, InvalidUsage, JournalMismatch, TaskFailed
 from microagents.journal.messages import Checkpoint, HasRecords, Recall, Recalled, RecordAnswer, RecordDecision, RecordProgress
 from microagents.messages import Message, R, Request, address_of, reply_type, resolve
@@ -210,7 +210,7 @@ class Work(Generic[T, G]):
         verdict = await self.recall_or_hold(place, question)
         settled = await self._settled_sample(place, question, verdict, reply) if needed else None
         if settled is None:
-            self._record_sample(place, verdict)
+            self.record_sample(place, verdict)
         return _decoded(settled or verdict, reply)
 
     async def draw(
@@ -226,7 +226,7 @@ class Work(Generic[T, G]):
         verdict = await self.recall_or_hold(place, question)
         (ballot,) = verdict.ballots
         drawn = ballot if isinstance(ballot, Flagged) else decoder_of(reply).decode(ballot.value)
-        self._record_sample(place, verdict, correct=None if isinstance(drawn, Flagged) else correct(drawn))
+        self.record_sample(place, verdict, correct=None if isinstance(drawn, Flagged) else correct(drawn))
         return drawn
 
     async def propose(
@@ -272,10 +272,11 @@ class Work(Generic[T, G]):
         missing = min(at_least, n) - len(kept)
         if kept and missing > 0 and max_draws > n:
             kept += keep(await self.sample(f"{at}/{REDRAW}", prompt, reply, n=missing, max_draws=max_draws - n, sampling=sampling))
-        self._record_sample(place, verdict, mark=SINGLE if len(kept) == 1 < n else None)
+        self.record_sample(place, verdict, mark=SINGLE if len(kept) == 1 < n else None)
         return kept
 
-    def _record_sample(self, place: ElectionId, verdict: Verdict, *, correct: bool | None = None, mark: str | None = None) -> None:
+    def record_sample(self, place: ElectionId, verdict: Verdict, *, correct: bool | None = None, mark: str | None = None) -> None:
+        """Record replies that decide nothing by themselves."""
         self.role.tell(RecordDecision(id=place, verdict=structs.replace(verdict, outcome="sampled"), correct=correct, settled=mark))
 
     async def _settled_sample(self, place: ElectionId, question: Question, verdict: Verdict, reply: type[A]) -> Verdict | None:
@@ -465,7 +466,9 @@ class Work(Generic[T, G]):
         for ballot in recalled.ballots:
             count.add(ballot)
         verdict = structs.replace(count.verdict(), cost_usd=recalled.cost_usd)
-        if recalled.value is None or recalled.outcome == "contested":  # the value of a contested one is only its leading reply
+        if recalled.outcome == "contested":  # its value is only its leading reply; and its row stays, whatever another rule makes of it
+            return structs.replace(verdict, outcome="undecided")
+        if recalled.value is None:
             return verdict
         outcome = structs.replace(verdict, outcome=cast("Any", recalled.outcome))
         return _with_winner(outcome, recalled.value) if verdict.winner != recalled.value else outcome
@@ -502,7 +505,8 @@ class Work(Generic[T, G]):
         self.role.tell(
             RecordDecision(id=election, verdict=verdict, correct=None, state=question.state, reply=question.reply, choices=question.choices)
         )
-        again = structs.replace(question, models=(on_undecided,))
+        rule = question.rule.rule if isinstance(question.rule, UntilImprobable) else question.rule
+        again = structs.replace(question, models=(on_undecided,), rule=rule)
         second = again.id_at(election.path + ESCALATED)
         verdict = await self.recall_or_hold(second, again)
         source = "person" if verdict.outcome == "person" else on_undecided

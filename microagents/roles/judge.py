@@ -129,7 +129,9 @@ class Judge(DurableRole):
         )
         election = work.election_id(f"{request.at}/vote", question)
         verdict = await work.recall_or_hold(election, question)
-        work.leave(election, verdict)
-        if verdict.outcome not in ("decided", "contested") or verdict.winner is None:
+        if verdict.outcome not in ("decided", "sampled") or verdict.winner is None:
+            work.leave(election, verdict)
             return None
-        return labels.index(msgspec.json.decode(verdict.winner, type=Ruling).vote())
+        work.record_sample(election, verdict)  # the decision is that of the step
+        chosen = msgspec.json.decode(verdict.winner, type=Ruling).vote()
+        return labels.index(chosen) if chosen in labels else None

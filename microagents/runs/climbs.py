@@ -154,7 +154,10 @@ class _Climbs:
     def _new_rollouts(self, number: int, count: int) -> list[Recalled]:
         """The rollouts of a step that no step before it has used. One that decided nothing has no count: it drew up to its cap."""
         lookahead = lookahead_in(self._options)
-        places = (f"{self._input}/{lookahead.place(number, seq)}" for seq in range(count or self._options["max_draws"]))
+        places = (
+            f"{self._input}/{lookahead.place(number, seq)}"
+            for seq in range(count or self._options.get("max_draws", self._options.get("samples", 0)))
+        )
         return [self._rollouts.pop(place) for place in places if place in self._rollouts]
 
     def _decision(self, path: str, row: Recalled | None, below: Below, tried: Iterable[TriedRung]) -> tuple[str | None, bytes | None]:

@@ -205,20 +205,24 @@ class Chain:
     async def commit(self, step: Step, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
         """Settle and record a verdict; returns its decision.
 
-        With ``checkpoint``, a resumed run continues after this step. A plurality (``argmax``) decides no step: it counts as undecided.
+        With ``checkpoint``, a resumed run continues after this step.
         """
         work, election = self.work, step.election
-        if verdict.outcome == "argmax":
-            verdict = structs.replace(verdict, outcome="undecided")
-        resolution = Resolution(id=election, verdict=verdict) if verdict.outcome == "decided" else await self._climb(step, verdict)
+        verdict = self.as_taken(verdict)
+        resolution = Resolution(id=election, verdict=verdict) if verdict.outcome == "decided" else await self.climb(step, verdict)
         if resolution is None:
             resolution = await work.settle(election, step.question, verdict)
+            resolution = structs.replace(resolution, verdict=self.as_taken(resolution.verdict))
         done = step.number + 1 if checkpoint else None
         return work.commit(
             resolution, self.reply_type, lambda reply: self.correct(step.state, reply, step.number), done=done, state=step.question.state
         )
 
-    async def _climb(self, step: Step, verdict: Verdict) -> Resolution | None:
+    def as_taken(self, verdict: Verdict) -> Verdict:
+        """A verdict as the chain takes it: a plurality (``argmax``) decides no step."""
+        return structs.replace(verdict, outcome="undecided") if verdict.outcome == "argmax" else verdict
+
+    async def climb(self, step: Step, verdict: Verdict) -> Resolution | None:
         """Try the rungs of the ladder; None where none decides the step."""
         if verdict.outcome in ("leader", "person"):
             return None

@@ -47,7 +47,8 @@ async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
             verdict = await election
             decision = await chain.commit(step, verdict, checkpoint=False)
             chain.go_on(step, _oracle_reply(chain, step.state, step.number))
-            curves.add(verdict, wrong=decision.decided and chain.correct(step.state, decision.require(), step.number) is False)
+            wrong = decision.decided and chain.correct(step.state, decision.require(), step.number) is False
+            curves.add(verdict, decided=decision.decided, wrong=wrong)
             chain.work.progress(launched - len(open_steps), total)
     finally:
         await scope.close()
@@ -85,12 +86,11 @@ class _Curves:
         """Number of decided elections for each number of counted valid ballots."""
         self._steps = self._wrong = self._undecided = 0
 
-    def add(self, verdict: Verdict, *, wrong: bool) -> None:
+    def add(self, verdict: Verdict, *, decided: bool, wrong: bool) -> None:
         self._steps += 1
         self._wrong += wrong
-        if verdict.outcome == "undecided":
-            self._undecided += 1
-        else:
+        self._undecided += not decided
+        if verdict.outcome == "decided":  # by the vote itself
             self._samples[len(verdict.ballots)] += 1
             self._ballots[sum(isinstance(ballot, Ballot) for ballot in verdict.ballots)] += 1
 

@@ -6,7 +6,7 @@ known about these, when they reach half the cap. If no rung decides, the step is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Annotated, Self
 
@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from pydantic import Field, field_validator, model_validator
 
 from microagents.actors import Deployment, Strategy
+from microagents.chat import decoder_of, vote_of
 from microagents.elections.dissent import alpha_of
 from microagents.elections.election import ElectionId, Question, Verdict
 from microagents.elections.rules import FirstValid, Rule, Unanimous, UntilImprobable, portable
@@ -62,29 +63,35 @@ class JudgeOfCandidates(Struct, frozen=True, kw_only=True):
 
     async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:
         """Hold the vote; None with fewer than two candidates."""
-        votes: dict[bytes, int] = {}
+        votes: dict[Hashable, int] = {}
+        first: dict[Hashable, bytes] = {}
         for verdict in tried:
             for value, number in verdict.tally:
-                votes[value] = votes.get(value, 0) + number
+                vote = vote_of(decoder_of(chain.reply_type).decode(value))
+                votes[vote] = votes.get(vote, 0) + number
+                first.setdefault(vote, value)
         if len(votes) < 2:  # noqa: PLR2004 - there is nothing to choose
             return None
         asked = Choose(
             at=f"step/{step.number}/{self.name}",
             prompt=step.question.prompts[0],
-            candidates=tuple(votes),
+            candidates=tuple(first.values()),
             k=self.margin,
             max_draws=chain.max_draws,
             sampling=chain.task.sampling,
         )
         place = await chain.work.ask(asked)
-        tally = tuple(votes.items())
+        tally = tuple((first[vote], number) for vote, number in votes.items())
         verdict = Verdict(outcome="undecided" if place is None else "inferred", leader=place, tally=tally, ballots=(), cost_usd=0.0)
         return ElectionId(path=f"{step.election.path}/{self.name}", question_digest=step.election.question_digest), verdict
 
 
 async def _vote(chain: Chain, step: Step, name: str, question: Question) -> tuple[ElectionId, Verdict]:
     election = question.id_at(f"{step.election.path}/{name}")
-    return election, await chain.work.recall_or_hold(election, question)
+    recalled = await chain.work.recall(election, question)
+    if recalled is not None:  # one that an earlier sitting left stays left
+        return election, recalled if recalled.outcome == "undecided" else chain.as_taken(recalled)
+    return election, chain.as_taken(await chain.work.hold(election, question))
 
 
 class Climbing(Strategy):

@@ -6,7 +6,7 @@ is often right when it comes to it from before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -55,8 +55,7 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         """Draw rollouts, round by round, until their predictions decide the step, or to the cap of its election."""
         place = ElectionId(path=f"{step.election.path}/{self.name}", question_digest=self._digest(step))
         recalled = await chain.work.recalled(place)
-        if recalled is not None and recalled.outcome == "contested":  # an earlier sitting came to no decision here
-            return place, Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
+        was_left = recalled is not None and recalled.outcome == "contested"
         past = await chain.before(step, self.history - 1)
         starts: list[Step | Past] = [step, *past]
         for start, at in [*chain.rollouts]:
@@ -65,13 +64,16 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         # Its ballots are counted as those of the step's vote, by another rule.
         count = Count(step.question)
         count.tally = Tally(AheadByInRounds(self.margin, len(starts)))
+        flags: dict[Hashable, str | None] = {}
         while count.tally.votes_needed and len(count.ballots) < chain.max_draws:
             first = len(count.ballots)
             seqs = range(first, min(first + count.tally.votes_needed, chain.max_draws))
+            if was_left and not await chain.work.is_recorded(self.place(step.number, first)):
+                break  # an earlier sitting came to no decision with those before it, and its record stays
             for seq, rollout in zip(seqs, await self._rollouts(chain, step, starts, seqs), strict=True):
-                count.add(await self._ballot(chain, step, past[: seq % len(starts)], seq, rollout))
+                count.add(await self._ballot(chain, step, past[: seq % len(starts)], seq, rollout, flags=flags))
         verdict = count.verdict()
-        decided = verdict.outcome == "decided"
+        decided = verdict.outcome == "decided" and not was_left
         return place, structs.replace(verdict, outcome="inferred") if decided else structs.replace(verdict, outcome="undecided", ballots=())
 
     def _digest(self, step: Step) -> bytes:
@@ -95,8 +97,21 @@ class Lookahead(Struct, frozen=True, kw_only=True):
             drawn = chain.rollouts[start.number, at] = await chain.rollout(at, asked, self.horizon)
         return drawn
 
-    async def _ballot(self, chain: Chain, step: Step, between: Sequence[Past], seq: int, rollout: Rollout | Flagged) -> Ballot | Flagged:
-        """What a rollout says about the step; ``between`` are the steps from its start on, the last first."""
+    async def _ballot(
+        self,
+        chain: Chain,
+        step: Step,
+        between: Sequence[Past],
+        seq: int,
+        rollout: Rollout | Flagged,
+        *,
+        flags: dict[Hashable, str | None],
+    ) -> Ballot | Flagged:
+        """What a rollout says about the step.
+
+        ``between`` are the steps from its start on, the last first. ``flags`` are the task's flags of predictions so far: a verification
+        may cost time and money, and equal replies are verified once.
+        """
         if isinstance(rollout, Flagged):
             return Flagged(seq=seq, flag=rollout.flag, cost_usd=0.0)
         predicted = rollout.steps
@@ -108,7 +123,10 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         elif any(vote_of(each.reply) != vote_of(predicted[place]) for place, each in enumerate(reversed(between))):
             flag = CONTRADICTS
         else:
-            flag = await _own_flag(chain, step, predicted[offset])
+            value = json.encode(predicted[offset])
+            if value not in flags:
+                flags[value] = await _own_flag(chain, step, predicted[offset])
+            flag = flags[value]
         return Flagged(seq=seq, flag=flag, cost_usd=0.0) if flag else Ballot(seq=seq, value=json.encode(predicted[offset]), cost_usd=0.0)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from msgspec import structs
 
 from microagents.durable import Work
-from microagents.elections.election import Decision, Verdict
-from microagents.strategies.chain import Chain, Step
+from microagents.elections.election import Verdict
+from microagents.strategies.chain import Chain
 from microagents.strategies.ladder import Climbing
 from microagents.task import ChainTask
 
@@ -30,8 +30,8 @@ class PluralityChain(Chain):
         strategy: Climbing = work.strategy
         super().__init__(work, max_draws=samples, sampling=sampling, rule_of=strategy.rule_of, rungs=strategy.rungs)
 
-    async def commit(self, step: Step, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
-        """Record the most frequent reply as the decision. A step without a valid reply is undecided."""
+    def as_taken(self, verdict: Verdict) -> Verdict:
+        """The most frequent reply decides. A step without a valid reply is undecided, and so is one whose votes are improbable."""
         if verdict.outcome == "undecided" and verdict.leader is not None:
-            verdict = structs.replace(verdict, outcome="decided")
-        return await super().commit(step, verdict, checkpoint=checkpoint)
+            return structs.replace(verdict, outcome="decided")
+        return super().as_taken(verdict)

@@ -130,7 +130,7 @@ async def test_the_next_rung_is_climbed_where_one_does_not_decide() -> None:
     model = Asked(vote=torn, paraphrase=torn_in_other_words, model=torn, judge=judge)
     result = await climbed("paraphrase,model=object:asked,judge", model)
     assert result.account.climbed == {"judge": 1}
-    assert result.account.votes == 4 * (LENGTH - 1) + 3 * 10 + 3
+    assert result.account.votes == 4 * (LENGTH - 1) + 3 * 10
 
 
 async def test_a_paraphrase_that_loses_a_number_is_not_used_and_the_next_rung_is_tried() -> None:
@@ -254,6 +254,13 @@ def test_the_options_of_a_models_spec_stay_with_it(ladder: str, rungs: list[str]
         ("Move the block for Ada, then for Bob.", "First Eve's block is moved, then the one of Bob.", False),
         ("Call read_all once.", "Call it once.", False),
         ("", "Something.", False),
+        ("Add -3 to 14.", "To 14, add 3.", False),
+        ("From 10-20 take 1e5", "Take 1e-5 from 10-20", False),
+        ("Count the days from 10-20.", "How many days are in 10-20?", True),
+        ("Ask Ann first.", "First ask Annabel.", False),
+        ("Move the block.", "Move the block for Ada.", False),
+        ("Add the numbers.", 'Add the numbers, but not "zero".', False),
+        ("Take it from Bob now.", "Bob has it now; take it.", True),
     ],
 )
 def test_a_paraphrase_keeps_every_number_name_list_and_quotation(given: str, said: str, *, keeps: bool) -> None:
