@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from random import Random
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +20,7 @@ from microagents.models.model import Call
 from microagents.problems.questions import prompt_of
 from microagents.roles.judge import Dispute, Reason, Reasoned, Ruling
 from microagents.roles.paraphraser import Paraphrased, keeps_all
+from microagents.rollouts import Rollout
 from microagents.runs.settings import strategy_of
 from microagents.strategies.chain import Chain, Rung, Step
 from microagents.strategies.ladder import rungs_in
@@ -217,6 +219,62 @@ async def test_a_problem_has_no_steps_to_climb() -> None:
         await run(Multiplication(), models="sim:perfect", strategy=Maker(ladder="judge", p=0.9))
 
 
+@pytest.mark.parametrize("on_undecided", ["stop", "object:asked"])
+async def test_a_step_that_nothing_decided_stays_undecided_however_often_it_is_resumed(on_undecided: str) -> None:
+    def unsure(call: Call) -> str:
+        return judge(call) if call.reply is Reason else write(Ruling(choice="AAAA"))  # names no candidate
+
+    def both(start: int, right: int) -> int:
+        return WRONG if start % 2 else right
+
+    class Torn(Asked):
+        async def complete(self, call: Call) -> str:
+            if not issubclass(call.reply, Rollout):
+                return await super().complete(call)
+            *_, start, _ = call.id.election.path.split("/")
+            at = HARD - int(start)
+            steps = [
+                Onward(number=both(int(start), right) if place == at else right) for place, right in enumerate(RIGHT[int(start) + 1 :])
+            ]
+            return write(call.reply(steps=tuple(steps[: call.reply.horizon])))
+
+    said = {"vote": torn, "judge": unsure, "undecided": torn}
+    for ladder in ("lookahead,judge", "judge"):
+        strategy = Maker(k=4, max_draws=12, ladder=ladder, p=0.9, history=2)
+        options: dict[str, Any] = {"strategy": strategy, "on_undecided": on_undecided, "run_id": ladder.replace(",", "-")}
+        found = [await run(Drift(length=LENGTH), models=Torn(said), **options) for _ in range(3)]
+        assert {each.outcome for each in found} == {"undecided"}
+        assert {each.account.steps for each in found} == {HARD}
+        assert len({each.account.undecided_at for each in found}) == 1
+
+
+async def test_replies_that_differ_only_where_there_is_no_vote_are_one_candidate() -> None:
+    model = Asked(vote=torn, paraphrase=lambda call: paraphrase(call) if call.reply is Paraphrased else torn(call), judge=judge)
+    result = await climbed("paraphrase,judge", model)
+    assert result.account.climbed == {"judge": 1}
+    assert [path for path in model.calls if "/judge/reason/" in path] == [f"{HARD}/judge/reason/0", f"{HARD}/judge/reason/1"]
+
+
+async def test_a_flagged_reply_takes_no_decision_from_the_rung_of_a_plurality() -> None:
+    def nearly_all(call: Call) -> str:
+        return "?" if call.id.seq == 3 else number(RIGHT[HARD + 1])
+
+    strategy = SelfConsistency(samples=9, ladder="model=object:asked", p=0.99)
+    result = await run(Drift(length=LENGTH), models=Asked(vote=torn, model=nearly_all), strategy=strategy)
+    assert (result.outcome, result.account.errors, result.account.climbed) == ("completed", 0, {"model": 1})
+
+
+async def test_with_a_smaller_k_no_decision_is_lost(tmp_path: Path) -> None:
+    said = {"vote": torn, "model": torn}
+    options: dict[str, Any] = {"run_id": "r", "runs_dir": tmp_path, "models": Asked(said)}
+    task = Drift(length=LENGTH)
+    ladder: dict[str, Any] = {"ladder": "model=object:asked", "p": 0.9, "max_draws": 12}
+    first = await run(task, strategy=Maker(k=8, **ladder), **options)
+    again = await run(task, strategy=Maker(k=2, **ladder), accept_changes=["k"], **options)
+    assert first.outcome == "undecided"
+    assert again.account.decided == again.account.steps
+
+
 async def test_a_plurality_climbs_as_well() -> None:
     model = Asked(vote=torn, paraphrase=paraphrase)
     strategy = SelfConsistency(samples=9, ladder="paraphrase", p=0.99)
@@ -255,6 +313,10 @@ def test_the_options_of_a_models_spec_stay_with_it(ladder: str, rungs: list[str]
         ("Call read_all once.", "Call it once.", False),
         ("", "Something.", False),
         ("Add -3 to 14.", "To 14, add 3.", False),
+        ("Say 'yes' once.", "Say 'no' once.", False),
+        ("Don't say it isn't Bob's.", "It isn't Bob's, but don't say it.", True),
+        ("Rows: (3, 2), (1)", "Rows: (2, 3), (1)", False),
+        ("Rows: [3,\n 2]", "Rows: [2,\n 3]", False),
         ("From 10-20 take 1e5", "Take 1e-5 from 10-20", False),
         ("Count the days from 10-20.", "How many days are in 10-20?", True),
         ("Ask Ann first.", "First ask Annabel.", False),
