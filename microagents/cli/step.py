@@ -28,11 +28,14 @@ from microagents.cli.options import (
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
 from microagents.errors import InvalidUsage
 from microagents.runs.plan import Plan
-from microagents.runs.preview import ShownStep, show_step
+from microagents.runs.preview import ShownReply, ShownStep, show_step
 from microagents.runs.prices import prices_of
 from microagents.runs.settings import Settings, model_pools, validated
 from microagents.strategies.chain import ChainConductor
 from microagents.task import ChainTask
+
+OPEN = ("undecided", "argmax")
+"""Outcomes of a vote that decides no step."""
 
 
 @partial(with_settings, only=LIMITS_OF_REPLIES)
@@ -71,7 +74,7 @@ def command(
         typer.echo(msgspec.json.encode(shown))
     else:
         _print(shown)
-    raise typer.Exit(EXIT_CODES["undecided" if shown.outcome == "undecided" else "completed"])
+    raise typer.Exit(EXIT_CODES["undecided" if shown.outcome in OPEN else "completed"])
 
 
 def _print(shown: ShownStep) -> None:
@@ -83,15 +86,25 @@ def _print(shown: ShownStep) -> None:
     for reply in shown.replies:
         temperature = "provider's temperature" if reply.temperature is None else f"temperature {reply.temperature:g}"
         tokens = "tokens unknown" if reply.output_tokens is None else f"{reply.output_tokens} tokens"
-        read = (
-            f"RED FLAG {reply.flag}{f': {reply.why}' if reply.why else ''}"
-            if reply.flag
-            else f"vote {msgspec.json.encode(reply.vote).decode()}"
-        )
         parts.add(
             f"reply {reply.seq}: {reply.model}, {temperature}, {tokens}, {reply.finish}, {price(reply.cost_usd)}",
-            f"{reply.text}\n=> {read}",
+            f"{reply.text}\n=> {_read(reply)}",
         )
-    checked = {None: "", True: ", right by the task's own oracle", False: ", WRONG by the task's own oracle"}[shown.correct]
     votes = "\n".join(f"{count} x {msgspec.json.encode(value).decode()}" for value, count in shown.tally) or "no valid reply"
-    parts.add(f"{shown.outcome}{checked}; {shown.calls} calls, {price(shown.cost_usd)}", votes)
+    checked = {None: "", True: "right by the task's own oracle", False: "WRONG by the task's own oracle"}[shown.leader_correct]
+    ending = shown.outcome + (f", {checked}" if checked else "")
+    if shown.outcome in OPEN:
+        ending = f"{shown.outcome}: not decided by the vote"
+        climbs = [f"a run would climb to {shown.climbs_to}"] * (shown.climbs_to is not None)
+        leader = [f"the leader is {checked}"] * bool(checked)
+        votes = "\n".join([votes, *climbs, *leader])
+    parts.add(f"{ending}; {shown.calls} calls, {price(shown.cost_usd)}", votes)
+
+
+def _read(reply: ShownReply) -> str:
+    """What became of a reply."""
+    if not reply.counted:
+        return "drawn, but not counted: the vote was over"
+    if reply.flag:
+        return f"RED FLAG {reply.flag}{f': {reply.why}' if reply.why else ''}"
+    return f"vote {msgspec.json.encode(reply.vote).decode()}"

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.actors import Context, Deployment, Messenger, Strategy
-from microagents.chat import Prompt, Reply, Sample
+from microagents.chat import Reply, Sample, decoder_of
 from microagents.conductor import Conduct, Conducted
 from microagents.durable import Resolution, Work
 from microagents.elections.election import Ballot, Draw, Flagged, Verdict
@@ -21,6 +21,7 @@ from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.runs.plan import Plan
 from microagents.runtimes.local import LocalRuntime
 from microagents.strategies.chain import Chain, ChainConductor
+from microagents.strategies.ladder import Climbing
 from microagents.task import ChainTask, Task
 
 
@@ -38,7 +39,9 @@ class ShownReply(Struct, frozen=True, kw_only=True):
     why: str | None
     """The parser's reason for a malformed reply."""
     vote: Any
-    """The parsed reply, as JSON-like values; None for a flagged one."""
+    """The parsed reply, as JSON-like values; None for a flagged one, and for one that is not counted."""
+    counted: bool
+    """Whether it is part of the vote; False for a reply that arrived when the vote was over."""
 
 
 class ShownStep(Struct, frozen=True, kw_only=True):
@@ -53,6 +56,10 @@ class ShownStep(Struct, frozen=True, kw_only=True):
     """For each distinct vote its first-launched reply, as JSON-like values, and its count."""
     correct: bool | None
     """Whether the oracle accepts the decision; None without a decision or an oracle."""
+    leader_correct: bool | None
+    """Whether the oracle accepts the leading reply, also of a vote without a decision; None without a valid reply or an oracle."""
+    climbs_to: str | None
+    """Name of the rung that a run would try next; None where the vote decided, and without a ladder."""
     calls: int
     cost_usd: float | None
 
@@ -104,45 +111,46 @@ class StepConductor(ChainConductor[Strategy]):
         verdict = await work.hold(shown.election, shown.question)
         resolution = Resolution(id=shown.election, verdict=verdict)
         decision = work.commit(resolution, chain.reply_type, lambda right: chain.correct(state, right, wanted))
-        return _shown_step(
-            wanted,
-            shown.question.prompts[0],
-            verdict,
-            await self.ask(DrawnSamples()),
-            task=task,
-            correct=chain.correct(state, decision.require(), wanted) if decision.decided else None,
+        leader = None if verdict.winner is None else decoder_of(chain.reply_type).decode(verdict.winner)
+        right = None if leader is None else chain.correct(state, leader, wanted)
+        rungs = work.strategy.rungs if isinstance(work.strategy, Climbing) and not decision.decided else ()
+        return ShownStep(
+            step=wanted,
+            system=shown.question.prompts[0].system,
+            user=shown.question.prompts[0].user,
+            replies=_shown_replies(verdict, await self.ask(DrawnSamples()), task),
+            outcome=verdict.outcome,
+            tally=[(msgspec.json.decode(value), votes) for value, votes in verdict.tally],
+            correct=right if decision.decided else None,
+            leader_correct=right,
+            climbs_to=rungs[0].name if rungs else None,
+            calls=0,
+            cost_usd=None,
         )
 
 
-def _shown_step(
-    step: int, prompt: Prompt, verdict: Verdict, drawn: list[tuple[Draw, Sample]], *, task: Task, correct: bool | None
-) -> ShownStep:
-    replies = [
-        ShownReply(
-            seq=draw.id.seq,
-            temperature=draw.temperature,
-            model=draw.model,
-            text=sample.text,
-            finish=sample.finish,
-            output_tokens=sample.usage.output_tokens,
-            cost_usd=sample.usage.cost_usd,
-            flag=None if isinstance(ballot, Ballot) else ballot.flag,
-            why=malformed_reason(sample.text, draw.reply, task) if isinstance(ballot, Flagged) and ballot.flag == MALFORMED else None,
-            vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
+def _shown_replies(verdict: Verdict, drawn: list[tuple[Draw, Sample]], task: Task) -> list[ShownReply]:
+    counted = {ballot.seq: ballot for ballot in verdict.ballots}
+    shown = []
+    for draw, sample in drawn:
+        ballot = counted.get(draw.id.seq)
+        is_malformed = isinstance(ballot, Flagged) and ballot.flag == MALFORMED
+        shown.append(
+            ShownReply(
+                seq=draw.id.seq,
+                temperature=draw.temperature,
+                model=draw.model,
+                text=sample.text,
+                finish=sample.finish,
+                output_tokens=sample.usage.output_tokens,
+                cost_usd=sample.usage.cost_usd,
+                flag=ballot.flag if isinstance(ballot, Flagged) else None,
+                why=malformed_reason(sample.text, draw.reply, task) if is_malformed else None,
+                vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
+                counted=ballot is not None,
+            )
         )
-        for (draw, sample), ballot in zip(drawn, verdict.ballots, strict=True)
-    ]
-    return ShownStep(
-        step=step,
-        system=prompt.system,
-        user=prompt.user,
-        replies=replies,
-        outcome=verdict.outcome,
-        tally=[(msgspec.json.decode(value), votes) for value, votes in verdict.tally],
-        correct=correct,
-        calls=0,
-        cost_usd=None,
-    )
+    return shown
 
 
 def malformed_reason(text: str, reply: str, task: Task) -> str | None:

@@ -504,6 +504,19 @@ def test_an_undecided_step_is_neither_right_nor_wrong() -> None:
     assert microagents("step", *STALEMATE[1:], "--json").json["correct"] is None
 
 
+def test_a_step_that_would_climb_says_where_to_what_was_not_counted_and_whether_its_leader_is_right() -> None:
+    words = ("drift", "-o", "length=60", "--step", "30", "--model", "sim:gpt-4.1-mini@error=0.02,hard=0.2", "-k", "10")
+    climbing = ("step", *words, "-s", "ladder=lookahead,judge", "-s", "p=0.98")
+    ran, shown = microagents(*climbing), microagents(*climbing, "--json").json
+    assert (ran.code, shown["outcome"], shown["correct"], shown["leader_correct"]) == (UNDECIDED, "argmax", None, False)
+    late = [reply for reply in shown["replies"] if not reply["counted"]]
+    assert late
+    assert ran.out.count("=> drawn, but not counted") == len(late)
+    assert sum(votes for _, votes in shown["tally"]) == len(shown["replies"]) - len(late)
+    assert "not decided by the vote" in ran.out
+    assert "a run would climb to lookahead\nthe leader is WRONG by the task's own oracle" in ran.out
+
+
 def test_step_refuses_a_step_far_behind_the_end() -> None:
     assert_one_sentence(microagents("step", "hanoi", "-o", "disks=3", "--step", "9"), "step 9", "is over before it")
 
