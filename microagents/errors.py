@@ -6,6 +6,8 @@ that was kept, and the next step for the user.
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class MicroagentsError(Exception):
     """Root of all errors that this package raises on purpose."""
@@ -143,24 +145,26 @@ class NotSent(Stopped):
 
 
 class JournalMismatch(InvalidUsage):
-    """The journal belongs to another experiment; args: field, recorded value, value given now."""
+    """The journal belongs to another experiment; args: field, recorded value, value given now, perhaps the remedy."""
 
-    def __init__(self, field: str, recorded: str, given: str) -> None:
-        super().__init__(field, recorded, given)
+    def __init__(self, field: str, recorded: str, given: str, *remedy: str) -> None:
+        super().__init__(field, recorded, given, *remedy)
+
+    def with_remedy(self, remedy: str) -> Self:
+        """The same error for work that cannot accept the change, with what to do instead."""
+        return type(self)(*self.args[:3], remedy)
 
     def __str__(self) -> str:
-        field, recorded, given = self.args
-        return (
-            f"this run was started with {field}={recorded}, now it is {given}; nothing was changed; use the recorded value again, "
-            f"begin another run, or pass --accept-change {field} to accept the change"
-        )
+        field, recorded, given, *remedy = self.args
+        usual = f"use the recorded value again, begin another run, or pass --accept-change {field} to accept the change"
+        return f"this run was started with {field}={recorded}, now it is {given}; nothing was changed; {''.join(remedy) or usual}"
 
 
 class InputMismatch(JournalMismatch):
-    """The journal was started with another input; args: number of the input, recorded options, options given now."""
+    """The journal was started with another input; args: number of the input, recorded options, options given now, perhaps the remedy."""
 
-    def __init__(self, number: int, recorded: str, given: str) -> None:
-        MicroagentsError.__init__(self, number, recorded, given)
+    def __init__(self, number: int, recorded: str, given: str, *remedy: str) -> None:
+        MicroagentsError.__init__(self, number, recorded, given, *remedy)
 
     @property
     def input(self) -> int:
@@ -168,11 +172,9 @@ class InputMismatch(JournalMismatch):
         return int(self.args[0])
 
     def __str__(self) -> str:
-        number, recorded, given = self.args
-        return (
-            f"input {number} of this run was started as {recorded}, now it is {given}; nothing was changed; use the recorded inputs again, "
-            "begin another run, or pass --accept-change inputs to accept the change"
-        )
+        number, recorded, given, *remedy = self.args
+        usual = "use the recorded inputs again, begin another run, or pass --accept-change inputs to accept the change"
+        return f"input {number} of this run was started as {recorded}, now it is {given}; nothing was changed; {''.join(remedy) or usual}"
 
 
 class TakenOver(MicroagentsError):

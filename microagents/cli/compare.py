@@ -28,7 +28,7 @@ from microagents.cli.options import (
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
-from microagents.cli.tables import table, wrapped
+from microagents.cli.tables import recorded_note, table, wrapped
 from microagents.cli.watching import TerminalControl, Watched, run_in_terminal
 from microagents.runs.compare import DEFAULT_REPEAT, compare
 from microagents.runs.comparison import Comparison, Row
@@ -141,11 +141,13 @@ def _report(comparison: Comparison) -> Iterator[str]:
         yield from wrapped("simulated: no real model was asked; costs are what the real one would have cost at list prices")
     if any(row.solved is None for row in comparison.rows):
         yield from wrapped(
-            "?: a decision was wrong, or code cannot tell; give the result a field `correct` or `solved` to count the right results"
+            "?: a decision was wrong, or code cannot tell; give the result a field `correct` or `solved` to count the right results, "
+            "then repeat with another --run-id"
         )
     for row in comparison.rows:
         if row.failed:
-            yield from wrapped(f"{row.run_id}: {row.reason}")
+            yield from wrapped(f"{row.run_id}: {row.reason}, or repeat with another --run-id to do all inputs anew")
+    yield from recorded_note(comparison.recorded_at)
     if comparison.reason is not None:
         higher = " with a higher limit" if " is reached" in comparison.reason else ""
         kept = "" if "decisions so far are kept" in comparison.reason else "all decisions so far are kept; "

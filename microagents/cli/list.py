@@ -6,13 +6,13 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 
 import typer
 
 from microagents.cli.lines import wrapped_cells
 from microagents.cli.options import RUNS, AsJson, RunsDir
 from microagents.cli.reporting import exit_on_error, log_to_stderr
+from microagents.cli.tables import local_time
 from microagents.cli.watching import result_as_json
 from microagents.errors import InvalidUsage
 from microagents.runs.inspection import runs_in
@@ -49,7 +49,7 @@ def command(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
 def _cells(result: Result) -> Iterator[str]:
     account, models = result.account, specs_in(result.settings.models)
     yield result.outcome
-    yield "" if result.created_at is None else f"{datetime.fromisoformat(result.created_at).astimezone():%Y-%m-%d %H:%M}"
+    yield "" if result.created_at is None else local_time(result.created_at)
     yield f"{result.task}: {progress_text(result)}"
     yield models[0].partition("@")[0] + (f" +{len({*models}) - 1}" if len({*models}) > 1 else "")
     yield f"{account.calls:,} calls"

@@ -23,7 +23,7 @@ from microagents.cli.options import (
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
-from microagents.cli.tables import table, wrapped
+from microagents.cli.tables import recorded_note, table, wrapped
 from microagents.cli.watching import TerminalControl, Watched, run_in_terminal
 from microagents.errors import InvalidUsage
 from microagents.packages import require_packages
@@ -140,6 +140,7 @@ def _report(report: StudyReport) -> Iterator[str]:
     if report.models and are_simulated(each.model for each in report.models):
         yield ""
         yield from wrapped("simulated: no real model was asked")
+    yield from recorded_note(report.recorded_at)
     if report.reason is not None:
         higher = " with a higher limit" if " is reached" in report.reason else ""
         yield from wrapped(f"{report.reason}; all samples so far are kept; the same command{higher} continues")

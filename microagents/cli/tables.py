@@ -6,6 +6,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Container, Iterator, Sequence
+from datetime import datetime
 
 from microagents.runs.summary import printable
 
@@ -19,6 +20,18 @@ def table(rows: Sequence[Sequence[str]], *, to_the_left: Container[int] = ()) ->
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield printable("  ".join(cells))
+
+
+def recorded_note(recorded_at: str | None) -> list[str]:
+    """The line that tells of answers without a call: the task's code may have changed since they were drawn."""
+    if recorded_at is None:
+        return []
+    return wrapped(f"answered from runs of {local_time(recorded_at)}; --run-id NAME begins another")
+
+
+def local_time(at: str) -> str:
+    """A recorded time for a person."""
+    return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d %H:%M}"
 
 
 def wrapped(text: str) -> list[str]:

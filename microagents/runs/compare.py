@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors import Strategy
-from microagents.errors import InvalidUsage, MicroagentsError
+from microagents.errors import InvalidUsage, JournalMismatch, MicroagentsError
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import journal_of, reader_of
 from microagents.messages import address_of
@@ -22,7 +22,7 @@ from microagents.runs.arguments import check_arguments
 from microagents.runs.budget import Budget
 from microagents.runs.comparison import ENDED, Comparison, ComparisonOutcome, Row, row_of
 from microagents.runs.execute import OnProgress, RunControl, execute_plan
-from microagents.runs.inspection import recorded_result
+from microagents.runs.inspection import recorded_at, recorded_result
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result
 from microagents.runs.settings import Models, Settings, check_address, check_strategy, model_pools, strategy_of, validated
@@ -132,6 +132,7 @@ async def compare(
         seed=shared.seed,
         repeat=len(inputs),
         rows=rows,
+        recorded_at=recorded_at([recorded[each.run_id].done if each.run_id in recorded else None for each in entries]),
     )
 
 
@@ -147,8 +148,8 @@ async def _do_rows(
     for number, each in enumerate(entries, 1):
         place = f"{each.title} (row {number} of {len(entries)})"
         before = recorded.get(each.run_id)
-        if before is not None and before.result.outcome in ENDED and not before.left:
-            rows.append(each.row(before.result))
+        if before is not None and before.done is not None:
+            rows.append(each.row(before.done))
             continue
         if any(event is not None and event.is_set() for event in (control.interrupt, control.terminate)):
             return "interrupted", f"interrupted before {place}", tuple(rows)
@@ -286,6 +287,11 @@ class Recorded(NamedTuple):
     left: list[int]
     """Numbers of the inputs that have not ended."""
 
+    @property
+    def done(self) -> Result | None:
+        """The result if the row needs no more work."""
+        return self.result if self.result.outcome in ENDED and not self.left else None
+
 
 def _recorded_rows(entries: Sequence[_Entry], runs_dir: Path) -> dict[str, Recorded]:
     """The rows that have journals, by the names of their runs. All journals are checked before the first row begins.
@@ -300,11 +306,9 @@ def _recorded_rows(entries: Sequence[_Entry], runs_dir: Path) -> dict[str, Recor
         with reader_of(runs_dir, each.run_id) as reader:
             try:
                 reader.changes_to(*experiment_of(each.plan), ())
-            except InvalidUsage as error:
-                error.add_note(
-                    f"run {each.run_id} differs from the row {each.title}, and a comparison changes no run; give another --run-id"
-                )
-                raise
+            except JournalMismatch as error:
+                remedy = f"run {each.run_id} differs from the row {each.title}, and a comparison changes no run; give another --run-id"
+                raise error.with_remedy(remedy) from None
             ended = {ending.input for ending in reader.input_endings()}
             left = [number for number in range(len(each.plan.tasks)) if number not in ended]
             found[each.run_id] = Recorded(recorded_result(reader), left)

@@ -75,6 +75,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """Number of inputs."""
     rows: tuple[Row, ...]
     """The rows that were begun, in the order of their strategies."""
+    recorded_at: str | None = None
+    """When the first of the recorded runs began that gave all rows; None if this call did a part of the work."""
 
     def as_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.errors import InvalidUsage
+from microagents.errors import InvalidUsage, JournalMismatch
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import journal_of, reader_of
 from microagents.messages import address_of
@@ -20,7 +20,7 @@ from microagents.runs.analysis import Distances, Errors, Lookahead, Parts, dista
 from microagents.runs.arguments import check_arguments
 from microagents.runs.budget import Budget
 from microagents.runs.execute import OnProgress, RunControl, execute_plan
-from microagents.runs.inspection import recorded_result
+from microagents.runs.inspection import recorded_at, recorded_result
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result
 from microagents.runs.settings import OneModel, Settings, check_address, model_pools, strategy_of, validated
@@ -72,6 +72,8 @@ class StudyReport(Struct, frozen=True, kw_only=True):
     models: tuple[ModelStudy, ...]
     """The models whose samples are complete, in the order given."""
     distances: Distances | None = None
+    recorded_at: str | None = None
+    """When the first of the recorded runs began that gave all answers; None if a sample was drawn by this call."""
 
 
 async def study(
@@ -125,7 +127,8 @@ async def study(
     limits = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "max_time_s": max_time_s}
     plans = _plans(task, strategy, models, run_id, {**settings, **limits})
     control = RunControl(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
-    outcome, reason, results = await _draw(plans, Path(runs_dir), control, on_model or (lambda _: None))
+    recorded = _recorded(plans.values(), Path(runs_dir))
+    outcome, reason, results = await _draw(plans, recorded, Path(runs_dir), control, on_model or (lambda _: None))
     studied = {spec: msgspec.convert(result.value, Studied) for spec, result in results.items()}
     return StudyReport(
         outcome=outcome,
@@ -138,6 +141,7 @@ async def study(
         horizon=horizon,
         models=tuple([_findings(spec, results[spec], studied[spec], kind, horizon) for spec in results]),
         distances=distances_between(studied) if kind == "distance" and outcome == "completed" else None,
+        recorded_at=recorded_at([_done(recorded.get(plan.settings.run_id)) for plan in plans.values()]),
     )
 
 
@@ -203,16 +207,15 @@ def _plans(task: Task, strategy: Study, models: Sequence[OneModel], run_id: str 
 
 
 async def _draw(
-    plans: Mapping[str, Plan], runs_dir: Path, control: RunControl, on_model: Callable[[str], None]
+    plans: Mapping[str, Plan], recorded: Mapping[str, Result], runs_dir: Path, control: RunControl, on_model: Callable[[str], None]
 ) -> tuple[Literal["completed", "stopped", "interrupted"], str | None, dict[str, Result]]:
     """Draw the samples of one model after the other, until one is stopped; returns the results of the completed runs."""
     results: dict[str, Result] = {}
-    recorded = _recorded(plans.values(), runs_dir)
     budget = Budget(next(iter(plans.values())).settings, recorded)
     for spec, plan in plans.items():
         run_id = plan.settings.run_id
-        before = recorded.get(run_id)
-        if before is not None and before.outcome == "completed":
+        before = _done(recorded.get(run_id))
+        if before is not None:
             results[spec] = before
             continue
         if any(event is not None and event.is_set() for event in (control.interrupt, control.terminate)):
@@ -246,11 +249,17 @@ def _recorded(plans: Iterable[Plan], runs_dir: Path) -> dict[str, Result]:
         with reader_of(runs_dir, run_id) as reader:
             try:
                 reader.changes_to(*experiment_of(plan), ())
-            except InvalidUsage as error:
-                error.add_note(f"run {run_id} belongs to another study, and a study changes no run; give another --run-id")
-                raise
+            except JournalMismatch as error:
+                raise error.with_remedy(
+                    f"run {run_id} belongs to another study, and a study changes no run; give another --run-id"
+                ) from None
             found[run_id] = recorded_result(reader)
     return found
+
+
+def _done(result: Result | None) -> Result | None:
+    """A recorded result that needs no more work."""
+    return result if result is not None and result.outcome == "completed" else None
 
 
 def _findings(spec: str, result: Result, studied: Studied, kind: Kind, horizon: int | None) -> ModelStudy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def test_as_json_a_comparison_is_one_object() -> None:
     ran = installed(*SMALL, "--repeat", "4", "--seed", "7", "--json")
     assert (ran.code, ran.err) == (COMPLETED, "")
     shown = ran.json
-    assert shown.keys() == {"outcome", "reason", "task", "options", "models", "seed", "repeat", "rows"}
+    assert shown.keys() == {"outcome", "reason", "task", "options", "models", "seed", "repeat", "rows", "recorded_at"}
     assert (shown["task"], shown["models"], shown["seed"], shown["repeat"]) == ("multiplication", ["sim:gpt-4.1-mini"], 7, 4)
     assert shown["options"] == {"digits": 3, "by": None, "instance": 0}
     assert [row.keys() for row in shown["rows"]] == [ROW] * 3
@@ -97,7 +98,10 @@ def test_the_same_command_again_answers_at_once_and_buys_nothing() -> None:
     first, bought = shopping(*words)
     assert bought.sent
     again, bought = shopping(*words)
-    assert (again, bought.sent) == (first, [])
+    assert (again.code, bought.sent) == (first.code, [])
+    (line,) = [line for line in again.out.splitlines() if line not in first.out]
+    assert re.fullmatch(r"answered from runs of [-0-9]{10} [:0-9]{5}; --run-id NAME begins another", line)
+    assert microagents(*words, "--strategy", "single-shot", "--strategy", "maker", "--json").json["recorded_at"] is None, "maker is new"
 
 
 def test_a_linked_runtime_comes_to_the_same_figures() -> None:
@@ -109,7 +113,9 @@ def test_a_linked_runtime_comes_to_the_same_figures() -> None:
 
 def test_where_code_cannot_tell_the_table_says_so_and_shows_what_is_completed() -> None:
     words = ("compare", "drift", "-o", "length=9", "-k", "1", "--model", "sim:perfect@error=0.2", "--repeat", "3")
-    _, row = table(microagents(*words))
+    ran = microagents(*words)
+    assert "then repeat with another --run-id" in ran.out
+    _, row = table(ran)
     assert row[:5] == ["maker", "1", "? (3 completed)", "-", "-"]
     (told,) = microagents(*words, "--json").json["rows"]
     assert (told["solved"], told["rate"], told["completed"]) == (None, None, 3)
@@ -133,6 +139,29 @@ def test_inputs_that_fail_are_counted_and_the_first_is_named() -> None:
     assert table(ran)[1][6] == "1"
     assert "b-single-shot: of 4 inputs 1 failed, the others are completed; input 2: " in ran.out
     assert "a stone" in ran.out
+    assert "or repeat with another --run-id to do all inputs anew\n" in ran.out
+
+
+@pytest.mark.parametrize("words", [("study", "worded.py", "errors"), ("compare", "worded.py", "--repeat", "2")], ids=["study", "compare"])
+def test_another_prompt_is_refused_with_the_remedies_that_the_command_has(words: tuple[str, ...]) -> None:
+    worded = """
+        from microagents import Prompt
+        from microagents.tasks.drift import Drift
+
+        class Worded(Drift):
+            def prompt(self, state):
+                asked = super().prompt(state)
+                return Prompt(system=asked.system + "%s", user=asked.user)
+        """
+    words = (*words, "-o", "length=2", "--model", "sim:perfect", "--run-id", "w")
+    write("worded.py", worded % "One.")
+    assert microagents(*words).code == COMPLETED
+    write("worded.py", worded % "Another.")
+    ran = installed(*words)
+    assert (ran.code, ran.out) == (WRONG_USAGE, "")
+    assert "give another --run-id" in ran.err
+    assert "prompt" in ran.err
+    assert "--accept-change" not in ran.err
 
 
 def test_a_failure_of_the_whole_comparison_ends_with_1_and_one_sentence() -> None:

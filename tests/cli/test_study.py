@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -66,10 +67,29 @@ def test_distances_are_a_matrix_and_fields_are_rows() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_as_json_a_study_is_one_object(kind: str) -> None:
     found = study(kind, "--json").json
-    assert found.keys() == {"outcome", "reason", "kind", "task", "options", "seed", "samples", "horizon", "models", "distances"}
+    assert found.keys() == {
+        "outcome",
+        "reason",
+        "kind",
+        "task",
+        "options",
+        "seed",
+        "samples",
+        "horizon",
+        "models",
+        "distances",
+        "recorded_at",
+    }
     assert (found["kind"], found["task"], found["options"], found["outcome"]) == (kind, "drift", {"length": 30}, "completed")
     findings = found if kind == "distance" else found["models"][0]
     assert findings[KINDS[kind]]
+
+
+def test_a_study_that_asks_nothing_says_when_its_samples_were_drawn() -> None:
+    assert "answered from" not in study("errors").out
+    assert re.search(r"^answered from runs of [-0-9]{10} [:0-9]{5}; --run-id NAME begins another$", study("parts").out, re.MULTILINE)
+    assert study("parts", "--json").json["recorded_at"]
+    assert study("parts", "--json", "--run-id", "other").json["recorded_at"] is None
 
 
 def test_a_study_that_meets_a_limit_says_how_to_continue() -> None:
