@@ -243,9 +243,15 @@ def task_of(name: str, options: list[str]) -> Task:
     return validated(kind, f"task {name!r}", task_options(kind, options), flag="-o")
 
 
-def strategy_named(name: str | None, options: list[str], short: Mapping[str, Any], task: Task) -> Strategy:
-    """Build the strategy that the command line names, with its options and their short forms."""
-    return strategy_of(name, task, pairs("-s", options), short)
+def strategy_named(context: typer.Context, name: str | None, options: list[str], short: Mapping[str, Any], task: Task) -> Strategy:
+    """Build the strategy that the command line names, with its options and their short forms.
+
+    Short forms that the environment or a file gives are defaults for all strategies: one without this option leaves them out.
+    """
+    kind = STRATEGIES.find(name or task.default_strategy, Strategy)
+    typed = [each for each in short if (source := context.get_parameter_source(each)) is not None and source.name == "COMMANDLINE"]
+    own = {each: value for each, value in short.items() if each in kind.model_fields or each in typed}
+    return strategy_of(name, task, pairs("-s", options), own)
 
 
 def models_of(specs: list[str]) -> dict[str, list[str]]:

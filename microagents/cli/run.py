@@ -41,6 +41,7 @@ from microagents.task import Task
 
 @with_settings
 def command(
+    context: typer.Context,
     task: TaskName,
     *,
     option: Options = [],  # noqa: B006 - typer copies it
@@ -88,7 +89,7 @@ def command(
         work: Task | Sequence[Task] = task_of(task, option) if lines is None else lines.tasks
         first = work if isinstance(work, Task) else work[0]
         short = {"k": k, "speculate": changed.pop("speculate", None), "known_inputs": known_inputs or None}
-        chosen = strategy_named(strategy, set_, short, first)
+        chosen = strategy_named(context, strategy, set_, short, first)
 
         async def start(control: RunControl) -> Result:
             return await run(

@@ -40,6 +40,7 @@ OPEN = ("undecided", "argmax")
 
 @partial(with_settings, only=LIMITS_OF_REPLIES)
 def command(
+    context: typer.Context,
     task: TaskName,
     *,
     option: Options = [],  # noqa: B006 - typer copies it
@@ -64,7 +65,7 @@ def command(
         work = task_of(task, option)
         if not isinstance(work, ChainTask):
             raise InvalidUsage(f"task {task!r} is no chain of steps, so there is no step to show")
-        chosen = strategy_named(strategy, set_, {"k": k}, work)
+        chosen = strategy_named(context, strategy, set_, {"k": k}, work)
         if not issubclass(chosen.conductor, ChainConductor):
             raise InvalidUsage(f"strategy {type(chosen).__name__} does not walk a chain step by step; name one that does, such as maker")
         named = {"models": model_pools(models_of(model), [chosen]).pools, "seed": seed, "run_id": "step"}

@@ -43,6 +43,21 @@ def test_a_file_that_is_read_is_said_on_stderr_by_its_names_and_never_by_its_val
     assert ran.json["votes_per_step"] == 2
 
 
+@pytest.mark.parametrize("command", ["run", "step"])
+def test_a_default_that_the_strategy_has_no_option_for_is_left_out_and_a_typed_one_is_refused(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (command, "drift", "-o", "length=1", "--model", "sim:perfect", "--strategy", "lead")
+    write("microagents.toml", "k = 4")
+    assert microagents(*words).code == COMPLETED
+    monkeypatch.setenv("MICROAGENTS_K", "5")
+    monkeypatch.setenv("MICROAGENTS_SPECULATE", "true")
+    assert microagents(*words).code == COMPLETED
+    ran = microagents(*words, "-k", "4")
+    assert (ran.code, ran.out) == (WRONG_USAGE, "")
+    assert "no option of strategy 'lead' named 'k'" in ran.err
+
+
 def test_no_config_leaves_both_files_out_and_takes_the_one_that_is_named() -> None:
     write("microagents.toml", "seed = 1\nbroken")
     write(".env", "'")
