@@ -171,14 +171,14 @@ def _by_name(counts: Mapping[str, int], what: str) -> str:
 
 
 def _voting_text(result: Result) -> str | None:
-    """What the vote outvoted, and how often the run would have succeeded without it; None in a run that held no vote."""
+    """What the vote outvoted, and of a run without an error how often it would have succeeded without it; None where no vote was held."""
     account = result.account
     if result.k is None or result.k == 1 or not account.decided or account.outvoted is None:
         return None
     wrong = "wrong " if account.errors is not None and account.decided == account.steps else ""  # else it judges answers, not votes
     samples = _number(account.outvoted, f"{wrong}sample") if account.outvoted else "no sample was"
     parts = [f"k = {result.k}", f"{samples} outvoted"]
-    unvoted = unvoted_success(account) if result.outcome == "completed" else None
+    unvoted = unvoted_success(account) if result.outcome == "completed" and not account.errors else None
     if unvoted is not None:
         middle, low, high = [_once_in(each) for each in (unvoted.ln_rate, unvoted.ln_high, unvoted.ln_low)]
         parts.append(f"without voting this would have succeeded once in {middle} (95 %: {low} to {high})")

@@ -138,6 +138,8 @@ def test_the_summary_says_what_voting_did() -> None:
     chain = Account(steps=1000, decided=1000, votes=3015, valid=3015, outvoted=7, errors=0)
     said = "k = 3; 7 wrong samples outvoted; without voting this would have succeeded once in 10 (95 %: 3.1 to 121)"
     assert voting(chain) == said
+    chain.errors = 1
+    assert voting(chain) == "k = 3; 7 wrong samples outvoted", "with voting it has not succeeded either"
     chain.errors = None
     assert voting(chain) == said.replace("wrong ", ""), "without an oracle nobody knows which were wrong"
     assert voting(chain, outcome="interrupted") == "k = 3; 7 samples outvoted"
