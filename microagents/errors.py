@@ -206,7 +206,8 @@ class Undecided(MicroagentsError):
         path, draws, tally = self.args
         return (
             f"the election at {path} is undecided after {draws} draws ({tally}); all decisions so far are kept; decide it yourself "
-            "(`microagents decide`) and resume, or resume with --on-undecided and `leader` or the spec of a stronger model"
+            f"(`microagents decide RUN {path} 'REPLY'`) and resume, or resume with --on-undecided and `leader` or the spec of a stronger "
+            "model"
         )
 
 
