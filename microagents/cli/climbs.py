@@ -10,6 +10,7 @@ from microagents.cli.lines import one_line, shorten
 from microagents.elections.election import total_usd
 from microagents.runs.climbs import Climb, Votes
 from microagents.runs.prices import money
+from microagents.runs.summary import counted
 
 MAX_SHOWN = 20
 MAX_REPLY_COLUMNS = 40
@@ -54,8 +55,8 @@ def _facts(climbs: Sequence[Climb]) -> Iterator[str]:
         yield f"and {more:,} more; --json lists all of them"
     changed, undecided = sum(each.differs is True for each in climbs), sum(each.decided_by is None for each in climbs)
     cost = total_usd([each.cost_usd for each in climbs])
-    steps, samples = f"{len(climbs):,} {'step' if len(climbs) == 1 else 'steps'}", sum(each.samples for each in climbs)
+    samples = sum(each.samples for each in climbs)
     yield (
-        f"{steps} climbed, for {samples:,} samples and {money(cost)}; "
+        f"{counted(len(climbs), 'step')} climbed, for {counted(samples, 'sample')} and {money(cost)}; "
         f"decided for another reply than the one that led its vote: {changed:,}" + (f"; undecided: {undecided:,}" if undecided else "")
     )

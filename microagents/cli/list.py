@@ -18,7 +18,7 @@ from microagents.errors import InvalidUsage
 from microagents.runs.inspection import runs_in
 from microagents.runs.prices import prices_of, specs_in
 from microagents.runs.result import Result
-from microagents.runs.summary import printable, progress_text
+from microagents.runs.summary import counted, printable, progress_text
 
 GAP, INDENT = "  ", "    "
 
@@ -52,7 +52,7 @@ def _cells(result: Result) -> Iterator[str]:
     yield "" if result.created_at is None else local_time(result.created_at)
     yield f"{result.task}: {progress_text(result)}"
     yield models[0].partition("@")[0] + (f" +{len({*models}) - 1}" if len({*models}) > 1 else "")
-    yield f"{account.calls:,} calls"
+    yield counted(account.calls, "call")
     yield prices_of(models)(result.cost_usd)
     yield {None: "not checked", 0: "none wrong"}.get(account.errors, f"{account.errors} WRONG")
 

@@ -11,7 +11,7 @@ from microagents.cli.options import RUNS, RunName, RunsDir
 from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.errors import InvalidUsage
 from microagents.runs.inspection import inspect_run, remove_run
-from microagents.runs.summary import printable, progress_text
+from microagents.runs.summary import counted, printable, progress_text
 
 
 def command(
@@ -30,7 +30,7 @@ def command(
         if not yes:
             if sys.stdin is None or not sys.stdin.isatty():
                 raise InvalidUsage(f"run {run} was kept: nobody can be asked here whether to remove it; add --yes")
-            line = f"Remove run {run} ({result.outcome}, {result.task}: {progress_text(result)}, {result.calls:,} calls)?"
+            line = f"Remove run {run} ({result.outcome}, {result.task}: {progress_text(result)}, {counted(result.calls, 'call')})?"
             if not typer.confirm(printable(line), err=True):
                 raise InvalidUsage(f"run {run} was kept")
         removed = remove_run(runs_dir, run)

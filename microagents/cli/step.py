@@ -31,6 +31,7 @@ from microagents.runs.plan import Plan
 from microagents.runs.preview import ShownReply, ShownStep, show_step
 from microagents.runs.prices import prices_of
 from microagents.runs.settings import Settings, model_pools, validated
+from microagents.runs.summary import counted
 from microagents.strategies.chain import ChainConductor
 from microagents.task import ChainTask
 
@@ -99,7 +100,7 @@ def _print(shown: ShownStep) -> None:
         climbs = [f"a run would climb to {shown.climbs_to}"] * (shown.climbs_to is not None)
         leader = [f"the leader is {checked}"] * bool(checked)
         votes = "\n".join([votes, *climbs, *leader])
-    parts.add(f"{ending}; {shown.calls} calls, {price(shown.cost_usd)}", votes)
+    parts.add(f"{ending}; {counted(shown.calls, 'call')}, {price(shown.cost_usd)}", votes)
 
 
 def _read(reply: ShownReply) -> str:

@@ -27,11 +27,12 @@ from microagents.cli.tables import recorded_note, table, wrapped
 from microagents.cli.watching import TerminalControl, Watched, run_in_terminal
 from microagents.errors import InvalidUsage
 from microagents.packages import require_packages
+from microagents.registry import unknown
 from microagents.runs.analysis import Distances, Errors, Lookahead, Parts, Share
 from microagents.runs.prices import are_simulated, prices_of
 from microagents.runs.settings import Settings
 from microagents.runs.study import KINDS, Kind, StudyReport, study
-from microagents.runs.summary import options_text
+from microagents.runs.summary import counted, options_text
 
 SHOWN = 10
 """Number of hardest steps in a text; --json has all steps."""
@@ -41,7 +42,14 @@ SETTINGS = tuple(name for name in Settings.model_fields if name != "on_undecided
 @partial(with_settings, only=SETTINGS)
 def command(
     task: TaskName,
-    kind: Annotated[Kind, typer.Argument(metavar="KIND", help=f"What is studied: {', '.join(KINDS)}.")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help=f"What is studied: {', '.join(KINDS)}.",
+            autocompletion=lambda incomplete: [each for each in KINDS if each.startswith(incomplete)],
+        ),
+    ],
     *,
     option: Options = [],  # noqa: B006 - typer copies it
     model: Annotated[
@@ -88,16 +96,19 @@ def command(
     log_to_stderr()
     models = list(dict.fromkeys(model or [DEFAULT_MODEL]))
     with exit_on_error():
+        studied = _kind_named(kind, task)
         if svg is not None:
             require_packages("--svg", "matplotlib")
             if svg.is_dir() or not svg.absolute().parent.is_dir():
                 raise InvalidUsage(f"{str(svg)!r} cannot be written: it is a folder, or its folder is not there")
+            if svg.suffix.lower() != ".svg":
+                raise InvalidUsage(f"{str(svg)!r} will not do: --svg draws SVG only, so the name of its file ends in .svg")
         work = task_of(task, option)
 
         async def start(control: TerminalControl) -> StudyReport:
             return await study(
                 work,
-                kind,
+                studied,
                 models=models,
                 samples=samples,
                 horizon=horizon,
@@ -120,14 +131,30 @@ def command(
     raise typer.Exit(EXIT_CODES[report.outcome])
 
 
+def _kind_named(kind: str, task: str) -> Kind:
+    """The kind of study with this name.
+
+    Raises:
+        InvalidUsage: there is none.
+    """
+    found: Kind | None = next((each for each in KINDS if each == kind), None)
+    if found is None and task in KINDS:
+        raise InvalidUsage(f"TASK comes first, then KIND: microagents study {kind} {task}")
+    if found is None:
+        raise InvalidUsage(unknown("study", kind, KINDS))
+    return found
+
+
 def _report(report: StudyReport) -> Iterator[str]:
     """The lines of the report: title, tables and notes."""
-    drawn = f"{report.samples:,} samples of each step" + (f", and rollouts of {report.horizon:,} steps" if report.horizon else "")
+    drawn = f"{counted(report.samples, 'sample')} of each step" + (
+        f", and rollouts of {counted(report.horizon, 'step')}" if report.horizon else ""
+    )
     yield from wrapped(f"{report.task}{options_text(report.options)}: {drawn}; seed {report.seed}")
     for each in report.models:
-        price = prices_of([each.model])(each.cost_usd)
+        price, flagged = prices_of([each.model])(each.cost_usd), counted(each.flagged, "reply", "replies")
         yield ""
-        yield from wrapped(f"{each.model}: {each.steps:,} steps, {each.calls:,} calls, {price}, {each.flagged:,} replies flagged")
+        yield from wrapped(f"{each.model}: {counted(each.steps, 'step')}, {counted(each.calls, 'call')}, {price}, {flagged} flagged")
         if report.kind == "errors" and each.errors is not None:
             yield from _errors(each.errors)
         if each.lookahead is not None:
@@ -149,7 +176,8 @@ def _report(report: StudyReport) -> Iterator[str]:
 def _errors(found: Errors) -> Iterator[str]:
     yield from wrapped(f"mean error rate {_share(found.mean)} (95 % over steps)")
     yield from wrapped(
-        f"{found.hard:,} steps err in more than half of the samples; of {found.surely_hard:,} the whole interval is above it"
+        f"{counted(found.hard, 'step errs', 'steps err')} in more than half of the samples; "
+        f"of {found.surely_hard:,} the whole interval is above it"
     )
     if hardest := found.hardest(SHOWN):
         rows = [[str(each.step), f"{each.wrong:,} of {each.valid:,}", *_cells(each.rate)] for each in hardest]

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from microagents.cli.lines import one_line, shorten
 from microagents.problems.tree import ProblemNode, TurnResult
 from microagents.runs.prices import money
+from microagents.runs.summary import counted
 
 DEFAULT_COLUMNS = 100
 """Width of the output where stdout is not a terminal."""
@@ -49,7 +50,8 @@ def _lines(node: ProblemNode, head: str, below: str, columns: int) -> Iterator[s
     if node.folded is not None:
         folded = node.folded
         undecided = f", {folded.undecided:,} of them undecided" if folded.undecided else ""
-        yield f"{below}{LAST_BRANCHES[0]}+{folded.problems:,} problems{undecided}, {folded.calls:,} calls, {money(folded.cost_usd)}"
+        counts = f"{counted(folded.problems, 'problem')}{undecided}, {counted(folded.calls, 'call')}"
+        yield f"{below}{LAST_BRANCHES[0]}+{counts}, {money(folded.cost_usd)}"
 
 
 def _problem_and_answer(node: ProblemNode, columns: int) -> str:

@@ -101,8 +101,9 @@ def recorded_decision(reader: Reader, path: str) -> RecordedDecision:
     """
     run_id, row, open_elections = reader.experiment.run_id, reader.decision_at(path), reader.open_elections_at(path)
     if row is None and not open_elections:
-        first = next((there for there, _ in reader.decisions()), None)
-        there = "it has none" if first is None else f"the first is at {first!r}, and `microagents export {run_id}` lists all"
+        near = (each for each in (f"0/{path}", f"0/step/{path}") if reader.decision_at(each) or reader.open_elections_at(each))
+        first = next(near, None) or next((there for there, _ in reader.decisions()), None)
+        there = "it has none" if first is None else f"there is one at {first!r}, and `microagents export {run_id}` lists all"
         raise InvalidUsage(f"run {run_id} has no decision at {path!r}; {there}")
     digest = open_elections[0].id.question_digest if row is None else row.question_digest
     more = [ballot for each in open_elections if each.id.question_digest == digest for ballot in each.ballots]

@@ -154,7 +154,10 @@ def _check_task(task: Task) -> None:
     if not isinstance(task, ChainTask):
         raise InvalidUsage(f"a study asks the steps of a chain one by one, and {type(task).__name__} is no chain of steps")
     strategy_of(Study(), task, {})
-    if called(task.oracle, called(task.start)) is None:
+    start = called(task.start)
+    if called(task.done, start):
+        raise InvalidUsage(f"{type(task).__name__} is done before its first step, so there is nothing to study")
+    if called(task.oracle, start) is None:
         raise InvalidUsage(f"{type(task).__name__} has no oracle, so its replies cannot be judged; define the method `oracle`")
 
 

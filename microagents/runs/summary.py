@@ -69,11 +69,11 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
     if account.decided:
         yield _votes_text(account, unit)
     if account.samples:
-        yield _number(account.samples, "sample")
+        yield counted(account.samples, "sample")
     if account.climbed:
         yield f"{sum(account.climbed.values()):,} climbed"
     yield f"{_percentage(flagged, account.valid + flagged)} flagged"
-    yield f"{account.calls:,} calls" + (f", {account.in_flight:,} in flight" if account.in_flight > 0 else "")
+    yield counted(account.calls, "call") + (f", {account.in_flight:,} in flight" if account.in_flight > 0 else "")
     yield price(account.cost_usd)
     if account.inputs_failed:
         yield f"{account.inputs_failed:,} failed"
@@ -87,7 +87,7 @@ def _votes_text(account: Account, unit: str) -> str:
     """The votes that decisions took, by the step; by the decision in work that counts no steps yet."""
     if account.votes_per_step is None:
         return f"{account.votes_per_decision or 0:.3f} votes a decision"
-    elections = "" if account.decided == account.steps else f" ({account.votes:,} in {_number(account.decided, 'election')})"
+    elections = "" if account.decided == account.steps else f" ({account.votes:,} in {counted(account.decided, 'election')})"
     return f"{account.votes_per_step:.3f} votes a {unit}{elections}"
 
 
@@ -104,10 +104,12 @@ def summary(result: Result, options: str, go_on: str | None, *, with_text: bool 
     rows: list[tuple[str, str]] = [(result.outcome, f"{result.task}{options}: {progress_text(result)}{_checked_text(result)}")]
     if result.reason is not None:
         rows.append(("why", result.reason))
-    taken = [_votes_text(account, result.unit)] * bool(account.decided) + [_number(account.samples, "sample")] * bool(account.samples)
+    of_rungs = " of rungs" if account.climbed else ""
+    taken = [_votes_text(account, result.unit)] * bool(account.decided)
+    taken += [counted(account.samples, "sample") + of_rungs] * bool(account.samples)
     # Flags are counted where an election has ended: "0 red-flagged" would be untrue of a run without any.
-    counted = account.valid or account.flagged
-    replies = f"{account.calls:,} calls" + (f", {_by_name(account.flagged, 'red-flagged')}" if counted or not account.calls else "")
+    has_counted = account.valid or account.flagged
+    replies = counted(account.calls, "call") + (f", {_by_name(account.flagged, 'red-flagged')}" if has_counted or not account.calls else "")
     rows.append(("how", f"{result.strategy}: {', '.join(taken) or 'no decision'}; {replies}"))
     rows += [(name, text) for name, text in (("voting", _voting_text(result)), ("climbed", _climbed_text(result))) if text is not None]
     models = specs_in(result.settings.models)
@@ -123,8 +125,8 @@ def summary(result: Result, options: str, go_on: str | None, *, with_text: bool 
     if account.settled_at:
         rows.append(("marked", _settled_text(account)))
     if account.lost_in_flight:
-        lost = f"{account.lost_in_flight:,} calls were in flight when their process ended; they are made again, and may be paid twice"
-        rows.append(("lost", lost))
+        lost = counted(account.lost_in_flight, "call was", "calls were")
+        rows.append(("lost", f"{lost} in flight when the process ended; such calls are made again, and may be paid twice"))
     rows += _value_rows(result, with_text=with_text)
     if result.journal is not None:
         rows.append(("journal", str(result.journal)))
@@ -138,7 +140,9 @@ def _checked_text(result: Result) -> str:
     """The number of decisions or elections, and what the task's oracle says of them, or of the answers."""
     account = result.account
     decisions = (
-        f", {account.decided:,} decisions" if result.unit == "step" else f", {_number(account.decided, 'election')}" * bool(account.decided)
+        f", {counted(account.decided, 'decision')}"
+        if result.unit == "step"
+        else f", {counted(account.decided, 'election')}" * bool(account.decided)
     )
     if not (account.decided or account.steps or account.errors):
         return decisions
@@ -160,7 +164,7 @@ def _calls_text(account: Account, price: Price) -> str | None:
         estimated = f", for which the cost has an estimate of {price(account.estimated_usd)}" if account.estimated_usd else ""
         parts.append(f"{account.unanswered:,} cancelled or timed out{estimated}")
     if account.unmeasured:
-        parts.append(f"{_number(account.unmeasured, 'reply', 'replies')} of unknown length, not flagged as too_long")
+        parts.append(f"{counted(account.unmeasured, 'reply', 'replies')} of unknown length, not flagged as too_long")
     return "; ".join(parts) or None
 
 
@@ -176,7 +180,7 @@ def _voting_text(result: Result) -> str | None:
     if result.k is None or result.k == 1 or not account.decided or account.outvoted is None:
         return None
     wrong = "wrong " if account.errors is not None and account.decided == account.steps else ""  # else it judges answers, not votes
-    samples = _number(account.outvoted, f"{wrong}sample") if account.outvoted else "no sample was"
+    samples = counted(account.outvoted, f"{wrong}sample") if account.outvoted else "no sample was"
     parts = [f"k = {result.k}", f"{samples} outvoted"]
     unvoted = unvoted_success(account) if result.outcome == "completed" and not account.errors else None
     if unvoted is not None:
@@ -191,7 +195,7 @@ def _climbed_text(result: Result) -> str | None:
     if not climbed:
         return None
     rungs = ", ".join(f"{count:,} by {rung}" for rung, count in sorted(climbed.items(), key=lambda item: -item[1]))
-    text = f"{_number(sum(climbed.values()), 'step')}: {rungs}"
+    text = f"{counted(sum(climbed.values()), 'step')}: {rungs}"
     if result.journal is None:
         return text
     of_input = "" if result.failed_inputs is None else " --input N"
@@ -255,7 +259,8 @@ def _cost_text(result: Result, models: Sequence[str]) -> str:
     return f", {prices_of(models)(result.cost_usd)}"
 
 
-def _number(count: int, what: str, plural: str | None = None) -> str:
+def counted(count: int, what: str, plural: str | None = None) -> str:
+    """A number of things in words, such as ``1 call`` and ``2,000 calls``."""
     return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
 
 
@@ -275,7 +280,7 @@ def progress_text(result: Result) -> str:
     account = result.account
     total = "" if account.total_steps is None else f" of {account.total_steps:,}"
     inputs = "" if result.failed_inputs is None else f"{account.inputs_done:,} of {account.inputs:,} inputs, "
-    return f"{inputs}{account.steps:,}{total} {result.unit}s"
+    return f"{inputs}{account.steps:,}{total} {result.unit}s" if total else f"{inputs}{counted(account.steps, result.unit)}"
 
 
 def printable(text: str) -> str:

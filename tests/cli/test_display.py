@@ -134,6 +134,13 @@ def test_the_summary_tells_of_calls_that_did_not_go_as_they_should() -> None:
     assert "calls" not in rows_of(Account(steps=1, calls=20))
 
 
+def test_samples_of_a_ladder_are_told_from_votes() -> None:
+    account = Account(steps=2, decided=2, votes=16, valid=19, samples=3, climbed={"lookahead": 1}, calls=19)
+    assert rows_of(account)["how"].startswith("maker: 8.000 votes a step, 3 samples of rungs; 19 calls")
+    account.climbed, account.calls = {}, 1
+    assert rows_of(account)["how"].startswith("maker: 8.000 votes a step, 3 samples; 1 call,")
+
+
 def test_the_summary_says_what_voting_did() -> None:
     chain = Account(steps=1000, decided=1000, votes=3015, valid=3015, outvoted=7, errors=0)
     said = "k = 3; 7 wrong samples outvoted; without voting this would have succeeded once in 10 (95 %: 3.1 to 121)"

@@ -258,6 +258,12 @@ def test_what_cannot_be_shown_is_refused_in_one_sentence(words: tuple[str, ...])
     assert ran.err.strip().isprintable()
 
 
+@pytest.mark.parametrize("path", ["7", "step/7"])
+def test_a_path_without_its_beginning_is_answered_with_the_whole_one(path: str) -> None:
+    microagents("run", *NOISY)
+    assert "there is one at '0/step/7'," in microagents("show", "r", path).err
+
+
 def test_what_a_task_prints_does_not_get_into_the_json() -> None:
     write("loud.py", TASK.replace("class Mine", "print('loud')\n\n    class Mine"))
     microagents("run", "loud.py:Mine", *NOISY[1:])

@@ -129,6 +129,33 @@ def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_asked(fi
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("errors", "drift"), "TASK comes first, then KIND: microagents study drift errors"),
+        (("drift", "errrors"), "did you mean 'errors'"),
+    ],
+)
+def test_a_study_that_cannot_be_is_refused_in_one_sentence(words: tuple[str, ...], said: str) -> None:
+    ran = microagents("study", *words)
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (WRONG_USAGE, "", 1)
+    assert said in ran.err
+
+
+def test_a_picture_is_svg_by_its_name_too() -> None:
+    pytest.importorskip("matplotlib")
+    ran = study("errors", "--svg", "a.png")
+    assert (ran.code, ran.out) == (WRONG_USAGE, "")
+    assert "ends in .svg" in ran.err
+
+
+def test_one_of_a_thing_is_not_several() -> None:
+    ran = microagents("study", "drift", "errors", "-o", "length=1", "--samples", "1", "--model", "sim:perfect@error=0.99,flag=0")
+    assert "1 sample of each step" in ran.out
+    assert "1 step, 1 call, " in ran.out
+    assert "\n1 step errs in more than half" in ran.out
+
+
 def test_a_picture_without_matplotlib_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # as Python marks a module that cannot be imported
     ran = study("errors", "--svg", "a.svg")

@@ -17,13 +17,21 @@ from microagents.models.model import ModelSpec
 from microagents.models.simulated import SimulatedModel
 from microagents.runs.study import Kind, StudyReport, study
 from microagents.tasks.checkers import Checkers
-from microagents.tasks.drift import Drift, Onward
+from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.multiplication import Multiplication
 
 LENGTH, SAMPLES = 60, 40
 TASK = Drift(length=LENGTH)
 HARD = "sim:gpt-4.1-mini@error=0.05,flag=0.1,hard=0.1,hard_error=0.8"
 OTHER = "sim:o3-mini@error=0.05,hard=0.1,hard_error=0.8"
+
+
+class Over(Drift):
+    """A chain without steps."""
+
+    def done(self, state: Place) -> bool:  # noqa: ARG002 - a task
+        """Always."""
+        return True
 
 
 def studied(kind: Kind, *models: str, task: Any = TASK, **options: Any) -> StudyReport:
@@ -140,6 +148,7 @@ def test_the_name_of_another_study_is_refused() -> None:
         ("errors", {"samples": 0}, "samples=0 will not do"),
         ("error", {}, "did you mean 'errors'"),
         ("errors", {"models": []}, "at least one model"),
+        ("errors", {"task": Over(length=3)}, "Over is done before its first step, so there is nothing to study"),
     ],
 )
 def test_a_study_that_cannot_be_is_refused_in_a_sentence(kind: Any, options: dict[str, Any], said: str) -> None:
