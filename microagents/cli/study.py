@@ -179,6 +179,10 @@ def _errors(found: Errors) -> Iterator[str]:
         f"{counted(found.hard, 'step errs', 'steps err')} in more than half of the samples; "
         f"of {found.surely_hard:,} the whole interval is above it"
     )
+    if found.p is not None:
+        p, other = found.p, "other " * bool(found.hard)
+        steps = f"at the {other}{counted(found.ordinary, 'step')}"
+        yield from wrapped(f"{steps}: p = {p.share:.4f} ({p.low:.4f} to {p.high:.4f}), for `-s p=` of a ladder")
     if hardest := found.hardest(SHOWN):
         rows = [[str(each.step), f"{each.wrong:,} of {each.valid:,}", *_cells(each.rate)] for each in hardest]
         yield from table([["step", "wrong", "rate", "95 % interval"], *rows])

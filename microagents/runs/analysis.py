@@ -48,6 +48,10 @@ class Errors(Struct, frozen=True, kw_only=True):
     """Number of steps with a rate above one half."""
     surely_hard: int
     """Number of steps whose interval lies above one half."""
+    ordinary: int
+    """Number of all other steps: those with a rate of at most one half."""
+    p: Share | None
+    """Mean share of right samples at these: the ``p`` of a ladder."""
     steps: tuple[StepErrors, ...]
 
     def hardest(self, count: int) -> list[StepErrors]:
@@ -138,10 +142,13 @@ def errors_in(studied: Studied) -> Errors:
         valid, wrong = len(each.samples), _wrong(studied, each.samples)
         steps.append(StepErrors(step=number, wrong=wrong, valid=valid, rate=_rate(wrong, valid) if valid else None))
     rates = [each.rate for each in steps if each.rate is not None]
+    ordinary = [1 - each.share for each in rates if each.share <= HARD]
     return Errors(
         mean=_mean([each.share for each in rates]),
         hard=sum(each.share > HARD for each in rates),
         surely_hard=sum(each.low > HARD for each in rates),
+        ordinary=len(ordinary),
+        p=_mean(ordinary),
         steps=tuple(steps),
     )
 

@@ -49,6 +49,8 @@ def test_the_hardest_steps_are_listed_with_their_rates_and_intervals() -> None:
     assert (step, wrong, valid) == (str(worst["step"]), str(worst["wrong"]), str(worst["valid"]))
     assert [rate, low, high] == [f"{worst['rate'][name]:.1%}" for name in ("share", "low", "high")]
     assert lines[-1] == "simulated: no real model was asked"
+    errors = study("errors", "--json").json["models"][0]["errors"]
+    assert f"at the other {errors['ordinary']} steps: p = {errors['p']['share']:.4f} (" in ran.out
 
 
 def test_each_position_of_a_rollout_has_a_row() -> None:

@@ -46,6 +46,15 @@ def test_a_step_is_hard_above_one_half_and_surely_hard_if_its_interval_is() -> N
     assert [each.step for each in found.hardest(10)] == [0, 1, 2], "a step without an error is not among the hardest"
 
 
+def test_the_p_of_a_ladder_is_the_share_of_right_samples_at_the_steps_that_are_not_hard() -> None:
+    found = errors_in(of([0] * 9 + [1], [0] * 1 + [1] * 9, [0] * 5 + [1] * 5, [1] * 10))
+    assert found.p is not None
+    assert found.ordinary == 3
+    assert found.p.share == pytest.approx((0.9 + 0.5 + 1) / 3)
+    assert (found.p.low, found.p.high) == pytest.approx(wilson_interval(2.4, 3))
+    assert errors_in(of([0] * 10)).p is None, "every step is hard"
+
+
 def test_a_step_without_a_valid_sample_has_no_rate_and_does_not_count() -> None:
     found = errors_in(of([], [1, 0]))
     assert found.steps[0].rate is None
