@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin, get_type_hints
@@ -87,6 +87,8 @@ class Message(Struct, frozen=True, kw_only=True):
 
     route_by: ClassVar[str | None] = None
     """Field by which replicas are chosen: equal values reach the same replica. None: any replica."""
+    overtakes: ClassVar[bool] = False
+    """Whether it may arrive before one-way messages that were sent earlier, and still wait for others."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -95,6 +97,15 @@ class Message(Struct, frozen=True, kw_only=True):
 
 class Request(Message, Generic[R], frozen=True, kw_only=True):
     """A message with one reply of type R. Its class decides which role handles it."""
+
+
+class Batched(Request[None], frozen=True, kw_only=True):
+    """A one-way message that waits for others to the same replica where it has to leave its process: they travel as one."""
+
+    @classmethod
+    def together(cls, waiting: Sequence[Batched]) -> Request[None]:
+        """One message in the place of several, in the order in which they were sent."""
+        raise NotImplementedError
 
 
 class Stream(Message, Generic[R], frozen=True, kw_only=True):

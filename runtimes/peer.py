@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import groupby
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from microagents.errors import MicroagentsError
+from microagents.messages import Batched, address_of
 from microagents.runtimes import wire
 from microagents.runtimes.channel import Channel
 from microagents.runtimes.incoming_calls import IncomingCalls
@@ -20,6 +22,24 @@ CANCEL_S = 5.0
 """Seconds that a cancelled caller waits until the handler at the peer has ended."""
 MAX_ENVELOPES = 256
 """Envelopes in one batch."""
+
+
+class Waiting(Struct, frozen=True):
+    """A one-way message that is packed when it leaves, together with those that wait beside it."""
+
+    replica: str
+    message: Batched
+
+
+def _packed(waiting: Sequence[wire.Envelope | Waiting]) -> Iterator[wire.Envelope]:
+    """Envelopes in their order; messages beside each other that wait for the same replica are one."""
+    for replica, some in groupby(waiting, lambda each: each.replica if isinstance(each, Waiting) else None):
+        if replica is None:
+            yield from (each for each in some if not isinstance(each, Waiting))
+        else:
+            messages = [each.message for each in some if isinstance(each, Waiting)]
+            one = messages[0] if len(messages) == 1 else messages[0].together(messages)
+            yield wire.Sent(None, replica, address_of(type(one)), wire.pack(one))
 
 
 class Peer:
@@ -40,7 +60,7 @@ class Peer:
         self._on_envelope = on_envelope
         self._lost: MicroagentsError | None = None
         """Reason for which the peer was given up."""
-        self._outbox: list[wire.Envelope] = []
+        self._outbox: list[wire.Envelope | Waiting] = []
         self._is_scheduled = False
         """Whether the outbox is sent on the next turn of the event loop."""
         self._unanswered: dict[int, wire.Sent] = {}
@@ -65,12 +85,15 @@ class Peer:
         if self._lost is not None:
             raise self._lost
 
-    def ask(self, call: int, sent: wire.Sent) -> None:
+    def ask(self, call: int, sent: wire.Sent, *, overtakes: bool = False) -> None:
         """Send a request, and send it again to each later process until it is forgotten or cancelled."""
         self._unanswered[call] = sent
-        self.enqueue(sent)
+        if overtakes and self._linger_s and not self._is_scheduled:
+            self._channel.send(wire.encode([sent]))
+        else:
+            self.enqueue(sent)
 
-    def tell(self, sent: wire.Sent) -> None:
+    def tell(self, sent: wire.Sent | Waiting) -> None:
         """Send a one-way message; it may linger, and keeps its order among all messages to the peer."""
         if not self._linger_s:
             self.enqueue(sent)
@@ -110,7 +133,7 @@ class Peer:
 
     # -- the connection ---------------------------------------------------------------------------------------------------------------
 
-    def enqueue(self, envelope: wire.Envelope) -> None:
+    def enqueue(self, envelope: wire.Envelope | Waiting) -> None:
         """Put an envelope into the outbox; one batch takes all that is in it on the next turn of the event loop."""
         self._outbox.append(envelope)
         if not self._is_scheduled:
@@ -119,8 +142,9 @@ class Peer:
 
     def _send_outbox(self) -> None:
         self._is_scheduled = False
-        envelopes, self._outbox = self._outbox, []
+        waiting, self._outbox = self._outbox, []
         if self._lost is None:
+            envelopes = list(_packed(waiting))
             for first in range(0, len(envelopes), MAX_ENVELOPES):
                 self._channel.send(wire.encode(envelopes[first : first + MAX_ENVELOPES]))
 
@@ -154,7 +178,11 @@ class Peer:
         self._end_connection()
         # Answers and cancellations in the outbox concern calls of the dead process, and open requests are all sent again. One-way messages
         # that have not left yet exist only here.
-        one_way = [envelope for envelope in self._outbox if isinstance(envelope, wire.Sent) and envelope.call is None]
+        one_way = [
+            envelope
+            for envelope in self._outbox
+            if isinstance(envelope, Waiting) or (isinstance(envelope, wire.Sent) and envelope.call is None)
+        ]
         self._incarnation = incarnation
         self._connect(link)
         self._outbox.clear()

@@ -9,10 +9,10 @@ from typing import Any
 from msgspec import Raw
 
 from microagents.errors import DeadlinePassed, InvalidDefinition, RoleFailed
-from microagents.messages import Message, R, Request, Stream, address_of, reply_type
+from microagents.messages import Batched, Message, R, Request, Stream, address_of, reply_type
 from microagents.runtimes import wire
 from microagents.runtimes.outgoing_calls import DeadlineReached, OutgoingCalls, Reply
-from microagents.runtimes.peer import Peer
+from microagents.runtimes.peer import Peer, Waiting
 
 REFILL = wire.MAX_ITEMS // 2
 """Items of a stream after whose reading the sender may send as many more."""
@@ -38,7 +38,7 @@ class RemoteRef:
         """
         body = self._pack(request)
         call, reply = self._outgoing.open_request(timeout_s)
-        self._peer.ask(call, self._envelope(call, request, body))
+        self._peer.ask(call, self._envelope(call, request, body), overtakes=request.overtakes)
         try:
             answer = await reply
         except asyncio.CancelledError:
@@ -97,6 +97,10 @@ class RemoteRef:
 
     def tell(self, request: Request[None]) -> None:
         """Send a one-way message."""
+        if isinstance(request, Batched):
+            self._peer.raise_if_lost()
+            self._peer.tell(Waiting(self.name, request))
+            return
         body = self._pack(request)
         self._peer.tell(self._envelope(None, request, body))
 

@@ -11,8 +11,35 @@ from msgspec import Struct, field
 
 from microagents.chat import Usage
 from microagents.elections.election import Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
-from microagents.messages import Request
+from microagents.messages import Batched, Request
 from microagents.user_code import TRACEBACK
+
+
+class Recorded(Batched, frozen=True, kw_only=True):
+    """A record on its way to the recorder."""
+
+    @classmethod
+    def together(cls, waiting: Sequence[Batched]) -> RecordBatch:
+        """All records in one message, without the samples of elections that are decided in it: the decision has their ballots."""
+        draws = [record for each in waiting if isinstance(each, RecordDraws) for record in each.records]
+        decisions = tuple([each for each in waiting if isinstance(each, RecordDecision | RecordAnswer)])
+        decided = {each.id for each in decisions if isinstance(each, RecordDecision) and each.verdict.outcome != "undecided"}
+        kept = [each for each in draws if isinstance(each, RecordReply) or each.id.election not in decided]
+        calls: dict[str, RecordCalls] = {}
+        progress: dict[int, RecordProgress] = {}
+        for each in waiting:
+            if isinstance(each, RecordCalls):
+                calls[each.source] = each if each.source not in calls else calls[each.source].plus(each)
+            elif isinstance(each, RecordProgress):
+                progress[each.input] = each
+        return RecordBatch(
+            draws=tuple(kept),
+            valid=sum(isinstance(each, RecordSample) and isinstance(each.ballot, Ballot) for each in draws)
+            - sum(isinstance(each, RecordSample) and isinstance(each.ballot, Ballot) for each in kept),
+            calls=tuple(calls.values()),
+            decisions=decisions,
+            progress=tuple(progress.values()),
+        )
 
 
 class RecordSample(Struct, frozen=True, kw_only=True, tag=True):
@@ -29,13 +56,13 @@ class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
     text: str
 
 
-class RecordDraws(Request[None], frozen=True, kw_only=True):
+class RecordDraws(Recorded, frozen=True, kw_only=True):
     """The records of all samples read in one turn of the event loop: one message each would cost as much as an election."""
 
     records: tuple[RecordSample | RecordReply, ...]
 
 
-class RecordCalls(Request[None], frozen=True, kw_only=True):
+class RecordCalls(Recorded, frozen=True, kw_only=True):
     """The calls that one replica of the solver sent or ended in one turn of the event loop. No other role counts calls."""
 
     source: str
@@ -57,10 +84,31 @@ class RecordCalls(Request[None], frozen=True, kw_only=True):
     repeated: dict[str, int] = field(default_factory=dict)
     """Number of calls that are sent again, by the kind of failure; ``straggler`` for those whose first attempt is still open."""
 
+    def plus(self, later: RecordCalls) -> RecordCalls:
+        """The sum of this report and a later one of the same replica."""
+        ours, theirs = self.usage, later.usage
+        unknown = ours.cost_usd is None or theirs.cost_usd is None
+        return RecordCalls(
+            source=self.source,
+            sent=self.sent + later.sent,
+            ended=self.ended + later.ended,
+            billed=self.billed + later.billed,
+            usage=Usage(
+                input_tokens=(ours.input_tokens or 0) + (theirs.input_tokens or 0),
+                output_tokens=(ours.output_tokens or 0) + (theirs.output_tokens or 0),
+                cost_usd=None if unknown else (ours.cost_usd or 0) + (theirs.cost_usd or 0),
+            ),
+            unanswered=self.unanswered + later.unanswered,
+            estimated_usd=self.estimated_usd + later.estimated_usd,
+            unmeasured=self.unmeasured + later.unmeasured,
+            repeated={name: self.repeated.get(name, 0) + later.repeated.get(name, 0) for name in {**self.repeated, **later.repeated}},
+        )
+
 
 class LeaseCalls(Request[bool], frozen=True, kw_only=True):
     """Ask for calls that one replica of the solver may send. The reply comes once the lease is durable; False where it needs none."""
 
+    overtakes = True  # a report of sent calls that arrives after it only makes the leased calls too many for a moment
     source: str
     """Name of the replica."""
     calls: int
@@ -91,7 +139,7 @@ class RecordLimit(Request[None], frozen=True, kw_only=True):
     """The option and its value, such as ``--max-calls 100``."""
 
 
-class RecordDecision(Request[None], frozen=True, kw_only=True):
+class RecordDecision(Recorded, frozen=True, kw_only=True, tag=True):
     """A verdict that the work uses, or that leaves it undecided. The first decision at a path counts; later ones are dropped."""
 
     id: ElectionId
@@ -113,7 +161,7 @@ class RecordDecision(Request[None], frozen=True, kw_only=True):
     """Votes that a person may decide for; empty where any vote is allowed."""
 
 
-class RecordAnswer(Request[None], frozen=True, kw_only=True):
+class RecordAnswer(Recorded, frozen=True, kw_only=True, tag=True):
     """The answer to a `once` call."""
 
     id: ElectionId
@@ -122,7 +170,7 @@ class RecordAnswer(Request[None], frozen=True, kw_only=True):
     """The answer, as JSON."""
 
 
-class RecordProgress(Request[None], frozen=True, kw_only=True):
+class RecordProgress(Recorded, frozen=True, kw_only=True):
     """Progress of one input."""
 
     input: int
@@ -131,6 +179,18 @@ class RecordProgress(Request[None], frozen=True, kw_only=True):
     """Steps done."""
     total: int | None
     """Steps in all; None where the number is not known beforehand."""
+
+
+class RecordBatch(Request[None], frozen=True, kw_only=True):
+    """The records that one process has sent within a fraction of a second."""
+
+    draws: tuple[RecordSample | RecordReply, ...]
+    valid: int
+    """Number of valid samples that are left out, since their decision is here."""
+    calls: tuple[RecordCalls, ...]
+    decisions: tuple[RecordDecision | RecordAnswer, ...]
+    """In the order in which they were taken."""
+    progress: tuple[RecordProgress, ...]
 
 
 InputOutcome = Literal["completed", "undecided", "failed"]

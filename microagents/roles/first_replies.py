@@ -58,6 +58,10 @@ class FirstReplies:
                 self._flags[record.ballot.flag] += 1
                 self._flagged_inputs.add(record.id.election.input)
 
+    def add_valid(self, replies: int) -> None:
+        """Add valid replies."""
+        self._replies += min(replies, SHARE_OF - self._replies)
+
     @property
     def is_over(self) -> bool:
         """Whether no more replies need to be counted."""

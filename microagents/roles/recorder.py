@@ -34,6 +34,7 @@ from microagents.journal.messages import (
     RecallOpen,
     Record,
     RecordAnswer,
+    RecordBatch,
     RecordCalls,
     RecordDecision,
     RecordDraws,
@@ -224,6 +225,13 @@ class Recorder(Role):
         self._add(*request.records)
         if self._first_replies is not None:
             self._check_first_replies(self._first_replies, request.records)
+
+    async def batch(self, request: RecordBatch) -> None:
+        """Record what a process has sent together."""
+        self._add(*request.calls, *request.draws, *request.decisions, *request.progress)
+        if self._first_replies is not None:
+            self._first_replies.add_valid(request.valid)
+            self._check_first_replies(self._first_replies, request.draws)
 
     async def calls(self, request: RecordCalls) -> None:
         """Record calls."""

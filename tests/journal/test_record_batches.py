@@ -1,0 +1,73 @@
+"""Records that leave a process together: one message in the place of many, without what a decision makes needless."""
+
+from __future__ import annotations
+
+from microagents.chat import Usage
+from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict
+from microagents.journal.messages import (
+    RecordBatch,
+    RecordCalls,
+    RecordDecision,
+    RecordDraws,
+    Recorded,
+    RecordProgress,
+    RecordReply,
+    RecordSample,
+)
+
+
+def election(step: int) -> ElectionId:
+    return ElectionId(path=f"0/step/{step}", question_digest=b"q")
+
+
+def sample(step: int, seq: int, *, valid: bool = True) -> RecordSample:
+    ballot = Ballot(seq=seq, value=b"{}") if valid else Flagged(seq=seq, flag="empty")
+    return RecordSample(id=SampleId(election=election(step), seq=seq), ballot=ballot)
+
+
+def decision(step: int, outcome: str = "decided") -> RecordDecision:
+    verdict = Verdict(outcome=outcome, leader=0, tally=((b"{}", 2),), ballots=())  # type: ignore[arg-type]
+    return RecordDecision(id=election(step), verdict=verdict, correct=None)
+
+
+def together(*waiting: Recorded) -> RecordBatch:
+    return waiting[0].together(waiting)
+
+
+def test_samples_of_elections_that_are_decided_in_the_same_batch_are_left_out_but_counted() -> None:
+    lost = RecordReply(id=SampleId(election=election(0), seq=1), text="no")
+    draws = RecordDraws(records=(sample(0, 0), sample(0, 1), lost, sample(1, 0), sample(0, 2, valid=False)))
+    batch = together(draws, decision(0))
+    assert batch.draws == (lost, sample(1, 0))
+    assert (batch.valid, batch.decisions) == (2, (decision(0),))
+
+
+def test_samples_of_an_undecided_election_stay() -> None:
+    batch = together(RecordDraws(records=(sample(0, 0),)), decision(0, "undecided"))
+    assert (batch.draws, batch.valid) == ((sample(0, 0),), 0)
+
+
+def test_decisions_keep_their_order_and_of_the_progress_of_an_input_the_last_counts() -> None:
+    first, last = RecordProgress(input=0, done=1, total=9), RecordProgress(input=0, done=2, total=9)
+    batch = together(decision(3), first, decision(1), last, RecordProgress(input=1, done=5, total=None))
+    assert [each.id.path for each in batch.decisions] == ["0/step/3", "0/step/1"]
+    assert batch.progress == (last, RecordProgress(input=1, done=5, total=None))
+
+
+def calls(source: str = "Solver/0", cost_usd: float | None = 0.5, **counts: int) -> RecordCalls:
+    usage = Usage(input_tokens=1, output_tokens=2, cost_usd=cost_usd)
+    return RecordCalls(source=source, usage=usage, repeated={"busy": 1}, **counts)
+
+
+def test_calls_of_one_solver_are_added_up_and_one_without_a_price_makes_the_sum_unknown() -> None:
+    batch = together(calls(sent=2, ended=1, billed=1), calls(sent=1, ended=2, billed=2), calls("Solver/1", sent=5))
+    first, second = batch.calls
+    assert (first.sent, first.ended, first.billed, first.usage, first.repeated) == (
+        3,
+        3,
+        3,
+        Usage(input_tokens=2, output_tokens=4, cost_usd=1.0),
+        {"busy": 2},
+    )
+    assert (second.source, second.sent) == ("Solver/1", 5)
+    assert together(calls(), calls(cost_usd=None)).calls[0].usage.cost_usd is None
