@@ -41,7 +41,8 @@ class Route:
     def __init__(self, refs: Sequence[Ref], key: str | None) -> None:
         self.only = refs[0] if len(refs) == 1 else None
         """The replica, if there is only one."""
-        self._refs = refs
+        self.refs = refs
+        """All of them."""
         self._key = key
         self._next = 0
 
@@ -53,11 +54,11 @@ class Route:
         if self.only is not None:
             return self.only
         if self._key is None:
-            self._next = (self._next + 1) % len(self._refs)
-            return self._refs[self._next]
+            self._next = (self._next + 1) % len(self.refs)
+            return self.refs[self._next]
         key = bytes(wire.pack(getattr(message, self._key)))
         # Python's own hash of text differs between processes, so senders would disagree.
-        return max(self._refs, key=lambda ref: blake2b(key + ref.name.encode(), digest_size=8).digest())
+        return max(self.refs, key=lambda ref: blake2b(key + ref.name.encode(), digest_size=8).digest())
 
 
 class RoleMessenger:
@@ -77,6 +78,18 @@ class RoleMessenger:
         """Set the routes of all messages that the role may send; called before the role starts."""
         self._routes = routes
         self._single = {message: route.only for message, route in routes.items() if route.only is not None}
+
+    def replicas(self, message: type[Message]) -> int:
+        """Number of replicas that a message may go to."""
+        return len(self._routes[message].refs)
+
+    def ask_replica(self, number: int, request: Request[R]) -> Coroutine[Any, Any, R]:
+        """Send a request to one replica of those that handle it, and await its reply.
+
+        Raises:
+            RoleFailed: the handler raised.
+        """
+        return self._routes[type(request)].refs[number].ask(request)
 
     def ask(self, request: Request[R], timeout_s: float | None = None) -> Coroutine[Any, Any, R]:
         """Send a request and await its reply.

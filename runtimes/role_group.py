@@ -26,6 +26,19 @@ def replica_names(deployment: Deployment) -> list[str]:
     return [f"{deployment.role.__name__}/{replica}" for replica in range(deployment.num_replicas)]
 
 
+def in_lane(names: Sequence[str], lane: int, lanes: int) -> list[str]:
+    """The replicas of a role that serve one lane: a message that stays in its lane need not leave its actor.
+
+    Args:
+        names: all replicas of the role, in their order.
+        lane: number of the lane, which is that of the sending replica.
+        lanes: number of replicas of the sending role.
+    """
+    if len(names) < lanes:
+        return [names[lane % len(names)]]
+    return [name for number, name in enumerate(names) if number % lanes == lane]
+
+
 class RoleGroup:
     """Builds, starts and stops the replicas in one dispatcher.
 
@@ -42,17 +55,21 @@ class RoleGroup:
     def __init__(self, dispatcher: Dispatcher, deployments: Sequence[Deployment], dispatcher_by_replica: Mapping[str, str]) -> None:
         self._dispatcher = dispatcher
         self._handled = check_graph(deployments)
+        self._replicas_of = {each.role.__name__: each.num_replicas for each in deployments}
         self._dispatcher_by_replica = dispatcher_by_replica
-        self._messengers: list[tuple[RoleMessenger, Iterable[type[Message]]]] = []
-        """The messengers of these roles, with the messages that each may send."""
+        self._messengers: list[tuple[RoleMessenger, Iterable[type[Message]], str | None]] = []
+        """The messengers of these roles, with the messages that each may send, and the name of the replica that sends."""
         self._roles: dict[str, Role] = {}
         """By name of the replica."""
         self._started: list[str] = []
 
     def messenger(self, owner: str, asks: Iterable[type[Message]] | None = None) -> RoleMessenger:
         """Create a messenger for ``asks``, or for every message that a deployed role handles."""
+        return self._messenger(owner, self._handled if asks is None else asks, None)
+
+    def _messenger(self, owner: str, asks: Iterable[type[Message]], replica: str | None) -> RoleMessenger:
         messenger = RoleMessenger(owner)
-        self._messengers.append((messenger, self._handled if asks is None else asks))
+        self._messengers.append((messenger, asks, replica))
         return messenger
 
     def build(self, name: str, deployment: Deployment, context: Context) -> None:
@@ -62,7 +79,7 @@ class RoleGroup:
             RoleFailed: its constructor raised.
         """
         role = deployment.role
-        messenger = self.messenger(role.__name__, asked_by(role, self._handled))
+        messenger = self._messenger(role.__name__, asked_by(role, self._handled), name)
         try:
             built = role(structs.replace(context, name=name, options=deployment.options), messenger)
         except MicroagentsError:
@@ -74,12 +91,24 @@ class RoleGroup:
 
     def connect(self) -> None:
         """Give all messengers their routes; called once all replicas of this dispatcher are built and all peers are connected."""
-        for messenger, asks in self._messengers:
-            messenger.connect({message: self._route(message) for message in asks})
+        for messenger, asks, replica in self._messengers:
+            messenger.connect({message: self._route(message, replica) for message in asks})
 
-    def _route(self, message: type[Message]) -> Route:
+    def _route(self, message: type[Message], sender: str | None) -> Route:
+        """The replicas that a message may go to: those in the sender's lane. Messages to the sender's own role spread the work over all."""
         names = replica_names(self._handled[message])
+        if sender is not None:
+            role, _, number = sender.rpartition("/")
+            if names[0].rpartition("/")[0] != role:
+                names = in_lane(names, int(number), self._replicas_of[role])
         return Route([self._dispatcher.ref(name, self._dispatcher_by_replica[name]) for name in names], message.route_by)
+
+    def extend(self, deployments: Sequence[Deployment], dispatcher_by_replica: Mapping[str, str]) -> None:
+        """Take in replicas that were added; their dispatchers are connected."""
+        self._handled = check_graph(deployments)
+        self._replicas_of = {each.role.__name__: each.num_replicas for each in deployments}
+        self._dispatcher_by_replica = dispatcher_by_replica
+        self.connect()
 
     async def start(self, name: str) -> None:
         """Start a replica.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -55,6 +56,8 @@ class Batch:
         self._passes_undecided = passes_undecided
         self._on_ending = on_ending
         self._on_recorded = on_recorded
+        self._open: Counter[int] = Counter()
+        """Number of open inputs by lane: by the number of the conductor's replica."""
         self._endings: dict[int, InputEnding] = {}
         """Endings by input, as far as they are needed: `mark_undecided` and runs without a journal read them."""
 
@@ -76,7 +79,13 @@ class Batch:
 
     async def _conduct_remaining(self, messenger: RoleMessenger, remaining: Iterator[int]) -> None:
         for number in remaining:  # all tasks share the iterator, so each input is taken once
-            ending = await _conduct_to_ending(messenger, number)
+            # The lane with fewest inputs takes the next: none waits behind a slow input, and a lane that joins is filled.
+            lane = min(range(messenger.replicas(Conduct)), key=lambda each: self._open[each])
+            self._open[lane] += 1
+            try:
+                ending = await _conduct_to_ending(messenger, lane, number)
+            finally:
+                self._open[lane] -= 1
             self._record(messenger, ending)
             self._on_ending(ending)
             if self._on_recorded is not None:
@@ -132,10 +141,10 @@ class Batch:
         return "undecided" if undecided else "failed" if unsolved else "stopped", reason
 
 
-async def _conduct_to_ending(messenger: RoleMessenger, number: int) -> InputEnding:
+async def _conduct_to_ending(messenger: RoleMessenger, lane: int, number: int) -> InputEnding:
     """Conduct an input. Its failure becomes an ending, unless it concerns the whole run."""
     try:
-        conducted = await messenger.ask(Conduct(input=number))
+        conducted = await messenger.ask_replica(lane, Conduct(input=number))
     except (Stopped, TakenOver, JournalMismatch, NoHandler, PeerLost):
         raise
     except Undecided as error:

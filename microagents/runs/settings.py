@@ -74,6 +74,9 @@ class Settings(BaseModel):
     deploy: Annotated[dict[str, dict[str, Any]], Flag("ROLE.OPTION=VALUE")] = {}
     """Change the deployment of a role: solver.num_replicas=4, solver.num_cpus=1, solver.resources.GPU=1, or voter.colocate=core \
 (roles with the same label share Ray actors). Repeatable."""
+    lanes: Annotated[str | None, Flag("N|auto")] = None
+    """Engines side by side on Ray, each with all roles of an input's work; `auto` is one a CPU of the cluster, and grows with \
+it. [default: auto for many inputs, else 1]"""
     durability: Annotated[Literal["full", "normal"], Flag()] = "full"
     """`full`: records survive a power cut. `normal`: they survive a kill of the process."""
     on_undecided: Annotated[str, Flag("stop|leader|SPEC")] = "stop"
@@ -110,6 +113,14 @@ class Settings(BaseModel):
         if value not in RUNTIMES.addresses and ":" not in value:
             raise ValueError(unknown("runtime", value, list(RUNTIMES.addresses)))
         return value
+
+    @field_validator("lanes", mode="before")
+    @classmethod
+    def _check_lanes(cls, value: object) -> object:
+        text = str(value)
+        if value is not None and text != "auto" and not (text.isdecimal() and int(text) >= 1):
+            raise ValueError(f"lanes is a number from 1 on or `auto`, not {text!r}")
+        return None if value is None else text
 
     @field_validator("on_undecided")
     @classmethod

@@ -93,6 +93,12 @@ def _init(address: str) -> None:
     vars(ray._private.worker)["print_to_stdstream"] = lambda *_, **__: None  # noqa: SLF001 - Ray has no setting for it
 
 
+def living_nodes() -> list[tuple[str, int]]:
+    """The ids of the living nodes and the numbers of their CPUs, most first."""
+    nodes = [(str(node["NodeID"]), int(node["Resources"].get("CPU", 0))) for node in ray.nodes() if node["Alive"]]
+    return sorted(nodes, key=lambda node: (-node[1], node[0]))
+
+
 def missing_resource(num_cpus: float, resources: dict[str, float]) -> str | None:
     """Describe the resource that an actor waits for; None where the cluster has enough of all.
 

@@ -53,6 +53,9 @@ class Delivery(Struct, frozen=True, array_like=True):
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Delivery).decode
 
+Recipe = tuple[bytes, bytes]
+"""From what a process builds roles: the context and the deployments of the run, pickled."""
+
 
 class Host:
     """The actor: one dispatcher with its roles.
@@ -86,12 +89,12 @@ class Host:
         """Wait until there are frames or lines of the log for the driver, and return all of them."""
         return await self._up.take()
 
-    async def build(self, folders: Sequence[str], recipe: bytes, peers: Mapping[str, tuple[Any, int]]) -> bytes | None:
+    async def build(self, folders: Sequence[str], recipe: Recipe, peers: Mapping[str, tuple[Any, int]]) -> bytes | None:
         """Build the roles of this actor.
 
         Args:
             folders: folders of the driver's import path that hold the user's modules.
-            recipe: the pickled context and deployments.
+            recipe: the context and the deployments, pickled.
             peers: handle and incarnation of every other actor, by name of its slot.
 
         Returns:
@@ -99,9 +102,9 @@ class Host:
         """
         return await _error_of(self._name, "building it", self._build(folders, recipe, peers))
 
-    async def _build(self, folders: Sequence[str], recipe: bytes, peers: Mapping[str, tuple[Any, int]]) -> None:
+    async def _build(self, folders: Sequence[str], recipe: Recipe, peers: Mapping[str, tuple[Any, int]]) -> None:
         _extend_import_path(folders)
-        context, deployments = ray.cloudpickle.loads(recipe)
+        context, deployments = map(ray.cloudpickle.loads, recipe)
         slots = slots_of(deployments)
         self._dispatcher.connect(DRIVER, self._up)
         for name, (actor, incarnation) in peers.items():

@@ -22,6 +22,7 @@ from typing import Any, Self, TypeVar
 import ray
 import structlog
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from microagents.actors import Context, Deployment
 from microagents.aio import TaskScope, finish, retrieve_exception, wait_to_end
@@ -31,6 +32,7 @@ from microagents.runtimes import role_group
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect, missing_resource
 from microagents.runtimes.ray.host import Host, RayLink, decode_error, encode_error
+from microagents.runtimes.ray.lanes import AUTO, nodes_for_lanes, number_of_lanes, with_lanes
 from microagents.runtimes.ray.placement import ActorSlot, place_replicas, slots_of
 from microagents.runtimes.role_group import DRIVER, RoleGroup, replica_names
 
@@ -48,6 +50,8 @@ MAX_DEATHS, WITHIN_S = 5, 600.0
 """A slot is given up after more than `MAX_DEATHS` deaths within `WITHIN_S` seconds."""
 FLUSH_BEFORE_STOP_S = 1.0
 """Seconds that the driver's roles wait, before they stop, for one-way messages from actors."""
+GROW_EVERY_S = 10.0
+"""Seconds between two looks for nodes that joined the cluster."""
 RETRY_COLLECT_S = 1.0
 """Seconds until the driver collects again from an actor that could not be reached."""
 
@@ -61,9 +65,13 @@ class RayRuntime:
     def __init__(self, context: Context, deployments: Sequence[Deployment]) -> None:
         self._cluster = Cluster(address=context.settings.get("address"), insecure=context.settings.get("insecure", False))
         self._context = context
+        self._given = deployments
+        """The deployments without lanes."""
         self._deployments = deployments
-        self._recipe: bytes
-        """The pickled context and deployments, from which actors build roles."""
+        self._lanes = 1
+        self._nodes: list[str] = []
+        """Ids of nodes by lane; empty for a single lane."""
+        self._pickled_context: bytes
         self._reset()
 
     def _reset(self) -> None:
@@ -85,16 +93,23 @@ class RayRuntime:
 
     async def __aenter__(self) -> Self:
         _refuse_main(self._context, self._deployments)
-        self._recipe = _pickled(self._context, self._deployments)
+        _pickled([_without_driver_options(each) for each in self._given])
+        self._pickled_context = _pickled(self._context)
         await self._connect()
         _keep_signal_handlers()
         try:
+            wanted, inputs = self._context.settings.get("lanes"), len(self._context.tasks)
+            self._set_lanes(await asyncio.to_thread(number_of_lanes, wanted, inputs))
+            self._nodes = await asyncio.to_thread(nodes_for_lanes) if self._lanes > 1 else []
+            self._reset()
             await self._start_with_retries()
         except BaseException:
             await finish(self._stop)
             raise
         self._is_started.set()
         self._scope.start(self._watch_driver_node())
+        if inputs > 1 and wanted in (None, AUTO):
+            self._scope.start(self._grow())
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -191,7 +206,7 @@ class RayRuntime:
                     # The driver itself creates the next process, so that each has its own handle and incarnation.
                     max_restarts=0,
                     max_task_retries=0,
-                    scheduling_strategy="SPREAD",
+                    scheduling_strategy=self._strategy_of(slot),
                     enable_task_events=False,
                 )
                 .remote(self._context.run_id, slot.name, slot.incarnation, level)
@@ -199,6 +214,13 @@ class RayRuntime:
         except ValueError as error:
             raise InvalidDefinition(f"{slot.name} cannot be deployed like this: {' '.join(str(error).split())}") from None
         slot.occupy(actor)
+
+    def _strategy_of(self, slot: ActorSlot) -> Any:
+        """Where Ray should start an actor: those of one lane on one node, as long as it is there and has room."""
+        if not self._nodes:
+            return "SPREAD"
+        lane = int(slot.name.rpartition("/")[2])
+        return NodeAffinitySchedulingStrategy(node_id=self._nodes[lane % len(self._nodes)], soft=True)
 
     async def _wait_ready(self, slot: ActorSlot) -> None:
         """Wait until the actor answers.
@@ -220,7 +242,8 @@ class RayRuntime:
 
     async def _build(self, slot: ActorSlot) -> None:
         peers = {each.name: (each.actor, each.incarnation) for each in self._slots.values() if each is not slot}
-        await _call_role(slot.actor.build.remote(_import_folders(), self._recipe, peers))
+        recipe = self._pickled_context, _pickled([_without_driver_options(each) for each in self._deployments])
+        await _call_role(slot.actor.build.remote(_import_folders(), recipe, peers))
 
     def _supervise(self, slot: ActorSlot, work: Coroutine[Any, Any, None]) -> None:
         self._scope.start(self._lose_on_error(slot, work))
@@ -288,6 +311,34 @@ class RayRuntime:
                 self._dispatcher.lose(slot.name, PeerLost(slot.name, "Ray has ended on the machine of the driver"))
             return
 
+    # -- lanes ------------------------------------------------------------------------------------------------------------------------
+
+    def _set_lanes(self, lanes: int) -> None:
+        self._lanes = lanes
+        has_many = len(self._context.tasks) > 1
+        self._deployments = with_lanes(self._given, lanes, shared=has_many) if lanes > 1 or has_many else self._given
+
+    async def _grow(self) -> None:
+        """Add a lane for each CPU that joins the cluster."""
+        while True:
+            await asyncio.sleep(GROW_EVERY_S)
+            with suppress(RayError):
+                wanted = await asyncio.to_thread(number_of_lanes, AUTO, len(self._context.tasks))
+                self._nodes = await asyncio.to_thread(nodes_for_lanes)
+                while self._lanes < wanted:
+                    await self._add_lane()
+
+    async def _add_lane(self) -> None:
+        self._set_lanes(self._lanes + 1)
+        new = [slot for slot in slots_of(self._deployments) if slot.name not in self._slots]
+        for slot in new:
+            self._slots[slot.name] = slot
+            self._slot_of.update(dict.fromkeys(slot.replicas, slot))
+        for slot in new:
+            await self._start_process(slot)
+        self._group.extend(self._deployments, place_replicas(self._deployments, list(self._slots.values())))
+        structlog.get_logger().info("a lane was added for a node that joined", lanes=self._lanes)
+
     # -- after a death ----------------------------------------------------------------------------------------------------------------
 
     async def _replace(self, slot: ActorSlot, cause: str) -> None:
@@ -312,6 +363,10 @@ class RayRuntime:
 
     async def _start_successor(self, slot: ActorSlot) -> None:
         slot.begin_incarnation()
+        await self._start_process(slot)
+
+    async def _start_process(self, slot: ActorSlot) -> None:
+        """Start a process in a slot while the others work."""
         self._create_actor(slot)
         actor, incarnation = slot.actor, slot.incarnation
         self._supervise(slot, self._collect(slot, actor, incarnation))  # from now on its death is noticed
@@ -465,10 +520,10 @@ async def _gather(work: Sequence[Coroutine[Any, Any, T]]) -> None:
 # -- the driver's process -----------------------------------------------------------------------------------------------------------------
 
 
-def _pickled(context: Context, deployments: Sequence[Deployment]) -> bytes:
-    """The recipe from which other processes build roles."""
+def _pickled(part: object) -> bytes:
+    """A part of the recipe from which other processes build roles."""
     try:
-        pickled: bytes = ray.cloudpickle.dumps((context, [_without_driver_options(each) for each in deployments]))
+        pickled: bytes = ray.cloudpickle.dumps(part)
     except (TypeError, AttributeError, ValueError, RecursionError) as error:
         raise InvalidDefinition(f"the task, the strategy or an option of a deployment cannot be sent to other processes: {error}") from None
     return pickled

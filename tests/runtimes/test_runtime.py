@@ -1099,6 +1099,21 @@ async def test_without_a_key_every_replica_gets_its_share(opened: Opened) -> Non
         assert set(Counter([await messenger.ask(Anywhere()) for _ in range(30)]).values()) == {10}
 
 
+@also_on_ray
+async def test_the_messages_of_a_lane_stay_in_it(opened: Opened) -> None:
+    async with opened(Deployment(role=AskingWhere, num_replicas=2), Deployment(role=Replica, num_replicas=4)) as messenger:
+        homes = [{await messenger.ask_replica(lane, WhereThere(key=key)) for key in KEYS[:40]} for lane in (0, 1)]
+    assert [len(each) for each in homes] == [2, 2], "each lane has two of the four"
+    assert not homes[0] & homes[1]
+
+
+async def test_lanes_share_replicas_of_which_there_are_fewer(opened: Opened) -> None:
+    async with opened(Deployment(role=AskingWhere, num_replicas=3), Deployment(role=Replica, num_replicas=2)) as messenger:
+        homes = [{await messenger.ask_replica(lane, WhereThere(key=key)) for key in KEYS[:20]} for lane in range(3)]
+        assert messenger.replicas(WhereThere) == 3
+    assert homes[0] == homes[2] != homes[1]
+
+
 # -- starting and stopping ---------------------------------------------------------------------------------------------
 
 

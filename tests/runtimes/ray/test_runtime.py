@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,7 @@ from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
 from tests.cli.commands import Ran, microagents
 from tests.runtimes.crowd import Block, Blocker, Built, Die, Hasty, Mortal, PassOn, Relay, Say, Speaker, Stumbler, Sum, Summer
+from tests.runtimes.ray.joining_node import INPUTS
 from tests.runtimes.ray.ray_processes import Program, actors_of, kill, until
 
 pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.timeout(300)]
@@ -50,7 +51,7 @@ def digests(result: Result) -> tuple[str, str, str]:
     return result.outcome, result.account.decisions_sha256, result.account.ballots_sha256
 
 
-async def done(task: Task, **options: Any) -> Result:
+async def done(task: Task | Sequence[Task], **options: Any) -> Result:
     async with asyncio.timeout(WAIT_S):
         return await run(task, **{"models": MODEL, "k": 2, "runs_dir": None, **options})
 
@@ -93,10 +94,19 @@ def test_many_inputs_spread_over_conductors_and_are_decided_the_same() -> None:
     assert together.value == alone.value
 
 
+def test_lanes_take_inputs_as_they_have_room_and_decide_the_same() -> None:
+    inputs = [Drift(length=length) for length in (25, 1, 12, 5, 3, 8)]
+    alone = asyncio.run(done(inputs))
+    for lanes in (1, 2):
+        together = asyncio.run(done(inputs, runtime="ray", lanes=lanes, concurrency=3))
+        assert digests(together) == digests(alone)
+        assert together.value == alone.value
+
+
 # -- what dies --------------------------------------------------------------------------------------------------------------------
 
 
-async def with_kills(task: Task, seed: int, **options: Any) -> Result:
+async def with_kills(task: Task | Sequence[Task], seed: int, **options: Any) -> Result:
     """A run of which actors are killed at random moments, four at most, once it is under way."""
     random, begun, ended = Random(seed), asyncio.Event(), asyncio.Event()
     killed: list[int] = []
@@ -140,6 +150,17 @@ def test_hard_steps_are_decided_the_same_by_every_rung_while_actors_die(monkeypa
     assert right.account.climbed["judge"]
     together = {role: {"colocate": "votes"} for role in ("solver", "voter", "redflagger")}
     assert digests(asyncio.run(with_kills(TASKS["drift"], 1, deploy=together, **hard))) == digests(right)
+
+
+@pytest.mark.slow
+def test_lanes_that_are_killed_at_random_change_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_module, "MAX_DEATHS", 100)
+    inputs = [Drift(length=length) for length in (30, 1, 12, 5, 3, 18, 25, 9)]
+    right = asyncio.run(done(inputs, models=SLOW))
+    result = asyncio.run(with_kills(inputs, 3, lanes=2))
+    assert digests(result) == digests(right)
+    assert result.value == right.value
+    assert result.account.in_flight == 0
 
 
 @pytest.mark.slow
@@ -328,6 +349,17 @@ def decided_steps() -> int:
 def assert_resumed_here() -> None:
     """In this process, where waiting for the model takes no time."""
     assert digests(run_virtual(resume("r", runtime="local"))) == undisturbed("drift", SLOW)
+
+
+@pytest.mark.slow
+def test_a_node_that_joins_gets_a_lane_and_changes_no_decision(tmp_path: Path) -> None:
+    end = tmp_path / "end.json"
+    with Program("-m", "tests.runtimes.ray.joining_node", str(end), PYTHONPATH=str(ROOT)) as program:
+        code, _, err = program.end()
+        assert code == 0, err
+    *found, lanes = json.loads(end.read_text())
+    assert lanes == 2
+    assert tuple(found) == digests(asyncio.run(run(INPUTS, models=SLOW, k=2, runs_dir=None)))
 
 
 @pytest.mark.slow

@@ -1,0 +1,58 @@
+"""Lanes: replicas that work together. Replica i of each role belongs to lane i, and the messages of an input's work stay in its lane.
+
+An engine that is cut across actors works less, not more: half of all messages of a step would leave their actor. So more actors mean more
+work only as whole engines side by side, each with a conductor, a voter, a solver and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from microagents.actors import Deployment
+from microagents.runtimes.ray.cluster import living_nodes
+
+AUTO = "auto"
+"""One lane a CPU of the cluster."""
+LANE = "lane"
+"""The label of the roles that share an actor in each lane."""
+
+
+def number_of_lanes(wanted: str | None, inputs: int) -> int:
+    """The number of lanes of a run on the cluster that this process is connected to.
+
+    Args:
+        wanted: a number, or ``auto``; None: ``auto`` for many inputs, else one lane.
+        inputs: number of inputs of the run. Further lanes would have nothing to do, unless they are asked for.
+    """
+    if wanted not in (None, AUTO):
+        return int(wanted)
+    return max(1, min(sum(cpus for _, cpus in living_nodes()), inputs)) if wanted == AUTO or inputs > 1 else 1
+
+
+def with_lanes(deployments: Sequence[Deployment], lanes: int, *, shared: bool) -> list[Deployment]:
+    """Deployments with a replica in each lane, where nothing else is asked for.
+
+    Args:
+        deployments: all roles of the run.
+        lanes: number of lanes.
+        shared: whether the roles of a lane share one actor.
+    """
+    return [each if each.in_driver else _in_lanes(each, lanes, shared=shared) for each in deployments]
+
+
+def _in_lanes(deployment: Deployment, lanes: int, *, shared: bool) -> Deployment:
+    given = deployment.model_fields_set
+    if "num_replicas" in given:  # such as one solver with a GPU for several lanes
+        return deployment
+    update: dict[str, Any] = {"num_replicas": lanes}
+    if shared and not given & {"colocate", "num_cpus", "resources"}:
+        update["colocate"] = LANE
+    return deployment.model_copy(update=update)
+
+
+def nodes_for_lanes() -> list[str]:
+    """The ids of the cluster's nodes, each as often as it has CPUs, in turns: lane i goes to the i-th, and begins again behind the last."""
+    nodes = living_nodes()
+    turns = max((cpus for _, cpus in nodes), default=0)
+    return [node for turn in range(turns) for node, cpus in nodes if turn < cpus]

@@ -1,0 +1,45 @@
+"""How the roles of a run are put into lanes."""
+
+from __future__ import annotations
+
+import pytest
+
+from microagents.actors import Deployment
+from microagents.errors import InvalidUsage
+from microagents.roles import RedFlagger, Solver, Voter
+from microagents.roles.recorder import Recorder
+from microagents.runs.settings import Settings, validated
+from microagents.runtimes.ray.lanes import number_of_lanes, with_lanes
+
+ROLES = [Deployment(role=Recorder, in_driver=True), Deployment(role=Solver), Deployment(role=Voter), Deployment(role=RedFlagger)]
+
+
+def test_each_lane_has_all_roles_in_one_actor_and_the_driver_stays_one() -> None:
+    recorder, *others = with_lanes(ROLES, 4, shared=True)
+    assert recorder == ROLES[0]
+    assert {(each.num_replicas, each.colocate) for each in others} == {(4, "lane")}
+    assert {(each.num_replicas, each.colocate) for each in with_lanes(ROLES, 4, shared=False)[1:]} == {(4, "")}
+
+
+def test_what_is_deployed_on_purpose_stays_as_it_is() -> None:
+    one = Deployment(role=Solver, num_replicas=1, resources={"GPU": 1})
+    own = Deployment(role=Voter, colocate="core")
+    solver, voter, flagger = with_lanes([one, own, ROLES[3]], 3, shared=True)
+    assert solver == one
+    assert (voter.num_replicas, voter.colocate) == (3, "core")
+    assert (flagger.num_replicas, flagger.colocate) == (3, "lane")
+
+
+def test_a_number_of_lanes_is_taken_as_it_is_given_and_one_input_has_one() -> None:
+    assert [number_of_lanes("7", 2), number_of_lanes(None, 1)] == [7, 1]
+
+
+@pytest.mark.parametrize(("given", "kept"), [(3, "3"), ("12", "12"), ("auto", "auto"), (None, None)])
+def test_lanes_are_a_number_or_auto(given: object, kept: str | None) -> None:
+    assert validated(Settings, "the run", {"models": {"": ("sim:perfect",)}, "run_id": "r", "lanes": given}).lanes == kept
+
+
+@pytest.mark.parametrize("given", [0, -1, "many", 1.5, True])
+def test_anything_else_is_refused(given: object) -> None:
+    with pytest.raises(InvalidUsage, match=r"lanes is a number from 1 on or `auto`"):
+        validated(Settings, "the run", {"models": {"": ("sim:perfect",)}, "run_id": "r", "lanes": given})
