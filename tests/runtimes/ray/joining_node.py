@@ -28,8 +28,8 @@ async def end_of_a_run(cluster: Cluster) -> list[object]:
     begun, lanes = asyncio.Event(), [1]
     add_lane = ray_module.RayRuntime._add_lane
 
-    async def counted(runtime: ray_module.RayRuntime) -> None:
-        await add_lane(runtime)
+    async def counted(self: ray_module.RayRuntime) -> None:
+        await add_lane(self)
         lanes.append(lanes[-1] + 1)
 
     ray_module.RayRuntime._add_lane = counted  # type: ignore[method-assign]
