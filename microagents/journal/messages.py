@@ -20,11 +20,15 @@ class Recorded(Batched, frozen=True, kw_only=True):
 
     @classmethod
     def together(cls, waiting: Sequence[Batched]) -> RecordBatch:
-        """All records in one message, without the samples of elections that are decided in it: the decision has their ballots."""
+        """All records in one message, without the valid samples of elections that are decided in it: the decision has their ballots."""
         draws = [record for each in waiting if isinstance(each, RecordDraws) for record in each.records]
         decisions = tuple([each for each in waiting if isinstance(each, RecordDecision | RecordAnswer)])
         decided = {each.id for each in decisions if isinstance(each, RecordDecision) and each.verdict.outcome != "undecided"}
-        kept = [each for each in draws if isinstance(each, RecordReply) or each.id.election not in decided]
+        kept = [
+            each
+            for each in draws
+            if isinstance(each, RecordReply) or not isinstance(each.ballot, Ballot) or each.id.election not in decided
+        ]
         calls: dict[str, RecordCalls] = {}
         progress: dict[int, RecordProgress] = {}
         for each in waiting:
@@ -34,8 +38,7 @@ class Recorded(Batched, frozen=True, kw_only=True):
                 progress[each.input] = each
         return RecordBatch(
             draws=tuple(kept),
-            valid=sum(isinstance(each, RecordSample) and isinstance(each.ballot, Ballot) for each in draws)
-            - sum(isinstance(each, RecordSample) and isinstance(each.ballot, Ballot) for each in kept),
+            valid=len(draws) - len(kept),
             calls=tuple(calls.values()),
             decisions=decisions,
             progress=tuple(progress.values()),

@@ -34,11 +34,11 @@ def together(*waiting: Recorded) -> RecordBatch:
     return waiting[0].together(waiting)
 
 
-def test_samples_of_elections_that_are_decided_in_the_same_batch_are_left_out_but_counted() -> None:
+def test_valid_samples_of_elections_that_are_decided_in_the_same_batch_are_left_out_but_counted() -> None:
     lost = RecordReply(id=SampleId(election=election(0), seq=1), text="no")
     draws = RecordDraws(records=(sample(0, 0), sample(0, 1), lost, sample(1, 0), sample(0, 2, valid=False)))
     batch = together(draws, decision(0))
-    assert batch.draws == (lost, sample(1, 0))
+    assert batch.draws == (lost, sample(1, 0), sample(0, 2, valid=False)), "flags are counted one by one"
     assert (batch.valid, batch.decisions) == (2, (decision(0),))
 
 
