@@ -414,6 +414,7 @@ class RayRuntime:
             steps.callback(self._kill_actors)
             steps.callback(self._dispatcher.disconnect)
             steps.push_async_callback(self._scope.close)
+            steps.push_async_callback(_hear_out, actors)
             for deployment in self._deployments:
                 for replica in replica_names(deployment):
                     if deployment.in_driver:
@@ -473,6 +474,11 @@ async def _try_call(reference: Any, timeout_s: float) -> None:
 async def _flush_to_driver(actors: Sequence[Any]) -> None:
     """Wait a moment for the one-way messages that actors have sent."""
     await _gather([_try_call(actor.flush.remote(), FLUSH_BEFORE_STOP_S) for actor in actors])
+
+
+async def _hear_out(actors: Sequence[Any]) -> None:
+    """Wait a moment for what actors have logged: it comes before the answer to a later call."""
+    await _gather([_try_call(actor.ping.remote(), FLUSH_BEFORE_STOP_S) for actor in actors])
 
 
 async def _unless_dead(slot: ActorSlot, work: Awaitable[None]) -> None:

@@ -69,7 +69,7 @@ async def rates(problems: int, seed: int) -> None:
             if k:
                 chances = [MonteCarlo(Multiplication(digits=digits, instance=problems + each), k, 5, seed) for each in range(EXPECTED // k)]
                 rate = mean(each.solves() for each in chances)
-                least, most = expected_range(problems, rate)
+                least, most = expected_range(problems, (rate * len(chances) + 1) / (len(chances) + 2))  # Laplace's rule: never 0 or 1
                 inside = "inside" if least <= right <= most else "OUTSIDE"
                 print(f"  Monte Carlo {rate:.3f}, {mean(each.calls for each in chances):>6.1f} calls: {least / problems:.3f} to ", end="")
                 print(f"{most / problems:.3f}, {inside}", end="")
