@@ -20,9 +20,6 @@ from microagents import run
 from microagents.journal.messages import Account
 from microagents.tasks.hanoi import Hanoi
 
-DISKS = 8
-STEPS = (1 << DISKS) - 1
-
 
 class Turn(Struct, frozen=True, kw_only=True):
     """One run."""
@@ -33,7 +30,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     digest: str
 
 
-async def turn(lanes: int | None, towers: int, latency: float, concurrency: int | None) -> Turn:
+async def turn(lanes: int | None, towers: int, disks: int, latency: float, concurrency: int | None) -> Turn:
     """Run the towers in one process (None) or in so many lanes."""
     seen: list[tuple[float, int]] = []
 
@@ -45,12 +42,12 @@ async def turn(lanes: int | None, towers: int, latency: float, concurrency: int 
     where: dict[str, Any] = {} if lanes is None else {"runtime": "ray", "lanes": lanes}
     with TemporaryDirectory() as folder:
         before_s = _processor_s()
-        result = await run([Hanoi(disks=DISKS)] * towers, models=model, runs_dir=folder, on_progress=note, concurrency=concurrency, **where)
+        result = await run([Hanoi(disks=disks)] * towers, models=model, runs_dir=folder, on_progress=note, concurrency=concurrency, **where)
         used_s = _processor_s() - before_s
     assert result.outcome == "completed", result.reason
     (first_s, first), (last_s, last) = seen[0], seen[-1]
     rate = (last - first) / (last_s - first_s)
-    return Turn(steps_per_s=rate, driver_us=used_s / (towers * STEPS) * 1e6, digest=result.account.decisions_sha256)
+    return Turn(steps_per_s=rate, driver_us=used_s / result.account.steps * 1e6, digest=result.account.decisions_sha256)
 
 
 def _processor_s() -> float:
@@ -64,7 +61,8 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, action="append", help="numbers of lanes (default: 1 and 2)")
     parser.add_argument("--towers", type=int, default=200, help="inputs of each run (default: %(default)s)")
     parser.add_argument("--latency", type=float, default=0.0, help="median time of a reply, in seconds (default: %(default)s)")
-    parser.add_argument("--concurrency", type=int, help="calls in flight a lane (default: no bound)")
+    parser.add_argument("--disks", type=int, default=8, help="size of each tower (default: %(default)s)")
+    parser.add_argument("--concurrency", type=int, help="calls in flight a lane; then --towers are for each lane, too (default: no bound)")
     parser.add_argument("--turns", type=int, default=5, help="(default: %(default)s)")
     parser.add_argument("--no-local", action="store_true", help="leave the one process out")
     options = parser.parse_args()
@@ -74,7 +72,8 @@ def main() -> None:
     for _ in range(options.turns):
         for side in sides:
             most = None if options.concurrency is None else options.concurrency * (side or 1)
-            turns[side].append(asyncio.run(turn(side, options.towers, options.latency, most)))
+            towers = options.towers * (1 if most is None else side or 1)
+            turns[side].append(asyncio.run(turn(side, towers, options.disks, options.latency, most)))
     digests = {each.digest for found in turns.values() for each in found}
     for side in sides:
         name = "one process" if side is None else f"{side} lanes" if side > 1 else "1 lane"
@@ -86,7 +85,8 @@ def main() -> None:
                 ratios = [a.steps_per_s / b.steps_per_s for a, b in zip(turns[side], turns[other], strict=True)]
                 against = "one process" if other is None else "1 lane"
                 print(f"{side} lanes / {against}: {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
-    print(f"decisions: {'the same on all sides' if len(digests) == 1 else 'DIFFERENT'}")
+    if options.concurrency is None:
+        print(f"decisions: {'the same on all sides' if len(digests) == 1 else 'DIFFERENT'}")
 
 
 if __name__ == "__main__":
