@@ -22,6 +22,8 @@ MOST_STEPS = 10_000_000
 STEPS_PER_BYTE = 64
 """A statement that only reads takes this many steps of SQLite's machine at most, and as many more for each byte of the file. Pages that
 lead back to each other would keep it busy for ever; reading a whole table takes less than one step a byte."""
+MAX_BOUND = 2**31 - 1
+"""SQLite takes no larger bound. Journals of that many bytes have none."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -46,8 +48,9 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     if is_live:
         db.close()
         db = _checked(path, _open(path, path, "mode=ro"))
-    steps = MOST_STEPS + STEPS_PER_BYTE * (path.stat().st_size + log_bytes(path))
-    db.set_progress_handler(lambda: 1, steps)
+    size = path.stat().st_size + log_bytes(path)
+    if size < MAX_BOUND:
+        db.set_progress_handler(lambda: 1, min(MOST_STEPS + STEPS_PER_BYTE * size, MAX_BOUND))
     return db
 
 

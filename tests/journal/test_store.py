@@ -36,6 +36,7 @@ from microagents import (
 )
 from microagents.chat import write
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict, input_of
+from microagents.journal import opening
 from microagents.journal.books import Books
 from microagents.journal.digests import in_order as in_order_of
 from microagents.journal.messages import (
@@ -929,3 +930,11 @@ def test_who_looks_on_while_a_commit_is_under_way_sees_the_one_before() -> None:
             other.execute("DELETE FROM decision")
             assert (books_of().decided, problems()) == (1, [])
             other.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("bytes_a_step", [64, 10**9])
+def test_a_journal_of_any_size_is_read_with_the_largest_bound_that_sqlite_takes(bytes_a_step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From 33 MB on, 64 steps a byte are more than a C int holds."""
+    monkeypatch.setattr(opening, "STEPS_PER_BYTE", bytes_a_step)
+    put(walked())
+    assert problems() == []
