@@ -103,7 +103,8 @@ class Chain:
         """The last steps by number."""
         self.rollouts: dict[tuple[int, str], Rollout | Flagged] = {}
         """Rollouts that later steps may count as well, by the number of their first step and their place."""
-        self._total = self.steps()
+        self.total: int | None = called(self.task.steps, gives=(int, NoneType))
+        """Number of steps; None if it is unknown."""
         self.state_type, self.reply_type = chain_types(type(work.task))
         self._most_steps: int | None = None
         """Number of steps at which the chain counts as endless; None where its own number is unknown."""
@@ -117,11 +118,6 @@ class Chain:
     def start(self) -> Any:
         """The initial state."""
         return called(self.task.start, gives=self._state)
-
-    def steps(self) -> int | None:
-        """Number of steps; None if it is unknown."""
-        steps: int | None = called(self.task.steps, gives=(int, NoneType))
-        return steps
 
     def is_done(self, state: Any, number: int) -> bool:
         """Whether a state is the last."""
@@ -173,10 +169,10 @@ class Chain:
             TaskFailed: the chain has gone on far beyond its number of steps.
         """
         if self._most_steps is not None and number >= self._most_steps:
-            failure = f"is False after {number:,} steps, where {type(self.task).__name__}.steps gives {self.task.steps():,}"
+            failure = f"is False after {number:,} steps, where {type(self.task).__name__}.steps gives {self.total or 0:,}"
             raise TaskFailed(f"{type(self.task).__name__}.done", f"{failure}; perhaps advance leads to the same state again")
         asked = called(self.task.prompt, state, gives=Prompt, at=number)
-        rule = None if self._rule_of is None else self._rule_of(number, self._total)
+        rule = None if self._rule_of is None else self._rule_of(number, self.total)
         question = self.work.question(asked, self.reply_type, rule=rule, max_draws=self.max_draws, sampling=self.sampling, state=state)
         return Step(number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question)
 
@@ -188,7 +184,7 @@ class Chain:
             InvalidDefinition: a state cannot be read back from JSON.
         """
         state, self._first = await self._resume()
-        total = self._total
+        total = self.total
         # Wrong decisions may make a chain longer, but one that never ends would buy calls for ever.
         self._most_steps = None if total is None else MAX_TIMES_LONGER * total + MAX_MORE_STEPS
         self.work.progress(self._first, total)
@@ -346,7 +342,7 @@ def _checked(rung: Rung, held: object) -> tuple[ElectionId, Verdict] | None:
 
 async def step_by_step(chain: Chain) -> object:
     """Walk a chain, and ask each step only after the one before is decided; returns the task's result."""
-    total = chain.steps()
+    total = chain.total
     state, done = await chain.take_up()
     while not chain.is_done(state, done):
         step = chain.step(done, state)

@@ -31,7 +31,7 @@ class KnownInputs(Struct, frozen=True, kw_only=True):
 
 async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
     """Hold the elections of all steps in the oracle's states, with at most ``window`` of them open at a time."""
-    state, total, launched = chain.start(), chain.steps(), 0
+    state, total, launched = chain.start(), chain.total, 0
     open_steps: deque[tuple[Step, asyncio.Task[Verdict]]] = deque()
     curves = _Curves()
     scope = TaskScope()

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from pydantic import Field, field_validator, model_validator
 
 from microagents.actors import Deployment, Strategy
-from microagents.chat import decoder_of, vote_of
+from microagents.chat import Prompt, decoder_of, vote_of
 from microagents.elections.dissent import alpha_of
 from microagents.elections.election import ElectionId, Question, Verdict
 from microagents.elections.rules import FirstValid, Rule, Unanimous, UntilImprobable, portable
@@ -25,6 +25,7 @@ from microagents.roles.paraphraser import Paraphrase, Paraphraser
 from microagents.strategies.chain import Chain, Rung, Step
 from microagents.strategies.lookahead import Lookahead
 from microagents.task import Task
+from microagents.user_code import called
 
 RUNGS = ("paraphrase", "model=SPEC", "lookahead", "judge")
 
@@ -36,7 +37,7 @@ class OtherWords(Struct, frozen=True, kw_only=True):
 
     async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:  # noqa: ARG002 - a rung
         """Hold the vote on a paraphrase; None where no paraphrase keeps every number and name."""
-        asked = chain.task.prompt(step.state)
+        asked: Prompt = called(chain.task.prompt, step.state, gives=Prompt, at=step.number)
         said = await chain.work.ask(Paraphrase(at=f"step/{step.number}/{self.name}/text", prompt=asked, sampling=chain.task.sampling))
         if said is None:
             return None

@@ -28,7 +28,7 @@ async def in_long_replies(chain: Chain, *, horizon: int | None = None, restarts:
     Raises:
         EndedEarly: the replies ended before the work was done.
     """
-    total, state, done, number, failed = chain.steps(), chain.start(), 0, 0, 0
+    total, state, done, number, failed = chain.total, chain.start(), 0, 0, 0
     chain.work.progress(0, total)
     while not chain.is_done(state, done):
         left = max(1, MAX_STEPS if total is None else total - done)

@@ -32,7 +32,7 @@ WASTE_OVER_CALLS = 1000
 
 async def guess_ahead(chain: Chain, *, ahead: int) -> object:
     """Walk a chain with guesses, and with at most ``ahead`` steps open at a time; returns the task's result."""
-    total = chain.steps()
+    total = chain.total
     state, done = await chain.take_up()
     window = _Window(chain, ahead)
     try:

@@ -56,7 +56,7 @@ class StudyConductor(ChainConductor["Study"]):
         """
         sampling = structs.replace(work.task.sampling, first_temperature=work.task.sampling.temperature)
         chain = Chain(work, max_draws=work.strategy.samples, sampling=sampling)
-        state, total, launched = chain.start(), chain.steps(), 0
+        state, total, launched = chain.start(), chain.total, 0
         open_steps: deque[asyncio.Task[StudiedStep]] = deque()
         studied: list[StudiedStep] = []
         scope = TaskScope()

@@ -31,7 +31,7 @@ from microagents.journal.messages import RecordLost
 from microagents.runtimes import role_group
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect, missing_resource
-from microagents.runtimes.ray.host import Host, RayLink, decode_error, encode_error
+from microagents.runtimes.ray.host import Host, RayLink, Recipe, decode_error, encode_error
 from microagents.runtimes.ray.lanes import AUTO, nodes_for_lanes, number_of_lanes, with_lanes
 from microagents.runtimes.ray.placement import ActorSlot, place_replicas, slots_of
 from microagents.runtimes.role_group import DRIVER, RoleGroup, replica_names
@@ -71,7 +71,7 @@ class RayRuntime:
         self._lanes = 1
         self._nodes: list[str] = []
         """Ids of nodes by lane; empty for a single lane."""
-        self._pickled_context: bytes
+        self._recipe: Recipe
         self._reset()
 
     def _reset(self) -> None:
@@ -93,8 +93,7 @@ class RayRuntime:
 
     async def __aenter__(self) -> Self:
         _refuse_main(self._context, self._deployments)
-        _pickled([_without_driver_options(each) for each in self._given])
-        self._pickled_context = _pickled(self._context)
+        self._recipe = _pickled(self._context), _pickled_deployments(self._given)
         await self._connect()
         _keep_signal_handlers()
         try:
@@ -242,8 +241,7 @@ class RayRuntime:
 
     async def _build(self, slot: ActorSlot) -> None:
         peers = {each.name: (each.actor, each.incarnation) for each in self._slots.values() if each is not slot}
-        recipe = self._pickled_context, _pickled([_without_driver_options(each) for each in self._deployments])
-        await _call_role(slot.actor.build.remote(_import_folders(), recipe, peers))
+        await _call_role(slot.actor.build.remote(_import_folders(), self._recipe, peers))
 
     def _supervise(self, slot: ActorSlot, work: Coroutine[Any, Any, None]) -> None:
         self._scope.start(self._lose_on_error(slot, work))
@@ -316,7 +314,9 @@ class RayRuntime:
     def _set_lanes(self, lanes: int) -> None:
         self._lanes = lanes
         has_many = len(self._context.tasks) > 1
-        self._deployments = with_lanes(self._given, lanes, shared=has_many) if lanes > 1 or has_many else self._given
+        if lanes > 1 or has_many:
+            self._deployments = with_lanes(self._given, lanes, shared=has_many)
+            self._recipe = self._recipe[0], _pickled_deployments(self._deployments)
 
     async def _grow(self) -> None:
         """Add a lane for each CPU that joins the cluster."""
@@ -533,6 +533,10 @@ def _pickled(part: object) -> bytes:
     except (TypeError, AttributeError, ValueError, RecursionError) as error:
         raise InvalidDefinition(f"the task, the strategy or an option of a deployment cannot be sent to other processes: {error}") from None
     return pickled
+
+
+def _pickled_deployments(deployments: Sequence[Deployment]) -> bytes:
+    return _pickled([_without_driver_options(each) for each in deployments])
 
 
 def _without_driver_options(deployment: Deployment) -> Deployment:
