@@ -72,6 +72,10 @@ class Usage(Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None
     reasoning_tokens: int | None = 0
     """Those of the output tokens that are not in the reply's text; None where there are some, and their number is unknown."""
+    cached_tokens: int = 0
+    """Those of the input tokens that the provider read from its cache; 0 where it does not tell."""
+    cache_write_tokens: int = 0
+    """Those of the input tokens that it wrote into its cache for a higher price; 0 where it does not tell."""
 
     @property
     def visible_tokens(self) -> int | None:

@@ -158,6 +158,8 @@ class Books:
             account.repeated[reason] = account.repeated.get(reason, 0) + count
         account.input_tokens += usage.input_tokens or 0
         account.output_tokens += usage.output_tokens or 0
+        account.cached_tokens += usage.cached_tokens
+        account.cache_write_tokens += usage.cache_write_tokens
         account.cost_usd = None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
 
     def lose(self, source: str) -> None:

@@ -99,6 +99,8 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
             usage=Usage(
                 input_tokens=(ours.input_tokens or 0) + (theirs.input_tokens or 0),
                 output_tokens=(ours.output_tokens or 0) + (theirs.output_tokens or 0),
+                cached_tokens=ours.cached_tokens + theirs.cached_tokens,
+                cache_write_tokens=ours.cache_write_tokens + theirs.cache_write_tokens,
                 cost_usd=None if unknown else (ours.cost_usd or 0) + (theirs.cost_usd or 0),
             ),
             unanswered=self.unanswered + later.unanswered,
@@ -277,6 +279,10 @@ class Account(Struct, kw_only=True):
     """Votes for decisions that the oracle calls wrong."""
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = 0
+    """Input tokens that providers read from their caches."""
+    cache_write_tokens: int = 0
+    """Input tokens that providers wrote into their caches for a higher price."""
     cost_usd: float | None = 0.0
     """Cost of all calls; None once the price of one is unknown."""
     unanswered: int = 0

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from microagents.chat import Sample
-from microagents.models.http import Client, HttpModel, bounded_client, read_or_empty
+from microagents.models.http import Client, Counts, HttpModel, bounded_client, read_or_empty
 
 if TYPE_CHECKING:
     from microagents.models.model import Call
@@ -62,15 +62,23 @@ class AnthropicModel(HttpModel):
         text = "".join(block.text or "" for block in reply.content if block.type == "text")
         finish = _FINISH.get(reply.stop_reason, reply.stop_reason)
         counts = read_or_empty(reply.usage, _Counts)
-        details = read_or_empty(counts.output_tokens_details, _Details)
-        has_reasoning = any(block.type in _REASONING for block in reply.content)
-        usage = self._usage(counts.input_tokens, counts.output_tokens, details.thinking_tokens, has_reasoning=has_reasoning)
-        return Sample(text=text, finish=finish, usage=usage, model=self.name)
+        usage = Counts(
+            read=counts.input_tokens,
+            written=counts.output_tokens,
+            reasoned=read_or_empty(counts.output_tokens_details, _Details).thinking_tokens,
+            cached=counts.cache_read_input_tokens,
+            cache_written=counts.cache_creation_input_tokens,
+            has_reasoning=any(block.type in _REASONING for block in reply.content),
+            excludes_cached=True,
+        )
+        return Sample(text=text, finish=finish, usage=self._usage(usage), model=self.name)
 
 
 class _Counts(Struct):
     # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
     input_tokens: Raw = Raw(b"")
+    cache_read_input_tokens: Raw = Raw()
+    cache_creation_input_tokens: Raw = Raw()
     output_tokens: Raw = Raw(b"")
     output_tokens_details: Raw = Raw(b"{}")
 

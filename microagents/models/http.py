@@ -268,22 +268,28 @@ class HttpModel(Model, ABC):
         found = response.headers.get("x-request-id") or response.headers.get("request-id")
         return found if found and self._sanitize(found) == found and _NAME.fullmatch(found) else None
 
-    def _usage(self, read: Raw, written: Raw, reasoned: Raw, *, has_reasoning: bool) -> Usage:
-        """Usage of a reply; a count is None where the provider's is missing or implausible.
-
-        Args:
-            read: input tokens.
-            written: output tokens.
-            reasoned: those of them that are reasoning.
-            has_reasoning: whether the reply says that there are some.
-        """
-        input_tokens, output_tokens, reasoning_tokens = _count(read), _count(written), _count(reasoned)
+    def _usage(self, counts: Counts) -> Usage:
+        """Usage of a reply; a count is None where the provider's is missing or implausible."""
+        input_tokens, output_tokens, reasoning_tokens = _count(counts.read), _count(counts.written), _count(counts.reasoned)
+        cached_tokens, cache_write_tokens = _count(counts.cached) or 0, _count(counts.cache_written) or 0
+        if counts.excludes_cached and input_tokens is not None:
+            input_tokens += cached_tokens + cache_write_tokens
+        elif cached_tokens + cache_write_tokens > (input_tokens or 0):
+            cached_tokens = cache_write_tokens = 0
+        has_reasoning = counts.has_reasoning
         if reasoning_tokens is None or (has_reasoning and not reasoning_tokens) or (output_tokens or 0) < reasoning_tokens:
             reasoning_tokens = None if has_reasoning else 0
         cost_usd = None
         if self._prices is not None and input_tokens is not None and output_tokens is not None:
             cost_usd = (input_tokens * self._prices[0] + output_tokens * self._prices[1]) / 1e6
-        return Usage(input_tokens=input_tokens, output_tokens=output_tokens, cost_usd=cost_usd, reasoning_tokens=reasoning_tokens)
+        return Usage(
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cost_usd=cost_usd,
+            reasoning_tokens=reasoning_tokens,
+            cached_tokens=cached_tokens,
+            cache_write_tokens=cache_write_tokens,
+        )
 
 
 @lru_cache(maxsize=1)
@@ -423,6 +429,25 @@ def _echoes_prompt(message: str, prompt: Prompt) -> bool:
         if size >= 8 and any(message[at : at + size] in text for at in range(len(message) - size + 1)):  # noqa: PLR2004
             return True
     return False
+
+
+class Counts(Struct, frozen=True, kw_only=True):
+    """The counts of a reply, as its server wrote them: anything may stand there, and a malformed count must not cost a valid reply."""
+
+    read: Raw
+    """Input tokens."""
+    written: Raw
+    """Output tokens."""
+    reasoned: Raw
+    """Those of the output tokens that are reasoning."""
+    cached: Raw = Raw()
+    """Input tokens that were read from the cache."""
+    cache_written: Raw = Raw()
+    """Input tokens that were written into the cache."""
+    has_reasoning: bool
+    """Whether the reply says that it has reasoning."""
+    excludes_cached: bool = False
+    """Whether the input tokens exclude the cached ones and those written into the cache."""
 
 
 def _count(written: Raw) -> int | None:

@@ -171,7 +171,7 @@ def checked_sample(given: object, provider: str) -> Sample:
         text: object = given.text
         usage = given.usage
         try:  # without calls of functions, since it runs for every sample
-            for count in (usage.input_tokens, usage.output_tokens, usage.cost_usd):
+            for count in (usage.input_tokens, usage.output_tokens, usage.cost_usd, usage.cached_tokens, usage.cache_write_tokens):
                 if count is not None and not 0 <= count < inf:
                     break
             else:

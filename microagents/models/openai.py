@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from microagents.chat import Sample
-from microagents.models.http import Client, HttpModel, bounded_client, read_or_empty
+from microagents.models.http import Client, Counts, HttpModel, bounded_client, read_or_empty
 
 if TYPE_CHECKING:
     from microagents.models.model import Call
@@ -70,21 +70,33 @@ class OpenAIModel(HttpModel):
         message = choice.message
         finish = "refusal" if message.refusal else choice.finish_reason
         counts = read_or_empty(reply.usage, _Counts)
-        details = read_or_empty(counts.completion_tokens_details, _Details)
-        has_reasoning = bool(message.reasoning or message.reasoning_content)
-        usage = self._usage(counts.prompt_tokens, counts.completion_tokens, details.reasoning_tokens, has_reasoning=has_reasoning)
-        return Sample(text=message.content or message.refusal or "", finish=finish, usage=usage, model=self.name)
+        read = read_or_empty(counts.prompt_tokens_details, _ReadDetails)
+        usage = Counts(
+            read=counts.prompt_tokens,
+            written=counts.completion_tokens,
+            reasoned=read_or_empty(counts.completion_tokens_details, _WrittenDetails).reasoning_tokens,
+            cached=read.cached_tokens,
+            cache_written=read.cache_write_tokens,
+            has_reasoning=bool(message.reasoning or message.reasoning_content),
+        )
+        return Sample(text=message.content or message.refusal or "", finish=finish, usage=self._usage(usage), model=self.name)
 
 
 class _Counts(Struct):
     # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
     prompt_tokens: Raw = Raw(b"")
     completion_tokens: Raw = Raw(b"")
+    prompt_tokens_details: Raw = Raw(b"{}")
     completion_tokens_details: Raw = Raw(b"{}")
 
 
-class _Details(Struct):
-    reasoning_tokens: Raw = Raw(b"")
+class _ReadDetails(Struct):
+    cached_tokens: Raw = Raw()
+    cache_write_tokens: Raw = Raw()
+
+
+class _WrittenDetails(Struct):
+    reasoning_tokens: Raw = Raw()
 
 
 class _Message(Struct):

@@ -52,7 +52,7 @@ class CallAccounts:
 
     def _clear(self) -> None:
         self._sent = self._ended = self._billed = self._unanswered = self._unmeasured = 0
-        self._input_tokens = self._output_tokens = 0
+        self._input_tokens = self._output_tokens = self._cached_tokens = self._cache_write_tokens = 0
         self._cost_usd: float | None = 0.0
         self._estimated_usd = 0.0
         self._repeated: dict[str, int] = {}
@@ -79,6 +79,8 @@ class CallAccounts:
         self._unmeasured += not measured
         self._input_tokens += usage.input_tokens or 0
         self._output_tokens += usage.output_tokens or 0
+        self._cached_tokens += usage.cached_tokens
+        self._cache_write_tokens += usage.cache_write_tokens
         self._cost_usd = None if usage.cost_usd is None or self._cost_usd is None else self._cost_usd + usage.cost_usd
         if owed_usd := prices.answered(usage.cost_usd):
             self._add_estimate(owed_usd)
@@ -104,7 +106,13 @@ class CallAccounts:
         """Send what was added up since the last report."""
         self._is_due = False
         if self._sent or self._ended or self._repeated:
-            usage = Usage(input_tokens=self._input_tokens, output_tokens=self._output_tokens, cost_usd=self._cost_usd)
+            usage = Usage(
+                input_tokens=self._input_tokens,
+                output_tokens=self._output_tokens,
+                cost_usd=self._cost_usd,
+                cached_tokens=self._cached_tokens,
+                cache_write_tokens=self._cache_write_tokens,
+            )
             self._tell(
                 RecordCalls(
                     source=self._source,

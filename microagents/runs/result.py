@@ -143,6 +143,8 @@ class Result(Struct, frozen=True, kw_only=True):
             "unmeasured": account.unmeasured,
             "input_tokens": account.input_tokens,
             "output_tokens": account.output_tokens,
+            "cached_tokens": account.cached_tokens,
+            "cache_write_tokens": account.cache_write_tokens,
             "cost_usd": account.cost_usd,
             "estimated_usd": account.estimated_usd,
             "created_at": self.created_at,

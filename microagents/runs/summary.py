@@ -114,6 +114,8 @@ def summary(result: Result, options: str, go_on: str | None, *, with_text: bool 
     rows += [(name, text) for name, text in (("voting", _voting_text(result)), ("climbed", _climbed_text(result))) if text is not None]
     models = specs_in(result.settings.models)
     rows.append(("model", ", ".join(models) + _cost_text(result, models)))
+    if (cached := _cached_text(account)) is not None:
+        rows.append(("cached", cached))
     if (calls := _calls_text(account, prices_of(models))) is not None:
         rows.append(("calls", calls))
     rate = account.steps / result.wall_s if result.wall_s else 0
@@ -166,6 +168,14 @@ def _calls_text(account: Account, price: Price) -> str | None:
     if account.unmeasured:
         parts.append(f"{counted(account.unmeasured, 'reply', 'replies')} of unknown length, not flagged as too_long")
     return "; ".join(parts) or None
+
+
+def _cached_text(account: Account) -> str | None:
+    """The share of the input that providers read from their caches; None where they tell of none."""
+    if not account.input_tokens or not (account.cached_tokens or account.cache_write_tokens):
+        return None
+    shares = [f"{count / account.input_tokens:.1%}" for count in (account.cached_tokens, account.cache_write_tokens)]
+    return f"{shares[0]} of {account.input_tokens:,} input tokens read from the provider's cache, {shares[1]} written into it"
 
 
 def _by_name(counts: Mapping[str, int], what: str) -> str:

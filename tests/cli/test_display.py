@@ -134,6 +134,12 @@ def test_the_summary_tells_of_calls_that_did_not_go_as_they_should() -> None:
     assert "calls" not in rows_of(Account(steps=1, calls=20))
 
 
+def test_the_summary_tells_the_share_of_cached_input() -> None:
+    account = Account(steps=1, calls=20, input_tokens=2000, cached_tokens=1500, cache_write_tokens=100)
+    assert rows_of(account)["cached"] == "75.0% of 2,000 input tokens read from the provider's cache, 5.0% written into it"
+    assert "cached" not in rows_of(Account(steps=1, calls=20, input_tokens=2000))
+
+
 def test_samples_of_a_ladder_are_told_from_votes() -> None:
     account = Account(steps=2, decided=2, votes=16, valid=19, samples=3, climbed={"lookahead": 1}, calls=19)
     assert rows_of(account)["how"].startswith("maker: 8.000 votes a step, 3 samples of rungs; 19 calls")

@@ -55,7 +55,7 @@ def test_decisions_keep_their_order_and_of_the_progress_of_an_input_the_last_cou
 
 
 def calls(source: str = "Solver/0", cost_usd: float | None = 0.5, **counts: int) -> RecordCalls:
-    usage = Usage(input_tokens=1, output_tokens=2, cost_usd=cost_usd)
+    usage = Usage(input_tokens=9, output_tokens=2, cost_usd=cost_usd, cached_tokens=3, cache_write_tokens=4)
     return RecordCalls(source=source, usage=usage, repeated={"busy": 1}, **counts)
 
 
@@ -66,7 +66,7 @@ def test_calls_of_one_solver_are_added_up_and_one_without_a_price_makes_the_sum_
         3,
         3,
         3,
-        Usage(input_tokens=2, output_tokens=4, cost_usd=1.0),
+        Usage(input_tokens=18, output_tokens=4, cost_usd=1.0, cached_tokens=6, cache_write_tokens=8),
         {"busy": 2},
     )
     assert (second.source, second.sent) == ("Solver/1", 5)

@@ -122,7 +122,7 @@ def sampled(of: ElectionId, each: Ballot | Flagged) -> RecordSample:
 
 def called(*, sent: int = 0, ended: int = 0, source: str = "Solver/0") -> RecordCalls:
     """What a solver tells of its calls; all that come to their end are answered."""
-    usage = Usage(input_tokens=10 * ended, output_tokens=20 * ended, cost_usd=0.5 * ended)
+    usage = Usage(input_tokens=10 * ended, output_tokens=20 * ended, cost_usd=0.5 * ended, cached_tokens=3 * ended)
     return RecordCalls(source=source, sent=sent, ended=ended, billed=ended, usage=usage)
 
 
@@ -333,7 +333,7 @@ def test_calls_are_paid_for_when_they_end_whether_a_sample_came_of_them_or_not()
         there.commit([called(ended=2), sampled(election(), ballot(0, 7))])
         there.commit([RecordCalls(source="Solver/0", ended=2, billed=1, usage=Usage(cost_usd=0.0))])
         account = there.books.account()
-    assert (account.calls, account.in_flight, account.cost_usd, account.input_tokens) == (3, 1, 1.0, 20)
+    assert (account.calls, account.in_flight, account.cost_usd, account.input_tokens, account.cached_tokens) == (3, 1, 1.0, 20, 6)
 
 
 @either_order

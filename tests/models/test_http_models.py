@@ -357,6 +357,23 @@ async def test_tokens_of_reasoning_are_told_from_those_of_the_text_where_usage_t
     assert (usage.output_tokens, usage.visible_tokens) == (900, visible)
 
 
+@pytest.mark.parametrize(("cached", "written", "read"), [(700, 100, (1000, 700, 100)), (0, None, (1000, 0, 0)), ("many", -1, (1000, 0, 0))])
+async def test_cached_tokens_are_a_part_of_the_input(
+    provider: Provider, cached: object, written: object, read: tuple[int, int, int]
+) -> None:
+    if provider is ANTHROPIC:  # which counts them apart
+        usage = {"input_tokens": 1000 - read[1] - read[2], "cache_read_input_tokens": cached, "cache_creation_input_tokens": written}
+    else:
+        usage = {"prompt_tokens": 1000, "prompt_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written}}
+    found = (await sample_of(provider, provider.good(usage=usage))).usage
+    assert (found.input_tokens, found.cached_tokens, found.cache_write_tokens) == read
+
+
+async def test_more_cached_tokens_than_input_are_not_believed() -> None:
+    usage = {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 11}}
+    assert (await sample_of(OPENAI, OPENAI.good(usage=usage))).usage.cached_tokens == 0
+
+
 @pytest.mark.parametrize("count", [-1, 10**12, 10**40, 1.5, "7", True, None, [], {}])
 async def test_a_count_that_cannot_be_true_is_none_and_so_is_its_cost(provider: Provider, count: object) -> None:
     usage = {provider.input_tokens: 11, provider.output_tokens: count}
