@@ -15,6 +15,7 @@ REQUIREMENTS = {
     "openai": "'openai[aiohttp]'",
     "anthropic": "'anthropic[aiohttp]'",
     "aiohttp": "aiohttp",
+    "genai_prices": "genai-prices",
     "matplotlib": "matplotlib",
 }
 """Arguments of `pip install` for each module that only some runtimes, providers and commands need. Ray's dashboard is not among them."""

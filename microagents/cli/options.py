@@ -135,7 +135,7 @@ Speculate = Annotated[
 ]
 
 
-LIMITS_OF_REPLIES = ("max_output_tokens", "flag_above_tokens")
+OF_ONE_STEP = ("max_output_tokens", "flag_above_tokens", "prices")
 """The settings that also matter for a single step."""
 
 
@@ -156,7 +156,7 @@ def _setting_options() -> Iterator[Parameter]:
                     help=f"{(info.description or '').replace('`', '')}{shown}",
                 )
                 kind = plain_type(info.annotation)
-                kind = list[str] | None if get_origin(kind) is dict else kind | None
+                kind = str | None if flag.is_file else list[str] | None if get_origin(kind) is dict else kind | None
                 yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, given])
     yield Parameter("speculate", Parameter.KEYWORD_ONLY, default=None, annotation=Speculate)
 

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from microagents.cli.options import (
-    LIMITS_OF_REPLIES,
+    OF_ONE_STEP,
     AsJson,
     Config,
     Margin,
@@ -39,7 +39,7 @@ OPEN = ("undecided", "argmax")
 """Outcomes of a vote that decides no step."""
 
 
-@partial(with_settings, only=LIMITS_OF_REPLIES)
+@partial(with_settings, only=OF_ONE_STEP)
 def command(
     context: typer.Context,
     task: TaskName,

@@ -16,6 +16,7 @@ from contextlib import aclosing
 from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -27,6 +28,7 @@ from microagents.chat import Prompt, Sample, Usage
 from microagents.elections.red_flags import known_finish
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.model import Model
+from microagents.models.prices import Tariff, flat_tariff, tariff_of
 from microagents.packages import require_packages
 
 S = TypeVar("S", bound=Struct)
@@ -81,8 +83,12 @@ class HttpModel(Model, ABC):
     """A model behind HTTP. Subclasses build the request and read the reply.
 
     Options: ``base_url``; ``api_key_env``, the environment variable with the key; ``timeout_s`` for a whole call;
-    ``price_in`` and ``price_out`` in USD per million tokens, without which the cost is unknown. Cached input is priced
-    as any other input, so the cost is an upper bound.
+    ``price_in`` and ``price_out`` in USD per million tokens, which go before all other prices. Cached input is then
+    priced as any other input, so the cost is an upper bound.
+
+    Args:
+        spec: the model and its options.
+        prices: the user's prices by ``provider:model``. The cost of a model that neither they nor genai-prices have is unknown.
 
     Raises:
         InvalidUsage: an option is unknown or not readable, or the key or the SDK is missing.
@@ -101,8 +107,8 @@ class HttpModel(Model, ABC):
     substitutes: ClassVar[Mapping[str, str | None]]
     """Parameters that some models refuse, each with its substitute; None leaves the parameter out."""
 
-    def __init__(self, spec: ModelSpec) -> None:
-        require_packages(f"{spec.provider}:{spec.name}", self.sdk, "aiohttp")
+    def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
+        require_packages(f"{spec.provider}:{spec.name}", self.sdk, "aiohttp", "genai_prices")
         options = spec.options
         for name in options:
             if name not in _OPTIONS:
@@ -112,15 +118,15 @@ class HttpModel(Model, ABC):
         self.model = spec.name
         self.base_url = _checked_url(options.get("base_url", os.environ.get(self.url_env) or self.url))
         self.timeout_s = _number({"timeout_s": "120", **options}, "timeout_s")
-        self._prices = _prices(options)
+        self._tariff = self._find_tariff(spec, prices)
         self._key = self._find_key(options)
         self._substituted: dict[str, str | None] = {}
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
 
     @classmethod
-    def open(cls, spec: ModelSpec, context: Context) -> Self:  # noqa: ARG003 - the interface of every provider
+    def open(cls, spec: ModelSpec, context: Context) -> Self:
         """The model of a spec."""
-        return cls(spec)
+        return cls(spec, context.settings.get("prices", {}))
 
     async def complete(self, call: Call) -> Sample:
         """Take one sample in one attempt. A request with a refused parameter is repeated without it.
@@ -154,8 +160,8 @@ class HttpModel(Model, ABC):
 
     @property
     def priced(self) -> bool:
-        """Whether the options give prices."""
-        return self._prices is not None
+        """Whether its price is known."""
+        return self._tariff is not None and self._tariff.is_known
 
     @abstractmethod
     def _connect(self) -> Client:
@@ -188,6 +194,14 @@ class HttpModel(Model, ABC):
         if not (key.isascii() and key.isprintable()):
             raise InvalidUsage(f"the environment variable {name} contains characters that no key has; set it to the key alone")
         return key or None
+
+    def _find_tariff(self, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:
+        options = spec.options
+        if ("price_in" in options) != ("price_out" in options):
+            raise InvalidUsage("price_in and price_out go together: the cost of a call needs both")
+        if "price_in" in options:
+            return flat_tariff(_number(options, "price_in"), _number(options, "price_out"))
+        return tariff_of((self.name, f"{self.sdk}:{spec.name}"), self.base_url, prices)
 
     async def _ask(self, client: Client, call: Call) -> httpx2.Response | ModelUnavailable:
         while True:
@@ -279,17 +293,14 @@ class HttpModel(Model, ABC):
         has_reasoning = counts.has_reasoning
         if reasoning_tokens is None or (has_reasoning and not reasoning_tokens) or (output_tokens or 0) < reasoning_tokens:
             reasoning_tokens = None if has_reasoning else 0
-        cost_usd = None
-        if self._prices is not None and input_tokens is not None and output_tokens is not None:
-            cost_usd = (input_tokens * self._prices[0] + output_tokens * self._prices[1]) / 1e6
-        return Usage(
+        usage = Usage(
             input_tokens=input_tokens,
             output_tokens=output_tokens,
-            cost_usd=cost_usd,
             reasoning_tokens=reasoning_tokens,
             cached_tokens=cached_tokens,
             cache_write_tokens=cache_write_tokens,
         )
+        return usage if self._tariff is None else structs.replace(usage, cost_usd=self._tariff.cost_usd(usage))
 
 
 @lru_cache(maxsize=1)
@@ -461,12 +472,6 @@ def read_or_empty(raw: Raw, kind: type[S]) -> S:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, RecursionError):
         return kind()
-
-
-def _prices(options: Mapping[str, str]) -> tuple[float, float] | None:
-    if ("price_in" in options) != ("price_out" in options):
-        raise InvalidUsage("price_in and price_out go together: the cost of a call needs both")
-    return (_number(options, "price_in"), _number(options, "price_out")) if "price_in" in options else None
 
 
 def _number(options: Mapping[str, str], name: str) -> float:

@@ -21,6 +21,7 @@ from microagents.documents.document import Document
 from microagents.errors import InvalidUsage, read_failure
 from microagents.messages import address_of
 from microagents.models.model import ModelObject, ModelSpec, spec_of
+from microagents.models.prices import OwnPrice, read_prices
 from microagents.problems.problem import Problem
 from microagents.registry import RUNTIMES, STRATEGIES, TASKS, unknown
 from microagents.runs.fields import allowed_values
@@ -48,6 +49,8 @@ class Flag(NamedTuple):
     metavar: str | None = None
     name: str | None = None
     """Name of the option, if it differs from the name of the field."""
+    is_file: bool = False
+    """Whether the option names a file, from which the setting is read."""
 
 
 class Settings(BaseModel):
@@ -101,6 +104,14 @@ it. [default: auto for many inputs, else 1]"""
     """Stop this many seconds after the start or the resume of the run; `inf` lifts an earlier limit. [default: no limit]"""
     max_outage_s: Annotated[float, Field(ge=0, allow_inf_nan=False), Flag("S", "--max-outage")] = 7200.0
     """Stop once a provider has delivered nothing for this many seconds."""
+    prices: Annotated[dict[str, OwnPrice], Flag("FILE", is_file=True)] = {}
+    """Your own prices: a TOML file with a table `["provider:model"]` for each model, of `input` and `output` in US dollars per million \
+tokens. They go before those that are known. [default: no file]"""
+
+    @field_validator("prices", mode="before")
+    @classmethod
+    def _read_prices(cls, value: object) -> dict[str, OwnPrice]:
+        return read_prices(value)
 
     @field_validator("max_cost_usd", "max_time_s", mode="before")
     @classmethod

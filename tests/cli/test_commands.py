@@ -782,6 +782,8 @@ def test_words_that_no_command_has_end_with_2_and_without_a_traceback(words: str
         ("run drift --runtime moon", ["no runtime 'moon'", "local, linked, ray"]),
         ("run drift --concurrency 0", ["concurrency=0", "an integer of at least 1"]),
         ("run drift --max-cost 0", ["max_cost_usd=0", "a number above 0"]),
+        ("run drift --max-cost -3", ["max_cost_usd=-3", "a number above 0"]),
+        ("run drift --prices none.toml", ["the prices file 'none.toml' cannot be read", "no such file"]),
     ],
 )
 def test_settings_that_will_not_do_are_refused_in_one_sentence(words: str, said: list[str]) -> None:
@@ -802,7 +804,7 @@ def test_help_and_a_local_run_import_no_sdk() -> None:
                 main()
             except SystemExit as leave:
                 assert leave.code in (0, None), leave.code
-            if heavy := {"ray", "openai", "anthropic", "httpx2", "aiohttp"} & sys.modules.keys():
+            if heavy := {"ray", "openai", "anthropic", "genai_prices", "httpx2", "aiohttp"} & sys.modules.keys():
                 sys.exit(f"{words} imported {heavy}")
         """
     )
@@ -816,6 +818,11 @@ def test_help_and_a_local_run_import_no_sdk() -> None:
         ("openai", "--model openai:m", "openai:m needs a package that is not installed, openai; install it: pip install 'openai[aiohttp]'"),
         ("anthropic", "--model anthropic:m", "anthropic:m needs a package that is not installed, anthropic; install it: pip install 'anth"),
         ("aiohttp", "--model openai:m", "openai:m needs a package that is not installed, aiohttp; install it: pip install aiohttp"),
+        (
+            "genai_prices",
+            "--model openai:m",
+            "openai:m needs a package that is not installed, genai_prices; install it: pip install genai-",
+        ),
     ],
 )
 def test_a_package_that_is_needed_and_missing_is_named_before_anything_starts(

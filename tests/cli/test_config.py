@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import COMPLETED, WRONG_USAGE, Ran, microagents, write
+from microagents.journal.reading import Reader
+from microagents.models.prices import read_prices
+from microagents.runs.plan import settings_of
+from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, Ran, microagents, write
 
 SHORT = ("run", "drift", "-o", "length=2")
 
@@ -41,6 +44,16 @@ def test_a_file_that_is_read_is_said_on_stderr_by_its_names_and_never_by_its_val
         "microagents: microagents.toml gives model, seed",
     ]
     assert ran.json["votes_per_step"] == 2
+
+
+def test_prices_are_an_option_like_any_other_and_stay_with_the_run() -> None:
+    write("own.toml", '["openai:m"]\ninput = 1\noutput = 2')
+    write("microagents.toml", 'prices = "own.toml"')
+    assert microagents(*SHORT, "--run-id", "r", "--max-calls", "1").code == STOPPED
+    Path("own.toml").unlink()
+    with Reader(Path("runs/r.sqlite")) as reader:
+        assert settings_of(reader.experiment).prices == read_prices({"openai:m": {"input": 1, "output": 2}})
+    assert microagents("resume", "r", "--max-calls", "99").code == COMPLETED
 
 
 @pytest.mark.parametrize("command", ["run", "step"])

@@ -18,13 +18,16 @@ import pytest
 from msgspec import Struct
 from structlog.testing import capture_logs
 
+from microagents.actors import Context
 from microagents.chat import Prompt, Reply, Sample, Usage
 from microagents.elections.election import ElectionId, SampleId
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.anthropic import AnthropicModel
 from microagents.models.http import MAX_BODY_BYTES, MAX_MESSAGE_CHARS, HttpModel, retry_after_s
-from microagents.models.model import Call, Model, ModelSpec
+from microagents.models.model import Call, Model, ModelSpec, open_model
 from microagents.models.openai import OpenAIModel
+from microagents.strategies.maker import Maker
+from microagents.tasks.drift import Drift
 from tests.models import server as scripted
 from tests.models.server import Answer, Server, serving
 
@@ -316,6 +319,21 @@ async def test_a_call_costs_what_its_tokens_cost(provider: Provider) -> None:
 
 async def test_a_price_of_zero_is_known(provider: Provider) -> None:
     assert (await sample_of(provider, provider.good(), price_in="0", price_out="0")).usage.cost_usd == 0
+
+
+async def test_the_users_price_of_a_model_holds_where_its_spec_gives_none(provider: Provider) -> None:
+    reply = scripted.reply(provider.good(usage={provider.input_tokens: 1_000_000, provider.output_tokens: 500_000}))
+    settings = {"prices": {f"{provider.name}:m-1": {"input": 2.0, "output": 4.0}}}
+    context = Context(run_id="r", seed=0, tasks=[Drift()], strategy=Maker(), settings=settings)
+    costs = []
+    async with serving(reply) as server:
+        for given in ({}, {"price_in": "1", "price_out": "1"}):
+            options = ",".join(f"{name}={value}" for name, value in {"base_url": server.url, **given}.items())
+            model = open_model(f"{provider.name}:m-1@{options}", context)
+            assert model.priced
+            costs.append((await model.complete(a_call())).usage.cost_usd)
+            await model.close()
+    assert costs == pytest.approx([4.0, 1.5])
 
 
 async def test_an_unknown_price_is_none_and_never_zero(provider: Provider) -> None:
@@ -981,7 +999,7 @@ from microagents.models.model import ModelSpec
 from microagents.models.openai import OpenAIModel
 OpenAIModel(ModelSpec(provider="openai", name="m"))
 AnthropicModel(ModelSpec(provider="anthropic", name="m"))
-print(sorted({"openai", "anthropic", "httpx2", "aiohttp"} & set(sys.modules)))
+print(sorted({"openai", "anthropic", "aiohttp"} & set(sys.modules)))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert run.stdout.strip() == "[]"

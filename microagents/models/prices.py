@@ -1,0 +1,252 @@
+"""Prices of models: the user's own go first, then those of the package genai-prices, in tiers by the length of the prompt."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Struct
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from microagents.errors import InvalidUsage, read_failure
+from microagents.registry import unknown
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
+
+    from microagents.chat import Usage
+
+STANDARD = (None, "auto", "default", "standard", "on_demand")
+"""Service tiers at the standard price; None where neither the spec nor the reply names one."""
+HALF_PRICE = ("flex", "batch")
+"""Service tiers at half of the standard price, where no other price of them is known."""
+_TOKENS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
+_ALSO_PAID = ("requests_kcount", "output_reasoning_mtok", "output_citation_mtok")
+"""What some models charge for besides tokens of input and output. Their replies do not tell it, so the price of these models is unknown."""
+_HOURS = range(24)
+Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Rates(BaseModel):
+    """US dollars per million tokens."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: Dollars
+    output: Dollars
+    cached: Dollars | None = None
+    """Input that is read from the provider's cache; None for the price of all input."""
+    cache_write: Dollars | None = None
+    """Input that is written into the cache; None for the price of all input."""
+
+
+class LongRates(Rates):
+    """The rates of calls with long prompts."""
+
+    tokens: Annotated[int, Field(ge=1)]
+    """They hold for all tokens of a call whose prompt has more tokens than this."""
+
+
+class OwnPrice(Rates):
+    """The price of one model in a user's file of prices."""
+
+    above: tuple[LongRates, ...] = ()
+
+
+def read_prices(given: object) -> dict[str, OwnPrice]:
+    """A user's prices by ``provider:model``, from a TOML file or from a table of this form.
+
+    Raises:
+        InvalidUsage: the file cannot be read, or a price is malformed.
+    """
+    place, table = "prices", given
+    if isinstance(given, str | Path):
+        place = f"the prices file {str(given)!r}"
+        try:
+            table = tomllib.loads(Path(given).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise InvalidUsage(f"{place} cannot be read: {read_failure(error)}") from None
+    if not isinstance(table, Mapping):
+        raise InvalidUsage(f"prices={given!r:.100} will not do: give the name of a TOML file, or a dict of prices by model")
+    return {name: _own_price(name, price, place) for name, price in table.items()}
+
+
+def _own_price(name: object, price: object, place: str) -> OwnPrice:
+    if not (isinstance(name, str) and all(name.partition(":"))):
+        raise InvalidUsage(f"{place}: {name!r:.100} names no model; write a table for each, such as ['openai:gpt-6-luna']")
+    if isinstance(price, OwnPrice):
+        return price
+    if not isinstance(price, Mapping):
+        raise InvalidUsage(f"{place}: {name!r} needs a table with input and output, in US dollars per million tokens, not {price!r:.100}")
+    try:
+        return OwnPrice(**price)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        match first["type"]:
+            case "extra_forbidden":
+                known = list(OwnPrice.model_fields if len(first["loc"]) == 1 else LongRates.model_fields)
+                why = unknown("field called", field, known)
+            case "missing":
+                why = f"{field} is missing"
+            case _:
+                why = f"{field}={first['input']!r:.100} will not do: {first['msg'][:1].lower()}{first['msg'][1:]}"
+        raise InvalidUsage(f"{place}: the price of {name!r}: {why}") from None
+
+
+class Step(Struct, frozen=True):
+    """The rates of calls whose prompt has more than a number of tokens."""
+
+    above: int
+    input: float
+    output: float
+    cached: float
+    cache_write: float
+
+    def halved(self) -> Step:
+        """The step at half the price."""
+        return Step(self.above, self.input / 2, self.output / 2, self.cached / 2, self.cache_write / 2)
+
+
+Steps = tuple[Step, ...]
+"""The steps of one service tier, that of the shortest prompts first."""
+
+
+class Tariff:
+    """What the calls to one model cost.
+
+    Args:
+        standard: the steps of the standard service tier.
+        tiers: those of other service tiers, by name. ``flex`` and ``batch`` cost half where they are not among them.
+        is_own: whether the user gave the prices: they then hold for all other service tiers, too.
+        asked: the service tier that calls ask for.
+    """
+
+    def __init__(
+        self, standard: Steps, tiers: Mapping[str, Steps] | None = None, *, is_own: bool = False, asked: str | None = None
+    ) -> None:
+        self._standard = standard
+        self._tiers = {**{name: tuple(step.halved() for step in standard) for name in HALF_PRICE}, **(tiers or {})}
+        self._is_own = is_own
+        self._asked = asked
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the price of the asked service tier is known."""
+        return self._steps(self._asked) is not None
+
+    def cost_usd(self, usage: Usage, served: str | None = None) -> float | None:
+        """The cost of a reply; None where a count or the price of its service tier is unknown.
+
+        Args:
+            usage: its tokens.
+            served: the service tier that the reply names; None for the one that was asked for.
+        """
+        steps = self._steps(served or self._asked)
+        if steps is None or usage.input_tokens is None or usage.output_tokens is None:
+            return None
+        step = steps[0]
+        for longer in steps:
+            if usage.input_tokens > longer.above:
+                step = longer
+        plain = usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens
+        read_usd = plain * step.input + usage.cached_tokens * step.cached + usage.cache_write_tokens * step.cache_write
+        return (read_usd + usage.output_tokens * step.output) / 1e6
+
+    def most_usd(self, input_tokens: int, output_tokens: int) -> float | None:
+        """The most that a call with so many tokens can cost; None where the price is unknown. It may be served at the standard price."""
+        asked = self._steps(self._asked)
+        if asked is None:
+            return None
+        costs = [
+            input_tokens * max(step.input, step.cached, step.cache_write) + output_tokens * step.output
+            for step in (*self._standard, *asked)
+            if input_tokens > step.above or not step.above
+        ]
+        return max(costs) / 1e6
+
+    def _steps(self, service_tier: str | None) -> Steps | None:
+        if service_tier in STANDARD:
+            return self._standard
+        return self._tiers.get(service_tier or "", self._standard if self._is_own else None)
+
+
+def flat_tariff(price_in: float, price_out: float, *, asked: str | None = None) -> Tariff:
+    """The tariff of two prices that a spec gives."""
+    return Tariff((Step(0, price_in, price_out, price_in, price_in),), is_own=True, asked=asked)
+
+
+def tariff_of(names: Sequence[str], base_url: str, own: Mapping[str, Any], *, asked: str | None = None) -> Tariff | None:
+    """The tariff of a model; None if its price is unknown.
+
+    Args:
+        names: the names under which the user's prices may have it, as ``provider:model``.
+        base_url: address of its server: a model of the same name elsewhere may have another price, or none.
+        own: the user's prices.
+        asked: the service tier that calls ask for.
+    """
+    for name in names:
+        if name in own:
+            return Tariff(tuple(_own_steps(OwnPrice.model_validate(own[name]))), is_own=True, asked=asked)
+    # Here, since it imports 1.6 MB of prices, which takes 0.15 s.
+    from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
+
+    try:
+        _, model = get_snapshot().find_provider_model(names[0].partition(":")[2], None, None, base_url)
+    except LookupError:
+        return None
+    standard = _steps(_dearest(model))
+    if standard is None:
+        return None
+    tiers = {name: steps for name, context in _service_tiers(model) if (steps := _steps(_dearest(model, context))) is not None}
+    return Tariff(standard, tiers, asked=asked)
+
+
+def _own_steps(price: OwnPrice) -> Iterator[Step]:
+    for above, rates in [(0, price), *sorted(((long.tokens, long) for long in price.above), key=lambda each: each[0])]:
+        cached = rates.input if rates.cached is None else rates.cached
+        yield Step(above, rates.input, rates.output, cached, rates.input if rates.cache_write is None else rates.cache_write)
+
+
+def _service_tiers(model: ModelInfo) -> Iterator[tuple[str, dict[str, str]]]:
+    """The service tiers whose prices are listed, with the context that selects each."""
+    for variant in model.price_variants or ():
+        match variant.when:
+            case {"service_tier": name} | {"processing": name} if len(variant.when) == 1:
+                yield name, variant.when
+
+
+def _dearest(model: ModelInfo, context: Mapping[str, str] | None = None) -> ModelPrice:
+    """The prices of today; of models that cost less at some hours those of the dearest, which are an upper bound."""
+    now = datetime.now(UTC)
+    return max((model.get_prices(now.replace(hour=hour), context) for hour in _HOURS), key=lambda price: _at(price.output_mtok, 0) or 0)
+
+
+def _steps(price: ModelPrice) -> Steps | None:
+    """The steps of listed prices; None where they have none for tokens, or others besides."""
+    by_unit = [getattr(price, unit) for unit in _TOKENS]
+    if by_unit[0] is None or by_unit[1] is None or any(getattr(price, unit) is not None for unit in _ALSO_PAID):
+        return None
+    starts = sorted({0, *(tier.start for each in by_unit for tier in getattr(each, "tiers", ()))})
+    steps = []
+    for start in starts:
+        input_usd, output_usd, cached_usd, write_usd = [_at(each, start) for each in by_unit]
+        assert input_usd is not None
+        assert output_usd is not None
+        steps.append(
+            Step(
+                start, input_usd, output_usd, input_usd if cached_usd is None else cached_usd, input_usd if write_usd is None else write_usd
+            )
+        )
+    return tuple(steps)
+
+
+def _at(price: Decimal | TieredPrices | None, start: int) -> float | None:
+    """A listed price for prompts just longer than ``start``."""
+    if price is None or isinstance(price, Decimal):
+        return None if price is None else float(price)
+    return float([price.base, *(tier.price for tier in price.tiers if tier.start <= start)][-1])
