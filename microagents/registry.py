@@ -140,6 +140,7 @@ MODELS = Registry(
     shipped={
         "sim": "microagents.models.simulated:SimulatedModel",
         "openai": "microagents.models.openai:OpenAIModel",
+        "openai-responses": "microagents.models.responses:ResponsesModel",
         "anthropic": "microagents.models.anthropic:AnthropicModel",
         "scripted": "microagents.models.scripted:ScriptedModel",
     },

@@ -156,6 +156,8 @@ class Books:
         account.unmeasured += record.unmeasured
         for reason, count in record.repeated.items():
             account.repeated[reason] = account.repeated.get(reason, 0) + count
+        for spec, refused in record.refused.items():
+            account.refused[spec] = {**account.refused.get(spec, {}), **refused}
         account.input_tokens += usage.input_tokens or 0
         account.output_tokens += usage.output_tokens or 0
         account.cached_tokens += usage.cached_tokens
@@ -243,6 +245,7 @@ class Books:
         account.in_flight = sum(self.totals.in_flight.values())
         account.settled_at = dict(account.settled_at)
         account.repeated = dict(account.repeated)
+        account.refused = dict(account.refused)
         account.climbed = dict(account.climbed)
         account.samples = account.valid - account.votes
         flagged = Counter(account.flagged)

@@ -86,6 +86,8 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
     """Replies whose length was to be compared with a limit, and is unknown."""
     repeated: dict[str, int] = field(default_factory=dict)
     """Number of calls that are sent again, by the kind of failure; ``straggler`` for those whose first attempt is still open."""
+    refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    """Parameters that models refuse, by the spec of the model, each with the one that is sent instead."""
 
     def plus(self, later: RecordCalls) -> RecordCalls:
         """The sum of this report and a later one of the same replica."""
@@ -107,6 +109,7 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
             estimated_usd=self.estimated_usd + later.estimated_usd,
             unmeasured=self.unmeasured + later.unmeasured,
             repeated={name: self.repeated.get(name, 0) + later.repeated.get(name, 0) for name in {**self.repeated, **later.repeated}},
+            refused={**self.refused, **later.refused},
         )
 
 
@@ -293,6 +296,8 @@ class Account(Struct, kw_only=True):
     """Replies of unknown length, to which the flag ``too_long`` could not be applied."""
     repeated: dict[str, int] = field(default_factory=dict)
     """Calls that were sent again, by the reason: ``busy``, ``server``, ``network``, ``timeout``, ``garbled``, or ``straggler``."""
+    refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    """Parameters that models refuse, by the spec of the model, each with the one that is sent instead; None for none."""
     undecided_at: tuple[str, ...] = ()
     """Paths of elections that ended undecided and are not settled."""
     settled_at: dict[str, str] = field(default_factory=dict)

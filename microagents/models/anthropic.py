@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from microagents.chat import Sample
+from microagents.errors import InvalidUsage
 from microagents.models.http import Client, Counts, HttpModel, bounded_client, read_or_empty
+from microagents.models.json_schema import strict_schema
 
 if TYPE_CHECKING:
-    from microagents.models.model import Call
+    from collections.abc import Mapping
+
+    from microagents.models.model import Call, ModelSpec
 
 _VERSION = "2023-06-01"
-"""The SDK's default, the API version 2026-10-21, accepts no temperature for any model."""
+"""The SDK's default, the API version 2026-10-21, accepts no temperature for any model; this one takes it for older models."""
+_LEAST_BUDGET = 1024
+"""Tokens of thinking that the API asks for at least."""
 _FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}
 _REASONING = ("thinking", "redacted_thinking")
 """Types of blocks whose tokens are not in the text."""
@@ -24,6 +31,8 @@ class AnthropicModel(HttpModel):
     """A model behind Anthropic's messages API.
 
     A ``base_url`` is given without ``/v1``. With a ``base_url`` and no key, the key ``none`` is sent: local servers need none.
+
+    One more option: ``thinking``, which is ``adaptive``, ``disabled``, or a budget in tokens.
     """
 
     sdk = "anthropic"
@@ -31,7 +40,13 @@ class AnthropicModel(HttpModel):
     url_env = "ANTHROPIC_BASE_URL"
     key_env = "ANTHROPIC_API_KEY"
     path = "/v1/messages"
-    substitutes: ClassVar = {"temperature": None}
+    more_options = ("thinking",)
+    effort_name = "output_config.effort"
+    substitutes: ClassVar = {"temperature": None, "output_config.effort": None}
+
+    def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(spec, prices)
+        self._thinking = _thinking(spec.options.get("thinking"))
 
     def _connect(self) -> Client:
         from anthropic import AsyncAnthropic, DefaultAioHttpClient  # noqa: PLC0415 - costs 1 s
@@ -45,17 +60,23 @@ class AnthropicModel(HttpModel):
             http_client=bounded_client(DefaultAioHttpClient, self._key),
         )
 
-    def _body(self, call: Call) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "model": self.model,
+    def _parameters(self, call: Call) -> dict[str, Any]:
+        thinks = self._thinking is not None and self._thinking["type"] != "disabled"
+        parameters = {
             "max_tokens": call.max_output_tokens,
-            "messages": [{"role": "user", "content": call.prompt.user}],
+            "temperature": None if thinks else call.temperature,  # a model that thinks takes none
+            "thinking": self._thinking,
+            self.effort_name: self._effort,
+            "output_config.format": {"type": "json_schema", "schema": strict_schema(call.reply)} if self._has_schema else None,
+            "service_tier": self._options.get("service_tier"),
         }
+        return {name: value for name, value in parameters.items() if value is not None}
+
+    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        content: dict[str, Any] = {"model": self.model, "messages": [{"role": "user", "content": call.prompt.user}]}
         if call.prompt.system:
-            body["system"] = call.prompt.system
-        if call.temperature is not None:
-            body["temperature"] = call.temperature
-        return body
+            content["system"] = call.prompt.system
+        return content
 
     def _read(self, body: bytes) -> Sample:
         reply = _decode(body)
@@ -68,10 +89,19 @@ class AnthropicModel(HttpModel):
             reasoned=read_or_empty(counts.output_tokens_details, _Details).thinking_tokens,
             cached=counts.cache_read_input_tokens,
             cache_written=counts.cache_creation_input_tokens,
+            served=counts.service_tier,
             has_reasoning=any(block.type in _REASONING for block in reply.content),
             excludes_cached=True,
         )
         return Sample(text=text, finish=finish, usage=self._usage(usage), model=self.name)
+
+
+def _thinking(given: str | None) -> dict[str, Any] | None:
+    if given is None or given in ("adaptive", "disabled"):
+        return None if given is None else {"type": given}
+    if not given.isascii() or not given.isdigit() or int(given[:9]) < _LEAST_BUDGET:
+        raise InvalidUsage(f"thinking={given!r} is not adaptive, disabled or a budget of at least {_LEAST_BUDGET} tokens")
+    return {"type": "enabled", "budget_tokens": int(given)}
 
 
 class _Counts(Struct):
@@ -79,6 +109,7 @@ class _Counts(Struct):
     input_tokens: Raw = Raw(b"")
     cache_read_input_tokens: Raw = Raw()
     cache_creation_input_tokens: Raw = Raw()
+    service_tier: Raw = Raw()
     output_tokens: Raw = Raw(b"")
     output_tokens_details: Raw = Raw(b"{}")
 

@@ -1,4 +1,4 @@
-"""Common base of the providers behind HTTP: options, one bounded request through an SDK, and errors as `ModelUnavailable`.
+"""Common base of the providers behind HTTP: one bounded request through an SDK, and errors as `ModelUnavailable`.
 
 An SDK builds and sends the request. This module bounds its time and the size of the reply, and translates failures: the SDKs follow
 redirects, decompress bodies of any size, and raise errors that contain the key.
@@ -13,6 +13,7 @@ import re
 import socket
 from abc import ABC, abstractmethod
 from contextlib import aclosing
+from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -27,6 +28,7 @@ from msgspec import Raw, Struct, structs
 from microagents.chat import Prompt, Sample, Usage
 from microagents.elections.red_flags import known_finish
 from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
 from microagents.models.model import Model
 from microagents.models.prices import Tariff, flat_tariff, tariff_of
 from microagents.packages import require_packages
@@ -35,7 +37,7 @@ S = TypeVar("S", bound=Struct)
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import httpx2
 
@@ -57,7 +59,10 @@ KEY = "[key]"
 KEEPALIVE_S = 4.0
 """Many servers drop an idle connection after 5 s. Closing it first avoids sending into a closed connection."""
 
-_OPTIONS = ("base_url", "api_key_env", "timeout_s", "price_in", "price_out")
+_OPTIONS = ("base_url", "api_key_env", "timeout_s", "price_in", "price_out", "effort", "service_tier", "json_schema")
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_CHARS_PER_TOKEN = 6
+"""More characters than a token of ordinary text has, so that the length of a prompt in tokens is not overestimated."""
 _KEPT_HEADERS = ("retry-after", "retry-after-ms", "date", "x-request-id", "request-id")
 _ECHO_CHARS = 24
 """An error message that contains so many characters of the prompt in a row counts as an echo of it."""
@@ -84,14 +89,15 @@ class HttpModel(Model, ABC):
 
     Options: ``base_url``; ``api_key_env``, the environment variable with the key; ``timeout_s`` for a whole call;
     ``price_in`` and ``price_out`` in USD per million tokens, which go before all other prices. Cached input is then
-    priced as any other input, so the cost is an upper bound.
+    priced as any other input, so the cost is an upper bound. ``effort``, of reasoning; ``service_tier``;
+    ``json_schema=true``, which constrains the output.
 
     Args:
         spec: the model and its options.
         prices: the user's prices by ``provider:model``. The cost of a model that neither they nor genai-prices have is unknown.
 
     Raises:
-        InvalidUsage: an option is unknown or not readable, or the key or the SDK is missing.
+        InvalidUsage: an option is unknown or not readable, the key or the SDK is missing, or the model is shut down.
     """
 
     sdk: ClassVar[str]
@@ -104,29 +110,48 @@ class HttpModel(Model, ABC):
     """Environment variable with the key."""
     path: ClassVar[str]
     """Path of the request behind ``base_url``."""
+    more_options: ClassVar[tuple[str, ...]] = ()
+    """Options of this provider alone."""
+    effort_name: ClassVar[str]
+    """Parameter of the effort."""
     substitutes: ClassVar[Mapping[str, str | None]]
     """Parameters that some models refuse, each with its substitute; None leaves the parameter out."""
 
     def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
         require_packages(f"{spec.provider}:{spec.name}", self.sdk, "aiohttp", "genai_prices")
-        options = spec.options
+        options, known = spec.options, (*_OPTIONS, *self.more_options)
         for name in options:
-            if name not in _OPTIONS:
-                near = "".join(f", did you mean {match!r}" for match in get_close_matches(name, _OPTIONS, n=1))
-                raise InvalidUsage(f"{spec.provider} has no option {name!r}{near}; its options are {', '.join(_OPTIONS)}")
+            if name not in known:
+                near = "".join(f", did you mean {match!r}" for match in get_close_matches(name, known, n=1))
+                raise InvalidUsage(f"{spec.provider} has no option {name!r}{near}; its options are {', '.join(known)}")
         self.name = f"{spec.provider}:{spec.name}"
         self.model = spec.name
+        self.capabilities = capabilities_of(spec.provider, spec.name)
         self.base_url = _checked_url(options.get("base_url", os.environ.get(self.url_env) or self.url))
         self.timeout_s = _number({"timeout_s": "120", **options}, "timeout_s")
+        self._refuse_ended()
         self._tariff = self._find_tariff(spec, prices)
         self._key = self._find_key(options)
-        self._substituted: dict[str, str | None] = {}
+        self._options = options
+        self._effort = self._checked_effort()
+        self._has_schema = _flag(options, "json_schema")
+        self._refused: dict[str, str | None] = {}
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
 
     @classmethod
     def open(cls, spec: ModelSpec, context: Context) -> Self:
-        """The model of a spec."""
-        return cls(spec, context.settings.get("prices", {}))
+        """The model of a spec.
+
+        Raises:
+            InvalidUsage: an option is wrong, or ``json_schema`` does not fit the task.
+        """
+        model, task = cls(spec, context.settings.get("prices", {})), context.tasks[0]
+        if model._has_schema and task.format != "json":
+            raise InvalidUsage(
+                f"json_schema=true constrains replies to JSON, but {type(task).__name__} asks for lines; set format = 'json' in the task, "
+                "or leave json_schema out"
+            )
+        return model
 
     async def complete(self, call: Call) -> Sample:
         """Take one sample in one attempt. A request with a refused parameter is repeated without it.
@@ -134,6 +159,7 @@ class HttpModel(Model, ABC):
         Raises:
             ModelUnavailable: no reply arrived, or it cannot be read.
         """
+        self._check_length(call)
         # Outside of the timeout: the first call imports the SDK, which takes a second.
         client = self._client()
         try:
@@ -167,17 +193,63 @@ class HttpModel(Model, ABC):
     def _connect(self) -> Client:
         """Create a client of the provider's SDK on `bounded_client`, with ``max_retries=0`` and ``timeout=None``."""
 
-    @abstractmethod
-    def _body(self, call: Call) -> dict[str, Any]:
-        """The JSON body of a request."""
+    @property
+    def refused(self) -> Mapping[str, str | None]:
+        """Parameters that are not sent since the model refuses them, each with the one sent instead."""
+        return self._refused
+
+    def refuse(self, refused: Mapping[str, str | None]) -> None:
+        """Take over the refusals that an earlier sitting met."""
+        self._refused.update({name: other for name, other in refused.items() if name in self.substitutes})
 
     @abstractmethod
-    def _read(self, body: bytes) -> Sample:
-        """Read the sample from the JSON of a reply.
+    def _parameters(self, call: Call) -> dict[str, Any]:
+        """The optional parameters of a request by their names in errors, such as ``reasoning.effort``."""
+
+    @abstractmethod
+    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The rest of the request: the model and the prompt.
+
+        Args:
+            call: the call.
+            parameters: those that will be sent.
+        """
+
+    @abstractmethod
+    def _read(self, body: bytes) -> Sample | ModelUnavailable:
+        """Read the sample, or the failure, from the JSON of a reply.
 
         Raises:
             msgspec.MsgspecError: the reply has another form.
         """
+
+    def _refuse_ended(self) -> None:
+        today = _today()
+        if self.base_url == self.url and has_ended(self.capabilities, today):
+            ended = self.capabilities.shutdown
+            raise InvalidUsage(f"{self.name} was shut down on {ended}; today's nearest is {self._provider}:{self.capabilities.successor}")
+
+    def _checked_effort(self) -> str | None:
+        """The effort to ask for; None to ask for none."""
+        effort, allowed = self._options.get("effort"), self.capabilities.efforts
+        if effort is None:
+            return self.capabilities.default_effort
+        if allowed is not None and effort not in allowed:
+            takes = f"takes effort={_either(allowed)}" if allowed else "has no effort"
+            raise InvalidUsage(f"{self.name} {takes}, not {effort!r}")
+        return effort
+
+    def _check_length(self, call: Call) -> None:
+        window = self.capabilities.context_window
+        if window is None:
+            return
+        read = (len(call.prompt.system) + len(call.prompt.user)) // _CHARS_PER_TOKEN
+        if read + call.max_output_tokens > window:
+            raise ModelUnavailable(
+                "refused",
+                f"a prompt of at least {read:,} tokens and --max-output-tokens {call.max_output_tokens} exceed the {window:,} tokens of "
+                f"{self.name}; nothing was sent",
+            )
 
     def _client(self) -> Client:
         # Connections belong to an event loop, and a program may run several in a row.
@@ -200,32 +272,41 @@ class HttpModel(Model, ABC):
         if ("price_in" in options) != ("price_out" in options):
             raise InvalidUsage("price_in and price_out go together: the cost of a call needs both")
         if "price_in" in options:
-            return flat_tariff(_number(options, "price_in"), _number(options, "price_out"))
-        return tariff_of((self.name, f"{self.sdk}:{spec.name}"), self.base_url, prices)
+            return flat_tariff(_number(options, "price_in"), _number(options, "price_out"), asked=options.get("service_tier"))
+        return tariff_of((self.name, f"{self.sdk}:{spec.name}"), self.base_url, prices, asked=options.get("service_tier"))
 
     async def _ask(self, client: Client, call: Call) -> httpx2.Response | ModelUnavailable:
         while True:
-            body = self._body(call)
-            for name, other in self._substituted.items():
-                value = body.pop(name, None)
-                if other is not None and value is not None:
-                    body[other] = value
-            answer = await self._post(client, body)
-            if not self._learn_substitute(answer, body):
+            parameters = self._accepted(call)
+            answer = await self._post(client, {**self._content(call, parameters), **_nested(parameters)})
+            if not self._learn_refusal(answer, parameters):
                 return answer
 
-    def _learn_substitute(self, answer: httpx2.Response | ModelUnavailable, sent: dict[str, Any]) -> bool:
+    def _accepted(self, call: Call) -> dict[str, Any]:
+        """The optional parameters of a request, without those that the model refuses."""
+        parameters = self._parameters(call)
+        if "temperature" in parameters and not self.capabilities.takes(self.capabilities.temperature, self._effort):
+            self._refused.setdefault("temperature", None)
+        for name, other in self._refused.items():
+            value = parameters.pop(name, None)
+            if other is not None and value is not None:
+                parameters[other] = value
+        return parameters
+
+    def _learn_refusal(self, answer: httpx2.Response | ModelUnavailable, sent: Mapping[str, Any]) -> bool:
         """Whether the answer refuses a parameter that has a substitute. All later calls use the substitute."""
         if isinstance(answer, ModelUnavailable) or answer.status_code != 400:  # noqa: PLR2004
             return False
         error = _decode_error(answer.content)
         for name, other in self.substitutes.items():
+            # An effort that the user asked for is not left out in silence.
+            is_wanted = name == self.effort_name and "effort" in self._options
             # A name that is itself a substitute is left alone: a server that refuses both would exchange them forever.
-            if name in sent and name not in self._substituted.values() and error.refuses(name):
-                if name not in self._substituted:
+            if name in sent and not is_wanted and name not in self._refused.values() and error.refuses(name):
+                if name not in self._refused:
                     import structlog  # noqa: PLC0415 - rarely needed
 
-                    self._substituted[name] = other
+                    self._refused[name] = other
                     structlog.get_logger().warning("model refuses a parameter", model=self.name, parameter=name, sent_instead=other)
                 return True
         return False
@@ -252,6 +333,9 @@ class HttpModel(Model, ABC):
         else:
             try:
                 sample = self._read(response.content)
+                if isinstance(sample, ModelUnavailable):
+                    message = self._public(str(sample.args[1]), prompt)
+                    return ModelUnavailable(sample.kind, message, response.status_code, None, self._request_id(response))
                 # A server may repeat the request, headers included, and the journal keeps texts of replies.
                 text = sample.text if len(self._key or "") < MIN_KEY_CHARS else sample.text.replace(str(self._key), KEY)
                 return structs.replace(sample, text=text, finish=known_finish(sample.finish))
@@ -265,13 +349,34 @@ class HttpModel(Model, ABC):
             message = "the server redirects to another address, which is not followed; give the final address as base_url"
         else:
             error = _decode_error(response.content)
-            message, name = self._sanitize(error.message), str(error.code or error.type or "")
-            if _echoes_prompt(message, prompt):  # prompts may be confidential, and errors go to logs
-                message = "the explanation repeats the prompt and is left out"
+            message, name = self._public(error.message, prompt), str(error.code or error.type or "")
             if _NAME.fullmatch(name):
                 message = self._sanitize(f"{name}: {message}" if message else name)
+            message = self._explained(status, error) or message
         wait_s, request_id = retry_after_s(response.headers), self._request_id(response)
         return ModelUnavailable(_failure_kind(status), message or "no explanation", status, wait_s, request_id)
+
+    def _public(self, message: str, prompt: Prompt) -> str:
+        """A server's words without a key and without the prompt: prompts may be confidential, and errors go to logs."""
+        clean = self._sanitize(message)
+        return "the explanation repeats the prompt and is left out" if _echoes_prompt(clean, prompt) else clean
+
+    def _explained(self, status: int, error: _Error) -> str | None:
+        """Our own words for a refusal that the user can mend; None for any other."""
+        effort = self._options.get("effort")
+        if status == 400 and effort is not None and error.names(self.effort_name):  # noqa: PLR2004
+            listed = [each for each in re.findall(r"['\"`]([a-z]+)['\"`]", error.message) if each in _EFFORTS and each != effort]
+            if listed or error.refuses(self.effort_name):
+                return f"{self.name} takes {f'effort={_either(listed)}' if listed else 'no effort'}, not {effort!r}"
+        nearest = nearest_model(self._provider, self.model, _today()) if status == 404 and self.base_url == self.url else None  # noqa: PLR2004
+        if nearest is not None:
+            ended = f" (shut down on {self.capabilities.shutdown})" if self.capabilities.shutdown else ""
+            return f"there is no model {self.model!r}{ended}; today's nearest is {self._provider}:{nearest}"
+        return None
+
+    @property
+    def _provider(self) -> str:
+        return self.name.partition(":")[0]
 
     def _sanitize(self, text: str) -> str:
         """Make text of a server safe for logs and screens: one printable line, cut, without anything that looks like a key."""
@@ -300,7 +405,7 @@ class HttpModel(Model, ABC):
             cached_tokens=cached_tokens,
             cache_write_tokens=cache_write_tokens,
         )
-        return usage if self._tariff is None else structs.replace(usage, cost_usd=self._tariff.cost_usd(usage))
+        return usage if self._tariff is None else structs.replace(usage, cost_usd=self._tariff.cost_usd(usage, _name(counts.served)))
 
 
 @lru_cache(maxsize=1)
@@ -416,10 +521,14 @@ class _Error(Struct):
     code: str | int | None = None
     param: str | None = None
 
+    def names(self, parameter: str) -> bool:
+        """Whether the refusal is about a parameter."""
+        last = parameter.rpartition(".")[2]
+        return re.search(rf"\b({re.escape(parameter)}|{last})\b", f"{self.param} {self.message}") is not None
+
     def refuses(self, parameter: str) -> bool:
         """Whether the model refuses a parameter itself, and not only its value."""
-        named = re.search(rf"\b{parameter}\b", f"{self.param} {self.message}")
-        return named is not None and _UNSUPPORTED.search(f"{self.code} {self.message}") is not None
+        return self.names(parameter) and _UNSUPPORTED.search(f"{self.code} {self.message}") is not None
 
 
 class _ErrorBody(Struct):
@@ -455,6 +564,8 @@ class Counts(Struct, frozen=True, kw_only=True):
     """Input tokens that were read from the cache."""
     cache_written: Raw = Raw()
     """Input tokens that were written into the cache."""
+    served: Raw = Raw()
+    """The service tier that the provider used."""
     has_reasoning: bool
     """Whether the reply says that it has reasoning."""
     excludes_cached: bool = False
@@ -466,12 +577,47 @@ def _count(written: Raw) -> int | None:
     return int(digits) if digits.isdigit() and len(digits) <= MAX_COUNT_DIGITS else None
 
 
+def _name(written: Raw) -> str | None:
+    try:
+        return msgspec.json.decode(written, type=str)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
 def read_or_empty(raw: Raw, kind: type[S]) -> S:
     """Decode an optional part of a reply; a part that cannot be read gives an object with default fields."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, RecursionError):
         return kind()
+
+
+def _nested(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters as JSON: ``reasoning.effort`` is the field ``effort`` of the object ``reasoning``."""
+    body: dict[str, Any] = {}
+    for name, value in parameters.items():
+        *above, last = name.split(".")
+        inner = body
+        for each in above:
+            inner = inner.setdefault(each, {})
+        inner[last] = value
+    return body
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
+
+
+def _either(names: Sequence[str]) -> str:
+    """Names in words, such as ``low, medium or high``."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    given = options.get(name, "false")
+    if given not in ("true", "false"):
+        raise InvalidUsage(f"{name}={given!r} is neither true nor false")
+    return given == "true"
 
 
 def _number(options: Mapping[str, str], name: str) -> float:

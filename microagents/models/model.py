@@ -80,6 +80,14 @@ class Model:
         return None
 
     @property
+    def refused(self) -> Mapping[str, str | None]:
+        """Parameters that are not sent since the model refuses them, each with the one sent instead; the run's journal keeps them."""
+        return {}
+
+    def refuse(self, refused: Mapping[str, str | None]) -> None:
+        """Take over the refusals that an earlier sitting of the run met."""
+
+    @property
     def answers_at_once(self) -> bool:
         """Whether a call takes no time, so that none has to be watched for taking too long."""
         return False

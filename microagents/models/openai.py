@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -11,20 +10,16 @@ from msgspec import Meta, Raw, Struct
 
 from microagents.chat import Sample
 from microagents.models.http import Client, Counts, HttpModel, bounded_client, read_or_empty
+from microagents.models.json_schema import strict_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from microagents.models.model import Call
 
-_REASONING = re.compile(r"(.*/)?(o\d|gpt-[5-9])")
-"""Names of the models that accept only ``max_completion_tokens``, on any server."""
 
-
-class OpenAIModel(HttpModel):
-    """A model behind OpenAI's chat completions API.
-
-    The cap on output is sent as ``max_completion_tokens`` to OpenAI itself and to reasoning models, known by name (o1,
-    o3, gpt-5 and later). All other addresses get ``max_tokens``: a server that does not know the newer name may ignore
-    it and set no cap. A server that refuses one name gets the other.
+class OpenAIWire(HttpModel):
+    """A model behind one of OpenAI's APIs.
 
     With a ``base_url`` and no key, the key ``none`` is sent: local servers need none.
     """
@@ -33,12 +28,6 @@ class OpenAIModel(HttpModel):
     url = "https://api.openai.com/v1"
     url_env = "OPENAI_BASE_URL"
     key_env = "OPENAI_API_KEY"
-    path = "/chat/completions"
-    substitutes: ClassVar = {
-        "temperature": None,
-        "max_tokens": "max_completion_tokens",
-        "max_completion_tokens": "max_tokens",
-    }
 
     def _connect(self) -> Client:
         from openai import AsyncOpenAI, DefaultAioHttpClient  # noqa: PLC0415 - costs 0.5 s
@@ -51,18 +40,48 @@ class OpenAIModel(HttpModel):
             http_client=bounded_client(DefaultAioHttpClient, self._key),
         )
 
-    def _body(self, call: Call) -> dict[str, Any]:
+    def _parameters(self, call: Call) -> dict[str, Any]:
+        parameters = {
+            "temperature": call.temperature,
+            self.effort_name: self._effort,
+            "service_tier": self._options.get("service_tier"),
+        }
+        return {name: value for name, value in parameters.items() if value is not None}
+
+
+class OpenAIModel(OpenAIWire):
+    """A model behind OpenAI's chat completions API.
+
+    The cap on output is sent as ``max_completion_tokens`` to OpenAI itself and to the models of the table of capabilities. All
+    other addresses get ``max_tokens``: a server that does not know the newer name may ignore it and set no cap. A server that
+    refuses one name gets the other.
+    """
+
+    path = "/chat/completions"
+    effort_name = "reasoning_effort"
+    substitutes: ClassVar = {
+        "temperature": None,
+        "reasoning_effort": None,
+        "max_tokens": "max_completion_tokens",
+        "max_completion_tokens": "max_tokens",
+    }
+
+    def _parameters(self, call: Call) -> dict[str, Any]:
+        parameters = {**super()._parameters(call), self._cap_name(): call.max_output_tokens}
+        if self._has_schema:
+            named = {"name": call.reply.__name__, "schema": strict_schema(call.reply), "strict": True}
+            parameters["response_format"] = {"type": "json_schema", "json_schema": named}
+        return parameters
+
+    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         messages = [{"role": "user", "content": call.prompt.user}]
         if call.prompt.system:
             messages.insert(0, {"role": "system", "content": call.prompt.system})
-        body: dict[str, Any] = {"model": self.model, "messages": messages, self._cap_name(): call.max_output_tokens}
-        if call.temperature is not None:
-            body["temperature"] = call.temperature
-        return body
+        return {"model": self.model, "messages": messages}
 
     def _cap_name(self) -> str:
-        newer = urlsplit(self.base_url).hostname == "api.openai.com" or _REASONING.match(self.model)
-        return "max_completion_tokens" if newer else "max_tokens"
+        is_openai = urlsplit(self.base_url).hostname == "api.openai.com"
+        return self.capabilities.max_tokens_name or ("max_completion_tokens" if is_openai else "max_tokens")
 
     def _read(self, body: bytes) -> Sample:
         reply = _decode(body)
@@ -70,13 +89,14 @@ class OpenAIModel(HttpModel):
         message = choice.message
         finish = "refusal" if message.refusal else choice.finish_reason
         counts = read_or_empty(reply.usage, _Counts)
-        read = read_or_empty(counts.prompt_tokens_details, _ReadDetails)
+        read = read_or_empty(counts.prompt_tokens_details, ReadDetails)
         usage = Counts(
             read=counts.prompt_tokens,
             written=counts.completion_tokens,
-            reasoned=read_or_empty(counts.completion_tokens_details, _WrittenDetails).reasoning_tokens,
+            reasoned=read_or_empty(counts.completion_tokens_details, WrittenDetails).reasoning_tokens,
             cached=read.cached_tokens,
             cache_written=read.cache_write_tokens,
+            served=reply.service_tier,
             has_reasoning=bool(message.reasoning or message.reasoning_content),
         )
         return Sample(text=message.content or message.refusal or "", finish=finish, usage=self._usage(usage), model=self.name)
@@ -90,12 +110,16 @@ class _Counts(Struct):
     completion_tokens_details: Raw = Raw(b"{}")
 
 
-class _ReadDetails(Struct):
+class ReadDetails(Struct):
+    """The parts of the input tokens."""
+
     cached_tokens: Raw = Raw()
     cache_write_tokens: Raw = Raw()
 
 
-class _WrittenDetails(Struct):
+class WrittenDetails(Struct):
+    """The parts of the output tokens."""
+
     reasoning_tokens: Raw = Raw()
 
 
@@ -114,6 +138,7 @@ class _Choice(Struct):
 
 class _Reply(Struct):
     choices: Annotated[list[_Choice], Meta(min_length=1)]
+    service_tier: Raw = Raw()
     usage: Raw = Raw(b"{}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from microagents.chat import Usage
 from microagents.journal.messages import RecordCalls
@@ -56,6 +56,7 @@ class CallAccounts:
         self._cost_usd: float | None = 0.0
         self._estimated_usd = 0.0
         self._repeated: dict[str, int] = {}
+        self._refused: dict[str, dict[str, str | None]] = {}
 
     def send(self) -> None:
         """Count a call that is being sent."""
@@ -102,10 +103,15 @@ class CallAccounts:
         self._report_soon()
         self._repeated[reason] = self._repeated.get(reason, 0) + 1
 
+    def refuse(self, spec: str, refused: Mapping[str, str | None]) -> None:
+        """Report the parameters that a model refuses."""
+        self._report_soon()
+        self._refused[spec] = dict(refused)
+
     def report(self) -> None:
         """Send what was added up since the last report."""
         self._is_due = False
-        if self._sent or self._ended or self._repeated:
+        if self._sent or self._ended or self._repeated or self._refused:
             usage = Usage(
                 input_tokens=self._input_tokens,
                 output_tokens=self._output_tokens,
@@ -124,6 +130,7 @@ class CallAccounts:
                     estimated_usd=self._estimated_usd,
                     unmeasured=self._unmeasured,
                     repeated=self._repeated,
+                    refused=self._refused,
                 )
             )
             self._clear()

@@ -17,7 +17,7 @@ from microagents.elections.admission import FollowAdmission
 from microagents.elections.election import Draw, SampleId
 from microagents.errors import MicroagentsError, ModelUnavailable, NotSent, Stopped
 from microagents.journal.digests import in_order
-from microagents.journal.messages import LeaseCalls, RecordCalls, RecordOutage
+from microagents.journal.messages import LeaseCalls, RecordCalls, RecordOutage, Report
 from microagents.messages import resolve
 from microagents.models.latencies import LEAST_STRAGGLER_S, Latencies
 from microagents.models.model import Call, Model, checked_model, checked_sample, open_model
@@ -40,8 +40,11 @@ STRAGGLER = "straggler"
 class Source:
     """A model, and the experience of this replica with it."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, spec: str = "") -> None:
         self.model = model
+        self.spec = spec
+        self.reported_refusals = 0
+        """Number of refused parameters that the journal knows."""
         self.slots = None if model.max_in_flight is None else Slots(model.max_in_flight)
         """Its connections; None if it takes any number of calls at a time."""
         self.latencies = Latencies()
@@ -61,7 +64,7 @@ class Solver(Role):
     Only the solver accounts for calls, so that the calls in flight of a dead replica are known.
     """
 
-    asks = (LeaseCalls, RecordCalls, RecordOutage, FollowAdmission, Permit, Unbilled)
+    asks = (LeaseCalls, RecordCalls, RecordOutage, FollowAdmission, Permit, Report, Unbilled)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -89,6 +92,10 @@ class Solver(Role):
             for spec in pool:
                 self._source(spec)
         at_once = all(source.model.answers_at_once for source in self._sources.values())
+        if not at_once:
+            for spec, refused in (await self.ask(Report())).refused.items():
+                if spec in self._sources:
+                    self._sources[spec].model.refuse(refused)
         self._leases = CallLeases(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
         self._scope.start(self._follow_admission())
 
@@ -249,6 +256,9 @@ class Solver(Role):
         try:
             sample = checked_sample(await source.model.complete(call), type(source.model).__name__)
             usage = sample.usage
+            if len(refused := source.model.refused) != source.reported_refusals:
+                source.reported_refusals = len(refused)
+                self._accounts.refuse(source.spec, refused)
             if sent is not None:
                 source.latencies.add(self._loop.time() - sent.result())
         except ModelUnavailable as error:
@@ -279,7 +289,7 @@ class Solver(Role):
         """The model of a spec, opened on first use. A model without a price makes the cost of the run unknown at once."""
         found = self._sources.get(spec)
         if found is None:
-            found = self._sources[spec] = Source(checked_model(open_model(spec, self.context), spec))
+            found = self._sources[spec] = Source(checked_model(open_model(spec, self.context), spec), spec)
             if not found.model.priced:
                 self.tell(RecordCalls(source=self.context.name, usage=Usage(cost_usd=None)))
         return found

@@ -139,6 +139,7 @@ class Result(Struct, frozen=True, kw_only=True):
             "climbed": account.climbed,
             "lost_in_flight": account.lost_in_flight,
             "repeated": account.repeated,
+            "refused": account.refused,
             "unanswered": account.unanswered,
             "unmeasured": account.unmeasured,
             "input_tokens": account.input_tokens,

@@ -114,10 +114,12 @@ def summary(result: Result, options: str, go_on: str | None, *, with_text: bool 
     rows += [(name, text) for name, text in (("voting", _voting_text(result)), ("climbed", _climbed_text(result))) if text is not None]
     models = specs_in(result.settings.models)
     rows.append(("model", ", ".join(models) + _cost_text(result, models)))
-    if (cached := _cached_text(account)) is not None:
-        rows.append(("cached", cached))
-    if (calls := _calls_text(account, prices_of(models))) is not None:
-        rows.append(("calls", calls))
+    of_calls = (
+        ("sampling", _sampling_text(account)),
+        ("cached", _cached_text(account)),
+        ("calls", _calls_text(account, prices_of(models))),
+    )
+    rows += [(name, text) for name, text in of_calls if text is not None]
     rate = account.steps / result.wall_s if result.wall_s else 0
     rows.append(("took", f"{result.wall_s:,.1f} s, {rate:,.0f} {result.unit}s a second; run {result.run_id}"))
     if result.failed_inputs:
@@ -168,6 +170,15 @@ def _calls_text(account: Account, price: Price) -> str | None:
     if account.unmeasured:
         parts.append(f"{counted(account.unmeasured, 'reply', 'replies')} of unknown length, not flagged as too_long")
     return "; ".join(parts) or None
+
+
+def _sampling_text(account: Account) -> str | None:
+    """The models whose temperature cannot be set; None if there are none."""
+    names = list(dict.fromkeys(spec.partition("@")[0] for spec, refused in account.refused.items() if "temperature" in refused))
+    if not names:
+        return None
+    takes = "takes" if len(names) == 1 else "take"
+    return f"{', '.join(names)} {takes} no temperature: samples differ by the model's own sampling, and the first is not drawn at 0"
 
 
 def _cached_text(account: Account) -> str | None:

@@ -35,7 +35,7 @@ CONTRACT = {
 BEYOND = {
     *("created_at", "reason", "settled_at", "climbed", "lost_in_flight", "go_on", "k", "unit"),
     *("votes", "samples", "votes_per_decision", "outvoted", "misled", "unvoted_success"),
-    *("repeated", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),
+    *("repeated", "refused", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),
 }
 """Keys that came later."""
 

@@ -1,4 +1,4 @@
-"""Both HTTP providers against a real, hostile server."""
+"""All HTTP providers against a real, hostile server."""
 
 from __future__ import annotations
 
@@ -11,82 +11,31 @@ import subprocess
 import sys
 import tracemalloc
 import zlib
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from msgspec import Struct
 from structlog.testing import capture_logs
 
 from microagents.actors import Context
-from microagents.chat import Prompt, Reply, Sample, Usage
-from microagents.elections.election import ElectionId, SampleId
+from microagents.chat import Sample, Usage
 from microagents.errors import InvalidUsage, ModelUnavailable
-from microagents.models.anthropic import AnthropicModel
-from microagents.models.http import MAX_BODY_BYTES, MAX_MESSAGE_CHARS, HttpModel, retry_after_s
+from microagents.models.http import MAX_BODY_BYTES, MAX_MESSAGE_CHARS, retry_after_s
 from microagents.models.model import Call, Model, ModelSpec, open_model
 from microagents.models.openai import OpenAIModel
 from microagents.strategies.maker import Maker
 from microagents.tasks.drift import Drift
 from tests.models import server as scripted
-from tests.models.server import Answer, Server, serving
+from tests.models.server import Answer, serving
+from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, WIRES, Provider, a_call, asking
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
-KEY = "k3y-Zebra-Quartz-77"
-ROBUST_S = "10"
-"""A timeout that is not meant to pass."""
 TINY_S = "0.3"
-"""A timeout that is."""
+"""A timeout that passes."""
 
 
-class Provider(Struct, frozen=True):
-    """What differs between the two on the wire."""
-
-    name: str
-    model: Callable[[ModelSpec], HttpModel]
-    key_env: str
-    path: str
-    input_tokens: str
-    output_tokens: str
-    length: str
-
-    def good(self, text: str = "x = 1", finish: str | None = None, usage: object = None) -> dict[str, Any]:
-        """The JSON of a reply that ended by itself, or as told."""
-        if usage is None:
-            usage = {self.input_tokens: 11, self.output_tokens: 7}
-        if self.name == "openai":
-            message = {"role": "assistant", "content": text, "refusal": None}
-            return {"choices": [{"index": 0, "message": message, "finish_reason": finish or "stop"}], "usage": usage}
-        return {"content": [{"type": "text", "text": text}], "stop_reason": finish or "end_turn", "usage": usage}
-
-    def open(self, url: str, name: str = "m-1", **options: str) -> HttpModel:
-        """A model that asks a server of the test."""
-        return self.model(ModelSpec(provider=self.name, name=name, options={"base_url": url, "timeout_s": ROBUST_S, **options}))
-
-
-OPENAI = Provider(
-    name="openai",
-    model=OpenAIModel,
-    key_env="OPENAI_API_KEY",
-    path="/chat/completions",
-    input_tokens="prompt_tokens",
-    output_tokens="completion_tokens",
-    length="length",
-)
-ANTHROPIC = Provider(
-    name="anthropic",
-    model=AnthropicModel,
-    key_env="ANTHROPIC_API_KEY",
-    path="/v1/messages",
-    input_tokens="input_tokens",
-    output_tokens="output_tokens",
-    length="max_tokens",
-)
-
-
-@pytest.fixture(params=[OPENAI, ANTHROPIC], ids=lambda provider: provider.name)
+@pytest.fixture(params=WIRES, ids=lambda provider: provider.name)
 def provider(request: pytest.FixtureRequest) -> Provider:
     assert isinstance(request.param, Provider)
     return request.param
@@ -99,27 +48,6 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.lower(), raising=False)
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(name, KEY)
-
-
-def a_call(user: str = "What is x?", system: str = "Be brief.", temperature: float | None = 0.1) -> Call:
-    sample = SampleId(election=ElectionId(path="0/step", question_digest=b"f"), seq=0)
-    return Call(
-        id=sample,
-        prompt=Prompt(user=user, system=system),
-        reply=Reply,
-        temperature=temperature,
-        max_output_tokens=64,
-    )
-
-
-@asynccontextmanager
-async def asking(provider: Provider, *answers: Answer, name: str = "m-1", **options: str) -> AsyncIterator[tuple[HttpModel, Server]]:
-    async with serving(*answers) as server:
-        model = provider.open(server.url, name, **options)
-        try:
-            yield model, server
-        finally:
-            await model.close()
 
 
 async def sample_of(provider: Provider, body: object, **options: str) -> Sample:
@@ -162,6 +90,22 @@ async def test_openai_is_sent_a_chat_completion_and_nothing_more() -> None:
     }
 
 
+async def test_the_responses_api_is_sent_one_input_and_told_to_store_nothing() -> None:
+    async with asking(RESPONSES, scripted.reply(RESPONSES.good("x = 1"))) as (model, server):
+        sample = await model.complete(a_call())
+    assert sample == Sample(text="x = 1", usage=Usage(input_tokens=11, output_tokens=7), model="openai-responses:m-1")
+    (request,) = server.received
+    assert request.path == "/responses"
+    assert request.json == {
+        "model": "m-1",
+        "instructions": "Be brief.",
+        "input": "What is x?",
+        "max_output_tokens": 64,
+        "temperature": 0.1,
+        "store": False,
+    }
+
+
 async def test_anthropic_is_sent_a_message_and_nothing_more() -> None:
     async with asking(ANTHROPIC, scripted.reply(ANTHROPIC.good("x = 1"))) as (model, server):
         sample = await model.complete(a_call())
@@ -184,8 +128,8 @@ async def test_an_empty_system_prompt_and_no_temperature_are_not_sent(provider: 
         await model.complete(a_call(system="", temperature=None))
     sent = server.received[0].json
     assert "temperature" not in sent
-    assert "system" not in sent
-    assert [message["role"] for message in sent["messages"]] == ["user"]
+    assert not {"system", "instructions"} & set(sent)
+    assert provider is RESPONSES or [message["role"] for message in sent["messages"]] == ["user"]
 
 
 async def test_a_temperature_of_zero_is_sent(provider: Provider) -> None:
@@ -208,7 +152,7 @@ async def test_a_temperature_of_zero_is_sent(provider: Provider) -> None:
 def test_the_cap_goes_by_the_name_that_the_address_takes(base_url: str | None, name: str, expected: str) -> None:
     # Reads the body where it is made: one of the addresses is OpenAI's own.
     options = {"base_url": base_url} if base_url else {}
-    sent = OpenAIModel(ModelSpec(provider="openai", name=name, options=options))._body(a_call())
+    sent = OpenAIModel(ModelSpec(provider="openai", name=name, options=options))._accepted(a_call())
     assert {key for key in sent if "tokens" in key} == {expected}
 
 
@@ -239,8 +183,8 @@ async def test_an_empty_reply_is_a_sample_for_the_flags_to_judge(provider: Provi
     body = provider.good(text or "")
     if text is None and provider is OPENAI:
         body["choices"][0]["message"]["content"] = None
-    if text is None and provider is ANTHROPIC:
-        body["content"] = []
+    if text is None and provider is not OPENAI:
+        body["content" if provider is ANTHROPIC else "output"] = []
     sample = await sample_of(provider, body)
     assert (sample.text, sample.finish) == ("", "stop")
 
@@ -289,6 +233,9 @@ async def test_connections_are_used_again(provider: Provider) -> None:
         (OPENAI, "function_call", "function_call"),
         (OPENAI, "abort", "abort"),
         (OPENAI, "\x1b[2J" + "x" * 1000, "other"),
+        (RESPONSES, "max_output_tokens", "length"),
+        (RESPONSES, "content_filter", "content_filter"),
+        (RESPONSES, "\x1b[2J" + "x" * 1000, "other"),
         (ANTHROPIC, "end_turn", "stop"),
         (ANTHROPIC, "stop_sequence", "stop"),
         (ANTHROPIC, "max_tokens", "length"),
@@ -308,6 +255,25 @@ async def test_a_refusal_of_openai_is_no_reply_that_ended_by_itself() -> None:
     body = OPENAI.good()
     body["choices"][0]["message"] = {"content": None, "refusal": "I cannot help with that."}
     sample = await sample_of(OPENAI, body)
+    assert (sample.text, sample.finish) == ("I cannot help with that.", "refusal")
+
+
+@pytest.mark.parametrize("status", ["queued", "in_progress", "cancelled", "\x1b[2J"])
+async def test_a_response_that_is_not_completed_is_flagged(status: str) -> None:
+    assert (await sample_of(RESPONSES, {**RESPONSES.good(), "status": status})).finish == "other"
+
+
+@pytest.mark.parametrize(("code", "kind"), [("server_error", "server"), ("rate_limit_exceeded", "busy")])
+async def test_a_failed_response_is_no_reply(code: str, kind: str) -> None:
+    body = {**RESPONSES.good(), "status": "failed", "error": {"code": code, "message": f"Sorry {KEY}\x1b[31m"}}
+    error = await failure_of(RESPONSES, scripted.reply(body))
+    assert (error.kind, error.args[1]) == (kind, f"{code}: Sorry [key] [31m")
+
+
+async def test_a_refusal_in_a_response_is_no_reply_that_ended_by_itself() -> None:
+    body = RESPONSES.good()
+    body["output"][0]["content"] = [{"type": "refusal", "refusal": "I cannot help with that."}]
+    sample = await sample_of(RESPONSES, body)
     assert (sample.text, sample.finish) == ("I cannot help with that.", "refusal")
 
 
@@ -342,13 +308,12 @@ async def test_an_unknown_price_is_none_and_never_zero(provider: Provider) -> No
 
 def reasoned(provider: Provider, written: int, reasoning: object = None, block: str | None = None) -> dict[str, Any]:
     """A reply with reasoning: its number of tokens among those written, and a part that holds it."""
-    details = (
-        {} if reasoning is None else {"openai": {"reasoning_tokens": reasoning}, "anthropic": {"thinking_tokens": reasoning}}[provider.name]
-    )
-    name = "completion_tokens_details" if provider.name == "openai" else "output_tokens_details"
-    body = provider.good(usage={provider.input_tokens: 11, provider.output_tokens: written, name: details})
-    if block is not None and provider.name == "openai":
+    details = {} if reasoning is None else {provider.reasoning_tokens: reasoning}
+    body = provider.good(usage={provider.input_tokens: 11, provider.output_tokens: written, provider.details: details})
+    if block is not None and provider is OPENAI:
         body["choices"][0]["message"][block] = "Let me see."
+    elif block is not None and provider is RESPONSES:
+        body["output"].insert(0, {"type": "reasoning", "summary": []})
     elif block is not None:
         body["content"].insert(0, {"type": "thinking", "thinking": "Let me see."})
     return body
@@ -382,7 +347,8 @@ async def test_cached_tokens_are_a_part_of_the_input(
     if provider is ANTHROPIC:  # which counts them apart
         usage = {"input_tokens": 1000 - read[1] - read[2], "cache_read_input_tokens": cached, "cache_creation_input_tokens": written}
     else:
-        usage = {"prompt_tokens": 1000, "prompt_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written}}
+        details = f"{provider.input_tokens}_details"
+        usage = {provider.input_tokens: 1000, details: {"cached_tokens": cached, "cache_write_tokens": written}}
     found = (await sample_of(provider, provider.good(usage=usage))).usage
     assert (found.input_tokens, found.cached_tokens, found.cache_write_tokens) == read
 
@@ -428,7 +394,7 @@ async def test_a_reply_with_no_usage_field_is_still_a_reply(provider: Provider) 
     + [(status, "refused") for status in (400, 401, 402, 403, 404, 413, 422, 302, 304)],
 )
 async def test_a_status_says_what_to_do(provider: Provider, status: int, kind: str) -> None:
-    headers = {"x-request-id": "req_1"} if provider is OPENAI else {"request-id": "req_1"}
+    headers = {"request-id" if provider is ANTHROPIC else "x-request-id": "req_1"}
     body = {"error": {"type": "some_error", "message": "no such model"}}
     error = await failure_of(provider, scripted.reply(body if status != 304 else b"", status, headers))
     assert (error.kind, error.args[2], error.args[4]) == (kind, status, "req_1")
@@ -534,6 +500,18 @@ OPENAI_BODIES: list[object] = [
     {"choices": [{"message": {"content": 3}, "finish_reason": "stop"}]},
     {"choices": [{"message": {"content": ["x"]}, "finish_reason": "stop"}]},
 ]
+RESPONSES_BODIES: list[object] = [
+    {"output": [], "status": None},
+    {"output": []},
+    {"status": "completed"},
+    {"status": "completed", "output": None},
+    {"status": "completed", "output": [None]},
+    {"status": "completed", "output": [{"content": []}]},
+    {"status": "completed", "output": [{"type": "message", "content": "x"}]},
+    {"status": "completed", "output": [{"type": "message", "content": [{"type": "output_text", "text": 3}]}]},
+    {"status": "incomplete", "output": [], "incomplete_details": "x"},
+    {"status": "failed", "output": [], "error": "x"},
+]
 ANTHROPIC_BODIES: list[object] = [
     {"content": []},
     {"content": "x", "stop_reason": "end_turn"},
@@ -549,7 +527,11 @@ ANTHROPIC_BODIES: list[object] = [
 
 @pytest.mark.parametrize(
     ("provider", "body"),
-    [(OPENAI, body) for body in OPENAI_BODIES] + [(ANTHROPIC, body) for body in ANTHROPIC_BODIES],
+    [
+        *((OPENAI, body) for body in OPENAI_BODIES),
+        *((RESPONSES, body) for body in RESPONSES_BODIES),
+        *((ANTHROPIC, body) for body in ANTHROPIC_BODIES),
+    ],
     ids=lambda value: value.name if isinstance(value, Provider) else json.dumps(value)[:70],
 )
 async def test_wrong_types_and_missing_fields_are_garbled(provider: Provider, body: object) -> None:
@@ -912,7 +894,7 @@ async def test_a_server_that_refuses_both_names_is_not_asked_for_ever() -> None:
 
 
 async def test_a_cap_that_is_too_large_is_refused_and_kept(provider: Provider) -> None:
-    message = "max_tokens is too large: 64. This model supports at most 32 completion tokens."
+    message = f"{provider.cap} is too large: 64. This model supports at most 32 completion tokens."
     async with asking(provider, only_message(message)) as (model, server):
         error = await failure_of(provider, only_message(message))
         with pytest.raises(ModelUnavailable):
@@ -983,7 +965,7 @@ def test_half_a_price_is_refused(provider: Provider) -> None:
 
 async def test_the_address_may_stand_where_the_sdk_looks_for_it(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(scripted.reply(provider.good())) as server:
-        monkeypatch.setenv(f"{provider.name.upper()}_BASE_URL", server.url)
+        monkeypatch.setenv(provider.model.url_env, server.url)
         model = opened(provider)
         await model.complete(a_call())
         await model.close()

@@ -1,0 +1,150 @@
+"""Capabilities of models: the parameters that today's models take, by their exact names (November 2026).
+
+What the table does not know, the refusals of a server teach (`HttpModel`).
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from difflib import get_close_matches
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace as _with
+
+Sampled = Literal["always", "unthinking", "never"]
+"""Whether a parameter of sampling is accepted: always, only while the model does not think, or never."""
+CapName = Literal["max_tokens", "max_completion_tokens"]
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    """The parameters that one model takes. The defaults are those of a model that is not in the table."""
+
+    temperature: Sampled = "always"
+    logprobs: Sampled = "always"
+    efforts: tuple[str, ...] | None = None
+    """Accepted values of ``effort``; empty where the model has no such parameter, None where they are unknown."""
+    default_effort: str | None = None
+    """The effort that is asked for where the spec names none: the lowest of a model that would think by itself, and bill it."""
+    max_tokens_name: CapName | None = None
+    """Name of the limit on output in OpenAI's chat API; None where it depends on the server."""
+    max_choices: int | None = None
+    """Largest number of choices in one reply (``n``); None where it is unknown."""
+    json_schema: bool | None = None
+    """Whether the output can be constrained to a JSON schema; None where it is unknown."""
+    context_window: int | None = None
+    """Tokens of prompt and output together; None where it is unknown."""
+    cache_floor: int | None = None
+    """Tokens of the shortest prefix that the provider caches; None where it is unknown."""
+    explicit_cache: bool = False
+    """Whether the request says where the cached prefix ends."""
+    shutdown: date | None = None
+    """The day on which the provider ends the model; None where none is announced."""
+    successor: str = ""
+    """Name of today's nearest model; empty where the model has no announced end."""
+
+    def takes(self, sampled: Sampled, effort: str | None) -> bool:
+        """Whether a parameter of sampling may be sent with this effort."""
+        return sampled == "always" or (sampled == "unthinking" and effort in (None, "none"))
+
+
+UNKNOWN = Capabilities()
+
+
+def capabilities_of(provider: str, name: str) -> Capabilities:
+    """The capabilities of a model by its exact name, which may have a router's prefix (``openai/gpt-5-nano``)."""
+    return TABLE[family_of(provider)].get(name.rpartition("/")[2], UNKNOWN)
+
+
+def family_of(provider: str) -> str:
+    """The vendor of a provider's models: ``openai`` for both of its wires."""
+    return "anthropic" if provider == "anthropic" else "openai"
+
+
+def nearest_model(provider: str, name: str, today: date) -> str | None:
+    """Today's nearest model to a name that the provider does not know, or has shut down; None if none is near."""
+    table = TABLE[family_of(provider)]
+    found = table.get(name, UNKNOWN)
+    if found.successor:
+        return found.successor
+    living = [each for each, has in table.items() if has.shutdown is None or has.shutdown > today]
+    return next(iter(get_close_matches(name, living, n=1)), None)
+
+
+def has_ended(found: Capabilities, today: date) -> bool:
+    """Whether a model is shut down."""
+    return found.shutdown is not None and found.shutdown <= today
+
+
+_LOW_TO_HIGH = ("low", "medium", "high")
+_LOW_TO_XHIGH = (*_LOW_TO_HIGH, "xhigh")
+_LOW_TO_MAX = (*_LOW_TO_XHIGH, "max")
+_LUNA, _TERRA, _SOL, _SONNET = "gpt-6-luna", "gpt-6.1-terra", "gpt-6.1-sol", "claude-sonnet-5-5"
+_OCTOBER, _NOVEMBER, _DECEMBER = date(2026, 10, 23), date(2026, 11, 30), date(2026, 12, 11)
+_FEBRUARY, _JUNE, _JANUARY, _APRIL = date(2026, 2, 19), date(2026, 6, 15), date(2027, 1, 14), date(2027, 4, 1)
+
+_GPT = Capabilities(max_tokens_name="max_completion_tokens", max_choices=128, json_schema=True, cache_floor=1024)
+_CHAT = _with(_GPT, efforts=(), max_tokens_name=None)
+"""Does not think."""
+_THINKING = _with(_GPT, temperature="never", logprobs="never", efforts=_LOW_TO_HIGH, default_effort="low")
+"""Always thinks."""
+_ASKED = _with(_GPT, temperature="unthinking", logprobs="unthinking", context_window=400_000)
+"""Thinks only where an effort is given."""
+_SIX = _with(_THINKING, efforts=_LOW_TO_MAX, context_window=1_050_000, explicit_cache=True)
+_SIX_OR_NOT = _with(_SIX, temperature="unthinking", logprobs="unthinking", efforts=("none", *_LOW_TO_MAX))
+"""Thinks unless the effort is none."""
+
+_OPENAI = {
+    "gpt-6-luna gpt-6-sol gpt-5.6-sol gpt-5.6-terra gpt-5.6-luna": _SIX_OR_NOT,
+    "gpt-6-astra gpt-6.2-astra gpt-6.1-sol gpt-6.2-sol gpt-6.1-terra": _SIX,
+    "gpt-5.5 gpt-5.5-2026-04-23": _with(_SIX_OR_NOT, efforts=("none", *_LOW_TO_XHIGH), context_window=1_000_000, explicit_cache=False),
+    "gpt-5.4": _with(_ASKED, efforts=("none", *_LOW_TO_XHIGH), context_window=1_050_000),
+    "gpt-5.4-mini gpt-5.4-mini-2026-03-17 gpt-5.2 gpt-5.2-2025-12-11": _with(_ASKED, efforts=("none", *_LOW_TO_XHIGH)),
+    "gpt-5.4-nano gpt-5.4-nano-2026-03-17": _with(_ASKED, efforts=("none", *_LOW_TO_XHIGH), shutdown=_APRIL, successor=_LUNA),
+    "gpt-5.1 gpt-5.1-2025-11-13": _with(_ASKED, efforts=("none", *_LOW_TO_HIGH), shutdown=_APRIL, successor=_TERRA),
+    "gpt-5 gpt-5-2025-08-07": _with(
+        _THINKING, efforts=("minimal", *_LOW_TO_HIGH), context_window=400_000, shutdown=_DECEMBER, successor=_TERRA
+    ),
+    "gpt-5-mini gpt-5-mini-2025-08-07 gpt-5-nano gpt-5-nano-2025-08-07": _with(
+        _THINKING, efforts=("minimal", *_LOW_TO_HIGH), context_window=400_000, shutdown=_DECEMBER, successor=_LUNA
+    ),
+    "o3 o3-2025-04-16": _with(_THINKING, context_window=200_000, shutdown=_DECEMBER, successor=_SOL),
+    "o4-mini o4-mini-2025-04-16 o3-mini o3-mini-2025-01-31": _with(_THINKING, context_window=200_000, shutdown=_OCTOBER, successor=_LUNA),
+    "o1 o1-2024-12-17": _with(_THINKING, context_window=200_000, shutdown=_OCTOBER, successor=_SOL),
+    "gpt-4 gpt-4-0613 gpt-4-turbo gpt-4-turbo-2024-04-09": _with(_CHAT, shutdown=_OCTOBER, successor=_TERRA),
+    "gpt-3.5-turbo gpt-3.5-turbo-0125": _with(_CHAT, shutdown=_OCTOBER, successor=_LUNA),
+    "gpt-4.1 gpt-4.1-2025-04-14": _with(_CHAT, context_window=1_000_000, shutdown=_JANUARY, successor=_TERRA),
+    "gpt-4.1-mini gpt-4.1-mini-2025-04-14": _with(_CHAT, context_window=1_000_000, shutdown=_JANUARY, successor=_LUNA),
+    "gpt-4.1-nano gpt-4.1-nano-2025-04-14": _with(_CHAT, context_window=1_000_000, shutdown=_OCTOBER, successor=_LUNA),
+    "gpt-4o gpt-4o-2024-11-20 gpt-4o-2024-08-06": _with(_CHAT, context_window=128_000, shutdown=_JANUARY, successor=_TERRA),
+    "gpt-4o-mini gpt-4o-mini-2024-07-18": _with(_CHAT, context_window=128_000, shutdown=_JANUARY, successor=_LUNA),
+}
+
+_CLAUDE = Capabilities(
+    logprobs="never", max_choices=1, json_schema=True, context_window=1_000_000, cache_floor=4096, explicit_cache=True, efforts=_LOW_TO_MAX
+)
+_CLAUDE_THINKING = _with(_CLAUDE, temperature="never", default_effort="low")
+
+_ANTHROPIC = {
+    "claude-haiku-5-5 claude-opus-5-5 claude-opus-5": _with(_CLAUDE_THINKING, cache_floor=512),
+    "claude-sonnet-5-5 claude-sonnet-5": _with(_CLAUDE_THINKING, cache_floor=1024),
+    "claude-fable-5 claude-fable-5-1 claude-fable-5-2 claude-mythos-5 claude-mythos-5-1 claude-mythos-5-2": _CLAUDE_THINKING,
+    "claude-opus-4-8 claude-opus-4-7": _with(_CLAUDE, temperature="never"),
+    "claude-opus-4-6": _with(_CLAUDE, efforts=(*_LOW_TO_HIGH, "max")),
+    "claude-sonnet-4-6": _with(_CLAUDE, efforts=_LOW_TO_HIGH),
+    "claude-opus-4-5 claude-opus-4-5-20251101": _with(_CLAUDE, efforts=_LOW_TO_HIGH, context_window=200_000),
+    "claude-haiku-4-5 claude-haiku-4-5-20251001": _with(_CLAUDE, efforts=(), context_window=200_000),
+    "claude-sonnet-4-5 claude-sonnet-4-5-20250929": _with(
+        _CLAUDE, efforts=(), context_window=200_000, cache_floor=1024, shutdown=_NOVEMBER, successor=_SONNET
+    ),
+    "claude-sonnet-4-0 claude-sonnet-4-20250514": _with(_CLAUDE, efforts=(), shutdown=_JUNE, successor=_SONNET),
+    "claude-opus-4-0 claude-opus-4-20250514": _with(_CLAUDE, efforts=(), shutdown=_JUNE, successor="claude-opus-5-5"),
+    "claude-3-5-haiku-latest claude-3-5-haiku-20241022": _with(_CLAUDE, efforts=(), shutdown=_FEBRUARY, successor="claude-haiku-5-5"),
+    "claude-3-7-sonnet-latest claude-3-7-sonnet-20250219": _with(_CLAUDE, efforts=(), shutdown=_FEBRUARY, successor=_SONNET),
+}
+
+TABLE = {
+    family: {name: found for names, found in table.items() for name in names.split()}
+    for family, table in (("openai", _OPENAI), ("anthropic", _ANTHROPIC))
+}
+"""The known models by vendor and exact name."""

@@ -1,0 +1,117 @@
+"""Models behind OpenAI's responses API. It knows no several choices, no stop and no seed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from microagents.chat import Sample
+from microagents.errors import ModelUnavailable
+from microagents.models.http import Counts, read_or_empty
+from microagents.models.json_schema import strict_schema
+from microagents.models.openai import OpenAIWire, ReadDetails, WrittenDetails
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from microagents.models.model import Call
+
+LEAST_OUTPUT_TOKENS = 16
+"""The API refuses a lower limit."""
+_REASONS = {"max_output_tokens": "length"}
+
+
+class ResponsesModel(OpenAIWire):
+    """A model behind OpenAI's responses API, which is told to store nothing."""
+
+    path = "/responses"
+    effort_name = "reasoning.effort"
+    substitutes: ClassVar = {"temperature": None, "reasoning.effort": None}
+
+    def _parameters(self, call: Call) -> dict[str, Any]:
+        parameters = {**super()._parameters(call), "max_output_tokens": max(LEAST_OUTPUT_TOKENS, call.max_output_tokens), "store": False}
+        if self._has_schema:
+            schema = strict_schema(call.reply)
+            parameters["text.format"] = {"type": "json_schema", "name": call.reply.__name__, "schema": schema, "strict": True}
+        return parameters
+
+    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        content: dict[str, Any] = {"model": self.model, "input": call.prompt.user}
+        if call.prompt.system:
+            content["instructions"] = call.prompt.system
+        return content
+
+    def _read(self, body: bytes) -> Sample | ModelUnavailable:
+        reply = _decode(body)
+        if reply.status == "failed":
+            error = reply.error or _Failure()
+            return ModelUnavailable("busy" if error.code == "rate_limit_exceeded" else "server", f"{error.code}: {error.message}")
+        parts = [part for item in reply.output for part in item.content or ()]
+        refusals = [part.refusal for part in parts if part.refusal]
+        counts = read_or_empty(reply.usage, _Counts)
+        read = read_or_empty(counts.input_tokens_details, ReadDetails)
+        usage = Counts(
+            read=counts.input_tokens,
+            written=counts.output_tokens,
+            reasoned=read_or_empty(counts.output_tokens_details, WrittenDetails).reasoning_tokens,
+            cached=read.cached_tokens,
+            cache_written=read.cache_write_tokens,
+            served=reply.service_tier,
+            has_reasoning=any(item.type == "reasoning" for item in reply.output),
+        )
+        return Sample(
+            text="".join(part.text for part in parts if part.type == "output_text") or "".join(refusals),
+            finish="refusal" if refusals else _finish(reply),
+            usage=self._usage(usage),
+            model=self.name,
+        )
+
+
+def _finish(reply: _Reply) -> str:
+    if reply.status == "completed":
+        return "stop"
+    reason = reply.incomplete_details.reason if reply.incomplete_details is not None else ""
+    return _REASONS.get(reason, reason) if reply.status == "incomplete" else reply.status
+
+
+class _Counts(Struct):
+    # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
+    input_tokens: Raw = Raw()
+    output_tokens: Raw = Raw()
+    input_tokens_details: Raw = Raw(b"{}")
+    output_tokens_details: Raw = Raw(b"{}")
+
+
+class _Part(Struct):
+    type: str
+    text: str = ""
+    refusal: str | None = None
+
+
+class _Item(Struct):
+    type: str
+    # Of a message its parts; other items, such as reasoning, have their own, or none.
+    content: list[_Part] | None = None
+
+
+class _Incomplete(Struct):
+    reason: str = ""
+
+
+class _Failure(Struct):
+    code: str = "server_error"
+    message: str = "the response failed"
+
+
+class _Reply(Struct):
+    status: str
+    output: list[_Item]
+    incomplete_details: _Incomplete | None = None
+    error: _Failure | None = None
+    service_tier: Raw = Raw()
+    usage: Raw = Raw(b"{}")
+
+
+_decode = msgspec.json.Decoder(_Reply).decode
