@@ -13,17 +13,21 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import typer
+from msgspec import structs
 
 from microagents.cli.reporting import EXIT_CODES
 from microagents.journal.messages import InputEnding
 from microagents.runs.execute import RunControl
 from microagents.runs.prices import prices_of
-from microagents.runs.result import Result
+from microagents.runs.result import Result, Results
 from microagents.runs.summary import options_text, resume_command, summary
 
 ALL_ENDED = ("completed", "undecided", "failed")
 """Outcomes with which all of many inputs have ended. The list of results is printed only then: otherwise most of it is missing."""
 STDERR = 2
+RESULTS_PER_WRITE = 1000
+_RESULTS = "\0 results \0"
+"""Stands for the results of many inputs in an object whose other values are encoded at once."""
 T = TypeVar("T")
 
 
@@ -68,13 +72,31 @@ def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path,
         typer.Exit: always.
     """
     if as_json:
-        typer.echo(json.dumps(result_as_json(result, runs_dir)))
+        _print_json(result, runs_dir)
     else:
         is_listed = result.failed_inputs is not None
         typer.echo(summary(result, options_text(options), resume_command(result.run_id, result.outcome, runs_dir)), err=is_listed)
         if is_listed and result.outcome in ALL_ENDED and not stream:
-            typer.echo("\n".join([json.dumps(each) for each in result.value]))
+            _print_results(result.value, "\n")
+            typer.echo()
     raise typer.Exit(EXIT_CODES[result.outcome])
+
+
+def _print_json(result: Result, runs_dir: Path) -> None:
+    """Print the object of ``--json``. The results of many inputs are not held in memory."""
+    if not isinstance(result.value, Results):
+        typer.echo(json.dumps(result_as_json(result, runs_dir)))
+        return
+    before, after = json.dumps(result_as_json(structs.replace(result, value=_RESULTS), runs_dir)).split(json.dumps(_RESULTS))
+    typer.echo(f"{before}[", nl=False)
+    _print_results(result.value, ", ")
+    typer.echo(f"]{after}")
+
+
+def _print_results(results: Results, between: str) -> None:
+    for start in range(0, len(results), RESULTS_PER_WRITE):
+        some = [json.dumps(each) for each in results[start : start + RESULTS_PER_WRITE]]
+        typer.echo(between * bool(start) + between.join(some), nl=False)
 
 
 def result_as_json(result: Result, runs_dir: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -11,7 +12,7 @@ from typing import Any
 from msgspec import Struct, field, structs
 
 from microagents.elections.election import ESCALATED, Ballot, Flagged, input_of
-from microagents.journal.digests import ChainDigest, TreeDigest
+from microagents.journal.digests import ChainDigests, TreeDigests
 from microagents.journal.messages import (
     Account,
     CallsOver,
@@ -29,22 +30,17 @@ from microagents.journal.messages import (
     RecordSample,
 )
 
-Digest = ChainDigest | TreeDigest
+Digests = ChainDigests | TreeDigests
 NO_DECISION = ("sampled", "contested", "undecided", "once")
 """Outcomes that are not counted as decided."""
 NO_VOTE = ("sampled", "inferred", "undecided", "once")
 """Outcomes whose valid replies are not counted as votes."""
 
 
-class Progress(Struct, kw_only=True):
-    """Progress of one input."""
-
-    done: int = 0
-    """Steps done."""
-    total: int | None = None
-    """Steps in all; None where the number is not known beforehand."""
-    reached: Checkpoint | None = None
-    """The last decided step; None before the first, and in work that cannot resume after a step."""
+ENDED_AS: tuple[InputOutcome | None, ...] = (None, "completed", "undecided", "failed")
+"""The outcomes of inputs by their code; None for one that has not ended, and in a run of a single input."""
+COMPLETED = ENDED_AS.index("completed")
+_UNKNOWN, _MOST = -1, (1 << 63) - 1
 
 
 class UndecidedElection(Struct, frozen=True, kw_only=True):
@@ -93,15 +89,19 @@ class Books:
 
     def __init__(self, inputs: int, *, in_order: bool, totals: Totals | None = None) -> None:
         self.totals = Totals() if totals is None else totals
-        self.progress = [Progress() for _ in range(inputs)]
-        self.ended: list[InputOutcome | None] = [None] * inputs
-        """The outcome of each input; None for inputs that have not ended, and in a run of a single input."""
+        self.inputs = inputs
+        # A run may have a million inputs, so what is kept of each stands in arrays: 81 bytes.
+        self._done = array("q", [0]) * inputs
+        self._total = array("q", [_UNKNOWN]) * inputs
+        self.ended = bytearray(inputs)
+        """For each input the code of its outcome, see `ENDED_AS`."""
+        self.reached: dict[int, Checkpoint] = {}
+        """The last decided step by input, as far as its work can resume after a step and has not completed."""
         self.on_decision: Callable[[RecordDecision | RecordAnswer], None] | None = None
         """Called with every new decision and answer."""
         self._in_order = in_order
-        kind = ChainDigest if in_order else TreeDigest
-        self.decisions: list[Digest] = [kind() for _ in range(inputs)]
-        self.ballots: list[Digest] = [kind() for _ in range(inputs)]
+        self.decisions: Digests = ChainDigests(inputs) if in_order else TreeDigests()
+        self.ballots: Digests = ChainDigests(inputs) if in_order else TreeDigests()
         # Sums over all inputs, kept up to date: the cost of a commit must not grow with the number of inputs.
         self._steps = self._total_steps = self._with_total = 0
         self._ended_as: Counter[InputOutcome | None] = Counter()
@@ -125,21 +125,42 @@ class Books:
             self.on_decision(record)
 
     def _add_progress(self, record: RecordProgress) -> None:
-        self.move(record.input, max(self.progress[record.input].done, record.done), record.total)
+        self.move(record.input, max(self._done[record.input], record.done), record.total)
 
     def move(self, of_input: int, done: int, total: int | None) -> None:
         """Set the progress of an input."""
-        progress = self.progress[of_input]
-        self._steps += done - progress.done
-        self._total_steps += (total or 0) - (progress.total or 0)
-        self._with_total += (total is not None) - (progress.total is not None)
-        progress.done, progress.total = done, total
+        _, before = self.progress(of_input)
+        self._steps += done - self._done[of_input]
+        self._total_steps += (total or 0) - (before or 0)
+        self._with_total += (total is not None) - (before is not None)
+        self._done[of_input], self._total[of_input] = done, _UNKNOWN if total is None else min(total, _MOST)
+
+    def progress(self, of_input: int) -> tuple[int, int | None]:
+        """The steps of an input that are done, and those in all; None where their number is not known beforehand."""
+        total = self._total[of_input]
+        return self._done[of_input], None if total == _UNKNOWN else total
+
+    def set_chain(self, of_input: int, decisions: bytes, ballots: bytes) -> None:
+        """Continue the digests of an input from recorded ones."""
+        assert isinstance(self.decisions, ChainDigests)
+        assert isinstance(self.ballots, ChainDigests)
+        self.decisions.set(of_input, decisions)
+        self.ballots.set(of_input, ballots)
+
+    def recorded_digests(self, of_input: int) -> tuple[bytes, bytes] | tuple[None, None]:
+        """The digests of an input that are stored with its progress; None for trees, which are read row by row."""
+        return (self.decisions.digest(of_input), self.ballots.digest(of_input)) if self._in_order else (None, None)
+
+    def forget(self, of_input: int) -> None:
+        """Drop the checkpoint of an input that has completed. Records of its last steps may come after its ending."""
+        if self.ended[of_input] == COMPLETED:
+            self.reached.pop(of_input, None)
 
     def end_input(self, of_input: int, outcome: InputOutcome | None) -> None:
         """Set the outcome of an input; None reopens it."""
-        self._ended_as[self.ended[of_input]] -= 1
+        self._ended_as[ENDED_AS[self.ended[of_input]]] -= 1
         self._ended_as[outcome] += 1
-        self.ended[of_input] = outcome
+        self.ended[of_input] = ENDED_AS.index(outcome)
 
     def _add_lease(self, record: LeaseCalls) -> None:
         leased = self.totals.leased
@@ -202,9 +223,9 @@ class Books:
             account.errors = (account.errors or 0) + (not record.correct)
         self.take_in(path, verdict.outcome, verdict.winner, verdict.ballots)
         if record.done is not None and verdict.winner is not None:
-            progress = self.progress[record.id.input]
-            self.move(record.id.input, max(progress.done, record.done), progress.total)
-            progress.reached = Checkpoint(done=record.done, state=record.state, value=verdict.winner)
+            done, total = self.progress(record.id.input)
+            self.move(record.id.input, max(done, record.done), total)
+            self.reached[record.id.input] = Checkpoint(done=record.done, state=record.state, value=verdict.winner)
 
     def _count_ballots(self, record: RecordDecision, valid: int, flagged: dict[str, int]) -> None:
         account, outcome = self.totals.account, record.verdict.outcome
@@ -226,18 +247,18 @@ class Books:
             account.outvoted += valid - winners
 
     def _digest_before(self, of_input: int) -> str:
-        return self.decisions[of_input].digest().hex() if self._in_order else ""
+        return self.decisions.digest(of_input).hex() if self._in_order else ""
 
     def take_in(self, path: str, outcome: str, winner: bytes | None, ballots: Sequence[Ballot | Flagged]) -> None:
         """Add a decision to the digests."""
         of_input = input_of(path)
-        self.decisions[of_input].add(path, outcome, winner)
+        self.decisions.add(of_input, path, outcome, winner)
         # Costs stay out of the digest: they are no part of the decision, and a journal keeps only their sum.
-        self.ballots[of_input].add(path, [structs.replace(ballot, cost_usd=None) for ballot in ballots])
+        self.ballots.add(of_input, path, [structs.replace(ballot, cost_usd=None) for ballot in ballots])
 
     def take_in_answer(self, path: str, value: bytes) -> None:
         """Add the answer to a `once` to the digest of decisions."""
-        self.decisions[input_of(path)].add(path, "once", value)
+        self.decisions.add(input_of(path), path, "once", value)
 
     def account(self) -> Account:
         """A copy of the account so far."""
@@ -259,15 +280,23 @@ class Books:
         later = {**undecided, **account.settled_at}
         account.undecided_at = tuple(path for path in undecided if f"{path}{ESCALATED}" not in later)
         account.steps = self._steps
-        account.total_steps = self._total_steps if self._with_total == len(self.progress) else None
-        account.inputs = len(self.progress)
+        account.total_steps = self._total_steps if self._with_total == self.inputs else None
+        account.inputs = self.inputs
         account.inputs_done = self._ended_as["completed"]
         account.inputs_failed = self._ended_as["undecided"] + self._ended_as["failed"]
         return account
 
     def account_with_digests(self) -> Account:
         """A copy of the account so far with its digests. Hashing a tree of decisions takes time."""
-        return structs.replace(self.account(), decisions_sha256=_combine(self.decisions), ballots_sha256=_combine(self.ballots))
+        return structs.replace(self.account(), decisions_sha256=self._combined(self.decisions), ballots_sha256=self._combined(self.ballots))
+
+    def _combined(self, digests: Digests) -> str:
+        if self.inputs == 1:
+            return digests.digest(0).hex()
+        combined = sha256()
+        for each in range(self.inputs):
+            combined.update(digests.digest(each))
+        return combined.hexdigest()
 
 
 def _count_ballots(ballots: Sequence[Ballot | Flagged]) -> tuple[int, dict[str, int]]:
@@ -276,8 +305,3 @@ def _count_ballots(ballots: Sequence[Ballot | Flagged]) -> tuple[int, dict[str, 
         if isinstance(ballot, Flagged):
             flagged[ballot.flag] = flagged.get(ballot.flag, 0) + 1
     return len(ballots) - sum(flagged.values()), flagged
-
-
-def _combine(digests: Sequence[Digest]) -> str:
-    each = [digest.digest() for digest in digests]
-    return (each[0] if len(each) == 1 else sha256(b"".join(each)).digest()).hex()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from hashlib import sha256
 
 import msgspec
@@ -9,21 +10,40 @@ import msgspec
 _pack = msgspec.msgpack.Encoder().encode
 
 
-class ChainDigest:
-    """Digest of decisions that have one order: d_i = SHA-256(d_(i-1), path, decision)."""
+_BYTES = sha256().digest_size
+_NONE = bytes(_BYTES)
 
-    __slots__ = ("_last",)  # a run may have 100,000 inputs with two digests each
 
-    def __init__(self, last: bytes = b"") -> None:
-        self._last = last
+class ChainDigests:
+    """A digest for each input, of decisions that have one order: d_i = SHA-256(d_(i-1), path, decision).
 
-    def add(self, path: str, *decided: object) -> None:
-        """Add the next decision; ``decided`` consists of values that msgpack can encode."""
-        self._last = sha256(_pack((self._last, path, decided))).digest()
+    They stand in one array, since a run may have a million inputs.
 
-    def digest(self) -> bytes:
-        """The digest of all decisions added so far."""
-        return self._last
+    Args:
+        inputs: number of inputs.
+    """
+
+    def __init__(self, inputs: int) -> None:
+        self._last = bytearray(inputs * _BYTES)
+
+    def add(self, of_input: int, path: str, *decided: object) -> None:
+        """Add the next decision of an input; ``decided`` consists of values that msgpack can encode."""
+        self.set(of_input, sha256(_pack((self.digest(of_input), path, decided))).digest())
+
+    def set(self, of_input: int, digest: bytes) -> None:
+        """Continue the chain of an input from a recorded digest.
+
+        Raises:
+            ValueError: it is no digest.
+        """
+        if len(digest) not in (0, _BYTES):
+            raise ValueError(f"a digest of input {of_input} has {len(digest)} bytes")
+        self._last[of_input * _BYTES : (of_input + 1) * _BYTES] = digest or _NONE
+
+    def digest(self, of_input: int) -> bytes:
+        """The digest of all decisions of an input so far; empty before the first."""
+        found = bytes(self._last[of_input * _BYTES : (of_input + 1) * _BYTES])
+        return b"" if found == _NONE else found
 
 
 class TreeDigest:
@@ -48,6 +68,21 @@ class TreeDigest:
                 node = node.children.setdefault(component, _Node())
             node.content = (path, decided)
         return root.digest()
+
+
+class TreeDigests:
+    """A `TreeDigest` for each input."""
+
+    def __init__(self) -> None:
+        self._trees: defaultdict[int, TreeDigest] = defaultdict(TreeDigest)
+
+    def add(self, of_input: int, path: str, *decided: object) -> None:
+        """Add a decision of an input, or replace the one at the same path."""
+        self._trees[of_input].add(path, *decided)
+
+    def digest(self, of_input: int) -> bytes:
+        """The digest of all decisions of an input so far."""
+        return self._trees[of_input].digest()
 
 
 class _Node:

@@ -420,8 +420,8 @@ class RecallFailedInputs(Request[list[InputEnding]], frozen=True, kw_only=True):
     """Ask for the endings of all inputs that failed or ended undecided."""
 
 
-class RecallCompletedInputs(Request[list[int]], frozen=True, kw_only=True):
-    """Ask for the numbers of all completed inputs, which a resumed run leaves out."""
+class RecallCompletedInputs(Request[bytes], frozen=True, kw_only=True):
+    """Ask which inputs are completed, since a resumed run leaves them out: a byte for each input, 1 for a completed one."""
 
 
 class OpenElection(Struct, frozen=True, kw_only=True):

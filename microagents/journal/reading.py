@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from heapq import merge
@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 from microagents.elections.election import Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
 from microagents.errors import InputMismatch, InvalidUsage, JournalMismatch
 from microagents.journal.books import NO_DECISION, NO_VOTE, Books, Totals, UndecidedElection
-from microagents.journal.digests import ChainDigest, in_order
+from microagents.journal.digests import in_order
 from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
 from microagents.journal.lease import Lease, read_lease
 from microagents.journal.messages import (
@@ -155,13 +155,14 @@ class Reader:
                 other = next(other_inputs(self._rows, self.experiment, given, own), None)
             raise error if other is None else InputMismatch(other[0], *_differing_options(*other[1:])) from None
 
-    def options(self) -> list[dict[str, Any]]:
-        """The options of each input."""
+    def options(self) -> Generator[dict[str, Any]]:
+        """The options of each input. The journal is read on while they are taken, so close it."""
         with self._reading():
             recipe = self.experiment.recipe
             if not self.experiment.listed:
-                return [recipe.options]
-            return list(options_of(recipe.options, read_own_options(self._rows)))
+                yield recipe.options
+            else:
+                yield from options_of(recipe.options, read_own_options(self._rows))
 
     def input_endings(self) -> Iterator[InputEnding]:
         """The endings of inputs, in the order of their numbers."""
@@ -421,11 +422,12 @@ def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = 
         _check_input(of_input, inputs)
         books.move(of_input, done, total)
         if reached is not None:
-            books.progress[of_input].reached = Checkpoint(done=reached, state=state.encode(), value=value.encode())
+            books.reached[of_input] = Checkpoint(done=reached, state=state.encode(), value=value.encode())
         if in_order:
-            books.decisions[of_input], books.ballots[of_input] = ChainDigest(decisions), ChainDigest(ballots)
+            books.set_chain(of_input, decisions, ballots)
     for ending in read_endings(rows, inputs):
         books.end_input(ending.input, ending.outcome)
+        books.forget(ending.input)
     if not in_order and of_decisions:
         rows.check("place", "decision")
         places = dict(rows.select("place"))
@@ -445,6 +447,14 @@ def read_endings(rows: Rows, inputs: int) -> Iterator[InputEnding]:
         sentence, traceback = reason_and_traceback(reason)
         ended = msgspec.convert(outcome, InputOutcome)
         yield InputEnding(input=number, outcome=ended, reason=sentence, result=encoded, traceback=traceback)
+
+
+def read_checkpoint(rows: Rows, of_input: int) -> Checkpoint | None:
+    """The last decided step of an input; None before the first, and in work that cannot resume after a step."""
+    row = rows.first("progress", "WHERE input = ?", (of_input,))
+    if row is None or row[3] is None:
+        return None
+    return Checkpoint(done=row[3], state=row[4].encode(), value=row[5].encode())
 
 
 def _check_input(number: int, inputs: int) -> None:
@@ -486,7 +496,7 @@ def with_digests(rows: Rows, books: Books) -> Account:
         return books.account_with_digests()
     # An undecided election was decided after later steps of its input: only a pass over all decisions, in path order, gives the chain.
     rows.check("place", "decision")
-    again = Books(len(books.progress), in_order=True)
+    again = Books(books.inputs, in_order=True)
     for path, row in read_decisions(rows):
         take_in(again, path, row)
     found = again.account_with_digests()

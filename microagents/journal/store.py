@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ from microagents.elections.election import Ballot, Flagged, Rejected
 from microagents.elections.red_flags import UNVERIFIED
 from microagents.errors import InvalidUsage, Stopped, TakenOver
 from microagents.journal.books import Books, Totals
-from microagents.journal.digests import ChainDigest
 from microagents.journal.experiment import INPUTS, Change, Experiment
 from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease, read_lease
 from microagents.journal.messages import (
     Account,
+    Checkpoint,
     InputEnding,
     OpenElection,
     Recalled,
@@ -42,6 +43,7 @@ from microagents.journal.reading import (
     damage,
     other_inputs,
     read_books,
+    read_checkpoint,
     read_endings,
     read_experiment,
     read_open_elections,
@@ -63,6 +65,7 @@ from microagents.journal.schema import (
 )
 from microagents.packages import installed_version
 
+INPUTS_PER_INSERT = 5000
 NETWORK_FILE_SYSTEMS = ("9p", "afs", "beegfs", "ceph", "cifs", "fuse.", "glusterfs", "gpfs", "lustre", "nfs", "smb", "virtiofs")
 
 
@@ -178,10 +181,15 @@ class Store:
         totals = Totals()
         rows = Rows(self._db, totals.checksums)
         rows.insert("run", [(experiment.run_id, installed_version(), now, _json(experiment))])
-        rows.insert("input", list(enumerate(self._own)))
+        self._insert_inputs(rows)
         rows.insert("lease", [(0, None, 0.0)])
         rows.insert("account", [(_json(totals), 0.0, now)])
         self._db.execute("COMMIT")
+
+    def _insert_inputs(self, rows: Rows) -> None:
+        numbered = enumerate(self._own)
+        while some := list(islice(numbered, INPUTS_PER_INSERT)):  # there may be a million
+            rows.insert("input", some)
 
     def _refuse_if_leased(self, lease: Lease, epoch: int | None = None) -> None:
         if not lease.may_be_taken:
@@ -220,7 +228,7 @@ class Store:
         rows.set_only("run", (*rows.only("run")[:3], _json(experiment)))
         if self._changed_inputs:
             rows.delete_all("input")
-            rows.insert("input", list(enumerate(self._own)))
+            self._insert_inputs(rows)
             rows.delete("input_ending", self._changed_inputs)
         self._db.execute("DELETE FROM ending")
         self._pending_start = None
@@ -334,6 +342,8 @@ class Store:
         # Last, since an election decided in this batch keeps none of its samples.
         self._write_samples(samples, keys, known, decisions)
         self._write_progress(touched)
+        for each in (*touched, *ended):
+            self.books.forget(each)
 
     def _first_decisions(
         self, decided: Sequence[RecordDecision | RecordAnswer], keys: Mapping[str, int], known: dict[int, int]
@@ -373,11 +383,11 @@ class Store:
     def _write_progress(self, touched: Iterable[int]) -> None:
         books, rows = self.books, []
         for of_input in touched:
-            progress, chain = books.progress[of_input], books.decisions[of_input]
-            reached = progress.reached
-            digests = (chain.digest(), books.ballots[of_input].digest()) if isinstance(chain, ChainDigest) else (None, None)
+            done, reached = books.progress(of_input), books.reached.get(of_input)
+            if reached is None and done[0]:
+                reached = read_checkpoint(self._rows, of_input)
             last = (None, None, None) if reached is None else (reached.done, reached.state.decode(), reached.value.decode())
-            rows.append((of_input, progress.done, progress.total, *last, *digests))
+            rows.append((of_input, *done, *last, *books.recorded_digests(of_input)))
         self._rows.replace("progress", rows, [row[0] for row in rows])
         wall_s = self._wall_s + time.monotonic() - self._opened_s
         self._rows.set_only("account", (_json(books.totals), wall_s, _now()))
@@ -446,7 +456,12 @@ class Store:
     def failed_inputs(self) -> list[InputEnding]:
         """The endings of inputs that failed or ended undecided."""
         with self._translating_errors():
-            return [ended for ended in read_endings(self._rows, len(self.books.progress)) if ended.outcome != "completed"]
+            return [ended for ended in read_endings(self._rows, self.books.inputs) if ended.outcome != "completed"]
+
+    def checkpoint(self, of_input: int) -> Checkpoint | None:
+        """The last decided step of an input; None before the first, and in work that cannot resume after a step."""
+        with self._translating_errors():
+            return self.books.reached.get(of_input) or read_checkpoint(self._rows, of_input)
 
     def open_elections(self) -> list[OpenElection]:
         """Elections without a verdict, with their paid samples."""

@@ -12,7 +12,7 @@ from microagents.aio import CLOSE_S, retrieve_exception, wait_to_end
 from microagents.errors import MicroagentsError
 from microagents.journal.books import Books
 from microagents.journal.lease import RENEW_EVERY_S
-from microagents.journal.messages import Account, InputEnding, OpenElection, Recalled, Record
+from microagents.journal.messages import Account, Checkpoint, InputEnding, OpenElection, Recalled, Record, RecordDecision
 from microagents.journal.store import Store
 
 T = TypeVar("T")
@@ -49,6 +49,10 @@ class RecordStore(Protocol):
         """The endings of inputs that failed or ended undecided."""
         ...
 
+    def checkpoint(self, of_input: int) -> Checkpoint | None:
+        """The last decided step of an input; None before the first, and in work that cannot resume after a step."""
+        ...
+
     def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
         """Record the ending of the run."""
         ...
@@ -72,6 +76,10 @@ class NullStore:
         """Add records."""
         for record in records:
             self.books.add(record)
+            if isinstance(record, RecordDecision):
+                self.books.forget(record.id.input)
+            elif isinstance(record, InputEnding):
+                self.books.forget(record.input)
 
     def commit(self, records: list[Record]) -> Account:
         """Add records, and give the account with them."""
@@ -97,6 +105,10 @@ class NullStore:
     def failed_inputs(self) -> list[InputEnding]:
         """An empty list: there are no records."""
         return []
+
+    def checkpoint(self, of_input: int) -> Checkpoint | None:
+        """The last decided step of an input that has not completed."""
+        return self.books.reached.get(of_input)
 
     def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
         """Do nothing: there is no journal."""

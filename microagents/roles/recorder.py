@@ -16,7 +16,7 @@ from microagents.actors import Context, Messenger, Role
 from microagents.aio import Notifier, TaskScope, is_cancelled
 from microagents.elections.admission import Admission, Drain, FollowAdmission
 from microagents.errors import MicroagentsError, RoleFailed, Stopped, TaskFailed
-from microagents.journal.books import Books
+from microagents.journal.books import COMPLETED, Books
 from microagents.journal.experiment import Experiment
 from microagents.journal.messages import (
     Account,
@@ -483,10 +483,10 @@ class Recorder(Role):
         await self._flush()
         return await self._writer.do(lambda store: store.has_records(request.input))
 
-    async def recall_completed_inputs(self, request: RecallCompletedInputs) -> list[int]:  # noqa: ARG002 - the message is the address
-        """Return the numbers of the completed inputs."""
+    async def recall_completed_inputs(self, request: RecallCompletedInputs) -> bytes:  # noqa: ARG002 - the message is the address
+        """Return which inputs are completed."""
         await self._flush()
-        return await self._writer.do(lambda store: [number for number, outcome in enumerate(store.books.ended) if outcome == "completed"])
+        return await self._writer.do(lambda store: bytes(code == COMPLETED for code in store.books.ended))
 
     async def recall_failed_inputs(self, request: RecallFailedInputs) -> list[InputEnding]:  # noqa: ARG002 - the message is the address
         """Return the endings of the inputs that failed or are undecided."""
@@ -497,7 +497,7 @@ class Recorder(Role):
         """Return the checkpoint of an input, whose work now begins."""
         self._has_begun = True  # a conductor asks for the checkpoint before it does anything else
         await self._flush()
-        return await self._writer.do(lambda store: store.books.progress[request.input].reached)
+        return await self._writer.do(lambda store: store.checkpoint(request.input))
 
     async def recall_open(self, request: RecallOpen) -> list[OpenElection]:  # noqa: ARG002 - the message is the address
         """Return the elections without a verdict."""

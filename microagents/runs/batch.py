@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import structs
@@ -67,13 +67,14 @@ class Batch:
         Raises:
             MicroagentsError: a failure that ends the whole run, such as a refused key.
         """
-        recalled = await messenger.ask(RecallCompletedInputs())
-        completed = frozenset(recalled)
-        numbers = [number for number in range(self._total) if number not in completed] if self._only is None else sorted({*self._only})
-        remaining = iter(numbers)
+        completed = await messenger.ask(RecallCompletedInputs())
+        wanted: Iterable[int] = range(self._total) if self._only is None else sorted({*self._only})
+        remaining = (number for number in wanted if self._only is not None or not completed[number])
         scope = TaskScope()
         try:
-            await asyncio.gather(*[scope.start(self._conduct_remaining(messenger, remaining)) for _ in numbers[: self._max_open]])
+            await asyncio.gather(
+                *[scope.start(self._conduct_remaining(messenger, remaining)) for _ in range(min(self._max_open, self._total))]
+            )
         finally:
             await scope.close()
 

@@ -113,7 +113,7 @@ async def compare(
     given = model_pools(models, chosen)
     limits = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "max_time_s": max_time_s}
     shared = validated(Settings, "the comparison", {**settings, **limits, "models": given.pools, "run_id": run_id or "compare"})
-    compared = dump_options(task) if isinstance(task, Task) else compact_options(inputs)
+    compared = dump_options(task) if isinstance(task, Task) else _options_of(inputs)
     entries = _entries(chosen, inputs, shared, given.objects, run_id or _run_id_prefix(first, compared, shared, len(inputs)))
     recorded = _recorded_rows(entries, Path(runs_dir))
     outcome, reason, rows = await _do_rows(
@@ -193,6 +193,11 @@ def _listed(given: Sequence[Task], repeat: int | None) -> Sequence[Task]:
     if repeat is not None:
         raise InvalidUsage(f"all inputs are given, so repeat={repeat!r} has no meaning; leave it out")
     return tasks_of(given)
+
+
+def _options_of(inputs: Sequence[Task]) -> tuple[dict[str, Any], list[str]]:
+    first, own = compact_options(inputs)
+    return first, list(own)
 
 
 def _common_options(inputs: Sequence[Task]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
 from types import NoneType
@@ -64,7 +65,7 @@ def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
     """
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
     first, own = (plan.tasks.first, plan.tasks.own) if isinstance(plan.tasks, TaskList) else compact_options(plan.tasks)
-    own = own if plan.listed else []
+    own = own if plan.listed else ()
     experiment = Experiment(
         run_id=settings.run_id,
         identity=dict(_identity(plan, first, own)),
@@ -99,8 +100,9 @@ def plan_of(reader: Reader) -> Plan:
                 f"run_id={experiment.run_id!r}"
             )
     kind_of_task = TASKS.find(recipe.task, Task)
-    each = (validated(kind_of_task, f"task {recipe.task!r}", options) for options in reader.options())
-    tasks = TaskList(kind_of_task, *compact_options(each)) if experiment.listed else list(each)
+    with closing(reader.options()) as recorded:
+        each = (validated(kind_of_task, f"task {recipe.task!r}", options) for options in recorded)
+        tasks = TaskList(kind_of_task, *compact_options(each)) if experiment.listed else list(each)
     kind_of_strategy = STRATEGIES.find(recipe.strategy, Strategy)
     options = {**recipe.strategy_options, **recipe.moved_options(kind_of_strategy.model_fields)}
     chosen = strategy_of(validated(kind_of_strategy, recipe.strategy, options), tasks[0], {})

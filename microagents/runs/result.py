@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 from msgspec import Struct
@@ -14,7 +14,11 @@ from microagents.journal.messages import Account, InputEnding, InputOutcome, Rec
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
 from microagents.runs.settings import Settings
+from microagents.runs.spool import Spool
 from microagents.runs.voting import unvoted_success
+
+MAX_SHOWN = 10
+"""Results that `repr` shows."""
 
 
 class FailedInput(Struct, frozen=True, kw_only=True):
@@ -35,7 +39,7 @@ class Result(Struct, frozen=True, kw_only=True):
     reason: str | None
     """Why the run did not complete, in one sentence; None if it did."""
     value: Any
-    """The task's ``result``, as JSON-like values, or None; for a list of inputs the list of these."""
+    """The task's ``result``, as JSON-like values, or None; for a list of inputs the `Results`, in their order."""
     run_id: str
     task: str
     strategy: str
@@ -150,7 +154,7 @@ class Result(Struct, frozen=True, kw_only=True):
             "estimated_usd": account.estimated_usd,
             "created_at": self.created_at,
             "wall_s": round(self.wall_s, 3),
-            "result": self.value,
+            "result": list(self.value) if isinstance(self.value, Results) else self.value,
             **({"outputs": [str(each) for each in self.outputs]} if self.outputs else {}),
             "journal": None if self.journal is None else str(self.journal),
             "decisions_sha256": account.decisions_sha256,
@@ -163,17 +167,59 @@ def whole(k: object) -> int | None:
     return k if isinstance(k, int) else None
 
 
-def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[list[Any], tuple[FailedInput, ...]]:
+class Results(Sequence[Any]):
+    """The results of many inputs, in their order: JSON-like values that are decoded on access, None for an input without one.
+
+    Args:
+        encoded: the results, as JSON.
+    """
+
+    def __init__(self, encoded: Sequence[str]) -> None:
+        self._encoded = encoded
+
+    def __len__(self) -> int:
+        return len(self._encoded)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        found = self._encoded[index]
+        return msgspec.json.decode(found) if isinstance(found, str) else [msgspec.json.decode(each) for each in found]
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(msgspec.json.decode, self._encoded)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Results | list | tuple):
+            return NotImplemented
+        return len(self) == len(other) and all(ours == theirs for ours, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        more = f" and {len(self) - MAX_SHOWN:,} more" if len(self) > MAX_SHOWN else ""
+        return f"{self[:MAX_SHOWN]!r}{more}"
+
+
+def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[Results, tuple[FailedInput, ...]]:
     """The results of many inputs from their endings.
+
+    Args:
+        endings: endings of inputs, in the order of inputs.
+        inputs: number of inputs.
 
     Returns:
         The results in the order of inputs, None for an input without one, and the inputs that failed or are undecided.
     """
-    results: list[Any] = [None] * inputs
-    failed = []
+    results, failed = Spool(), []
     for ending in endings:
-        if ending.result is not None:
-            results[ending.input] = msgspec.json.decode(ending.result)
+        results.extend("null" for _ in range(ending.input - len(results)))
+        results.append("null" if ending.result is None else ending.result.decode())
         if ending.outcome != "completed":
             failed.append(FailedInput(input=ending.input, outcome=ending.outcome, reason=ending.reason, traceback=ending.traceback))
-    return results, tuple(failed)
+    results.extend("null" for _ in range(inputs - len(results)))
+    return Results(results), tuple(failed)

@@ -14,6 +14,7 @@ from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.journal.experiment import options_of
 from microagents.runs.arguments import is_list
 from microagents.runs.settings import validated
+from microagents.runs.spool import Spool
 from microagents.task import Task
 
 MAX_BUILT = 4096
@@ -83,14 +84,14 @@ def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
     return tasks
 
 
-def compact_options(tasks: Iterable[Task]) -> tuple[dict[str, Any], list[str]]:
+def compact_options(tasks: Iterable[Task]) -> tuple[dict[str, Any], Spool]:
     """Compact the options of many tasks.
 
     Returns:
         The options of the first task, and for each task its options that differ from the first one's, as JSON.
     """
     first: dict[str, Any] = {}
-    own: list[str] = []
+    own = Spool()
     for task in tasks:
         options = dump_options(task)
         if not own:

@@ -53,9 +53,6 @@ class Delivery(Struct, frozen=True, array_like=True):
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Delivery).decode
 
-Recipe = tuple[bytes, bytes]
-"""From what a process builds roles: the context and the deployments of the run, pickled."""
-
 
 class Host:
     """The actor: one dispatcher with its roles.
@@ -89,22 +86,23 @@ class Host:
         """Wait until there are frames or lines of the log for the driver, and return all of them."""
         return await self._up.take()
 
-    async def build(self, folders: Sequence[str], recipe: Recipe, peers: Mapping[str, tuple[Any, int]]) -> bytes | None:
+    async def build(self, folders: Sequence[str], context: bytes, deployments: bytes, peers: Mapping[str, tuple[Any, int]]) -> bytes | None:
         """Build the roles of this actor.
 
         Args:
             folders: folders of the driver's import path that hold the user's modules.
-            recipe: the context and the deployments, pickled.
+            context: the context of the run, pickled.
+            deployments: its deployments, pickled.
             peers: handle and incarnation of every other actor, by name of its slot.
 
         Returns:
             The encoded error, or None.
         """
-        return await _error_of(self._name, "building it", self._build(folders, recipe, peers))
+        return await _error_of(self._name, "building it", self._build(folders, (context, deployments), peers))
 
-    async def _build(self, folders: Sequence[str], recipe: Recipe, peers: Mapping[str, tuple[Any, int]]) -> None:
+    async def _build(self, folders: Sequence[str], pickled: tuple[bytes, bytes], peers: Mapping[str, tuple[Any, int]]) -> None:
         _extend_import_path(folders)
-        context, deployments = map(ray.cloudpickle.loads, recipe)
+        context, deployments = map(ray.cloudpickle.loads, pickled)
         slots = slots_of(deployments)
         self._dispatcher.connect(DRIVER, self._up)
         for name, (actor, incarnation) in peers.items():

@@ -31,7 +31,7 @@ from microagents.journal.messages import RecordLost
 from microagents.runtimes import role_group
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect, missing_resource
-from microagents.runtimes.ray.host import Host, RayLink, Recipe, decode_error, encode_error
+from microagents.runtimes.ray.host import Host, RayLink, decode_error, encode_error
 from microagents.runtimes.ray.lanes import AUTO, nodes_for_lanes, number_of_lanes, with_lanes
 from microagents.runtimes.ray.placement import ActorSlot, place_replicas, slots_of
 from microagents.runtimes.role_group import DRIVER, RoleGroup, replica_names
@@ -71,7 +71,9 @@ class RayRuntime:
         self._lanes = 1
         self._nodes: list[str] = []
         """Ids of nodes by lane; empty for a single lane."""
-        self._recipe: Recipe
+        self._pickled_context: Any
+        """Ray's reference to the pickled context: each node gets one copy of the options of all inputs, not one a lane."""
+        self._pickled_deployments: bytes
         self._reset()
 
     def _reset(self) -> None:
@@ -93,10 +95,12 @@ class RayRuntime:
 
     async def __aenter__(self) -> Self:
         _refuse_main(self._context, self._deployments)
-        self._recipe = _pickled(self._context), _pickled_deployments(self._given)
+        pickled, self._pickled_deployments = _pickled(self._context), _pickled_deployments(self._given)
         await self._connect()
         _keep_signal_handlers()
         try:
+            self._pickled_context = await asyncio.to_thread(ray.put, pickled)
+            del pickled
             wanted, inputs = self._context.settings.get("lanes"), len(self._context.tasks)
             self._set_lanes(await asyncio.to_thread(number_of_lanes, wanted, inputs))
             self._nodes = await asyncio.to_thread(nodes_for_lanes) if self._lanes > 1 else []
@@ -241,7 +245,7 @@ class RayRuntime:
 
     async def _build(self, slot: ActorSlot) -> None:
         peers = {each.name: (each.actor, each.incarnation) for each in self._slots.values() if each is not slot}
-        await _call_role(slot.actor.build.remote(_import_folders(), self._recipe, peers))
+        await _call_role(slot.actor.build.remote(_import_folders(), self._pickled_context, self._pickled_deployments, peers))
 
     def _supervise(self, slot: ActorSlot, work: Coroutine[Any, Any, None]) -> None:
         self._scope.start(self._lose_on_error(slot, work))
@@ -316,7 +320,7 @@ class RayRuntime:
         has_many = len(self._context.tasks) > 1
         if lanes > 1 or has_many:
             self._deployments = with_lanes(self._given, lanes, shared=has_many)
-            self._recipe = self._recipe[0], _pickled_deployments(self._deployments)
+            self._pickled_deployments = _pickled_deployments(self._deployments)
 
     async def _grow(self) -> None:
         """Add a lane for each CPU that joins the cluster."""
@@ -527,7 +531,7 @@ async def _gather(work: Sequence[Coroutine[Any, Any, T]]) -> None:
 
 
 def _pickled(part: object) -> bytes:
-    """A part of the recipe from which other processes build roles."""
+    """A part of what other processes build roles from."""
     try:
         pickled: bytes = ray.cloudpickle.dumps(part)
     except (TypeError, AttributeError, ValueError, RecursionError) as error:

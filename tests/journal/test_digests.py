@@ -7,7 +7,7 @@ that one ballot counted wrongly changes what follows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b, sha256
 
 import msgspec
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from microagents import Deployment, Draw, Result, Sample, run
 from microagents.elections.election import Ballot
-from microagents.journal.digests import ChainDigest, TreeDigest
+from microagents.journal.digests import ChainDigests, TreeDigest, TreeDigests
 from microagents.roles import Solver
 from microagents.roles.voter import RunningElection
 from microagents.strategies import Maker
@@ -182,10 +182,11 @@ def tree(decided: Iterable[tuple[str, str]]) -> bytes:
 
 
 def chain(decided: Iterable[tuple[str, str]]) -> bytes:
-    digest = ChainDigest()
+    digests = ChainDigests(2)
     for path, value in decided:
-        digest.add(path, "decided", value)
-    return digest.digest()
+        digests.add(1, path, "decided", value)
+    assert digests.digest(0) == b"", "inputs do not touch each other"
+    return digests.digest(1)
 
 
 def by_hand(content: object, *children: bytes) -> bytes:
@@ -230,12 +231,12 @@ def test_a_chain_is_the_hash_of_all_before_and_the_next() -> None:
     assert chain([("0/step/0", "x"), ("0/step/1", "y")]) == second
 
 
-@pytest.mark.parametrize("kind", [ChainDigest, TreeDigest])
+@pytest.mark.parametrize("kind", [lambda: ChainDigests(1), TreeDigests])
 @pytest.mark.parametrize(
     "other", [("0/b", "decided", b"1"), ("0/a", "undecided", b"1"), ("0/a", "decided", b"2"), ("0/a", "decided", None)]
 )
-def test_path_outcome_and_winner_each_count(kind: type[ChainDigest | TreeDigest], other: tuple[str, str, bytes | None]) -> None:
+def test_path_outcome_and_winner_each_count(kind: Callable[[], ChainDigests | TreeDigests], other: tuple[str, str, bytes | None]) -> None:
     one, another = kind(), kind()
-    one.add("0/a", "decided", b"1")
-    another.add(*other)
-    assert one.digest() != another.digest()
+    one.add(0, "0/a", "decided", b"1")
+    another.add(0, *other)
+    assert one.digest(0) != another.digest(0)

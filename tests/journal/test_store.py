@@ -362,10 +362,10 @@ def test_the_account_and_the_digests_after_reopening_are_those_before(in_order: 
         there.commit([decided(election(), [7, None, 7], done=1, state=b'{"a":1}'), RecordProgress(input=0, done=1, total=4)])
         there.commit([decided(election("step/1"), [1, 2], "undecided"), called(ended=3)])
         there.commit([decided(election("step/1/undecided"), [2], settled="sim:perfect"), RecordAnswer(id=election("rate"), value=b"1")])
-        before, reached = there.account_with_digests(), there.books.progress[0].reached
+        before, reached = there.account_with_digests(), there.books.reached.get(0)
     with store(in_order=in_order) as again:
         assert again.account_with_digests() == before
-        assert again.books.progress[0].reached == reached
+        assert again.checkpoint(0) == reached
     assert books_of() == before
     assert digests(before)[0] != digests(before)[1]
 
@@ -484,8 +484,8 @@ def test_however_records_are_cut_into_commits_and_sittings_they_add_up_to_the_sa
             reference.reopen()
             assert again.account_with_digests() == books_of(path) == reference.account()
             assert problems(path) == []
-            for of_input, progress in enumerate(reference.books.progress):
-                assert again.books.progress[of_input].reached == progress.reached
+            for of_input in range(2):
+                assert again.checkpoint(of_input) == reference.books.reached.get(of_input)
 
 
 def test_the_last_ending_of_an_input_is_the_one_that_is_kept() -> None:

@@ -1,0 +1,73 @@
+"""Very many texts that are kept in a file, and what a run keeps in memory for each of its inputs."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from microagents.errors import InvalidUsage
+from microagents.journal.books import Books
+from microagents.journal.messages import Checkpoint, InputEnding
+from microagents.runs import spool as spool_module
+from microagents.runs.result import Results, results_of
+from microagents.runs.spool import Spool
+from microagents.runs.task_list import TaskList, compact_options
+from microagents.tasks.drift import Drift
+
+INPUTS = 20_000
+KEPT_BYTES = 160
+"""Of each input; with room for an ending that is under way."""
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(st.lists(st.text(max_size=20)), st.integers(0, 40))
+def test_a_spool_reads_like_the_list_of_its_texts_in_memory_and_in_its_file(texts: list[str], kept: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spool_module, "MAX_KEPT_BYTES", kept)
+        patch.setattr(spool_module, "READ_BYTES", 7)
+        spool = Spool(texts)
+        again = pickle.loads(pickle.dumps(spool))
+    for each in (spool, again):
+        assert (list(each), [each[number] for number in range(len(each))], each[-2:]) == (texts, texts, texts[-2:])
+
+
+def test_where_the_disk_is_full_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(Path("missing").absolute()))
+    with pytest.raises(InvalidUsage, match="set TMPDIR to another one"):
+        Spool("x" * 1000 for _ in range(2000))
+
+
+def test_results_compare_like_a_list_and_show_the_first() -> None:
+    endings = [InputEnding(input=number, outcome="completed", result=b"%d" % number) for number in (0, 1, 3)]
+    results, _ = results_of(iter(endings), 15)
+    right = [0, 1, None, 3, *[None] * 11]
+    assert (results == right, right == results, results == right[:-1], results[1:4]) == (True, True, False, [1, None, 3])
+    assert repr(results).endswith("] and 5 more")
+    assert isinstance(results, Results)
+
+
+def test_of_an_input_that_has_ended_a_hundred_bytes_stay_in_memory_and_neither_its_options_nor_its_result() -> None:
+    walks = (Drift(length=1 + number) for number in range(INPUTS))
+    tracemalloc.start()
+    try:
+        tasks = TaskList(Drift, *compact_options(walks))
+        books = Books(len(tasks), in_order=True)
+        for number in range(INPUTS):
+            books.take_in(f"{number}/step/0", "decided", b"7", ())
+            books.move(number, 1, 1)
+            books.reached[number] = Checkpoint(done=1, state=b'{"number":1000000}', value=b'{"number":2000000}')
+            books.end_input(number, "completed")
+            books.forget(number)
+        endings = (InputEnding(input=number, outcome="completed", result=b"1" * 100) for number in range(INPUTS))
+        results, _ = results_of(endings, INPUTS)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (tasks[INPUTS - 1], results[0]) == (Drift(length=INPUTS), int("1" * 100))
+    assert kept < KEPT_BYTES * INPUTS + 2 * spool_module.MAX_KEPT_BYTES
