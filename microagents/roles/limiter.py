@@ -1,153 +1,203 @@
-"""The limiter: grants all replicas of the solver permits to send calls. It runs in the driver's process."""
+"""The limiter: deals the bounds of a run out to all replicas of the solver. It runs in the driver's process."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
-from heapq import heappop, heappush
 from typing import Any
+
+from msgspec import structs
 
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import TaskScope
-from microagents.elections.admission import FollowAdmission
-from microagents.elections.election import SampleId
-from microagents.journal.digests import in_order
-from microagents.journal.messages import RecordLimit, Report
-from microagents.messages import Request, Stream
+from microagents.journal.messages import Account, RecordLimit, Report
+from microagents.roles.pools import Pool
+from microagents.roles.shares import Grant, HoldShares, Trade
+
+LEVEL_EVERY_S = 0.02
+"""Shortest time between two changes of what holders may keep, and as much more for every 20 holders, since each is told."""
+LIFT_S = 0.5
+"""So long after the last call had to wait, holders may keep again whatever they have."""
+CONCURRENCY = "concurrency"
+"""The pool of the calls in flight."""
+CALLS = "calls"
+"""The pool of the calls that may be billed."""
 
 
-class Permit(Stream[None], frozen=True, kw_only=True):
-    """Ask for a permit to send one call. One item grants it; it lasts until the solver closes the stream, or dies.
-
-    The stream ends without an item once no more calls may be sent.
-    """
-
-    id: SampleId
-    asker: str
-    """Name of the solver's replica."""
-    number: int
-    """Sequence number of the request within its solver."""
-
-
-class Unbilled(Request[None], frozen=True, kw_only=True):
-    """Report that the call of a permit was not billed or not sent, so that it does not count for ``--max-calls``.
-
-    The solver sends it before it closes the stream. It also withdraws a permit that is not granted yet.
-    """
-
-    permit: Permit
-
-
-def is_limited(settings: Mapping[str, Any]) -> bool:
-    """Whether calls need a permit."""
-    return settings.get("concurrency") is not None or settings.get("max_calls") is not None
+def amounts_of_call(settings: Mapping[str, Any]) -> dict[str, int]:
+    """What each call takes of the bounds of a run; empty where there are none."""
+    given = {CONCURRENCY: settings.get("concurrency"), CALLS: settings.get("max_calls")}
+    return {name: 1 for name, bound in given.items() if bound is not None}
 
 
 class Limiter(Role):
-    """Bounds the calls in flight (``--concurrency``) and the billed calls (``--max-calls``). Calls of the lowest step go first."""
+    """Bounds the calls in flight (``--concurrency``) and the billed calls (``--max-calls``)."""
 
-    asks = (FollowAdmission, RecordLimit, Report)
+    asks = (RecordLimit, Report)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._concurrency: int | None = context.settings.get("concurrency")
+        self._pools: dict[str, Pool] = {}
+        self._holders: dict[int, Holder] = {}
+        self._came = 0
+        """Number of holders so far."""
         self._max_calls: int | None = context.settings.get("max_calls")
-        self._left: int | None = None
-        """Number of calls that may still be billed; None for no bound."""
-        self._may_send = True
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._times: dict[str, Times] = {}
+        self._changed: dict[str, None] = {}
+        """Names of the pools that are dealt in the next turn of the loop."""
         self._is_reported = False
         """Whether the limit was reported to the recorder."""
-        self._asked = 0
-        """Number of permits requested so far."""
-        self._open = 0
-        """Number of granted permits that are not returned."""
-        self._claims: dict[Permit, Claim] = {}
-        """Requests for permits whose streams are open."""
-        self._waiting: list[Claim] = []
-        """A heap of claims. A claim whose stream was closed stays in it, and is dropped when its turn comes."""
+        self._is_counting = False
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
 
     async def start(self) -> None:
         """Subtract the calls of earlier sittings from the limit."""
+        concurrency: int | None = self.context.settings.get("concurrency")
+        if concurrency is not None:
+            self._add(CONCURRENCY, Pool(concurrency, renews=True))
         if self._max_calls is not None:
-            self._left = max(0, self._max_calls - (await self.ask(Report())).calls)
-        if is_limited(self.context.settings):
-            self._scope.start(self._follow_admission())
+            self._add(CALLS, Pool(self._calls_left(await self.ask(Report())), renews=False))
 
     async def stop(self) -> None:
-        """Stop following the admission."""
+        """Forget all timers."""
+        for timer in self._timers.values():
+            timer.cancel()
         await self._scope.close()
 
-    async def permit(self, request: Permit) -> AsyncIterator[None]:
-        """Yield one item once the call may be sent."""
-        self._asked += 1
-        claim = self._claims[request] = Claim(request, self._asked)
-        heappush(self._waiting, claim)
-        self._grant()
+    async def hold_shares(self, request: HoldShares) -> AsyncIterator[Grant]:  # noqa: ARG002 - a holder is known by its number
+        """Yield what the holder is granted, until it leaves."""
+        self._came += 1
+        number = self._came
+        holder = self._holders[number] = Holder(number, {name: pool.keep for name, pool in self._pools.items() if pool.keep is not None})
         try:
-            if await claim.granted:
-                yield None
-                await self._loop.create_future()  # until the asker closes the stream, or dies
+            while True:
+                yield await holder.next()
         finally:
-            self._open -= claim.is_open
-            # The replacement of a dead replica may have sent an equal request, whose claim is then in this place.
-            if self._claims.get(request) is claim:
-                del self._claims[request]
-            self._grant()
+            del self._holders[number]
+            for name, pool in self._pools.items():
+                pool.leave(number)
+                self._deal_soon(name)
 
-    async def unbilled(self, request: Unbilled) -> None:
-        """Give the call of a permit back to the limit."""
-        claim = self._claims.get(request.permit)
-        if claim is None:
+    async def trade(self, request: Trade) -> None:
+        """Take what a holder gives back, and grant what it and others want."""
+        if request.holder not in self._holders:  # it died meanwhile, and its shares are free already
             return
-        if not claim.granted.done():
-            claim.granted.set_result(False)
-        if claim.counts and self._left is not None:
-            claim.counts = False
-            self._left += 1
-        self._grant()
+        for name, change in request.changes.items():
+            self._pools[name].trade(request.holder, change)
+            self._deal_soon(name)
 
-    async def _follow_admission(self) -> None:
-        async with aclosing(self.stream(FollowAdmission())) as changes:
-            async for admission in changes:
-                if admission == "nothing":
-                    break
-        self._may_send = False
-        self._grant()
+    def _add(self, name: str, pool: Pool) -> None:
+        self._pools[name] = pool
+        self._times[name] = Times()
 
-    def _grant(self) -> None:
-        """Grant permits in the order of claims, while there is capacity; refuse all claims once no calls may be sent."""
-        while self._waiting and (self._has_capacity() or not self._may_send):
-            claim = heappop(self._waiting)
-            if claim.granted.done():
-                continue
-            if self._may_send:
-                claim.is_open = claim.counts = True
-                self._open += 1
-                if self._left is not None:
-                    self._left -= 1
-            claim.granted.set_result(self._may_send)
-        # Open permits come first: a call of theirs that turns out unbilled gives the limit one call back.
-        if self._left == 0 and not self._open and not self._is_reported and any(not claim.granted.done() for claim in self._waiting):
+    def _calls_left(self, account: Account) -> int:
+        return max(0, (self._max_calls or 0) - account.calls - account.in_flight - account.lost_in_flight)
+
+    def _deal_soon(self, name: str) -> None:
+        """Deal once for all trades of this turn of the loop."""
+        if not self._changed:
+            self._loop.call_soon(self._deal_all)
+        self._changed[name] = None
+
+    def _deal_all(self) -> None:
+        changed, self._changed = self._changed, {}
+        for name in changed:
+            self._deal(name)
+
+    def _deal(self, name: str) -> None:
+        pool = self._pools[name]
+        self._set_keep(name, pool)
+        for number, amount in pool.deal():
+            self._holders[number].grant(name, amount)
+        if pool.is_spent:
+            self._end(name, pool)
+
+    def _set_keep(self, name: str, pool: Pool) -> None:
+        """Say what holders may keep, and look at it again when it may change."""
+        times, now_s, before = self._times[name], self._loop.time(), pool.keep
+        if pool.is_scarce:
+            times.scarce_s = now_s
+            if pool.keep is None or now_s >= times.level_s:
+                pool.keep = pool.level()
+                times.level_s = now_s + LEVEL_EVERY_S * (1 + len(self._holders) / 20)
+            else:
+                self._look_again(name, times.level_s)
+        elif pool.keep is not None:
+            if now_s >= times.scarce_s + LIFT_S:
+                pool.keep = None
+            else:
+                self._look_again(name, times.scarce_s + LIFT_S)
+        if pool.keep != before:
+            for holder in self._holders.values():
+                holder.keep(name, pool.keep)
+
+    def _look_again(self, name: str, at_s: float) -> None:
+        if name not in self._timers:
+            self._timers[name] = self._loop.call_at(at_s, self._on_timer, name)
+
+    def _on_timer(self, name: str) -> None:
+        del self._timers[name]
+        self._deal(name)
+
+    def _end(self, name: str, pool: Pool) -> None:
+        """Stop the run, unless holders that died have left something."""
+        if self._is_counting or self._is_reported:
+            return
+        if pool.lost:
+            self._is_counting = True
+            self._scope.start(self._count_again(name, pool))
+        else:
             self._is_reported = True
             self.tell(RecordLimit(limit=f"--max-calls {self._max_calls}"))
 
-    def _has_capacity(self) -> bool:
-        return self._left != 0 and (self._concurrency is None or self._open < self._concurrency)
+    async def _count_again(self, name: str, pool: Pool) -> None:
+        """Ask the recorder what the dead have spent. All calls of the living have ended, and are recorded."""
+        (lost, pool.lost), total = (pool.lost, 0), pool.total
+        account = await self.ask(Report(final=True))
+        self._is_counting = False
+        pool.total += max(0, min(lost, self._calls_left(account) - total))
+        self._deal_soon(name)
 
 
-class Claim:
-    """A request for a permit, until the permit is returned."""
+class Holder:
+    """A replica of the solver, and what it has to be told.
 
-    def __init__(self, permit: Permit, number: int) -> None:
-        self.granted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.is_open = False
-        """Whether the permit is granted."""
-        self.counts = False
-        """Whether its call counts for ``--max-calls``."""
-        self._order = (in_order(permit.id.election.path), permit.id.seq, number)
+    Args:
+        number: its number.
+        keep: what it may keep now.
+    """
 
-    def __lt__(self, other: Claim) -> bool:
-        return self._order < other._order
+    def __init__(self, number: int, keep: dict[str, int | None]) -> None:
+        self._untold = Grant(holder=number, keep=keep)
+        self._has_news = asyncio.Event()
+        self._has_news.set()
+
+    async def next(self) -> Grant:
+        """Wait until there is something to tell."""
+        await self._has_news.wait()
+        self._has_news.clear()
+        told, self._untold = self._untold, Grant(holder=self._untold.holder)
+        return told
+
+    def grant(self, name: str, amount: int) -> None:
+        """Add to its share."""
+        amounts = self._untold.amounts
+        self._untold = structs.replace(self._untold, amounts={**amounts, name: amounts.get(name, 0) + amount})
+        self._has_news.set()
+
+    def keep(self, name: str, most: int | None) -> None:
+        """Tell it what it may keep."""
+        self._untold = structs.replace(self._untold, keep={**self._untold.keep, name: most})
+        self._has_news.set()
+
+
+class Times:
+    """When things may change in a pool."""
+
+    def __init__(self) -> None:
+        self.level_s = 0.0
+        """Time from which what holders may keep can be changed."""
+        self.scarce_s = 0.0
+        """Last time at which a call had to wait."""

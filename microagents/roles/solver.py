@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import aclosing
 from hashlib import blake2b
 from typing import Any
@@ -15,7 +16,7 @@ from microagents.aio import Slots, TaskScope
 from microagents.chat import Reply, Sample, Usage
 from microagents.elections.admission import FollowAdmission
 from microagents.elections.election import Draw, SampleId
-from microagents.errors import MicroagentsError, ModelUnavailable, NotSent, Stopped
+from microagents.errors import ModelUnavailable, NotSent, Stopped
 from microagents.journal.digests import in_order
 from microagents.journal.messages import LeaseCalls, RecordCalls, RecordOutage, Report
 from microagents.messages import resolve
@@ -23,7 +24,8 @@ from microagents.models.latencies import LEAST_STRAGGLER_S, Latencies
 from microagents.models.model import Call, Model, checked_model, checked_sample, open_model
 from microagents.roles.call_accounts import CallAccounts, Prices
 from microagents.roles.call_leases import AT_ONCE, LEAST, CallLeases
-from microagents.roles.limiter import Permit, Unbilled, is_limited
+from microagents.roles.limiter import CALLS, amounts_of_call
+from microagents.roles.shares import HoldShares, Shares, Trade
 
 BACKOFF_S = (0.5, 60.0)
 """First and longest wait before a call is repeated, unless the provider asks for a longer one."""
@@ -64,17 +66,18 @@ class Solver(Role):
     Only the solver accounts for calls, so that the calls in flight of a dead replica are known.
     """
 
-    asks = (LeaseCalls, RecordCalls, RecordOutage, FollowAdmission, Permit, Report, Unbilled)
+    asks = (LeaseCalls, RecordCalls, RecordOutage, FollowAdmission, HoldShares, Report, Trade)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
         self._sources: dict[str, Source] = {}
         """The models by spec."""
-        self._is_limited = is_limited(context.settings)
+        self._amounts = amounts_of_call(context.settings)
+        """What each call takes of the bounds of the run."""
+        self._billed = {name: amount for name, amount in self._amounts.items() if name == CALLS}
+        """What it has used up if it may be billed."""
         self._replaces: bool = context.settings.get("hedge", True)
         """Whether stragglers are sent again."""
-        self._permits = 0
-        """Number of permits requested so far."""
         self._is_out = False
         """Whether a provider is out."""
         self._warned_s: float | None = None
@@ -85,6 +88,7 @@ class Solver(Role):
         self._may_send = True
         self._accounts = CallAccounts(context.name, self.tell)
         self._leases: CallLeases
+        self._shares = Shares(context.name, self.stream, self.ask)
 
     async def start(self) -> None:
         """Open every model of the run, so that a wrong name or a missing key is reported before the first call."""
@@ -98,10 +102,13 @@ class Solver(Role):
                     self._sources[spec].model.refuse(refused)
         self._leases = CallLeases(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
         self._scope.start(self._follow_admission())
+        if self._amounts:
+            self._shares.start()
 
     async def stop(self) -> None:
         """Close the models."""
         await self._scope.close()
+        await self._shares.close()
         await self._leases.close()
         self._accounts.report()
         for source in self._sources.values():
@@ -180,7 +187,7 @@ class Solver(Role):
         return LEAST_STRAGGLER_S if limit_s is None else sent_s + limit_s - self._loop.time()
 
     async def _attempt(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
-        """Make one attempt, as soon as the model has a connection for it and the limiter grants a permit.
+        """Make one attempt, as soon as the model has a connection for it and the bounds of the run have room for it.
 
         ``sent`` gets the time at which the call is sent.
         """
@@ -188,63 +195,31 @@ class Solver(Role):
         if slots is not None:
             await slots.acquire(lambda: (in_order(call.id.election.path), call.id.seq))
         try:
-            if not self._is_limited:
-                await self._leases.take()
+            if self._amounts:
+                return await self._send_with_permit(source, call, sent)
+            await self._leases.take()
             if not self._may_send:
                 raise NotSent(call.id.election.path)
-            return await (self._send_with_permit if self._is_limited else self._send)(source, call, sent)
+            return await self._send(source, call, sent)
         finally:
             if slots is not None:
                 slots.release()
 
     async def _send_with_permit(self, source: Source, call: Call, sent: asyncio.Future[float] | None) -> Sample:
-        """Send a call as soon as the limiter grants a permit."""
-        self._permits += 1
-        permit = Permit(id=call.id, asker=self.context.name, number=self._permits)
-        granted: asyncio.Future[bool] = self._loop.create_future()
-        call_ended: asyncio.Future[None] = self._loop.create_future()
-        self._scope.start(self._keep_permit(permit, granted, call_ended))
-        counts = False
+        """Send a call as soon as the shares of this replica have room for it."""
+        await self._shares.take(call.id, self._amounts)
+        spent: Mapping[str, int] = {}
         try:
-            # The permit may be granted in the same turn of the loop in which the run begins to end.
-            if not await granted:
-                raise NotSent(call.id.election.path)
             await self._leases.take()
             if not self._may_send:
                 raise NotSent(call.id.election.path)
-            counts = True
+            spent = self._billed
             return await self._send(source, call, sent)
         except ModelUnavailable as error:
-            counts = error.kind in MAY_BE_BILLED
+            spent = self._billed if error.kind in MAY_BE_BILLED else {}
             raise
         finally:
-            # A draw that is cancelled before its call is sent must give the call back to --max-calls, whether the permit is granted or not.
-            try:
-                if not counts:
-                    await self.ask(Unbilled(permit=permit))
-            finally:
-                call_ended.set_result(None)
-
-    async def _keep_permit(self, permit: Permit, granted: asyncio.Future[bool], call_ended: asyncio.Future[None]) -> None:
-        """Wait for a permit, and keep it until its call has ended.
-
-        It runs in another task than the draw. If the draw itself read the stream, its cancellation could cross a grant on the way: the
-        permit would be lost, and with it a call of ``--max-calls``.
-        """
-        if granted.cancelled():  # the draw was cancelled before this task began
-            return
-        try:
-            async with aclosing(self.stream(permit)) as items:
-                async for _ in items:
-                    if not granted.done():
-                        granted.set_result(True)
-                    await call_ended
-                    break
-            if not granted.done():
-                granted.set_result(False)
-        except MicroagentsError as error:
-            if not granted.done():
-                granted.set_exception(error)
+            self._shares.give_back(self._amounts, spent)
 
     async def _send(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
         """Send one call, and account for it."""
@@ -280,6 +255,7 @@ class Solver(Role):
             async for admission in changes:
                 if admission == "nothing":
                     self._may_send = False
+                    self._shares.dismiss()
                     for source in self._sources.values():
                         if source.slots is not None:
                             source.slots.dismiss()

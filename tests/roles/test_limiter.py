@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,10 +14,9 @@ from microagents.errors import ModelUnavailable, RoleFailed
 from microagents.messages import address_of
 from microagents.models.model import Call, Model
 from microagents.roles import Limiter, Recorder, Solver
-from microagents.roles.limiter import Permit, Unbilled
+from microagents.roles.shares import Trade
 from microagents.roles.solver import Source
 from microagents.runs.execute import runtime_of
-from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Onward
@@ -27,13 +24,6 @@ from microagents.tasks.drift import Drift, Onward
 both_runtimes = pytest.mark.parametrize("runtime", ["local", "linked"])
 """Those in one process: how many calls are open is counted in its memory."""
 SLOW = "sim:perfect@error=0.4,flag=0.1,latency=1.0,sigma=0.7"
-TURNS = 20
-"""Turns of the loop in which all has happened that can happen without another message, links between dispatchers included."""
-
-
-async def turns() -> None:
-    for _ in range(TURNS):
-        await asyncio.sleep(0)
 
 
 class GaugedSolver(Solver):
@@ -148,132 +138,14 @@ def test_a_call_that_waits_to_be_tried_again_holds_no_permit_meanwhile(runtime: 
     assert GaugedSolver.most == 1
 
 
-def test_without_a_limit_nobody_asks_for_a_permit(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def permit(_: Limiter, request: Permit) -> AsyncIterator[None]:
-        if request.number:
-            raise AssertionError(request)
-        yield
+def test_without_a_limit_nobody_asks_for_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def trade(_: Limiter, request: Trade) -> None:
+        raise AssertionError(request)
 
-    monkeypatch.setattr(Limiter, "permit", permit)
+    monkeypatch.setattr(Limiter, "trade", trade)
     assert gauged("local").outcome == "completed"
-    with pytest.raises(RoleFailed, match="Limiter/0 failed on Permit"):
+    with pytest.raises(RoleFailed, match="Limiter/0 failed on Trade"):
         gauged("local", concurrency=2)
-
-
-# -- who is next -------------------------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def limiting(runtime: str = "local", **settings: int) -> AsyncIterator[RoleMessenger]:
-    """A limiter alone."""
-    context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings=settings)
-    async with asyncio.timeout(20), runtime_of(runtime, context, [Deployment(role=Recorder), Deployment(role=Limiter)]) as opened:
-        yield opened.messenger
-
-
-def a_permit(path: str, seq: int = 0, number: int = 0) -> Permit:
-    return Permit(id=SampleId(election=ElectionId(path=path, question_digest=b""), seq=seq), asker="Solver/0", number=number)
-
-
-class Askers:
-    """Who asks for permits, and who has got one, in order."""
-
-    def __init__(self, messenger: RoleMessenger) -> None:
-        self.got: list[tuple[str, int]] = []
-        self.refused = 0
-        self._desk = messenger
-
-    def ask(self, path: str, seq: int = 0, *, leave: asyncio.Event | None = None) -> asyncio.Task[None]:
-        """Ask for one, and hold it until something happens, or not at all."""
-        return asyncio.create_task(self._hold(a_permit(path, seq), leave))
-
-    async def _hold(self, permit: Permit, leave: asyncio.Event | None) -> None:
-        async with aclosing(self._desk.stream(permit)) as items:
-            async for _ in items:
-                self.got.append((permit.id.election.path, permit.id.seq))
-                if leave is not None:
-                    await leave.wait()
-                return
-        self.refused += 1
-
-
-ASKED: Sequence[tuple[str, int]] = [
-    ("1/step/0", 0),
-    ("0/step/10", 0),
-    ("0/step/9", 2),
-    ("0/step/9", 0),
-    ("0/step/9/undecided", 0),
-    ("0/line/7/rate", 0),
-    ("0/step/10", 0),
-]
-
-
-@both_runtimes
-async def test_the_lowest_step_goes_first_then_who_was_launched_first(runtime: str) -> None:
-    leave = asyncio.Event()
-    async with limiting(runtime, concurrency=1) as messenger:
-        askers = Askers(messenger)
-        tasks = [askers.ask("0/step/99", leave=leave)]
-        await turns()
-        tasks += [askers.ask(path, seq) for path, seq in ASKED]
-        await turns()
-        assert askers.got == [("0/step/99", 0)]
-        leave.set()
-        await asyncio.gather(*tasks)
-    assert askers.got[1:] == [
-        ("0/line/7/rate", 0),
-        ("0/step/9", 0),
-        ("0/step/9", 2),
-        ("0/step/9/undecided", 0),
-        ("0/step/10", 0),
-        ("0/step/10", 0),
-        ("1/step/0", 0),
-    ]
-
-
-@both_runtimes
-async def test_who_is_cancelled_frees_the_permit_held_and_takes_none_if_it_waited(runtime: str) -> None:
-    async with limiting(runtime, concurrency=1) as messenger:
-        askers = Askers(messenger)
-        holds, waits, last = askers.ask("0/step/0", leave=asyncio.Event()), askers.ask("0/step/1"), askers.ask("0/step/2")
-        await turns()
-        waits.cancel()
-        await turns()
-        assert askers.got == [("0/step/0", 0)]
-        holds.cancel()
-        await last
-    assert askers.got == [("0/step/0", 0), ("0/step/2", 0)]
-
-
-async def test_a_call_that_is_not_billed_lets_another_one_be_sent() -> None:
-    leave = asyncio.Event()
-    async with limiting(max_calls=1) as messenger:
-        askers = Askers(messenger)
-        first, second = askers.ask("0/step/0", leave=leave), askers.ask("0/step/1")
-        await turns()
-        assert askers.got == [("0/step/0", 0)]
-        await messenger.ask(Unbilled(permit=a_permit("0/step/0")))
-        await asyncio.gather(second)
-        await messenger.ask(Unbilled(permit=a_permit("0/step/0")))  # said again, it changes nothing
-        third = askers.ask("0/step/2")
-        await turns()
-        assert askers.got == [("0/step/0", 0), ("0/step/1", 0)]
-        leave.set()
-        await asyncio.gather(first, third)
-    assert askers.refused == 1, "all that may be sent is sent"
-
-
-async def test_a_permit_that_is_waited_for_can_be_withdrawn() -> None:
-    leave = asyncio.Event()
-    async with limiting(concurrency=1) as messenger:
-        askers = Askers(messenger)
-        first, second = askers.ask("0/step/0", leave=leave), askers.ask("0/step/1")
-        await turns()
-        await messenger.ask(Unbilled(permit=a_permit("0/step/1")))
-        await second
-        assert askers.refused == 1
-        leave.set()
-        await first
 
 
 @both_runtimes
@@ -282,7 +154,7 @@ def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(runtime: str
     script = tmp_path / "script"
     script.write_bytes(b'{"path": "0/q", "seq": 0, "text": "a", "after_s": 1}\n')
     draw = Draw(
-        id=a_permit("0/q").id,
+        id=SampleId(election=ElectionId(path="0/q", question_digest=b""), seq=0),
         prompt=Prompt(user="?"),
         reply=address_of(Onward),
         temperature=None,

@@ -1,0 +1,364 @@
+"""Shares: what a replica of the solver may use of the bounds of a run. It takes from them call by call, without asking.
+
+A bound has a name and a total, such as 250 calls in flight. The limiter deals it out in shares, and moves them between replicas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from heapq import heappop, heappush
+
+from msgspec import Struct
+
+from microagents.aio import TaskScope
+from microagents.elections.election import SampleId
+from microagents.errors import MicroagentsError, NotSent
+from microagents.journal.digests import in_order
+from microagents.messages import Request, Stream
+
+IDLE_S = 0.05
+"""What stood idle so long goes back, while other replicas wait."""
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """What the limiter tells a holder."""
+
+    holder: int
+    """Number of the holder, which all its trades name."""
+    amounts: dict[str, int] = {}
+    """Additions to its shares, by the name of the bound."""
+    keep: dict[str, int | None] = {}
+    """The largest share that it may keep while others wait; None once no other waits."""
+
+
+class HoldShares(Stream[Grant], frozen=True, kw_only=True):
+    """Hold shares of the bounds. They last until the holder closes the stream, or dies."""
+
+    asker: str
+    """Name of the solver's replica."""
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """What a holder tells of its share of one bound."""
+
+    returned: int = 0
+    """What it gives back."""
+    spent: int = 0
+    """What its calls have used up."""
+    wanted: int = 0
+    """What its waiting calls lack."""
+    received: int = 0
+    """All that it was granted until now, so that a grant on its way is not given twice."""
+    path: str = ""
+    """Path of the first call that waits."""
+    seq: int = 0
+    """Sequence number of that call."""
+    first: int = 0
+    """What that call lacks."""
+
+
+class Trade(Request[None], frozen=True, kw_only=True):
+    """Give back parts of shares, and ask for others."""
+
+    holder: int
+    changes: dict[str, Change]
+
+
+class Waiter:
+    """A call that waits for an amount."""
+
+    def __init__(self, sample: SampleId, number: int, amount: int) -> None:
+        self.sample = sample
+        self.number = number
+        self.amount = amount
+        self.granted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """False where no call is sent any more."""
+        self._order = (in_order(sample.election.path), sample.seq, number)
+
+    def __lt__(self, other: Waiter) -> bool:
+        return self._order < other._order
+
+
+class Share:
+    """The part of one bound that a replica holds. The lowest step goes first, then the earliest launch.
+
+    Args:
+        tell: called when the limiter has to know of a change.
+    """
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._free = 0
+        self._in_use = 0
+        self._keep: int | None = None
+        self._asked_so_far = 0
+        """Number of calls that had to wait."""
+        self._waiting: list[Waiter] = []
+        """A heap. A call that was cancelled stays in it until its turn comes."""
+        self._needed = 0
+        """The sum of what waits."""
+        self._received = self._returned = self._spent = 0
+        self._told_wanted = 0
+        """What the limiter knows to be wanted."""
+        self._told_first: int | None = None
+        """Number of the waiter that the limiter knows to be the first; None if it has to be told."""
+        self._least_free: int | None = None
+        """What stood idle all the time since the timer was set; None where none is set."""
+        self._is_over = False
+        self._failure: MicroagentsError | None = None
+
+    async def take(self, sample: SampleId, amount: int) -> None:
+        """Take an amount for a call, and wait for it where the share has not so much free.
+
+        Raises:
+            NotSent: no call is sent any more.
+        """
+        if self._free >= amount and self._first() is None and not self._is_over:
+            self._use(amount)
+            return
+        if self._failure is not None:
+            raise self._failure
+        if self._is_over:
+            raise NotSent(sample.election.path)
+        self._asked_so_far += 1
+        waiter = Waiter(sample, self._asked_so_far, amount)
+        heappush(self._waiting, waiter)
+        self._needed += amount
+        self._tell_if_due()
+        try:
+            may_send = await waiter.granted
+        except asyncio.CancelledError:
+            if waiter.granted.cancelled():
+                self._needed -= amount
+                self._settle()
+            elif waiter.granted.exception() is None and waiter.granted.result():  # granted in the turn of the cancellation
+                self.give_back(amount)
+            raise
+        if not may_send:
+            raise NotSent(sample.election.path)
+
+    def give_back(self, amount: int, spent: int = 0) -> None:
+        """End the use of an amount, of which a part may be used up for good; more than the amount makes a debt."""
+        self._in_use -= amount
+        self._free += amount - spent
+        self._spent += spent
+        self._settle()
+
+    def receive(self, amount: int) -> None:
+        """Add what the limiter grants."""
+        self._free += amount
+        self._received += amount
+        self._told_wanted = max(0, self._told_wanted - amount)
+        self._told_first = None
+        self._serve()  # what is over the level was granted for the first call
+        self._settle()
+
+    def keep(self, most: int | None) -> None:
+        """Keep at most so much from now on, since others wait; None: all that it has."""
+        self._keep = most
+        self._settle()
+
+    def dismiss(self, failure: MicroagentsError | None = None) -> None:
+        """Let no call take anything from now on: the work is over, or the limiter is lost."""
+        self._is_over, self._failure = True, failure
+        while (first := self._first()) is not None:
+            self._pop(first)
+            if failure is None:
+                first.granted.set_result(False)
+            else:
+                first.granted.set_exception(failure)
+        self._tell_if_due()
+
+    def change(self) -> Change | None:
+        """What the limiter has to know; None where it knows enough."""
+        if not self._is_due():
+            return None
+        first, wanted = self._first(), self._wanted()
+        told = Change(returned=self._returned, spent=self._spent, wanted=wanted, received=self._received)
+        self._returned = self._spent = 0
+        self._told_wanted, self._told_first = wanted, None
+        if first is not None:
+            self._told_first = first.number
+            told = Change(
+                returned=told.returned,
+                spent=told.spent,
+                wanted=wanted,
+                received=self._received,
+                path=first.sample.election.path,
+                seq=first.sample.seq,
+                first=first.amount - self._free,
+            )
+        return told
+
+    def _is_due(self) -> bool:
+        first, wanted, told, keep = self._first(), self._wanted(), self._told_wanted, self._keep
+        if self._returned or (self._spent and keep is not None):
+            return True
+        if first is None or not told:
+            return wanted != told
+        if keep is None:
+            return wanted > told
+        # While others wait, it is enough that the limiter knows of a need: more of it changes nothing. Where shares are too small to be
+        # kept, each call competes with those of other replicas.
+        return self._told_first is None or wanted < told // 2 or (keep == 0 and self._told_first != first.number)
+
+    def _wanted(self) -> int:
+        return 0 if self._first() is None else self._needed - self._free
+
+    def _settle(self) -> None:
+        """Give back what others wait for, and serve the calls that wait here."""
+        if self._keep is not None and (excess := min(self._free, self._free + self._in_use - self._keep)) > 0:
+            self._free -= excess
+            self._returned += excess
+        self._serve()
+        if self._keep is not None and self._free > 0 and self._least_free is None:
+            self._least_free = self._free
+            self._loop.call_later(IDLE_S, self._return_idle)
+        self._tell_if_due()
+
+    def _serve(self) -> None:
+        while (first := self._first()) is not None and first.amount <= self._free:
+            self._pop(first)
+            self._use(first.amount)
+            first.granted.set_result(True)
+
+    def _return_idle(self) -> None:
+        idle, self._least_free = self._least_free or 0, None
+        if self._keep is not None:
+            idle = max(0, min(idle, self._free))
+            self._free -= idle
+            self._returned += idle
+            self._settle()
+
+    def _use(self, amount: int) -> None:
+        self._free -= amount
+        self._in_use += amount
+        if self._least_free is not None and self._free < self._least_free:
+            self._least_free = self._free
+
+    def _first(self) -> Waiter | None:
+        while self._waiting and self._waiting[0].granted.done():
+            heappop(self._waiting)
+        return self._waiting[0] if self._waiting else None
+
+    def _pop(self, first: Waiter) -> None:
+        heappop(self._waiting)
+        self._needed -= first.amount
+
+    def _tell_if_due(self) -> None:
+        if self._is_due():
+            self._tell()
+
+
+class Shares:
+    """The shares of one replica of the solver.
+
+    A call takes amounts of several bounds: ``{"concurrency": 1, "calls": 1}``. Of a bound that is used up (``calls``) it may take an
+    estimate and tell what it has really spent when it gives the rest back, so a bound may as well count tokens or money, in whole units.
+    Amounts are taken one after the other, in the order of the mapping. All callers name bounds in one order: first what every call gives
+    back (`Pool.renews`), then what is used up. So no two calls wait for each other.
+
+    Args:
+        asker: name of the replica.
+        stream: opens the stream of grants.
+        ask: sends a trade to the limiter.
+    """
+
+    def __init__(
+        self,
+        asker: str,
+        stream: Callable[[HoldShares], AsyncGenerator[Grant]],
+        ask: Callable[[Trade], Awaitable[None]],
+    ) -> None:
+        self._asker = asker
+        self._stream = stream
+        self._ask = ask
+        self._loop = asyncio.get_running_loop()
+        self._shares: dict[str, Share] = {}
+        self._holder: int | None = None
+        self._is_telling = False
+        self._is_over = False
+        self._failure: MicroagentsError | None = None
+        self._scope = TaskScope()
+
+    def start(self) -> None:
+        """Begin to hold shares."""
+        self._scope.start(self._receive())
+
+    async def close(self) -> None:
+        """Give all shares back."""
+        self._holder = None  # a call that ends later tells nothing
+        await self._scope.close()
+
+    async def take(self, sample: SampleId, amounts: Mapping[str, int]) -> None:
+        """Take amounts for a call, and wait for those that the shares have not free.
+
+        Raises:
+            NotSent: no call is sent any more.
+        """
+        taken: list[str] = []
+        try:
+            for name, amount in amounts.items():
+                await self._share(name).take(sample, amount)
+                taken.append(name)
+        except BaseException:
+            for name in taken:
+                self._shares[name].give_back(amounts[name])
+            raise
+
+    def give_back(self, amounts: Mapping[str, int], spent: Mapping[str, int]) -> None:
+        """End the use of amounts, except for what was spent of them."""
+        for name, amount in amounts.items():
+            self._shares[name].give_back(amount, spent.get(name, 0))
+
+    def dismiss(self, failure: MicroagentsError | None = None) -> None:
+        """Let no call take anything from now on: the work is over, or the limiter is lost."""
+        self._is_over, self._failure = True, failure
+        for share in self._shares.values():
+            share.dismiss(failure)
+
+    def _share(self, name: str) -> Share:
+        found = self._shares.get(name)
+        if found is None:
+            found = self._shares[name] = Share(self._tell_soon)
+            if self._is_over:
+                found.dismiss(self._failure)
+        return found
+
+    async def _receive(self) -> None:
+        try:
+            async with aclosing(self._stream(HoldShares(asker=self._asker))) as grants:
+                async for grant in grants:
+                    self._holder = grant.holder
+                    for name, most in grant.keep.items():
+                        self._share(name).keep(most)
+                    for name, amount in grant.amounts.items():
+                        self._share(name).receive(amount)
+                    self._tell_soon()
+        except MicroagentsError as error:
+            self.dismiss(error)
+
+    def _tell_soon(self) -> None:
+        """Trade once for all that happens in this turn of the loop, after the trade that is under way."""
+        if not self._is_telling and self._holder is not None:
+            self._is_telling = True
+            self._loop.call_soon(self._begin_to_trade)
+
+    def _begin_to_trade(self) -> None:
+        if self._holder is not None:
+            self._scope.start(self._trade())
+
+    async def _trade(self) -> None:
+        try:
+            while self._holder is not None and (changes := self._changes()):
+                await self._ask(Trade(holder=self._holder, changes=changes))
+        except MicroagentsError as error:
+            self.dismiss(error)
+        finally:
+            self._is_telling = False
+
+    def _changes(self) -> dict[str, Change]:
+        return {name: change for name, share in self._shares.items() if (change := share.change()) is not None}
