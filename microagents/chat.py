@@ -91,6 +91,8 @@ class Sample(Struct, frozen=True, kw_only=True):
     """``stop`` for a complete reply, else the reason why it ended."""
     usage: Usage = Usage()
     model: str = ""
+    shares: dict[str, float] = {}
+    """Probability of each option, of a model that weighs the options of a reply; the text is then the likeliest one as JSON."""
 
 
 class _ReplyClass(StructMeta):

@@ -23,6 +23,7 @@ from microagents.elections.rules import FirstValid, Rule, UntilImprobable, porta
 from microagents.errors import InvalidDefinition, InvalidUsage, JournalMismatch, TaskFailed
 from microagents.journal.messages import Checkpoint, HasRecords, Recall, Recalled, RecordAnswer, RecordDecision, RecordProgress
 from microagents.messages import Message, R, Request, address_of, reply_type, resolve
+from microagents.models.weighing import at_least, options_of, rule_for
 from microagents.registry import unknown
 from microagents.user_code import shown
 
@@ -421,18 +422,25 @@ class Work(Generic[T, G]):
         if resolve(address, Reply) is not reply:
             raise InvalidDefinition(f"there are two classes {address}; an election names its reply by it: give one another name")
         context, task, model = self.role.context, self.task, options.get("model")
-        return Question(
+        pool = context.pool(self.role.draws_as) if model is None else (model,)
+        asked = Question(
             prompts=tuple([Prompt(system=system_with_instructions(each.system, reply, task.format), user=each.user) for each in prompts]),
             reply=address,
             form=fingerprint(reply),
             rule=portable(options.get("rule") or context.strategy.default_rule),
             sampling=self._limited(options.get("sampling") or task.sampling),
-            models=context.pool(self.role.draws_as) if model is None else (model,),
+            models=pool,
             max_draws=max_draws,
             state=b"" if state is None else encode_state(state),
             choices=tuple(options.get("choices", ())),
             reading=task.reading,
         )
+        return asked if at_least(pool) is None else put_to(asked, pool)
+
+    @property
+    def weighs(self) -> bool:
+        """Whether the models of this role weigh options, and write nothing."""
+        return at_least(self.role.context.pool(self.role.draws_as)) is not None
 
     def _limited(self, sampling: Sampling) -> Sampling:
         """The sampling with the run's own limits (``--max-output-tokens``, ``--flag-above-tokens``)."""
@@ -505,8 +513,9 @@ class Work(Generic[T, G]):
         self.role.tell(
             RecordDecision(id=election, verdict=verdict, correct=None, state=question.state, reply=question.reply, choices=question.choices)
         )
-        rule = question.rule.rule if isinstance(question.rule, UntilImprobable) else question.rule
-        again = structs.replace(question, models=(on_undecided,), rule=rule)
+        again = put_to(question, (on_undecided,))
+        if isinstance(again.rule, UntilImprobable):
+            again = structs.replace(again, rule=again.rule.rule)
         second = again.id_at(election.path + ESCALATED)
         verdict = await self.recall_or_hold(second, again)
         source = "person" if verdict.outcome == "person" else on_undecided
@@ -568,6 +577,17 @@ class Work(Generic[T, G]):
         raise JournalMismatch("question", f"the recorded one at {place.path}", "another one")
 
 
+def put_to(question: Question, pool: tuple[str, ...]) -> Question:
+    """The same question to other models, with the rule by which they decide: they vote, or they weigh options.
+
+    Raises:
+        InvalidUsage: the models weigh options, and the reply has none.
+    """
+    options = options_of(resolve(question.reply, Reply), question.choices)
+    rule, max_draws = rule_for(question.rule, question.max_draws, pool, options)
+    return structs.replace(question, models=pool, rule=rule, max_draws=max_draws)
+
+
 def no_verdict(election: ElectionId) -> InvalidDefinition:
     """The error of a user's voter that ends an election's stream without a verdict."""
     return InvalidDefinition(f"the election at {election.path} ended without a verdict: the handler of Follow must yield one")
@@ -581,7 +601,7 @@ def _with_winner(verdict: Verdict, value: bytes) -> Verdict:
     """A verdict for a given reply, which need not have most votes, nor any."""
     values = [each for each, _ in verdict.tally]
     tally = verdict.tally if value in values else (*verdict.tally, (value, 0))
-    return structs.replace(verdict, tally=tally, leader=values.index(value) if value in values else len(values))
+    return structs.replace(verdict, tally=tally, leader=values.index(value) if value in values else len(values), probability=None)
 
 
 def _decoded(verdict: Verdict, reply: type[A]) -> list[A]:
@@ -599,4 +619,4 @@ def _decision(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
     tally = tuple((decode(value), votes) for value, votes in verdict.tally)
     value = None if verdict.leader is None or verdict.outcome == "undecided" else tally[verdict.leader][0]
     flagged = len(verdict.ballots) - sum(votes for _, votes in tally)
-    return Decision(path=path, value=value, outcome=verdict.outcome, tally=tally, flagged=flagged)
+    return Decision(path=path, value=value, outcome=verdict.outcome, tally=tally, flagged=flagged, probability=verdict.probability)

@@ -141,6 +141,7 @@ MODELS = Registry(
         "sim": "microagents.models.simulated:SimulatedModel",
         "openai": "microagents.models.openai:OpenAIModel",
         "openai-responses": "microagents.models.responses:ResponsesModel",
+        "openai-decisions": "microagents.models.openai_decisions:OpenAIDecisions",
         "anthropic": "microagents.models.anthropic:AnthropicModel",
         "scripted": "microagents.models.scripted:ScriptedModel",
     },

@@ -25,16 +25,21 @@ def print_decision(shown: RecordedDecision) -> None:
         text = NOT_KEPT if reply.text is None else f"{reply.text}{CUT if reply.text_is_cut else ''}"
         if reply.rollout is not None:
             text = f"predicted by the rollout at {reply.rollout}"
-        parts.add(f"reply {reply.seq}: {_read(reply, shown)}{cost}", text if reply.flag else f"{text}\n=> vote {_json(reply.vote)}")
+        if reply.shares:
+            text = "\n".join(f"{share:.4f}  {option}" for option, share in reply.shares.items())
+        vote = "likeliest" if reply.shares else "vote"
+        parts.add(f"reply {reply.seq}: {_read(reply, shown)}{cost}", text if reply.flag else f"{text}\n=> {vote} {_json(reply.vote)}")
     checked = {None: "", True: ", right by the task's own oracle", False: ", WRONG by the task's own oracle"}[shown.correct]
     settled = "" if shown.settled_by is None else f" (settled by {shown.settled_by})"
     lines = [f"{count} x {_json(value)}" for value, count in shown.tally] or ["no valid reply" if shown.replies else _json(shown.value)]
+    if shown.probability is not None:
+        lines = [f"probability {shown.probability:.4f}, the mean of {len(shown.replies)} orders of the options, and no votes"]
     if shown.replies and shown.value is not None and shown.value not in [value for value, _ in shown.tally]:
         lines.append(f"decided for {_json(shown.value)}")
     lines.append(f"asked of {', '.join(shown.models)}; the run began at {shown.began_at}{_end(shown)}; a decision has no time of its own")
     if shown.outcome == "contested":
         lines.append(_left_to(shown))
-    if any(reply.text is None and reply.rollout is None for reply in shown.replies):
+    if any(reply.text is None and reply.rollout is None and not reply.shares for reply in shown.replies):
         lines.append("the journal keeps the texts of replies that lost or were flagged, and of the others what was read from them")
     if shown.other_replies:
         lines.append(f"{shown.other_replies} kept replies are to other questions at this path, asked on wrong guesses or before a change")

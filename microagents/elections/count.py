@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 from microagents.chat import Reply, decoder_of, vote_of
 from microagents.elections.election import Ballot, Flagged, Question, Verdict, total_usd
-from microagents.elections.rules import Tally
+from microagents.elections.rules import ORDERS, Tally
 from microagents.messages import resolve
 
 
@@ -30,7 +30,11 @@ class Count:
         """
         self.ballots.append(ballot)
         if isinstance(ballot, Ballot):
-            self.tally.count(self.vote_of(ballot.value))
+            vote = self.vote_of(ballot.value)
+            if ballot.shares:
+                self.tally.weigh(vote, ballot.shares, ballot.seq % ORDERS)
+            else:
+                self.tally.count(vote)
 
     def vote_of(self, value: bytes) -> Hashable:
         """The vote that a reply casts."""
@@ -49,6 +53,7 @@ class Count:
             tally=tuple((self._first[vote], votes) for vote, votes in self.tally.counts.items()),
             ballots=tuple(self.ballots),
             cost_usd=total_usd([ballot.cost_usd for ballot in self.ballots]),
+            probability=self.tally.probability,
         )
 
     def losers(self) -> list[int]:

@@ -114,6 +114,8 @@ class Ballot(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """The reply, as JSON: msgpack has no integers beyond 64 bits."""
     cost_usd: float | None = None
     """Cost of its sample; None where the price is unknown."""
+    shares: dict[str, float] = {}
+    """Probability of each option by a model that weighs them: the share that it would have of many votes. Empty for a vote."""
 
 
 class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -167,6 +169,8 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     """The counted ballots and flags, in order of launch."""
     cost_usd: float | None = None
     """Cost of all counted ballots; None where a price is unknown. The journal keeps only this sum."""
+    probability: float | None = None
+    """Probability of the leading vote, where a model weighed the options; None after a vote."""
 
     @property
     def winner(self) -> bytes | None:
@@ -185,6 +189,8 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
     """For each distinct vote its first-launched reply and its count; in order of launch."""
     flagged: int
     """Number of flagged replies."""
+    probability: float | None = None
+    """Probability of the value, where a model weighed the options; None after a vote."""
 
     @property
     def decided(self) -> bool:
@@ -245,6 +251,8 @@ class Draw(Request[Sample], frozen=True, kw_only=True):
     """Number of earlier replies to this sample that the task's `verify` rejected. The prompt has them, with its feedback."""
     first_prompt: Prompt | None = None
     """The prompt without these; None where there are none."""
+    choices: tuple[str, ...] = ()
+    """Votes that the reply may cast; empty for any vote."""
 
 
 class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):

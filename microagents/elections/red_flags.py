@@ -11,10 +11,12 @@ MALFORMED = "malformed"
 NO_SUCH_CHOICE = "no_such_choice"
 UNVERIFIED = "unverified"
 """The task's `verify` rejected the reply, and every reply to its feedback."""
+UNWEIGHED = "unweighed"
+"""A model that weighs options gave no probabilities that can be used."""
 OTHER = "other"
 _FINISHES = frozenset(
     {"stop", "length", "content_filter", "refusal", "tool_calls", "function_call", "tool_use", "pause_turn", "error", "abort"}
-    | {"model_context_window_exceeded"}
+    | {"model_context_window_exceeded", UNWEIGHED}
 )
 
 

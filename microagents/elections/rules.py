@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, floor
+from statistics import fmean
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -16,6 +17,10 @@ from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.messages import address_of, register, resolve
 
 RuleOutcome = Literal["decided", "argmax"]
+ORDERS = 2
+"""Number of orders in which a model weighs options: one, and its opposite, because models prefer the first or the last option."""
+AT_LEAST = 0.9
+"""Probability from which an option is decided, unless the spec of the model says otherwise."""
 
 
 class Rule(Struct, frozen=True, tag=True):
@@ -153,6 +158,33 @@ class UntilImprobable(Rule, frozen=True):
         return self.p is not None and tally.counted > 0 and is_improbable(votes - tally.leading, votes, self.p, self.alpha)
 
 
+class Weighed(Rule, frozen=True):
+    """No vote: a model gives the probability of each option, once for each order of the options. Decided where the mean is high enough."""
+
+    rule: FirstToAheadBy | FirstTo | Unanimous | UntilImprobable | RuleByAddress
+    """The rule of a vote on the same question."""
+    max_draws: int
+    """The cap of that vote."""
+    at_least: float = AT_LEAST
+    """Smallest mean probability that decides. It is above one half, so that the option led in one order."""
+
+    def __post_init__(self) -> None:
+        if not 0.5 < self.at_least <= 1:  # noqa: PLR2004
+            raise InvalidUsage(f"at_least must be above 0.5 and at most 1, not {self.at_least!r}")
+
+    def votes_needed(self, tally: Tally) -> int:
+        """The orders in which the options are not weighed yet."""
+        return ORDERS - len(tally.weighed)
+
+    def winner(self, tally: Tally) -> Hashable:
+        """The option with the greatest mean probability, of those that led in one order."""
+        return max(tally.counts, key=tally.probability_of)
+
+    def outcome(self, tally: Tally) -> RuleOutcome:
+        """``argmax`` where the probability does not decide."""
+        return "decided" if tally.probability_of(self.winner(tally)) >= self.at_least else "argmax"
+
+
 class _Panel(Rule, frozen=True):
     """A panel in which every member votes once, yes (True) or no (False). Decided once the other votes cannot change the result."""
 
@@ -269,7 +301,7 @@ def _loaded(kind: type[Rule], options: bytes) -> Rule:
     return msgspec.json.decode(options, type=kind)
 
 
-PortableRule = FirstToAheadBy | FirstTo | FirstValid | Unanimous | UntilImprobable | RuleByAddress
+PortableRule = FirstToAheadBy | FirstTo | FirstValid | Unanimous | UntilImprobable | Weighed | RuleByAddress
 """The rules that a question can hold."""
 
 
@@ -279,7 +311,7 @@ def portable(rule: Rule) -> PortableRule:
     Raises:
         InvalidDefinition: other processes could not build the rule from its options, or it is decided without a vote.
     """
-    if isinstance(rule, (FirstToAheadBy, FirstTo, FirstValid, Unanimous, UntilImprobable, RuleByAddress)):
+    if isinstance(rule, (FirstToAheadBy, FirstTo, FirstValid, Unanimous, UntilImprobable, Weighed, RuleByAddress)):
         return rule
     address = address_of(type(rule))
     try:
@@ -302,6 +334,11 @@ def _check_k(k: int) -> None:
         raise InvalidUsage(f"k must be at least 1, not {k!r}")
 
 
+def likeliest(shares: Mapping[str, float]) -> str:
+    """The option with the greatest probability, the first of equals."""
+    return max(shares, key=shares.__getitem__)
+
+
 class Tally:
     """The votes of one election, in launch order."""
 
@@ -315,8 +352,22 @@ class Tally:
         """Votes of the candidate with most."""
         self.second = 0
         """Votes of the candidate with second most; equal to ``leading`` in a tie."""
+        self.weighed: dict[int, Mapping[str, float]] = {}
+        """The probabilities of the options in each order in which they were weighed. The last ones of an order count."""
+        self._options: dict[Hashable, str] = {}
+        """The option of each vote that led in one order."""
         self.votes_needed = rule.votes_needed(self)
         """Fewest further votes that can decide; 0 once the election is decided."""
+
+    def weigh(self, vote: Hashable, shares: Mapping[str, float], order: int) -> None:
+        """Count one ballot with the probabilities of all options, weighed in an order. It is for the likeliest."""
+        self.weighed[order] = shares
+        self._options.setdefault(vote, likeliest(shares))
+        self.count(vote)
+
+    def probability_of(self, vote: Hashable) -> float:
+        """The mean probability of the option of a vote."""
+        return fmean(shares.get(self._options.get(vote, ""), 0.0) for shares in self.weighed.values())
 
     def count(self, vote: Hashable) -> None:
         """Count one ballot."""
@@ -339,6 +390,12 @@ class Tally:
         if not self.counts:
             return None
         return list(self.counts).index(self.plurality if self.votes_needed else self.rule.winner(self))
+
+    @property
+    def probability(self) -> float | None:
+        """That of the leader, by the models that weighed the options; None in a vote."""
+        leader = self.leader
+        return None if leader is None or not self.weighed else self.probability_of(list(self.counts)[leader])
 
     @property
     def outcome(self) -> RuleOutcome | None:

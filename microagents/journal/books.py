@@ -43,6 +43,11 @@ COMPLETED = ENDED_AS.index("completed")
 _UNKNOWN, _MOST = -1, (1 << 63) - 1
 
 
+def is_vote(outcome: str, ballots: Sequence[Ballot | Flagged]) -> bool:
+    """Whether the valid replies of an election are votes. Those that weigh options are none."""
+    return outcome not in NO_VOTE and not any(isinstance(each, Ballot) and each.shares for each in ballots)
+
+
 class UndecidedElection(Struct, frozen=True, kw_only=True):
     """The counts of an election that ended undecided. A later decision at the same path removes them from the books."""
 
@@ -232,7 +237,7 @@ class Books:
         account.valid += valid
         for flag, count in flagged.items():
             account.flagged[flag] = account.flagged.get(flag, 0) + count
-        if outcome not in NO_VOTE:
+        if is_vote(outcome, record.verdict.ballots):
             account.votes += valid
             if outcome not in NO_DECISION:
                 self._count_losers(record, valid)

@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from microagents.elections.election import Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
 from microagents.errors import InputMismatch, InvalidUsage, JournalMismatch
-from microagents.journal.books import NO_DECISION, NO_VOTE, Books, Totals, UndecidedElection
+from microagents.journal.books import NO_DECISION, Books, Totals, UndecidedElection, is_vote
 from microagents.journal.digests import in_order
 from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
 from microagents.journal.lease import Lease, read_lease
@@ -47,6 +47,7 @@ from microagents.journal.schema import (
     key_range,
     path_range,
     place_of,
+    read_ballot,
     recalled,
 )
 
@@ -289,7 +290,7 @@ class Reader:
                     flags.update(ballot.flag for ballot in row.ballots if isinstance(ballot, Flagged))
                     totals.valid += valid
                 totals.decided += row.outcome not in NO_DECISION
-                totals.votes += valid * (row.outcome not in NO_VOTE)
+                totals.votes += valid * is_vote(row.outcome, row.ballots)
         made = structs.replace(
             books.account_with_digests(), decided=totals.decided, valid=totals.valid, votes=totals.votes, flagged=dict(flags)
         )
@@ -389,7 +390,7 @@ def read_open_elections(rows: Rows) -> list[OpenElection]:
         ballots, rejected = found.setdefault((key, question_digest), ([], {}))
         seq = number % REJECTED_SEQ
         if flag is None:
-            ballots.append(Ballot(seq=seq, value=value.encode(), cost_usd=cost_usd))
+            ballots.append(read_ballot(seq, value.encode(), cost_usd))
         elif value is None:
             ballots.append(Flagged(seq=seq, flag=flag, cost_usd=cost_usd))
         else:

@@ -171,11 +171,12 @@ def key_range(place_id: int) -> tuple[int, int]:
 
 
 def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) -> str | None:
-    """Ballots as a JSON array in launch order; None if all of them equal the decided value.
+    """Ballots as a JSON array in launch order; None if all of them are votes for the decided value.
 
-    An entry is ``true`` for the decided value, a string for a red flag, and any other JSON for a different reply.
+    An entry is ``true`` for the decided value, a string for a red flag, an array for a reply and the probabilities of the options, and
+    any other JSON for a different reply.
     """
-    if value is not None and all(isinstance(each, Ballot) and each.value == value for each in ballots):
+    if value is not None and all(isinstance(each, Ballot) and each.value == value and not each.shares for each in ballots):
         return None
     return "[" + ",".join(_encode_entry(each, value) for each in ballots) + "]"
 
@@ -183,11 +184,29 @@ def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) ->
 def _encode_entry(ballot: Ballot | Flagged, value: bytes | None) -> str:
     if isinstance(ballot, Flagged):
         return msgspec.json.encode(ballot.flag).decode()
-    # Unambiguous: a reply is a struct, so its JSON is neither `true` nor a string.
-    return "true" if ballot.value == value else ballot.value.decode()
+    # Unambiguous: a reply is a struct, so its JSON is neither `true` nor a string nor an array.
+    return "true" if ballot.value == value and not ballot.shares else written_ballot(ballot)
+
+
+def written_ballot(ballot: Ballot) -> str:
+    """A ballot as JSON: its reply, or an array of the reply and the probabilities of the options."""
+    return ballot.value.decode() if not ballot.shares else msgspec.json.encode((msgspec.Raw(ballot.value), ballot.shares)).decode()
+
+
+def read_ballot(seq: int, written: bytes, cost_usd: float | None = None) -> Ballot:
+    """A ballot from its JSON.
+
+    Raises:
+        msgspec.MsgspecError: the row contains values that this program never writes.
+    """
+    if not written.startswith(b"["):
+        return Ballot(seq=seq, value=written, cost_usd=cost_usd)
+    value, shares = _weighed.decode(written)
+    return Ballot(seq=seq, value=bytes(value), cost_usd=cost_usd, shares=shares)
 
 
 _entries = msgspec.json.Decoder(list[msgspec.Raw])
+_weighed = msgspec.json.Decoder(tuple[msgspec.Raw, dict[str, float]])
 
 
 def recalled(row: tuple[Any, ...]) -> Recalled:
@@ -211,7 +230,7 @@ def recalled(row: tuple[Any, ...]) -> Recalled:
 def _decode_entry(seq: int, entry: bytes, winner: bytes | None) -> Ballot | Flagged:
     if entry.startswith(b'"'):
         return Flagged(seq=seq, flag=msgspec.json.decode(entry, type=str))
-    return Ballot(seq=seq, value=winner if entry == b"true" and winner is not None else entry)
+    return read_ballot(seq, winner if entry == b"true" and winner is not None else entry)
 
 
 def packed_text(text: str) -> tuple[int, bytes]:

@@ -61,6 +61,7 @@ from microagents.journal.schema import (
     create_tables,
     packed_text,
     recalled,
+    written_ballot,
     written_ballots,
 )
 from microagents.packages import installed_version
@@ -536,7 +537,7 @@ def _sample_row(key: int, question_digest: bytes, ballot: Ballot | Flagged | Rej
         return key, question_digest, number, _json(ballot.replies[-1]), UNVERIFIED, cost_usd
     if isinstance(ballot, Flagged):
         return key, question_digest, ballot.seq, None, ballot.flag, cost_usd
-    return key, question_digest, ballot.seq, ballot.value.decode(), None, cost_usd
+    return key, question_digest, ballot.seq, written_ballot(ballot), None, cost_usd
 
 
 def _describe(holder: Holder | None) -> str:

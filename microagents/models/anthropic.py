@@ -78,7 +78,7 @@ class AnthropicModel(HttpModel):
             content["system"] = call.prompt.system
         return content
 
-    def _read(self, body: bytes) -> Sample:
+    def _read(self, body: bytes, call: Call) -> Sample:  # noqa: ARG002 - the interface
         reply = _decode(body)
         text = "".join(block.text or "" for block in reply.content if block.type == "text")
         finish = _FINISH.get(reply.stop_reason, reply.stop_reason)

@@ -167,7 +167,7 @@ class HttpModel(Model, ABC):
                 answer = await self._ask(client, call)
         except TimeoutError:
             answer = ModelUnavailable("timeout", f"no complete reply within {self.timeout_s:g} s")
-        sample = answer if isinstance(answer, ModelUnavailable) else self._sample(answer, call.prompt)
+        sample = answer if isinstance(answer, ModelUnavailable) else self._sample(answer, call)
         # Raised outside of every except clause: its context would be the SDK's error, which contains the request and the key.
         if isinstance(sample, ModelUnavailable):
             raise sample
@@ -216,8 +216,8 @@ class HttpModel(Model, ABC):
         """
 
     @abstractmethod
-    def _read(self, body: bytes) -> Sample | ModelUnavailable:
-        """Read the sample, or the failure, from the JSON of a reply.
+    def _read(self, body: bytes, call: Call) -> Sample | ModelUnavailable:
+        """Read the sample, or the failure, from the JSON of the reply to a call.
 
         Raises:
             msgspec.MsgspecError: the reply has another form.
@@ -325,16 +325,16 @@ class HttpModel(Model, ABC):
                 return ModelUnavailable(kinds.get(type(cause), "network"), str(cause))
             return ModelUnavailable("refused", f"the request cannot be encoded: {type(error).__name__}")
 
-    def _sample(self, response: httpx2.Response, prompt: Prompt) -> Sample | ModelUnavailable:
+    def _sample(self, response: httpx2.Response, call: Call) -> Sample | ModelUnavailable:
         if not response.is_success:
-            return self._refusal(response, prompt)
+            return self._refusal(response, call.prompt)
         if len(response.content) > MAX_BODY_BYTES:
             reason = f"longer than {MAX_BODY_BYTES} bytes"
         else:
             try:
-                sample = self._read(response.content)
+                sample = self._read(response.content, call)
                 if isinstance(sample, ModelUnavailable):
-                    message = self._public(str(sample.args[1]), prompt)
+                    message = self._public(str(sample.args[1]), call.prompt)
                     return ModelUnavailable(sample.kind, message, response.status_code, None, self._request_id(response))
                 # A server may repeat the request, headers included, and the journal keeps texts of replies.
                 text = sample.text if len(self._key or "") < MIN_KEY_CHARS else sample.text.replace(str(self._key), KEY)

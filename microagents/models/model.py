@@ -42,6 +42,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """Number of earlier replies to this sample that the task's `verify` rejected. The prompt has them, with its feedback."""
     first_prompt: Prompt | None = None
     """The prompt without these; None where there are none."""
+    choices: tuple[str, ...] = ()
+    """Votes that the reply may cast, such as the labels of candidates; empty for any vote."""
 
 
 class ModelSpec(Struct, frozen=True, kw_only=True):
@@ -183,7 +185,7 @@ def checked_sample(given: object, provider: str) -> Sample:
                 if count is not None and not 0 <= count < inf:
                     break
             else:
-                if isinstance(text, str):
+                if isinstance(text, str) and (not given.shares or all(0 <= share <= 1 for share in given.shares.values())):
                     return given
         except TypeError:  # a text, say, cannot be compared with a number
             pass

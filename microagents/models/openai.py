@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from math import exp
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, structs
 
 from microagents.chat import Sample
+from microagents.errors import InvalidUsage
 from microagents.models.http import Client, Counts, HttpModel, bounded_client, read_or_empty
 from microagents.models.json_schema import strict_schema
+from microagents.models.weighing import LETTERS, LOGPROBS, by_letter, weighed_by_letter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,9 +58,12 @@ class OpenAIModel(OpenAIWire):
     The cap on output is sent as ``max_completion_tokens`` to OpenAI itself and to the models of the table of capabilities. All
     other addresses get ``max_tokens``: a server that does not know the newer name may ignore it and set no cap. A server that
     refuses one name gets the other.
+
+    With ``ballots=logprobs`` the model writes one letter, that of an option, and the log-probabilities of the letters weigh the options.
     """
 
     path = "/chat/completions"
+    more_options: ClassVar[tuple[str, ...]] = ("ballots", "at_least")
     effort_name = "reasoning_effort"
     substitutes: ClassVar = {
         "temperature": None,
@@ -66,31 +72,51 @@ class OpenAIModel(OpenAIWire):
         "max_completion_tokens": "max_tokens",
     }
 
+    @property
+    def _weighs(self) -> bool:
+        return self._options.get("ballots") == LOGPROBS
+
+    def _checked_effort(self) -> str | None:
+        if not self._weighs:
+            if "ballots" in self._options or "at_least" in self._options:
+                raise InvalidUsage(f"{self.name} weighs options only with ballots={LOGPROBS}, and at_least goes with it")
+            return super()._checked_effort()
+        efforts = self.capabilities.efforts or ()
+        effort = super()._checked_effort() if "effort" in self._options or "none" not in efforts else "none"
+        if not self.capabilities.takes(self.capabilities.logprobs, effort):
+            hint = "; it does with effort=none" if "none" in efforts else "; openai-decisions:gpt-6-luna weighs options, too"
+            raise InvalidUsage(f"{self.name} gives no log-probabilities while it reasons{hint}")
+        return effort
+
     def _parameters(self, call: Call) -> dict[str, Any]:
         parameters = {**super()._parameters(call), self._cap_name(): call.max_output_tokens}
+        if self._weighs:
+            parameters.pop("temperature", None)
+            return {**parameters, self._cap_name(): 1, "logprobs": True, "top_logprobs": len(LETTERS)}
         if self._has_schema:
             named = {"name": call.reply.__name__, "schema": strict_schema(call.reply), "strict": True}
             parameters["response_format"] = {"type": "json_schema", "json_schema": named}
         return parameters
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        messages = [{"role": "user", "content": call.prompt.user}]
-        if call.prompt.system:
-            messages.insert(0, {"role": "system", "content": call.prompt.system})
+        prompt = by_letter(call) if self._weighs else call.prompt
+        messages = [{"role": "user", "content": prompt.user}]
+        if prompt.system:
+            messages.insert(0, {"role": "system", "content": prompt.system})
         return {"model": self.model, "messages": messages}
 
     def _cap_name(self) -> str:
         is_openai = urlsplit(self.base_url).hostname == "api.openai.com"
         return self.capabilities.max_tokens_name or ("max_completion_tokens" if is_openai else "max_tokens")
 
-    def _read(self, body: bytes) -> Sample:
+    def _read(self, body: bytes, call: Call) -> Sample:
         reply = _decode(body)
         choice = reply.choices[0]
         message = choice.message
         finish = "refusal" if message.refusal else choice.finish_reason
         counts = read_or_empty(reply.usage, _Counts)
         read = read_or_empty(counts.prompt_tokens_details, ReadDetails)
-        usage = Counts(
+        counted = Counts(
             read=counts.prompt_tokens,
             written=counts.completion_tokens,
             reasoned=read_or_empty(counts.completion_tokens_details, WrittenDetails).reasoning_tokens,
@@ -99,7 +125,12 @@ class OpenAIModel(OpenAIWire):
             served=reply.service_tier,
             has_reasoning=bool(message.reasoning or message.reasoning_content),
         )
-        return Sample(text=message.content or message.refusal or "", finish=finish, usage=self._usage(usage), model=self.name)
+        sample = Sample(text=message.content or message.refusal or "", finish=finish, usage=self._usage(counted), model=self.name)
+        if self._weighs and finish in ("stop", "length"):
+            tokens = read_or_empty(choice.logprobs, _Logprobs).content
+            found = {each.token: exp(min(0.0, each.logprob)) for each in (tokens[0].top_logprobs if tokens else ())}
+            return weighed_by_letter(call, found, structs.replace(sample, finish="stop"))
+        return sample
 
 
 class _Counts(Struct):
@@ -131,9 +162,23 @@ class _Message(Struct):
     reasoning_content: str | None = None
 
 
+class _Logprob(Struct):
+    token: str
+    logprob: float
+
+
+class _Token(Struct):
+    top_logprobs: list[_Logprob] = []
+
+
+class _Logprobs(Struct):
+    content: list[_Token] = []
+
+
 class _Choice(Struct):
     message: _Message
     finish_reason: str
+    logprobs: Raw = Raw(b"{}")
 
 
 class _Reply(Struct):

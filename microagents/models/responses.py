@@ -43,7 +43,7 @@ class ResponsesModel(OpenAIWire):
             content["instructions"] = call.prompt.system
         return content
 
-    def _read(self, body: bytes) -> Sample | ModelUnavailable:
+    def _read(self, body: bytes, call: Call) -> Sample | ModelUnavailable:  # noqa: ARG002
         reply = _decode(body)
         if reply.status == "failed":
             error = reply.error or _Failure()

@@ -59,6 +59,12 @@ def shuffled(labels: Sequence[str], ballot: int) -> list[int]:
     return order
 
 
+def orders(labels: Sequence[str], number: int, *, opposite: bool) -> list[list[int]]:
+    """The orders of candidates for some ballots; with ``opposite``, one order and the opposite one, in which models weigh them."""
+    first = shuffled(labels, 0)
+    return [first, first[::-1]] if opposite else [shuffled(labels, ballot) for ballot in range(number)]
+
+
 def leader_of(votes: Mapping[str, int], labels: Sequence[str], copies: Sequence[int]) -> int:
     """Index of the candidate with most votes. Ties go to more copies, then to the earlier launch."""
     return max(range(len(labels)), key=lambda place: (votes.get(labels[place], 0), copies[place], -place))

@@ -10,7 +10,7 @@ from microagents.durable import DurableRequest, DurableRole
 from microagents.elections.election import ElectionOutcome, Verdict
 from microagents.elections.rules import FirstTo
 from microagents.errors import InvalidUsage
-from microagents.problems.candidates import labels_of, leader_of, shuffled
+from microagents.problems.candidates import labels_of, leader_of, orders
 from microagents.problems.questions import Asked, Choice, Labelled, ToChoose, prompt_of
 
 SYSTEM = """You choose among candidates. The message is a JSON object: `question` was put to several others, and `candidates` are their \
@@ -58,7 +58,7 @@ class Discriminator(DurableRole):
     draws_as = "discriminator"
 
     async def discriminate(self, request: Discriminate) -> Chosen:
-        """Hold the vote; returns the chosen candidate, marked ``argmax`` if none has k votes.
+        """Hold the vote; returns the chosen candidate, marked ``argmax`` if none has k votes, or if the probability does not decide.
 
         Raises:
             Undecided: too many ballots were flagged.
@@ -75,8 +75,8 @@ class Discriminator(DurableRole):
         asked = msgspec.json.decode(request.question, type=Asked)
         assert not isinstance(asked, ToChoose)
         prompts = [
-            prompt_of(system, ToChoose(question=asked, candidates=tuple(labelled[place] for place in shuffled(labels, ballot))))
-            for ballot in range(min(max_votes, MAX_ORDERS))
+            prompt_of(system, ToChoose(question=asked, candidates=tuple(labelled[place] for place in order)))
+            for order in orders(labels, min(max_votes, MAX_ORDERS), opposite=work.weighs)
         ]
         question = work.question(
             prompts,
@@ -88,7 +88,7 @@ class Discriminator(DurableRole):
         )
         election = work.election_id(request.at, question)
         resolution = await work.settle(election, question, await work.recall_or_hold(election, question))
-        if resolution.verdict.outcome == "argmax":
+        if resolution.verdict.outcome == "argmax" and resolution.verdict.probability is None:
             resolution = structs.replace(resolution, verdict=_with_ties_broken(resolution.verdict, labels, request.copies))
         decision = work.commit(resolution, Choice)
         chosen = decision.value if decision.outcome == "argmax" else decision.require()

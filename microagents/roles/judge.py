@@ -10,9 +10,8 @@ from msgspec import Raw, Struct
 
 from microagents.chat import Prompt, Reply, Sampling
 from microagents.durable import DurableRequest, DurableRole
-from microagents.elections.election import Flagged
 from microagents.elections.rules import FirstToAheadBy
-from microagents.problems.candidates import labels_of, shuffled
+from microagents.problems.candidates import labels_of, orders
 from microagents.problems.questions import prompt_of
 from microagents.task import Task
 from microagents.user_code import called
@@ -104,7 +103,7 @@ class Choose(DurableRequest[int | None], frozen=True, kw_only=True):
 
 
 class Judge(DurableRole):
-    """Draws a reason for each candidate, then holds a vote among them."""
+    """Draws a reason for each candidate, then holds a vote among them. A model that weighs options gives no reasons."""
 
     draws_as = "judge"
 
@@ -115,14 +114,11 @@ class Judge(DurableRole):
         reasoned = []
         for number, (label, reply) in enumerate(zip(labels, request.candidates, strict=True)):
             asked = prompt_of(REASON_SYSTEM, Disputed(system=prompt.system, user=prompt.user, reply=Raw(reply)))
-            said = await work.draw(f"{request.at}/reason/{number}", asked, Reason, sampling=request.sampling)
-            reasoned.append(Reasoned(label=label, reply=Raw(reply), reason="" if isinstance(said, Flagged) else said.reason))
+            said = None if work.weighs else await work.draw(f"{request.at}/reason/{number}", asked, Reason, sampling=request.sampling)
+            reasoned.append(Reasoned(label=label, reply=Raw(reply), reason=said.reason if isinstance(said, Reason) else ""))
         prompts = [
-            prompt_of(
-                JUDGE_SYSTEM,
-                Dispute(system=prompt.system, user=prompt.user, candidates=tuple(reasoned[place] for place in shuffled(labels, ballot))),
-            )
-            for ballot in range(MAX_ORDERS)
+            prompt_of(JUDGE_SYSTEM, Dispute(system=prompt.system, user=prompt.user, candidates=tuple(reasoned[place] for place in order)))
+            for order in orders(labels, MAX_ORDERS, opposite=work.weighs)
         ]
         question = work.question(
             prompts, Ruling, rule=FirstToAheadBy(request.k), sampling=request.sampling, max_draws=request.max_draws, choices=labels

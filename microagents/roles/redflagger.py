@@ -22,7 +22,7 @@ class RedFlagger(Role):
         task = self.context.tasks[request.id.election.input]
         screened = _reply_or_flag(request, task)
         if isinstance(screened, Reply):
-            return Ballot(seq=seq, value=msgspec.json.encode(screened), cost_usd=cost_usd)
+            return Ballot(seq=seq, value=msgspec.json.encode(screened), cost_usd=cost_usd, shares=request.sample.shares)
         return Flagged(seq=seq, flag=screened, cost_usd=cost_usd)
 
 
@@ -32,7 +32,8 @@ def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
     if flag is not None:
         return flag
     try:
-        reply = parse(request.sample.text, resolve(request.reply, Reply), task.format, request.reading)
+        form = "json" if request.sample.shares else task.format
+        reply = parse(request.sample.text, resolve(request.reply, Reply), form, request.reading)
     except Malformed:
         return MALFORMED
     if request.choices and reply.vote() not in request.choices:

@@ -132,6 +132,7 @@ class Solver(Role):
             needs_length=request.needs_length,
             rejected=request.rejected,
             first_prompt=request.first_prompt,
+            choices=request.choices,
         )
         outage = _Outage(request.id, self._max_outage_s)
         while True:

@@ -246,6 +246,7 @@ class RunningElection:
                 substitute=substitute,
                 rejected=rejected,
                 first_prompt=self._prompt(seq) if rejected else None,
+                choices=question.choices,
             )
         )
         if self.count_is_closed:

@@ -48,6 +48,8 @@ class RecordedReply(Struct, frozen=True, kw_only=True):
     """Whether the journal keeps only the beginning of the text."""
     cost_usd: float | None
     """Cost of this sample, while the election is open. Of a decided one the journal keeps the sum."""
+    shares: dict[str, float] = {}
+    """Probability of each option, where a model weighed them; empty for a vote."""
     rollout: str | None = None
     """Path of the rollout whose prediction this is; None for a reply to the question itself."""
 
@@ -89,6 +91,8 @@ class RecordedDecision(Struct, frozen=True, kw_only=True):
     """Time at which the input ended; None if it has not."""
     settled_at: str | None
     """Time of a person's decision; None if no person decided."""
+    probability: float | None = None
+    """Mean probability of the leading value, where a model weighed the options and the prompt could be rebuilt; None after a vote."""
     decided_at: str | None = None
     """Path of the rung that decided the step, for a contested election; None for any other, and where no rung decided."""
 
@@ -132,6 +136,7 @@ def recorded_decision(reader: Reader, path: str) -> RecordedDecision:
         replies=replies if inferred is None else [structs.replace(each, rollout=_rollout(reader, path, each.seq)) for each in replies],
         other_replies=sum(each.question_digest != digest for each in texts),
         tally=[(msgspec.json.decode(each), votes) for each, votes in _tally(ballots, None if asked is None else asked.question)],
+        probability=None if question is None else _count(ballots, question).tally.probability,
         correct=None if asked is None or value is None else _judged(asked, value),
         cost_usd=total_usd([*([] if row is None else [row.cost_usd]), *(each.cost_usd for each in more)]),
         began_at=reader.created_at,
@@ -199,6 +204,7 @@ def _replies(
                 flag=flag,
                 why=why,
                 vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
+                shares=ballot.shares if isinstance(ballot, Ballot) else {},
                 agrees=agrees,
                 text=None if text is None else text.text,
                 text_is_cut=text is not None and text.is_cut,
@@ -211,10 +217,14 @@ def _replies(
 def _tally(ballots: Sequence[Ballot | Flagged], question: Question | None) -> list[tuple[bytes, int]]:
     if question is None:
         return list(Counter(ballot.value for ballot in ballots if isinstance(ballot, Ballot)).items())
+    return list(_count(ballots, question).verdict().tally)
+
+
+def _count(ballots: Sequence[Ballot | Flagged], question: Question) -> Count:
     count = Count(question)
     for ballot in ballots:
         count.add(ballot)
-    return list(count.verdict().tally)
+    return count
 
 
 def _judged(asked: Asked, value: bytes) -> bool | None:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors import Messenger
-from microagents.durable import Work
+from microagents.durable import Work, put_to
 from microagents.elections.count import Count
 from microagents.elections.election import ESCALATED, Question, input_of
 from microagents.errors import InvalidUsage, MicroagentsError
@@ -61,7 +61,7 @@ def asked_at(reader: Reader, path: str, digest: bytes) -> tuple[Asked | None, st
         return None, f"{unknown}: the task raised {type(error).__name__}: {error}"
     if path.endswith(ESCALATED):
         other_model = reader.account().settled_at.get(path, settings_of(reader.experiment).on_undecided)
-        asked = structs.replace(asked, question=structs.replace(asked.question, models=(other_model,)))
+        asked = structs.replace(asked, question=put_to(asked.question, (other_model,)))
     if asked.question.id_at(path).question_digest != digest:
         return None, (
             f"{unknown}: the task as it is now asks another question here; its code, its options or this microagents differ from those "

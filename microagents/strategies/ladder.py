@@ -15,9 +15,10 @@ from pydantic import Field, field_validator, model_validator
 
 from microagents.actors import Deployment, Strategy
 from microagents.chat import Prompt, decoder_of, vote_of
+from microagents.durable import put_to
 from microagents.elections.dissent import alpha_of
 from microagents.elections.election import ElectionId, Question, Verdict
-from microagents.elections.rules import FirstValid, Rule, Unanimous, UntilImprobable, portable
+from microagents.elections.rules import FirstValid, Rule, Unanimous, UntilImprobable, Weighed, portable
 from microagents.errors import InvalidUsage
 from microagents.registry import unknown
 from microagents.roles.judge import Choose, Judge
@@ -53,7 +54,7 @@ class OtherModel(Struct, frozen=True, kw_only=True):
 
     async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002 - a rung
         """Hold the vote."""
-        return await _vote(chain, step, self.name, structs.replace(step.question, models=(self.spec,)))
+        return await _vote(chain, step, self.name, put_to(step.question, (self.spec,)))
 
 
 class JudgeOfCandidates(Struct, frozen=True, kw_only=True):
@@ -176,7 +177,7 @@ votes are improbable; without it only at half the cap. `lead` needs none."""
     def rule_of(self, number: int, steps: int | None) -> Rule:
         """The rule of a step's vote: with a ladder it ends where the votes are improbable."""
         rule = portable(self.default_rule)
-        if not self.rungs or isinstance(rule, (Unanimous, UntilImprobable)):  # agreement is a test of its own
+        if not self.rungs or isinstance(rule, (Unanimous, UntilImprobable, Weighed)):  # agreement is a test of its own
             return rule
         most: int = getattr(self, "max_draws", 100)
         half = None if self.p is not None or isinstance(rule, FirstValid) else max(1, most // 2)

@@ -1,0 +1,93 @@
+"""The decision endpoint of OpenAI, and of every server that has it: the probability of each option of a reply, and no text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from microagents.chat import Sample
+from microagents.models.http import Counts, read_or_empty
+from microagents.models.openai import OpenAIWire, ReadDetails
+from microagents.models.weighing import asked_for, in_order, question_in, weighed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from microagents.models.model import Call
+
+REFUSAL = "refusal"
+
+
+class OpenAIDecisions(OpenAIWire):
+    """A model behind ``POST /v1/decisions``. One call weighs the options of one reply; the next one sees them in the opposite order."""
+
+    path = "/decisions"
+    more_options = ("at_least",)
+    effort_name = "reasoning.effort"
+    substitutes: ClassVar = {}
+
+    def _parameters(self, call: Call) -> dict[str, Any]:  # noqa: ARG002 - it writes nothing
+        return {}
+
+    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - it has none
+        asked, options = question_in(call), asked_for(call)
+        messages = [{"role": role, "content": text} for role, text in (("system", asked.system), ("user", asked.user)) if text]
+        choices = [{"value": value if isinstance(value := options.values[name], bool) else name} for name in in_order(call, options)]
+        question = {"type": "choice", "instructions": f"Which value of `{options.field}` is right?", "choices": choices}
+        return {"model": self.model, "input": messages, "questions": [question]}
+
+    def _read(self, body: bytes, call: Call) -> Sample:
+        reply = _decode(body)
+        counts = read_or_empty(reply.usage, _Counts)
+        details = read_or_empty(counts.input_tokens_details, ReadDetails)
+        usage = self._usage(
+            Counts(
+                read=counts.input_tokens,
+                written=counts.output_tokens,
+                reasoned=Raw(b"0"),
+                cached=details.cached_tokens,
+                cache_written=details.cache_write_tokens,
+                has_reasoning=False,
+            )
+        )
+        written = Sample(text=bytes(reply.answers).decode("utf-8", "replace"), usage=usage, model=self.name)
+        answer = _first(reply.answers)
+        if answer.type == REFUSAL:
+            return msgspec.structs.replace(written, finish=REFUSAL)
+        found = {str(each.value).lower() if isinstance(each.value, bool) else each.value: each.probability for each in answer.probabilities}
+        return weighed(asked_for(call), found, written)
+
+
+class _Counts(Struct):
+    # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
+    input_tokens: Raw = Raw(b"")
+    output_tokens: Raw = Raw(b"")
+    input_tokens_details: Raw = Raw(b"{}")
+
+
+class _Probability(Struct):
+    value: str | bool
+    probability: float
+
+
+class _Answer(Struct):
+    type: str = ""
+    probabilities: list[_Probability] = []
+
+
+class _Reply(Struct):
+    answers: Raw
+    usage: Raw = Raw(b"{}")
+
+
+_decode = msgspec.json.Decoder(_Reply).decode
+
+
+def _first(answers: Raw) -> _Answer:
+    """The answer to the only question; an empty one where it cannot be read."""
+    try:
+        return msgspec.json.decode(answers, type=tuple[_Answer])[0]
+    except (msgspec.MsgspecError, RecursionError):
+        return _Answer()

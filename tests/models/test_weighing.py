@@ -1,0 +1,387 @@
+"""Models that weigh the options of a reply, behind a real server: by the decision endpoint, and by log-probabilities of one letter."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from msgspec import Struct
+
+from microagents import ChainTask, InvalidUsage, Prompt, Reply, Result, resume, run
+from microagents.chat import Sampling, write
+from microagents.elections.count import Count
+from microagents.elections.election import Ballot, Flagged, Question
+from microagents.elections.rules import FirstToAheadBy, FirstValid, Rule, Weighed
+from microagents.journal.reading import Reader
+from microagents.messages import address_of
+from microagents.models.model import Call, ModelSpec
+from microagents.models.openai import OpenAIModel
+from microagents.models.weighing import LETTERS, at_least, options_of
+from microagents.problems.candidates import labels_of
+from microagents.problems.questions import Choice
+from microagents.runs.decision import RecordedDecision, recorded_decision
+from microagents.strategies.maker import Maker
+from microagents.strategies.recursive import Recursive
+from microagents.tasks.ask import Ask
+from tests.models.server import Answer, Connection, Server, reply, serving
+from tests.strategies.scripted import four, label, rows, scripted
+
+Weigh = Callable[[list[str], int], Mapping[str, float] | Answer]
+"""The probability of each option, in the order in which they are listed, at a request of this number; or any bytes of HTTP."""
+
+
+def decisions(probabilities: Mapping[str, float], kind: str = "choice") -> Answer:
+    values = {"true": True, "false": False}
+    weighed = [{"value": values.get(option, option), "probability": share} for option, share in probabilities.items()]
+    best = max(probabilities, key=lambda option: probabilities[option], default="")
+    answer = {"type": kind, "name": None, "choice": best, "confidence": 0.5, "probabilities": weighed}
+    return reply({"model": "gpt-6-luna", "answers": [answer], "usage": {"input_tokens": 100, "output_tokens": 1}})
+
+
+def logprobs(probabilities: Mapping[str, float], content: str = "A", finish: str = "length") -> Answer:
+    top = [{"token": token, "logprob": math.log(share) if share else -9999.0, "bytes": None} for token, share in probabilities.items()]
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": content},
+        "finish_reason": finish,
+        "logprobs": {"content": [{"token": content, "logprob": -0.1, "top_logprobs": top}]},
+    }
+    return reply({"choices": [choice], "usage": {"prompt_tokens": 100, "completion_tokens": 1}})
+
+
+@asynccontextmanager
+async def weighing(wire: Literal["decisions", "logprobs"], weigh: Weigh) -> AsyncIterator[tuple[str, Server]]:
+    """A server that weighs options; gives the spec of its model, and the server."""
+
+    async def answer(connection: Connection) -> None:
+        number, body = len(server.received) - 1, server.received[-1].json
+        if wire == "decisions":
+            listed = [
+                each["value"] if isinstance(each["value"], str) else json.dumps(each["value"]) for each in body["questions"][0]["choices"]
+            ]
+        else:
+            lines = body["messages"][-1]["content"].splitlines()
+            listed = [line[4:] for line in lines if line[1:4] == " = "]
+        found = weigh(listed, number)
+        if isinstance(found, Mapping):
+            by_letter = {LETTERS[place]: found.get(option, 0.0) for place, option in enumerate(listed)}
+            found = decisions(found) if wire == "decisions" else logprobs(by_letter)
+        await found(connection)
+
+    async with serving(answer) as server:
+        options = f"base_url={server.url},price_in=1,price_out=1"
+        yield f"openai-decisions:m@{options}" if wire == "decisions" else f"openai:m@{options},ballots=logprobs", server
+
+
+async def chosen(spec: str, **options: Any) -> Result:
+    """The run of a problem with the candidates A and B, among which the model of the spec chooses."""
+    script = {"solve/answer": [four("A"), four("B"), four("B")]}
+    models = {"": scripted("script.jsonl", script), "discriminator": spec}
+    return await run(Ask(text="How many?"), models=models, strategy=Recursive(k=2, depth=0), run_id="solved", **options)
+
+
+def label_of(answer: str) -> str:
+    return label(four(answer), four("A"), four("B")).choice
+
+
+async def shown(run_id: str, path: str) -> RecordedDecision:
+    def read() -> RecordedDecision:
+        with Reader(Path(f"runs/{run_id}.sqlite")) as reader:
+            return recorded_decision(reader, path)
+
+    return await asyncio.to_thread(read)  # it builds the question again in a loop of its own
+
+
+@pytest.mark.parametrize("wire", ["decisions", "logprobs"])
+async def test_two_calls_in_opposite_orders_decide_by_their_mean_probability(wire: Literal["decisions", "logprobs"]) -> None:
+    """The model prefers the option that it reads first, and A beyond that."""
+    a, b = label_of("A"), label_of("B")
+
+    def weigh(listed: list[str], number: int) -> Mapping[str, float]:  # noqa: ARG001
+        return {a: 0.99, b: 0.01} if listed[0] == a else {a: 0.93, b: 0.07}
+
+    async with weighing(wire, weigh) as (spec, server):
+        result = await chosen(spec)
+    assert result.value == {"answer": {"answer": "A"}, "correct": None, "argmax": []}
+    assert rows()["solve/answer/vote"] == ("decided", {"choice": a})
+    decision = await shown("solved", "0/solve/answer/vote")
+    assert decision.probability == pytest.approx(0.96)
+    assert sorted(each.shares[a] for each in decision.replies) == pytest.approx([0.93, 0.99])
+    assert len(server.received) == 2
+    # the candidates stand in opposite orders as well
+    texts = [json.dumps(each.json.get("input", each.json.get("messages"))) for each in server.received]
+    assert (texts[0].index(a) < texts[0].index(b)) != (texts[1].index(a) < texts[1].index(b))
+
+
+async def test_what_was_weighed_counts_as_calls_and_never_as_votes() -> None:
+    async with weighing("decisions", lambda *_: {label_of("A"): 1.0}) as (spec, _):
+        result = await chosen(spec)
+    assert (result.calls, result.account.valid, result.account.votes, result.account.outvoted) == (5, 5, 0, 0)
+    with Reader(Path("runs/solved.sqlite")) as reader:
+        assert reader.verify() == []
+
+
+@pytest.mark.parametrize(("share", "outcome"), [(0.9, "decided"), (0.89, "argmax")])
+async def test_below_the_bar_a_discriminator_takes_the_likelier_candidate_and_marks_it(share: float, outcome: str) -> None:
+    """B has more copies, which breaks a tie of votes and counts for nothing here."""
+    shares = {label_of("A"): share, label_of("B"): 1 - share}
+    async with weighing("decisions", lambda *_: shares) as (spec, _):
+        result = await chosen(spec)
+    assert result.value["answer"] == {"answer": "A"}
+    assert rows()["solve/answer/vote"][0] == outcome
+    assert result.value["argmax"] == ([] if outcome == "decided" else ["0/solve/answer/vote"])
+
+
+async def test_where_the_orders_disagree_the_mean_leads_and_not_the_number_of_copies() -> None:
+    a, b = label_of("A"), label_of("B")
+    async with weighing("decisions", lambda listed, _: {a: 0.7, b: 0.3} if listed[0] == a else {a: 0.45, b: 0.55}) as (spec, _):
+        result = await chosen(spec)
+    assert (result.value["answer"], result.value["argmax"]) == ({"answer": "A"}, ["0/solve/answer/vote"])
+
+
+def test_two_samples_of_one_order_are_not_two_orders() -> None:
+    elected = Question(
+        prompts=(Prompt(user="Is it?"),),
+        reply=address_of(Even),
+        form=b"",
+        rule=Weighed(FirstToAheadBy(3), 100),
+        sampling=Sampling(),
+        models=("openai-decisions:m",),
+        max_draws=6,
+    )
+    count = Count(elected)
+    yes, no = b'{"even":true}', b'{"even":false}'
+    for seq, value, share in ((0, yes, 1.0), (1, None, 0.0), (2, yes, 0.9)):
+        count.add(Flagged(seq=seq, flag="refusal") if value is None else Ballot(seq=seq, value=value, shares={"true": share}))
+    assert count.tally.votes_needed == 1
+    count.add(Ballot(seq=3, value=no, shares={"true": 0.4, "false": 0.6}))
+    verdict = count.verdict()
+    assert (verdict.outcome, verdict.winner) == ("argmax", yes)
+    assert verdict.probability == pytest.approx(0.65)
+
+
+REFUSAL = reply({"answers": [{"type": "refusal", "name": None}], "usage": {}})
+UNREADABLE = [
+    reply({"answers": []}),
+    reply({"answers": 7, "usage": {"input_tokens": -1}}),
+    reply({"answers": [{"type": "choice", "probabilities": "all"}]}),
+    reply({"answers": [{"type": "choice", "probabilities": [{"value": "A", "probability": 1e300}]}]}),
+    decisions({}),
+    decisions({"another": 1.0}),
+]
+
+
+@pytest.mark.parametrize(("wire", "answer", "flag"), [
+    ("decisions", REFUSAL, "refusal"),
+    *[("decisions", each, "unweighed") for each in UNREADABLE],
+    ("logprobs", logprobs({}, finish="content_filter"), "content_filter"),
+    ("logprobs", logprobs({"Well": 0.9, "A": 0.1}), "unweighed"),
+    ("logprobs", reply({"choices": [{"message": {"content": "A"}, "finish_reason": "length", "logprobs": None}]}), "unweighed"),
+    ("logprobs", reply({"choices": [{"message": {"content": "A"}, "finish_reason": "length", "logprobs": {"content": "A"}}]}), "unweighed"),
+])  # fmt: skip
+async def test_an_order_whose_answer_is_flagged_is_weighed_again(wire: Literal["decisions", "logprobs"], answer: Answer, flag: str) -> None:
+    shares = {label_of("A"): 0.0, label_of("B"): 1.0}
+    async with weighing(wire, lambda _, number: answer if number == 0 else shares) as (spec, server):
+        result = await chosen(spec)
+    assert result.value["answer"] == {"answer": "B"}
+    assert result.account.flagged == {flag: 1}
+    assert len(server.received) in (3, 4)  # the next sample has the order of seq 0
+    decision = await shown("solved", "0/solve/answer/vote")
+    assert len({each.seq % 2 for each in decision.replies if each.flag is None}) == 2
+
+
+async def test_a_model_that_only_refuses_leaves_the_vote_undecided_after_three_times_in_each_order() -> None:
+    async with weighing("decisions", lambda *_: REFUSAL) as (spec, server):
+        result = await chosen(spec)
+    assert (result.outcome, len(server.received), result.account.flagged) == ("undecided", 6, {"refusal": 6})
+
+
+async def test_a_resumed_run_asks_only_for_the_order_that_is_missing() -> None:
+    """The probabilities of an open election are in the journal."""
+    shares = {label_of("A"): 0.25, label_of("B"): 0.75}
+    async with weighing("decisions", lambda _, number: shares if number == 0 else reply({}, status=400)) as (spec, server):
+        with pytest.raises(Exception, match="400"):
+            await chosen(spec, hedge=False)
+        server.answers[:] = [decisions(shares)]
+        result = await resume("solved")
+        assert len(server.received) == 3
+    assert result.value["answer"] == {"answer": "B"}
+    assert (await shown("solved", "0/solve/answer/vote")).probability == pytest.approx(0.75)
+
+
+class Even(Reply, frozen=True):
+    even: bool
+
+
+class Number(Struct, frozen=True):
+    number: int
+
+
+class Parity(ChainTask[Number, Even]):
+    """Say of 3, 2 and 1 whether they are even."""
+
+    def start(self) -> Number:
+        return Number(3)
+
+    def steps(self) -> int:
+        return 3
+
+    def done(self, state: Number) -> bool:
+        return state.number == 0
+
+    def prompt(self, state: Number) -> Prompt:
+        return Prompt(system="Say whether a number is even.", user=str(state.number))
+
+    def advance(self, state: Number, reply: Even) -> Number:  # noqa: ARG002
+        return Number(state.number - 1)
+
+    def oracle(self, state: Number) -> Even:
+        return Even(even=state.number % 2 == 0)
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Even:  # noqa: ARG002
+        return self.oracle(Number(int(prompt.user)))
+
+
+class Odd(Parity):
+    """Say of 3, 3 and 1 whether they are even."""
+
+    def prompt(self, state: Number) -> Prompt:
+        return super().prompt(Number(state.number | 1))
+
+    def oracle(self, state: Number) -> Even:
+        return super().oracle(Number(state.number | 1))
+
+
+class Single(Maker):
+    """One sample a step, and no vote."""
+
+    @property
+    def default_rule(self) -> Rule:
+        return FirstValid(1)
+
+
+async def even_numbers(share: float, **options: Any) -> Result:
+    """The run of a chain whose model is sure of odd numbers, and of even ones with a probability."""
+
+    async def answer(connection: Connection) -> None:
+        number = int(server.received[-1].json["input"][1]["content"])
+        shares = {"true": 0.01, "false": 0.99} if number % 2 else {"true": share, "false": 1 - share}
+        await decisions(shares)(connection)
+
+    async with serving(answer) as server:
+        spec = f"openai-decisions:m@base_url={server.url}"
+        return await run(Parity(), models=spec, run_id="even", **options)
+
+
+async def test_a_step_of_a_chain_is_decided_by_probability_too() -> None:
+    result = await even_numbers(0.95)
+    assert (result.outcome, result.account.errors, result.calls, result.account.votes) == ("completed", 0, 6, 0)
+    assert [each.value for each in result.decisions()] == [{"even": False}, {"even": True}, {"even": False}]
+
+
+async def test_a_step_below_the_bar_is_undecided() -> None:
+    result = await even_numbers(0.7)
+    assert (result.outcome, result.account.undecided_at) == ("undecided", ("0/step/1",))
+
+
+async def test_an_undecided_step_goes_to_an_ordinary_vote_of_another_model() -> None:
+    result = await even_numbers(0.7, on_undecided="sim:perfect")
+    assert (result.outcome, result.account.settled_at) == ("completed", {"0/step/1/undecided": "sim:perfect"})
+    assert (result.account.votes, result.account.errors) == (3, 0)
+    decision = await shown("even", "0/step/1/undecided")
+    assert (decision.outcome, decision.probability, len(decision.replies), decision.note) == ("decided", None, 3, None)
+
+
+async def torn(call: Call) -> str:
+    """A model that changes its mind with every sample."""
+    return write(Even(even=call.id.seq % 2 == 0))
+
+
+async def test_a_rung_of_a_ladder_may_weigh_what_a_vote_left_open() -> None:
+    async with weighing("decisions", lambda *_: {"true": 0.05, "false": 0.95}) as (spec, server):
+        strategy = Maker(ladder=f"model={spec}", p=0.99)
+        result = await run(Odd(), models=torn, strategy=strategy)
+    assert (result.outcome, result.account.errors, result.account.climbed) == ("completed", 0, {"model": 3})
+    assert len(server.received) == 6
+
+
+async def test_a_judge_weighs_the_replies_so_far_and_is_given_no_reasons() -> None:
+    right = labels_of([b'{"even":true}', b'{"even":false}'])[1]
+    async with weighing("logprobs", lambda *_: {right: 0.95}) as (spec, server):
+        result = await run(Odd(), models={"": torn, "judge": spec}, strategy=Maker(ladder="judge", p=0.99))
+    assert (result.outcome, result.account.errors, result.account.climbed) == ("completed", 0, {"judge": 3})
+    assert len(server.received) == 6
+
+
+async def test_a_judge_that_is_not_sure_leaves_the_step_open() -> None:
+    async with weighing("logprobs", lambda listed, _: dict.fromkeys(listed, 0.5)) as (spec, _):
+        result = await run(Odd(), models={"": torn, "judge": spec}, strategy=Maker(ladder="judge", p=0.99))
+    assert (result.outcome, result.account.undecided_at) == ("undecided", ("0/step/0",))
+
+
+async def test_a_sample_without_a_vote_takes_one_call_and_is_the_likelier_value() -> None:
+    result = await even_numbers(0.6, strategy=Single())
+    assert (result.outcome, result.account.errors, result.calls) == ("completed", 0, 3)
+
+
+def test_options_are_the_choices_or_the_values_of_the_one_field_that_is_voted_on() -> None:
+    class Account(Reply, frozen=True):
+        account: Literal["rent", "wages"]
+
+    class Free(Reply, frozen=True):
+        text: str
+
+    both = options_of(Even, ())
+    assert both is not None
+    assert (list(both.values), both.text("true")) == (["true", "false"], '{"even":true}')
+    rent = options_of(Account, ())
+    assert rent is not None
+    assert rent.text("rent") == '{"account":"rent"}'
+    assert options_of(Free, ()) is None
+    chosen = options_of(Choice, ("ABCD", "EFGH"))
+    assert chosen is not None
+    assert list(chosen.values) == ["ABCD", "EFGH"]
+
+
+@pytest.mark.parametrize(("spec", "effort"), [("gpt-6-luna", "none"), ("gpt-4o", None), ("a-model", None)])
+def test_log_probabilities_are_asked_for_without_reasoning(spec: str, effort: str | None) -> None:
+    model = OpenAIModel(ModelSpec.parse(f"openai:{spec}@base_url=http://127.0.0.1:9,ballots=logprobs"))
+    assert model._effort == effort
+
+
+@pytest.mark.parametrize(("spec", "message"), [
+    ("gpt-6.1-sol@ballots=logprobs", "openai:gpt-6.1-sol gives no log-probabilities while it reasons"),
+    ("gpt-6-luna@ballots=logprobs,effort=low", "while it reasons; it does with effort=none"),
+    ("gpt-6-luna@at_least=0.8", "weighs options only with ballots=logprobs"),
+    ("gpt-6-luna@ballots=3", "weighs options only with ballots=logprobs"),
+])  # fmt: skip
+def test_a_model_that_cannot_tell_them_is_refused(spec: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k3y-Zebra-Quartz-77")
+    with pytest.raises(InvalidUsage, match=message):
+        OpenAIModel(ModelSpec.parse(f"openai:{spec}"))
+
+
+async def test_a_question_without_options_is_refused_before_a_call() -> None:
+    with pytest.raises(InvalidUsage, match="weighs given options, and this question has none; give the model to a role that chooses"):
+        await chosen_everywhere("openai-decisions:m@base_url=http://127.0.0.1:9")
+
+
+async def chosen_everywhere(spec: str) -> Result:
+    return await run(Ask(text="How many?"), models=spec, strategy="recursive")
+
+
+@pytest.mark.parametrize(("pool", "message"), [
+    (("openai:a@ballots=logprobs", "openai:b"), "do not decide alike"),
+    (("openai:a@ballots=logprobs,at_least=0.8", "openai:b@ballots=logprobs"), "do not decide alike"),
+    (("openai-decisions:a@at_least=0.5",), "at_least='0.5' of 'openai-decisions:a@at_least=0.5' is no probability above 0.5"),
+    (("openai-decisions:a@at_least=high",), "is no probability"),
+])  # fmt: skip
+def test_a_pool_that_cannot_decide_is_refused(pool: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InvalidUsage, match=message):
+        at_least(pool)
