@@ -21,6 +21,8 @@ from microagents.runs.voting import unvoted_success
 RUNS_DIR = Path("runs")
 """Folder of journals by default."""
 MAX_RESULT_LINES = 12
+SELECTED_SHARE = 0.01
+"""Timeouts per sample above which they matter to the vote: the slow answers to a question may be those to its hard cases."""
 MAX_DIGITS = 9
 """A number of tries with more digits is written as a power of ten."""
 MAX_SETTLED_SHOWN = 5
@@ -118,6 +120,7 @@ def summary(result: Result, options: str, go_on: str | None, *, with_text: bool 
         ("sampling", _sampling_text(account)),
         ("cached", _cached_text(account)),
         ("calls", _calls_text(account, prices_of(models))),
+        ("timeouts", _timeouts_text(account)),
     )
     rows += [(name, text) for name, text in of_calls if text is not None]
     rate = account.steps / result.wall_s if result.wall_s else 0
@@ -187,6 +190,15 @@ def _cached_text(account: Account) -> str | None:
         return None
     shares = [f"{count / account.input_tokens:.1%}" for count in (account.cached_tokens, account.cache_write_tokens)]
     return f"{shares[0]} of {account.input_tokens:,} input tokens read from the provider's cache, {shares[1]} written into it"
+
+
+def _timeouts_text(account: Account) -> str | None:
+    """A warning where timeouts are so many that they choose among the answers; None where they are few."""
+    timeouts, samples = account.repeated.get("timeout", 0), account.valid + sum(account.flagged.values())
+    if timeouts <= SELECTED_SHARE * samples:
+        return None
+    count = f"{counted(timeouts, 'call')} timed out for {counted(samples, 'sample')}"
+    return f"{count}: slow answers are being selected out, and their votes may differ; set a longer timeout_s in the model's spec"
 
 
 def _by_name(counts: Mapping[str, int], what: str) -> str:

@@ -134,6 +134,12 @@ def test_the_summary_tells_of_calls_that_did_not_go_as_they_should() -> None:
     assert "calls" not in rows_of(Account(steps=1, calls=20))
 
 
+def test_the_summary_warns_of_timeouts_above_one_percent_of_the_samples() -> None:
+    many = Account(steps=1, calls=250, valid=180, flagged={"malformed": 20}, repeated={"timeout": 3, "busy": 50})
+    assert rows_of(many)["timeouts"].startswith("3 calls timed out for 200 samples: slow answers are being selected out")
+    assert "timeouts" not in rows_of(Account(steps=1, calls=250, valid=180, flagged={"malformed": 20}, repeated={"timeout": 2, "busy": 50}))
+
+
 def test_the_summary_tells_the_share_of_cached_input() -> None:
     account = Account(steps=1, calls=20, input_tokens=2000, cached_tokens=1500, cache_write_tokens=100)
     assert rows_of(account)["cached"] == "75.0% of 2,000 input tokens read from the provider's cache, 5.0% written into it"
