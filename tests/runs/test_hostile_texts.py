@@ -1,0 +1,135 @@
+"""Hostile texts of a model pass through parser, journal, terminal and JSON unharmed and unharming."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import unicodedata
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from msgspec import Struct
+
+from microagents import Call, ChainTask, Prompt, Reply, Result, Unvoted, run
+from microagents.strategies import Maker
+from tests.cli.commands import microagents
+
+TEXTS = {
+    "NUL": "a\x00b",
+    "ANSI": "\x1b[2J\x1b[31mred\x9b31m\x07",
+    "clipboard": "\x1b]52;c;ZWNobyBvd25lZA==\x07",
+    "bidi": "\u202euser\u2066 \u2069",
+    "zero width": "1\u200b0\ufeff",
+    "markup": "[bold red]x[/] [link=http://x]y[/link] \\[/",
+    "5,000 digits": "9" * 5000,
+    "deep brackets": "[" * 100_000,
+    "10 MB": "x" * 10_000_000,
+    "look-alike digits": "\u0661\u0967\uff11",
+    "HTML": "<script>alert(1)</script><!-- ' \" & \r\n\u2028",
+    "CSV": '=cmd|"/c calc"!A1,"\n',
+}
+NOT_TEXT = {"high surrogate": "\ud800", "low surrogate": "x\udfff", "pair reversed": "\udc00\ud800"}
+LARGE = 1_000_000
+
+
+class Said(Reply, frozen=True):
+    number: int
+    remark: Annotated[str, Unvoted] = ""
+
+
+class Page(Struct, frozen=True):
+    step: int = 0
+    remark: str = ""
+
+
+class Listening(ChainTask[Page, Said]):
+    form: str = "lines"
+
+    def start(self) -> Page:
+        return Page()
+
+    def steps(self) -> int:
+        return 2
+
+    def done(self, state: Page) -> bool:
+        return state.step == 2
+
+    def prompt(self, state: Page) -> Prompt:
+        return Prompt(system="Listen.", user=f"Step {state.step}; you said {state.remark[:1000]!a}")
+
+    def advance(self, state: Page, reply: Said) -> Page:
+        return Page(state.step + 1, reply.remark)
+
+
+class ListeningToJson(Listening):
+    format = "json"
+
+
+class Speaker:
+    """Says a hostile text alone at first, then within a right reply."""
+
+    def __init__(self, text: str, task: Listening) -> None:
+        self._text, self._is_json = text, task.format == "json"
+
+    async def complete(self, call: Call) -> str:
+        if call.id.seq == 0:
+            return self._text
+        remark = json.dumps(self._text)
+        return f'{{"number": 1, "remark": {remark}}}' if self._is_json else f"number = 1\nremark = {remark}"
+
+
+async def heard(text: str, task: Listening, runs_dir: Path) -> Result:
+    return await run(task, models=Speaker(text, task), strategy=Maker(k=1, max_draws=4), runs_dir=runs_dir)
+
+
+def assert_harmless(printed: str) -> None:
+    """Nothing in it acts on a terminal, or hides what stands there."""
+    acting = {char for char in printed if char != "\n" and unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    assert not acting, [hex(ord(char)) for char in acting]
+
+
+@pytest.mark.parametrize("task", [Listening(), ListeningToJson()], ids=lambda task: task.format)
+@pytest.mark.parametrize("name", TEXTS)
+async def test_a_hostile_text_is_the_same_behind_parser_and_journal_and_does_nothing_on_a_screen(
+    name: str, task: Listening, tmp_path: Path
+) -> None:
+    text = TEXTS[name]
+    result = await heard(text, task, tmp_path)
+    if len(text) > LARGE:  # longer than any reply may be
+        assert (result.outcome, result.account.valid) == ("undecided", 0)
+        return
+    assert result.outcome == "completed"
+    assert result.account.flagged == {"malformed": 2}
+    assert [decision.value["remark"] for decision in result.decisions()] == [text, text]
+    run_words = (result.run_id, "--runs-dir", str(tmp_path))
+    assert microagents("show", *run_words, "--verify").code == 0
+    for words in (("show", *run_words), ("show", *run_words, "0/step/0"), ("list", "--runs-dir", str(tmp_path))):
+        shown = microagents(*words)
+        assert shown.code == 0, shown.err
+        assert_harmless(shown.out + shown.err)
+    found: Any = microagents("show", *run_words, "0/step/0", "--json").json
+    assert found["value"]["remark"] == text
+    rows = list(csv.DictReader(io.StringIO(microagents("export", *run_words, "--format", "csv").out)))
+    assert [json.loads(row["value"])["remark"] for row in rows] == [text, text]
+
+
+@pytest.mark.parametrize("task", [Listening(), ListeningToJson()], ids=lambda task: task.format)
+@pytest.mark.parametrize("name", NOT_TEXT)
+async def test_half_a_surrogate_pair_is_malformed_and_kept_out_of_all_that_is_written(name: str, task: Listening, tmp_path: Path) -> None:
+    result = await heard(NOT_TEXT[name], task, tmp_path)
+    assert (result.outcome, result.account.flagged) == ("undecided", {"malformed": 4})
+    shown = microagents("show", result.run_id, "--runs-dir", str(tmp_path), "0/step/0")
+    assert shown.code == 0, shown.err
+    assert_harmless(shown.out)
+
+
+@pytest.mark.parametrize("written", ["True", "\u0661", "\uff11", "1\u200b", "\u202e1", "1.0", "1e0", "0x1", "+1", "1_0"])
+@pytest.mark.parametrize("task", [Listening(), ListeningToJson()], ids=lambda task: task.format)
+async def test_what_only_looks_like_a_number_casts_no_vote(written: str, task: Listening, tmp_path: Path) -> None:
+    async def looking(call: Call) -> str:
+        return f'{{"number": {written}}}' if task.format == "json" and call.id.seq >= 0 else f"number = {written}"
+
+    result = await run(task, models=looking, strategy=Maker(k=1, max_draws=2), runs_dir=tmp_path)
+    assert (result.outcome, result.account.flagged) == ("undecided", {"malformed": 2})
