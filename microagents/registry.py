@@ -116,6 +116,11 @@ TASKS = Registry(
         "sorting": "microagents.tasks.sorting:Sorting",
         "consistency": "microagents.tasks.consistency:Consistency",
         "ask": "microagents.tasks.ask:Ask",
+        "gsm8k": "microagents.tasks.reasoning:Gsm8k",
+        "math": "microagents.tasks.reasoning:Math",
+        "multiple-choice": "microagents.tasks.reasoning:MultipleChoice",
+        "multi-hop": "microagents.tasks.reasoning:MultiHop",
+        "code": "microagents.tasks.code:Code",
         "writing": "microagents.tasks.writing:Writing",
     },
 )

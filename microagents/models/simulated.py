@@ -95,9 +95,10 @@ class SimulatedModel(Model):
         self.profile = profile_of(spec)
         for task in tasks[:1]:  # all have one class
             if type(task).expert is Task.expert:
+                define = "" if type(task).__module__.startswith("microagents.") else "define the method, or "
                 raise InvalidUsage(
-                    f"{type(task).__name__} has no `expert`, so the simulated model cannot know right replies; define the method, or "
-                    "name a real model, such as --model openai:gpt-4.1-mini"
+                    f"{type(task).__name__} has no `expert`, so the simulated model cannot know right replies; {define}name a real model, "
+                    "such as --model openai:gpt-6-luna"
                 )
         self._tasks = tasks
         self._key = blake2b(f"{seed}".encode(), digest_size=32).digest()

@@ -1,0 +1,262 @@
+"""Questions of public collections, in the formats of their files: GSM8K, MATH, multiple choice and multi-hop questions with contexts.
+
+A line of such a file is an input as it is: ``microagents run gsm8k --inputs test.jsonl``. The simulated model cannot solve these tasks.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from microagents.chat import A, Reply
+from microagents.problems.problem import Problem
+from microagents.tasks.exact import boxed_in, read_exact
+
+MAX_CHARS = 400_000
+"""Longest question, contexts included: about 100,000 tokens."""
+UNREADABLE = "unreadable_answer"
+
+Text = Annotated[str, Field(min_length=1, max_length=MAX_CHARS, pattern=r"\S")]
+
+
+class Exact(Reply, frozen=True):
+    """A number or a mathematical expression, without a sentence around it."""
+
+    answer: str
+
+    def vote(self) -> Hashable:
+        r"""The value, so that 0.5 and \frac{1}{2} are equal. An answer that cannot be read is flagged, and casts no vote."""
+        value = read_exact(self.answer)
+        return ("unread", self.answer) if value is None else value
+
+
+class Letter(Reply, frozen=True):
+    """The letter of the right choice."""
+
+    choice: str
+
+    def vote(self) -> str:
+        """The letter, without brackets and without regard to case."""
+        return self.choice.strip().strip("().").upper()
+
+
+class ShortAnswer(Reply, frozen=True):
+    """A name, a date, a number or a few words, without a sentence around them."""
+
+    answer: str
+
+    def vote(self) -> Hashable:
+        """The words that F1 counts."""
+        return " ".join(_words(self.answer))
+
+
+class PublicQuestion(Problem[A]):
+    """A question of a collection. Fields of its line that are not needed are left out."""
+
+    model_config = ConfigDict(extra="ignore")
+    default_strategy: ClassVar[str] = "self-consistency"
+
+
+class MathQuestion(PublicQuestion[Exact]):
+    """A question with one exact answer."""
+
+    @property
+    def right(self) -> str | None:
+        """The right answer as the collection writes it; None where the line has none."""
+        raise NotImplementedError
+
+    def flag(self, reply: Reply) -> str | None:
+        """``unreadable_answer`` for an answer that the exact reader cannot read."""
+        return UNREADABLE if isinstance(reply, Exact) and read_exact(reply.answer) is None else None
+
+    def correct(self, reply: Exact) -> bool | None:
+        """Whether both answers have one value; None without a right answer. One that cannot be read is wrong, and equal to no other."""
+        if self.right is None:
+            return None
+        value = read_exact(reply.answer)
+        return value is not None and value == read_exact(self.right)
+
+
+class Gsm8k(MathQuestion):
+    """A word problem of GSM8K (arXiv 2110.14168): ``question``, and ``answer`` with the number behind ``####``."""
+
+    question: Text
+    """The question."""
+    answer: str | None = None
+    """A solution that ends with ``#### NUMBER``, or the number alone."""
+
+    def statement(self) -> str:
+        return self.question
+
+    @cached_property
+    def right(self) -> str | None:
+        """The number behind ``####``."""
+        return None if self.answer is None else self.answer.rpartition("####")[2].strip()
+
+
+class Math(MathQuestion):
+    """A problem of MATH (arXiv 2103.03874): ``problem``, and ``solution`` with the answer in a box, or ``answer``."""
+
+    problem: Text
+    """The problem."""
+    solution: str | None = None
+    """A solution with ``\\boxed{ANSWER}``."""
+    answer: str | None = None
+    """The answer alone."""
+
+    def statement(self) -> str:
+        return self.problem
+
+    @cached_property
+    def right(self) -> str | None:
+        """The answer, or the content of the solution's last box."""
+        return self.answer if self.answer is not None or self.solution is None else boxed_in(self.solution)
+
+
+class MultipleChoice(PublicQuestion[Letter]):
+    """A question with choices, as in MMLU (``choices``, and ``answer`` as an index) and ARC (labelled ``choices``, ``answerKey``)."""
+
+    question: Text
+    """The question."""
+    choices: Annotated[tuple[str, ...], Field(min_length=2, max_length=26)]
+    """The choices, in their order."""
+    labels: tuple[str, ...] = ()
+    """Their labels; by default A, B, C, ..."""
+    answer: int | str | None = None
+    """Index or label of the right choice."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_file(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        read = dict(given)
+        if isinstance(stem := read.get("question"), Mapping):  # {"stem": ..., "choices": [{"text": ..., "label": ...}]}
+            read.update(question=stem.get("stem"), choices=stem.get("choices"))
+        choices = read.get("choices")
+        if isinstance(choices, Mapping):  # {"text": [...], "label": [...]}
+            read.update(choices=choices.get("text"), labels=choices.get("label", ()))
+        elif isinstance(choices, Sequence) and choices and all(isinstance(each, Mapping) for each in choices):
+            read.update(choices=[each.get("text") for each in choices], labels=[each.get("label") for each in choices])
+        if "answerKey" in read:
+            read["answer"] = read.pop("answerKey")
+        return read
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.labels and len(self.labels) != len(self.choices):
+            raise ValueError(f"there are {len(self.choices)} choices and {len(self.labels)} labels")
+        if len(set(self.letters)) < len(self.letters):
+            raise ValueError("two choices have one label")
+        if self.answer is not None and self.right is None:
+            raise ValueError(f"answer {self.answer!r} is none of the choices {', '.join(self.letters)}")
+        return self
+
+    @cached_property
+    def letters(self) -> tuple[str, ...]:
+        """The labels of the choices."""
+        return tuple(label.strip().upper() for label in self.labels) or tuple(string.ascii_uppercase[: len(self.choices)])
+
+    @cached_property
+    def right(self) -> str | None:
+        """The label of the right choice."""
+        if isinstance(self.answer, str):
+            label = self.answer.strip().upper()
+            if label in self.letters:
+                return label
+        index = int(self.answer) if isinstance(self.answer, int) or (self.answer or "").isdecimal() else -1  # type: ignore[arg-type]
+        return self.letters[index] if 0 <= index < len(self.letters) else None
+
+    def statement(self) -> str:
+        choices = "\n".join(f"{letter}) {text}" for letter, text in zip(self.letters, self.choices, strict=True))
+        return f"{self.question}\n\n{choices}"
+
+    def flag(self, reply: Reply) -> str | None:
+        """``no_choice`` for a label that no choice has."""
+        return "no_choice" if isinstance(reply, Letter) and reply.vote() not in self.letters else None
+
+    def correct(self, reply: Letter) -> bool | None:
+        return None if self.right is None else reply.vote() == self.right
+
+
+class MultiHop(PublicQuestion[ShortAnswer]):
+    """A question about several paragraphs: HotpotQA (``context`` as titles and sentences) and LongBench (``input``, ``answers``)."""
+
+    question: Text
+    """The question."""
+    context: Annotated[str, Field(max_length=MAX_CHARS)] = ""
+    """The paragraphs."""
+    answers: tuple[str, ...] = ()
+    """The right answers, each of which will do."""
+    least_f1: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """F1 of the words from which an answer counts as right."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_file(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        read = dict(given)
+        read.setdefault("question", read.get("input"))
+        if read.get("answer") is not None:
+            read.setdefault("answers", [read["answer"]])
+        context = read.get("context")
+        if isinstance(context, Mapping):  # {"title": [...], "sentences": [[...], ...]}
+            context = list(zip(context.get("title", ()), context.get("sentences", ()), strict=False))
+        if isinstance(context, Sequence) and not isinstance(context, str):
+            read["context"] = "\n\n".join(_paragraph(each) for each in context)
+        return read
+
+    @field_validator("answers", mode="before")
+    @classmethod
+    def _one_or_more(cls, given: Any) -> Any:
+        return [given] if isinstance(given, str) else given
+
+    def statement(self) -> str:
+        return f"{self.context}\n\n{self.question}" if self.context else self.question
+
+    def flag(self, reply: Reply) -> str | None:
+        """``unreadable_answer`` for an answer without a word."""
+        return UNREADABLE if isinstance(reply, ShortAnswer) and not _words(reply.answer) else None
+
+    def f1(self, reply: ShortAnswer) -> float | None:
+        """The greatest F1 of its words and those of a right answer; None without right answers.
+
+        Counted as in SQuAD (arXiv 1606.05250) and HotpotQA: without case, punctuation and articles.
+        """
+        return max((_f1(_words(reply.answer), _words(right)) for right in self.answers), default=None)
+
+    def correct(self, reply: ShortAnswer) -> bool | None:
+        f1 = self.f1(reply)
+        return None if f1 is None else f1 >= self.least_f1
+
+
+def _paragraph(given: Any) -> str:
+    match given:
+        case str():
+            return given
+        case [str(title), [*sentences]]:
+            return f"{title}\n{''.join(map(str, sentences))}"
+        case _:
+            raise ValueError(f"a paragraph of context is a text, or a title and a list of sentences, not {given!r:.80}")
+
+
+def _words(text: str) -> list[str]:
+    """The words without case, punctuation and articles."""
+    bare = "".join(each for each in text.lower() if each not in string.punctuation)
+    return [word for word in bare.split() if not re.fullmatch("a|an|the", word)]
+
+
+def _f1(given: Sequence[str], right: Sequence[str]) -> float:
+    shared = (Counter(given) & Counter(right)).total()
+    # With yes, no and noanswer there is no half of it.
+    if not shared or ({"yes", "no", "noanswer"} & {*given, *right} and given != right):
+        return 0.0
+    precision, recall = shared / len(given), shared / len(right)
+    return 2 * precision * recall / (precision + recall)
