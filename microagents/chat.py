@@ -126,6 +126,14 @@ class Reply(Struct, frozen=True, kw_only=True, metaclass=_ReplyClass):
         return hashable(_voted(type(self))(self))
 
 
+class CheckedReply(Reply, frozen=True):
+    """A reply whose parts must fit together. One whose parts do not gets a red flag."""
+
+    def flaw(self) -> str | None:
+        """Name of the red flag of a reply whose parts do not fit together; None for none."""
+        return None
+
+
 def disagreement(replies: Sequence[Reply]) -> str:
     """The fields in which replies that all cast different votes agree and differ, in words; empty if they differ in all."""
     names = voted_fields(type(replies[0]))

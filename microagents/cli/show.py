@@ -18,6 +18,7 @@ from microagents.cli.watching import result_as_json
 from microagents.documents.recording import DocumentRecord
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
+from microagents.problems.step_records import SwarmRecord
 from microagents.problems.tree import ProblemNode, fold
 from microagents.runs.climbs import Climb, climbs_of
 from microagents.runs.decision import recorded_decision
@@ -114,6 +115,10 @@ def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
         from microagents.cli.document import draw_document  # noqa: PLC0415 - rich, as above
 
         typer.echo("\n" + draw_document(tree, depth))
+    elif isinstance(tree, SwarmRecord):
+        from microagents.cli.swarm import draw_swarm  # noqa: PLC0415 - rich, as above
+
+        typer.echo("\n" + draw_swarm(tree))
 
 
 def _show_decision(run: str, path: str, runs_dir: Path, *, as_json: bool) -> None:

@@ -13,16 +13,20 @@ UNVERIFIED = "unverified"
 """The task's `verify` rejected the reply, and every reply to its feedback."""
 UNWEIGHED = "unweighed"
 """A model that weighs options gave no probabilities that can be used."""
+UNSURE = "unsure"
+"""The reply says of itself that it is likely wrong."""
+REFUSAL = "refusal"
+"""The model does not answer: the provider says so, or the reply begins so."""
 OTHER = "other"
 _FINISHES = frozenset(
-    {"stop", "length", "content_filter", "refusal", "tool_calls", "function_call", "tool_use", "pause_turn", "error", "abort"}
+    {"stop", "length", "content_filter", REFUSAL, "tool_calls", "function_call", "tool_use", "pause_turn", "error", "abort"}
     | {"model_context_window_exceeded", UNWEIGHED}
 )
 
 
 def is_shipped(flag: str) -> bool:
     """Whether a flag is one of this package's; each other one is a task's own."""
-    return flag in (TOO_LONG, CUT_OFF, EMPTY, MALFORMED, NO_SUCH_CHOICE, UNVERIFIED, OTHER) or flag in _FINISHES
+    return flag in (TOO_LONG, CUT_OFF, EMPTY, MALFORMED, NO_SUCH_CHOICE, UNVERIFIED, UNSURE, OTHER) or flag in _FINISHES
 
 
 def known_finish(reason: str) -> str:

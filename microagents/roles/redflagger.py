@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from microagents.actors import Role
-from microagents.chat import Reply
+from microagents.chat import CheckedReply, Reply
 from microagents.elections.election import Ballot, Flagged, Screen
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread
 from microagents.messages import resolve
@@ -17,7 +17,7 @@ class RedFlagger(Role):
     """Flags a sample, or reads a ballot from it. It screens replies, it does not solve the task."""
 
     async def screen(self, request: Screen) -> Ballot | Flagged:
-        """Screen a sample. The order of flags is: cut off, too long, empty, malformed, no such choice, the task's flag."""
+        """Screen a sample. The order of flags is: cut off, too long, empty, malformed, no such choice, its own flaw, the task's."""
         seq, cost_usd = request.id.seq, request.sample.usage.cost_usd
         task = self.context.tasks[request.id.election.input]
         screened = _reply_or_flag(request, task)
@@ -38,4 +38,6 @@ def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
         return MALFORMED
     if request.choices and reply.vote() not in request.choices:
         return NO_SUCH_CHOICE
+    if isinstance(reply, CheckedReply) and (flaw := reply.flaw()) is not None:
+        return flaw
     return flag_of(task, reply, request.state, at=request.id.election.path) or reply

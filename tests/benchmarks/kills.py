@@ -28,6 +28,7 @@ TASKS = {
     "ladder": ("drift", "-o", "length=200", "--model", _HARD, "-k", "5", "-s", "ladder=paraphrase,lookahead,judge", "-s", "p=0.95"),
     "hanoi": ("hanoi", "-o", "disks=8", "--model", "sim:gpt-4.1-mini@error=0.02,flag=0.05,latency=0.003,sigma=1"),
     "multiplication": ("multiplication", "-o", "digits=5", "--model", "sim:gpt-4.1-mini@flag=0.05,latency=0.1,sigma=1", "-k", "2"),
+    "relay": ("relay", "-o", "length=10", "-o", "reach=9", "--model", "sim:perfect@flag=0.05,latency=0.05,sigma=1"),
     "consistency": ("consistency", "-o", "sections=5", *[word for agent in _AGENTS for word in ("--model", agent)]),
 }
 """Runs with latency: a kill finds calls in flight. They take two to five seconds undisturbed."""

@@ -1,0 +1,199 @@
+"""Questions about work in steps whose answers are prose: plans, results of steps, judgements and checks, and the replies to them.
+
+As in `microagents.problems.questions`, the data of a question are one JSON object in the user prompt. No text is cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from microagents.chat import CheckedReply, Prompt, Reply, Unvoted
+from microagents.elections.red_flags import EMPTY, REFUSAL, TOO_LONG, UNSURE
+from microagents.errors import InvalidDefinition
+
+MAX_STEPS = 1000
+MAX_RESULT_CHARS = 3000
+"""A longer result of a step, or a longer summary, is flagged as `too_long`."""
+LEAST_CONFIDENCE = 3
+"""A result with less confidence is flagged as `unsure`."""
+MORE = "MORE"
+"""The choice of a judge who asks for more results."""
+
+_REFUSAL = re.compile(
+    r"\W*(?:I(?:'|\u2019)?m (?:very )?sorry|I (?:can(?:no|'|\u2019)?t|am (?:not able|unable) to|won(?:'|\u2019)t|must decline)|As an AI)\b",
+    re.IGNORECASE,
+)
+
+
+# Other docstrings of replies would change the digests of questions: see `Reply`.
+class Plan(CheckedReply, frozen=True):
+    """The steps of the work, in their order."""
+
+    steps: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_STEPS)]
+
+    def flaw(self) -> str | None:
+        """``empty`` where a step has no text."""
+        return None if all(step.strip() for step in self.steps) else EMPTY
+
+    def vote(self) -> Hashable:
+        """The steps without regard to spacing."""
+        return tuple(_normalized(step) for step in self.steps)
+
+
+class StepResult(CheckedReply, frozen=True):
+    """The result of a step, and how sure you are of it, from 0 to 10."""
+
+    result: str
+    confidence: Annotated[int, Meta(ge=0, le=10), Unvoted]
+
+    def flaw(self) -> str | None:
+        """``empty``, ``too_long`` (over 3,000 characters), ``refusal`` or ``unsure`` (confidence below 3)."""
+        return flaw_of(self.result) or (UNSURE if self.confidence < LEAST_CONFIDENCE else None)
+
+    def vote(self) -> str:
+        """The result without regard to spacing."""
+        return _normalized(self.result)
+
+
+class Pick(Reply, frozen=True):
+    """The reason for your choice, and the label of the candidate, or MORE."""
+
+    reason: Annotated[str, Unvoted]
+    choice: str
+
+    def vote(self) -> str:
+        """The label, without regard to case and blanks."""
+        return self.choice.strip().upper()
+
+
+class Check(Reply, frozen=True):
+    """Whether it passes, and if it does not, what has to be mended."""
+
+    feedback: Annotated[str, Unvoted]
+    passed: bool
+
+
+class Summary(CheckedReply, frozen=True):
+    """A summary of finished steps."""
+
+    summary: str
+
+    def flaw(self) -> str | None:
+        """``empty``, ``too_long`` (over 3,000 characters) or ``refusal``."""
+        return flaw_of(self.summary)
+
+
+class Done(Struct, frozen=True):
+    """A finished step with its result."""
+
+    number: int
+    step: str
+    result: str
+
+
+class Rejected(Struct, frozen=True):
+    """A result that did not pass, and why."""
+
+    result: str
+    feedback: str
+
+
+class ToPlan(Struct, frozen=True, tag_field="wanted", tag="plan", omit_defaults=True):
+    """List the steps that lead to the answer to a problem."""
+
+    problem: str
+    lessons: tuple[str, ...] = ()
+    """What went wrong in earlier attempts."""
+
+
+class ToWork(Struct, frozen=True, tag_field="wanted", tag="result", omit_defaults=True):
+    """Do one step."""
+
+    problem: str
+    plan: tuple[str, ...]
+    number: int
+    """Number of the step, from 1."""
+    step: str
+    summary: str = ""
+    """Summary of the finished steps before the recent ones."""
+    recent: tuple[Done, ...] = ()
+    lessons: tuple[str, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+
+
+class ToAssemble(Struct, frozen=True, tag_field="wanted", tag="whole", omit_defaults=True):
+    """Make the answer to a problem from the results of its steps."""
+
+    problem: str
+    plan: tuple[str, ...]
+    summary: str = ""
+    recent: tuple[Done, ...] = ()
+    lessons: tuple[str, ...] = ()
+
+
+class ToCompress(Struct, frozen=True, tag_field="wanted", tag="summary", omit_defaults=True):
+    """Take one more finished step into a summary."""
+
+    problem: str
+    plan: tuple[str, ...]
+    done: Done
+    summary: str = ""
+    lessons: tuple[str, ...] = ()
+
+
+class Offered(Struct, frozen=True):
+    """A candidate behind its label."""
+
+    label: str
+    reply: Raw
+
+
+class ToPick(Struct, frozen=True, tag_field="wanted", tag="choice"):
+    """Pick the best of several replies to a question, or ask for more of them."""
+
+    question: ToPlan | ToWork | ToAssemble
+    candidates: tuple[Offered, ...]
+    may_ask_for_more: bool
+
+
+class ToCheck(Struct, frozen=True, tag_field="wanted", tag="check"):
+    """Check a reply to a question."""
+
+    question: ToPlan | ToWork | ToAssemble
+    reply: Raw
+
+
+StepQuestion = ToPlan | ToWork | ToAssemble
+"""Questions that several workers answer, and a judge picks from."""
+AskedInSteps = ToPlan | ToWork | ToAssemble | ToCompress | ToPick | ToCheck
+_decoder: msgspec.json.Decoder[AskedInSteps] = msgspec.json.Decoder(AskedInSteps)
+
+
+def step_question_in(prompt: Prompt) -> AskedInSteps:
+    """Read the data of a question from the text of its prompt.
+
+    Raises:
+        InvalidDefinition: the prompt is of another kind.
+    """
+    try:
+        return _decoder.decode(prompt.user)
+    except msgspec.MsgspecError as error:
+        raise InvalidDefinition(f"{prompt.user!r:.80} is no question about work in steps: {error}") from None
+
+
+def flaw_of(text: str) -> str | None:
+    """The red flag of a text in prose; None for none."""
+    if not text.strip():
+        return EMPTY
+    if len(text) > MAX_RESULT_CHARS:
+        return TOO_LONG
+    return REFUSAL if _REFUSAL.match(text) else None
+
+
+def _normalized(text: str) -> str:
+    return " ".join(text.split())

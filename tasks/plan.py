@@ -1,0 +1,53 @@
+"""Any goal, with a checklist for the result."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field, field_validator
+
+from microagents.chat import Reply
+from microagents.problems.problem import Problem
+from microagents.tasks.requirements import requirements_in
+
+MAX_CHARS = 200_000
+
+
+class Outcome(Reply, frozen=True):
+    """What was wanted, whole, as a text."""
+
+    text: str
+
+
+class Plan(Problem[Outcome]):
+    """Reach a goal in steps. There is no simulated model for it: name a real one with ``--model``."""
+
+    default_strategy: ClassVar[str] = "swarm"
+
+    goal: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)]
+    """What is wanted; goal=@FILE reads it from a file."""
+    checklist: Annotated[str, Field(max_length=MAX_CHARS)] = ""
+    """What the result must have, for whoever checks it. Lines such as ``- check: at least 30 of "TEXT"`` are checked by code as well."""
+
+    @field_validator("goal")
+    @classmethod
+    def _says_something(cls, given: str) -> str:
+        if not given.strip():
+            raise ValueError("goal is blank; write what is wanted, or name a file that contains it: -o goal=@FILE")
+        return given
+
+    @field_validator("checklist")
+    @classmethod
+    def _has_known_checks(cls, given: str) -> str:
+        requirements_in(given, "")
+        return given
+
+    def statement(self) -> str:
+        return f"{self.goal}\n\nThe result must have:\n{self.checklist}" if self.checklist.strip() else self.goal
+
+    def correct(self, reply: Outcome) -> bool | None:
+        """Whether it passes the checks by code; None where there are none, or the program for one is not installed."""
+        met = [check(reply.text) for check in requirements_in(self.checklist, "").values()]
+        if False in met:
+            return False
+        return None if None in met or not met else True

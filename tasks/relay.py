@@ -1,0 +1,220 @@
+"""A list of steps, each of which needs the result of an earlier one: work whose truth is known, to measure long work in prose."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from random import Random
+from typing import Annotated, ClassVar
+
+import msgspec
+from msgspec import Raw
+from pydantic import Field
+
+from microagents.chat import A, Prompt, Reply
+from microagents.problems.problem import Problem
+from microagents.problems.steps import (
+    MORE,
+    Check,
+    Done,
+    Pick,
+    Plan,
+    StepResult,
+    Summary,
+    ToAssemble,
+    ToCheck,
+    ToCompress,
+    ToPick,
+    ToPlan,
+    ToWork,
+    step_question_in,
+)
+
+CONFIDENT = 8
+WORKER_ERROR = 0.1
+"""Error rate of the simulated model at a step."""
+PLAN_ERROR = 0.02
+JUDGE_ERROR = 0.05
+VERIFIER_ERROR = 0.05
+DROP_RATE = 0.03
+"""Rate at which a summary loses one of its facts."""
+ASSEMBLY_ERROR = 0.02
+
+_STEP = re.compile(r"Add (\d+) to (?:the number (\d+)|the result of step (\d+))\.")
+_FACT = re.compile(r"r(\d+) = (\d+)")
+
+
+class Total(Reply, frozen=True):
+    """The result of the last step."""
+
+    total: int
+
+
+class Relay(Problem[Total]):
+    """Steps that add to results of earlier steps, up to many steps before.
+
+    The simulated model takes earlier results from the summary and the recent steps of its prompt alone, as a model does that has only
+    these. Its error rates are fixed: they test the engine, not a real model.
+    """
+
+    default_strategy: ClassVar[str] = "swarm"
+    progress_unit: ClassVar[str] = "step"
+
+    length: Annotated[int, Field(ge=2, le=500)] = 40
+    """Number of steps."""
+    instance: Annotated[int, Field(ge=0)] = 0
+    """Number of the random list; each gives another one."""
+    reach: Annotated[int, Field(ge=1)] = 20
+    """Greatest number of steps between a step and the one whose result it needs."""
+
+    @cached_property
+    def steps(self) -> tuple[str, ...]:
+        """The steps, as the problem lists them."""
+        rng = Random(f"{self.length} {self.reach} {self.instance}")  # noqa: S311 - seeded on purpose
+        first = f"Add {rng.randrange(10, 100)} to the number {rng.randrange(100, 1000)}."
+        before = [(rng.randrange(10, 100), rng.randrange(max(1, number - self.reach), number)) for number in range(2, self.length + 1)]
+        return (first, *(f"Add {more} to the result of step {step}." for more, step in before))
+
+    def statement(self) -> str:
+        listed = "\n".join(f"{number}. {step}" for number, step in enumerate(self.steps, 1))
+        return f"Do these steps in their order. Write the result of step N as rN = RESULT.\n{listed}\nWhat is the result of the last step?"
+
+    def right_results(self) -> tuple[int, ...]:
+        """The right results of all steps."""
+        return _results(self.steps)
+
+    def correct(self, reply: Total) -> bool:
+        return reply.total == self.right_results()[-1]
+
+    def variant(self, number: int) -> Relay:
+        """Another random list."""
+        return type(self)(**self.model_dump(exclude={"instance"}), instance=self.instance + number)
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - the prompt tells what is wanted
+        """The right reply to the prompt of any role of the swarm; to any other, the last result, worked out from the whole list."""
+        if _is_direct(prompt):
+            return Total(total=_results(_listed(prompt.user))[-1])
+        asked = step_question_in(prompt)
+        match asked:
+            case ToPlan():
+                return Plan(steps=_listed(asked.problem))
+            case ToWork():
+                return _worked(asked)
+            case ToAssemble():
+                facts = _facts(asked.summary, asked.recent)
+                return Total(total=facts.get(len(asked.plan), 0))
+            case ToCompress():
+                return Summary(summary=_written({**_facts(asked.summary, ()), **_facts(asked.done.result, ())}))
+            case ToPick():
+                return _picked(asked)
+            case ToCheck():
+                right = self._is_right(asked)
+                return Check(passed=right, feedback="" if right else "The number is not the one that this step leads to.")
+
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
+        """A wrong number; a plan without its last step; a summary without one fact; another candidate; the opposite of a check."""
+        match right:
+            case StepResult():
+                number = step_question_in(prompt).number  # type: ignore[union-attr]
+                return StepResult(result=f"r{number} = {rng.randrange(100, 10_000)}", confidence=CONFIDENT)
+            case Plan():
+                return Plan(steps=right.steps[:-1] or ("Do nothing.",))
+            case Summary():
+                facts = _facts(right.summary, ())
+                lost = rng.choice(sorted(facts)) if facts else None
+                return Summary(summary=_written({step: result for step, result in facts.items() if step != lost}))
+            case Check():
+                return Check(passed=not right.passed, feedback="The number is not the one that this step leads to." if right.passed else "")
+            case Pick():
+                asked = step_question_in(prompt)
+                assert isinstance(asked, ToPick)
+                others = [each.label for each in asked.candidates if each.label != right.choice]
+                more = [MORE] if asked.may_ask_for_more and right.choice != MORE else []
+                return Pick(choice=rng.choice([*others, *more] or [right.choice]), reason="It looks best.")
+            case _:
+                return super().mistake(prompt, right, rng)
+
+    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float | None:
+        """The error rate of a role; None for a question of another strategy."""
+        rates: dict[type[Reply], float] = {
+            StepResult: WORKER_ERROR,
+            Plan: PLAN_ERROR,
+            Pick: JUDGE_ERROR,
+            Check: VERIFIER_ERROR,
+            Summary: DROP_RATE,
+            Total: ASSEMBLY_ERROR,
+        }
+        return None if _is_direct(prompt) else rates.get(reply)
+
+    def _is_right(self, asked: ToCheck) -> bool:
+        """Whether a reply is right: a plan or a step by what its question gives, the whole by the problem itself."""
+        match asked.question:
+            case ToWork():
+                return _decoded(asked.reply, StepResult).vote() == _worked(asked.question).vote()
+            case ToAssemble():
+                return _decoded(asked.reply, Total).total == _results(_listed(asked.question.problem))[-1]
+            case ToPlan():
+                return _decoded(asked.reply, Plan).steps == _listed(asked.question.problem)
+
+
+def _is_direct(prompt: Prompt) -> bool:
+    """Whether the last result is wanted at once."""
+    wanted: object = msgspec.json.decode(prompt.user).get("wanted")
+    return wanted == "answer"
+
+
+def _worked(asked: ToWork) -> StepResult:
+    """The result of a step from the results that its question gives; without the one that it needs, it is unsure."""
+    match = _STEP.fullmatch(asked.step)
+    if match is None:
+        return StepResult(result="nothing", confidence=CONFIDENT)
+    more, number, step = match.groups()
+    before = int(number) if number else _facts(asked.summary, asked.recent).get(int(step))
+    if before is None:
+        return StepResult(result=f"The result of step {step} is not given.", confidence=0)
+    return StepResult(result=f"r{asked.number} = {before + int(more)}", confidence=CONFIDENT)
+
+
+def _picked(asked: ToPick) -> Pick:
+    """The candidate that is right by what the question gives; without one MORE, or else the first by label."""
+    right = {
+        each.label: _decoded(each.reply, Plan).steps == _listed(asked.question.problem)
+        if isinstance(asked.question, ToPlan)
+        else _decoded(each.reply, StepResult).vote() == _worked(asked.question).vote()
+        if isinstance(asked.question, ToWork)
+        else _decoded(each.reply, Total).total == _facts(asked.question.summary, asked.question.recent).get(len(asked.question.plan))
+        for each in asked.candidates
+    }
+    good = sorted(label for label, is_right in right.items() if is_right)
+    if good:
+        return Pick(choice=good[0], reason="It is what this step leads to.")
+    return Pick(choice=MORE if asked.may_ask_for_more else min(right), reason="None of them is what this step leads to.")
+
+
+def _decoded(reply: Raw, kind: type[A]) -> A:
+    return msgspec.json.decode(reply, type=kind)
+
+
+def _listed(problem: str) -> tuple[str, ...]:
+    """The steps in the text of a problem."""
+    return tuple(match[0] for match in _STEP.finditer(problem))
+
+
+def _results(steps: tuple[str, ...]) -> tuple[int, ...]:
+    results: list[int] = []
+    for step in steps:
+        match = _STEP.fullmatch(step)
+        assert match is not None
+        more, number, before = match.groups()
+        results.append(int(more) + (int(number) if number else results[int(before) - 1]))
+    return tuple(results)
+
+
+def _facts(summary: str, recent: tuple[Done, ...]) -> dict[int, int]:
+    """The results that a question gives, by the number of their step."""
+    texts = [summary, *(each.result for each in recent)]
+    return {int(step): int(result) for text in texts for step, result in _FACT.findall(text)}
+
+
+def _written(facts: dict[int, int]) -> str:
+    return "; ".join(f"r{step} = {result}" for step, result in sorted(facts.items())) or "nothing"

@@ -1,0 +1,99 @@
+"""The tasks of work in steps: a goal with a checklist, and a relay whose truth is known."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+from pydantic import ValidationError
+
+from microagents import Prompt, Reply
+from microagents.problems.questions import ToSolve, prompt_of
+from microagents.problems.steps import (
+    Check,
+    Done,
+    Pick,
+    StepResult,
+    Summary,
+    ToAssemble,
+    ToCheck,
+    ToCompress,
+    ToPlan,
+    ToWork,
+)
+from microagents.problems.steps import Plan as Steps
+from microagents.tasks.plan import Outcome, Plan
+from microagents.tasks.relay import Relay, Total
+
+TASK = Relay(length=8, reach=7)
+
+
+def walked(task: Relay) -> list[Done]:
+    done: list[Done] = []
+    for number, step in enumerate(task.steps, 1):
+        asked = ToWork(problem=task.statement(), plan=task.steps, number=number, step=step, recent=tuple(done))
+        result = task.expert(prompt_of("", asked), StepResult)
+        assert isinstance(result, StepResult)
+        done.append(Done(number=number, step=step, result=result.result))
+    return done
+
+
+def test_the_experts_of_a_relay_lead_to_its_right_result() -> None:
+    done = walked(TASK)
+    assert [each.result for each in done] == [f"r{number} = {result}" for number, result in enumerate(TASK.right_results(), 1)]
+    whole = TASK.expert(prompt_of("", ToAssemble(problem=TASK.statement(), plan=TASK.steps, recent=tuple(done[-1:]))), Total)
+    direct = TASK.expert(prompt_of("", ToSolve(problem=TASK.statement())), Total)
+    assert whole == direct == Total(total=TASK.right_results()[-1])
+    assert TASK.correct(Total(total=TASK.right_results()[-1])) is True
+    assert TASK.expert(prompt_of("", ToPlan(problem=TASK.statement())), Steps) == Steps(steps=TASK.steps)
+
+
+def test_a_summary_keeps_every_result_and_a_mistake_loses_one() -> None:
+    done = walked(TASK)
+    prompt = prompt_of("", ToCompress(problem="", plan=TASK.steps, done=done[1], summary=done[0].result))
+    right = TASK.expert(prompt, Summary)
+    assert right == Summary(summary=f"{done[0].result}; {done[1].result}")
+    wrong = TASK.mistake(prompt, right, Random(1))
+    assert isinstance(wrong, Summary)
+    assert wrong.summary in (done[0].result, done[1].result)
+
+
+def test_a_step_whose_fact_is_nowhere_is_unsure_and_a_check_finds_a_guess() -> None:
+    number = next(place for place, step in enumerate(TASK.steps, 1) if place > 1)
+    asked = ToWork(problem=TASK.statement(), plan=TASK.steps, number=number, step=TASK.steps[number - 1])
+    result = TASK.expert(prompt_of("", asked), StepResult)
+    assert isinstance(result, StepResult)
+    assert result.flaw() == "unsure"
+    guess = msgspec.Raw(msgspec.json.encode(StepResult(result=f"r{number} = 500", confidence=9)))
+    check = TASK.expert(prompt_of("", ToCheck(question=asked, reply=guess)), Check)
+    assert check == Check(passed=False, feedback="The number is not the one that this step leads to.")
+
+
+def test_mistakes_are_other_replies() -> None:
+    work = prompt_of("", ToWork(problem=TASK.statement(), plan=TASK.steps, number=1, step=TASK.steps[0]))
+    cases: list[tuple[Prompt, type[Reply]]] = [(work, StepResult), (prompt_of("", ToPlan(problem=TASK.statement())), Steps)]
+    for prompt, kind in cases:
+        right = TASK.expert(prompt, kind)
+        assert TASK.mistake(prompt, right, Random(2)).vote() != right.vote()
+
+
+def test_a_goal_with_a_checklist_is_judged_by_the_checks_that_code_can_make() -> None:
+    task = Plan(goal="Write a poem.", checklist='- it rhymes\n- check: contains "sea"\n- check: at most 5 words')
+    assert "it rhymes" in task.statement()
+    assert task.correct(Outcome(text="The sea is wide.")) is True
+    assert task.correct(Outcome(text="The lake is wide.")) is False
+    assert Plan(goal="Write a poem.").correct(Outcome(text="")) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"goal": " "}, "goal is blank"), ({"goal": "x", "checklist": "- check: nice"}, "no check 'nice'")]
+)
+def test_a_goal_that_says_nothing_is_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Plan(**options)
+
+
+def test_a_judges_mistake_is_another_label() -> None:
+    assert isinstance(Pick(choice="a ", reason="").vote(), str)
+    assert Pick(choice="a ", reason="").vote() == "A"
