@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, Literal, TypeVar, get_type_hints
 
 import msgspec
-from msgspec import Meta, Struct, StructMeta
+from msgspec import UNSET, Meta, Struct, StructMeta, UnsetType, structs
 from msgspec import inspect as types
 
 from microagents.errors import InvalidDefinition
@@ -37,14 +37,28 @@ class Prompt(Struct, frozen=True, kw_only=True):
     """The part that changes from question to question."""
     system: str = ""
     """The constant part, which providers cache."""
+    static_chars: int | UnsetType = UNSET  # left out of messages, so that digests of earlier requests stay
+    """Number of characters at the start of ``user`` that are constant, too, such as a document that all questions are about."""
 
     def __post_init__(self) -> None:
-        if type(self.user) is str and type(self.system) is str:  # the common case, without calls of functions
+        if (
+            type(self.user) is str and type(self.system) is str and self.static_chars is UNSET
+        ):  # the common case, without calls of functions
             return
-        for name in self.__struct_fields__:
-            value: object = getattr(self, name)
+        for name, value in (("user", self.user), ("system", self.system)):
             if not isinstance(value, str):
                 raise TypeError(f"the {name} part of a Prompt is a text, not {value!r:.100}")
+        given: object = self.static_chars
+        if given is not UNSET and (isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= len(self.user)):
+            raise TypeError(
+                f"static_chars of a Prompt is a number of characters of its user part, from 0 to {len(self.user)}, not {given!r:.100}"
+            )
+
+    @property
+    def user_parts(self) -> tuple[str, str]:
+        """The constant and the changing part of the user's text; one of them may be empty."""
+        count = 0 if isinstance(self.static_chars, UnsetType) else self.static_chars
+        return self.user[:count], self.user[count:]
 
 
 class Sampling(Struct, frozen=True, kw_only=True):
@@ -328,7 +342,9 @@ def with_feedback(asked: Prompt, rejected: Sequence[tuple[Reply, str]], form: Fo
     parts = [
         f"\n\nYour earlier answer was:\n{write(reply, form)}\nIt was checked, and it is wrong: {feedback}" for reply, feedback in rejected
     ]
-    return Prompt(system=asked.system, user=f"{asked.user}{''.join(parts)}\n\nAnswer again, in the same form.") if parts else asked
+    if not parts:
+        return asked
+    return structs.replace(asked, user=f"{asked.user}{''.join(parts)}\n\nAnswer again, in the same form.")
 
 
 def _note(field: types.Field) -> str:

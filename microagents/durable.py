@@ -424,7 +424,7 @@ class Work(Generic[T, G]):
         context, task, model = self.role.context, self.task, options.get("model")
         pool = context.pool(self.role.draws_as) if model is None else (model,)
         asked = Question(
-            prompts=tuple([Prompt(system=system_with_instructions(each.system, reply, task.format), user=each.user) for each in prompts]),
+            prompts=tuple([structs.replace(each, system=system_with_instructions(each.system, reply, task.format)) for each in prompts]),
             reply=address,
             form=fingerprint(reply),
             rule=portable(options.get("rule") or context.strategy.default_rule),

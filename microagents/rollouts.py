@@ -6,7 +6,7 @@ import types
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from microagents.chat import Prompt, Reply
 from microagents.messages import make_on_demand
@@ -45,8 +45,8 @@ make_on_demand("rollout", rollout_of)
 
 def default_rollout_prompt(asked: Prompt, horizon: int) -> Prompt:
     """The question of one step, with the request to go on after it."""
-    return Prompt(
-        system=asked.system,
+    return structs.replace(
+        asked,
         user=f"{asked.user}\n\nDo not stop after this step. Give the next {horizon} steps in their order, each from the state that the one "
         "before it leads to. Give fewer only if the work ends with the last of them.",
     )

@@ -6,11 +6,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from microagents.chat import Sample
-from microagents.errors import InvalidUsage
-from microagents.models.http import Client, Counts, HttpModel, bounded_client, read_or_empty
+from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.models.http import Client, Counts, HttpModel, bounded_client, read_or_empty, sum_of
 from microagents.models.json_schema import strict_schema
 
 if TYPE_CHECKING:
@@ -73,26 +73,34 @@ class AnthropicModel(HttpModel):
         return {name: value for name, value in parameters.items() if value is not None}
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        content: dict[str, Any] = {"model": self.model, "messages": [{"role": "user", "content": call.prompt.user}]}
-        if call.prompt.system:
-            content["system"] = call.prompt.system
+        system: Any = call.prompt.system
+        user: Any = call.prompt.user
+        if self._is_cached(call.prompt):
+            static, changing = call.prompt.user_parts
+            marked = {"type": "text", "text": static or system, "cache_control": {"type": "ephemeral"}}
+            if static:
+                user = [marked, *([{"type": "text", "text": changing}] if changing.strip() else [])]
+            else:
+                system = [marked]
+        content: dict[str, Any] = {"model": self.model, "messages": [{"role": "user", "content": user}]}
+        if system:
+            content["system"] = system
         return content
+
+    async def _warm(self, client: Client, call: Call) -> bool:
+        if self._thinking is not None and self._thinking["type"] == "enabled":
+            return False  # a budget must be less than max_tokens
+        answer = await self._ask(client, structs.replace(call, max_output_tokens=0))
+        if not isinstance(answer, ModelUnavailable) and answer.is_success:
+            usage = self._usage(_counts(read_or_empty(Raw(answer.content), _Warmed).usage, has_reasoning=False))
+            self._spent = usage if self._spent is None else sum_of(usage, self._spent)
+        return True
 
     def _read(self, body: bytes, call: Call) -> Sample:  # noqa: ARG002 - the interface
         reply = _decode(body)
         text = "".join(block.text or "" for block in reply.content if block.type == "text")
         finish = _FINISH.get(reply.stop_reason, reply.stop_reason)
-        counts = read_or_empty(reply.usage, _Counts)
-        usage = Counts(
-            read=counts.input_tokens,
-            written=counts.output_tokens,
-            reasoned=read_or_empty(counts.output_tokens_details, _Details).thinking_tokens,
-            cached=counts.cache_read_input_tokens,
-            cache_written=counts.cache_creation_input_tokens,
-            served=counts.service_tier,
-            has_reasoning=any(block.type in _REASONING for block in reply.content),
-            excludes_cached=True,
-        )
+        usage = _counts(reply.usage, has_reasoning=any(block.type in _REASONING for block in reply.content))
         return Sample(text=text, finish=finish, usage=self._usage(usage), model=self.name)
 
 
@@ -102,6 +110,20 @@ def _thinking(given: str | None) -> dict[str, Any] | None:
     if not given.isascii() or not given.isdigit() or int(given[:9]) < _LEAST_BUDGET:
         raise InvalidUsage(f"thinking={given!r} is not adaptive, disabled or a budget of at least {_LEAST_BUDGET} tokens")
     return {"type": "enabled", "budget_tokens": int(given)}
+
+
+def _counts(written: Raw, *, has_reasoning: bool) -> Counts:
+    counts = read_or_empty(written, _Counts)
+    return Counts(
+        read=counts.input_tokens,
+        written=counts.output_tokens,
+        reasoned=read_or_empty(counts.output_tokens_details, _Details).thinking_tokens,
+        cached=counts.cache_read_input_tokens,
+        cache_written=counts.cache_creation_input_tokens,
+        served=counts.service_tier,
+        has_reasoning=has_reasoning,
+        excludes_cached=True,
+    )
 
 
 class _Counts(Struct):
@@ -126,6 +148,10 @@ class _Block(Struct):
 class _Reply(Struct):
     content: list[_Block]
     stop_reason: str
+    usage: Raw = Raw(b"{}")
+
+
+class _Warmed(Struct):
     usage: Raw = Raw(b"{}")
 
 

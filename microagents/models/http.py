@@ -31,6 +31,7 @@ from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
 from microagents.models.model import Model
 from microagents.models.prices import Tariff, flat_tariff, tariff_of
+from microagents.models.warming import Warming
 from microagents.packages import require_packages
 
 S = TypeVar("S", bound=Struct)
@@ -61,8 +62,10 @@ KEEPALIVE_S = 4.0
 
 _OPTIONS = ("base_url", "api_key_env", "timeout_s", "price_in", "price_out", "effort", "service_tier", "json_schema")
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_CHARS_PER_TOKEN = 6
-"""More characters than a token of ordinary text has, so that the length of a prompt in tokens is not overestimated."""
+_CHARS_PER_TOKEN = 4
+"""Characters of a token of ordinary text."""
+_MOST_CHARS_PER_TOKEN = 6
+"""More than a token of ordinary text has, so that no prompt is refused that would fit."""
 _KEPT_HEADERS = ("retry-after", "retry-after-ms", "date", "x-request-id", "request-id")
 _ECHO_CHARS = 24
 """An error message that contains so many characters of the prompt in a row counts as an echo of it."""
@@ -136,6 +139,10 @@ class HttpModel(Model, ABC):
         self._effort = self._checked_effort()
         self._has_schema = _flag(options, "json_schema")
         self._refused: dict[str, str | None] = {}
+        self._cache_key: str | None = None
+        self._warming = Warming()
+        self._spent: Usage | None = None
+        """Usage of the calls that warmed the cache, which the next sample reports."""
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
 
     @classmethod
@@ -151,6 +158,7 @@ class HttpModel(Model, ABC):
                 f"json_schema=true constrains replies to JSON, but {type(task).__name__} asks for lines; set format = 'json' in the task, "
                 "or leave json_schema out"
             )
+        model._cache_key = context.run_id
         return model
 
     async def complete(self, call: Call) -> Sample:
@@ -164,17 +172,19 @@ class HttpModel(Model, ABC):
         client = self._client()
         try:
             async with asyncio.timeout(self.timeout_s):
-                answer = await self._ask(client, call)
+                answer = await self._ask_in_turn(client, call)
         except TimeoutError:
             answer = ModelUnavailable("timeout", f"no complete reply within {self.timeout_s:g} s")
         sample = answer if isinstance(answer, ModelUnavailable) else self._sample(answer, call)
         # Raised outside of every except clause: its context would be the SDK's error, which contains the request and the key.
         if isinstance(sample, ModelUnavailable):
             raise sample
-        return sample
+        spent, self._spent = self._spent, None
+        return sample if spent is None else structs.replace(sample, usage=sum_of(sample.usage, spent))
 
     async def close(self) -> None:
         """Close the connections of the running event loop. A later call opens new ones."""
+        self._warming.clear()
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
@@ -243,7 +253,7 @@ class HttpModel(Model, ABC):
         window = self.capabilities.context_window
         if window is None:
             return
-        read = (len(call.prompt.system) + len(call.prompt.user)) // _CHARS_PER_TOKEN
+        read = (len(call.prompt.system) + len(call.prompt.user)) // _MOST_CHARS_PER_TOKEN
         if read + call.max_output_tokens > window:
             raise ModelUnavailable(
                 "refused",
@@ -274,6 +284,23 @@ class HttpModel(Model, ABC):
         if "price_in" in options:
             return flat_tariff(_number(options, "price_in"), _number(options, "price_out"), asked=options.get("service_tier"))
         return tariff_of((self.name, f"{self.sdk}:{spec.name}"), self.base_url, prices, asked=options.get("service_tier"))
+
+    def _is_cached(self, prompt: Prompt) -> bool:
+        """Whether the constant part of a prompt is long enough for the provider to cache it."""
+        floor = self.capabilities.cache_floor
+        return floor is not None and len(prompt.system) + len(prompt.user_parts[0]) >= floor * _CHARS_PER_TOKEN
+
+    async def _ask_in_turn(self, client: Client, call: Call) -> httpx2.Response | ModelUnavailable:
+        """Ask; of calls whose constant part is cached, the first one writes the cache before the others read it."""
+        if self._is_cached(call.prompt):
+            async with self._warming.turn(call.prompt.system + call.prompt.user_parts[0]) as is_first:
+                if is_first and not await self._warm(client, call):
+                    return await self._ask(client, call)
+        return await self._ask(client, call)
+
+    async def _warm(self, client: Client, call: Call) -> bool:  # noqa: ARG002 - for providers that can
+        """Write the constant part into the cache by a call that generates nothing; returns whether the provider has such calls."""
+        return False
 
     async def _ask(self, client: Client, call: Call) -> httpx2.Response | ModelUnavailable:
         while True:
@@ -602,6 +629,18 @@ def _nested(parameters: Mapping[str, Any]) -> dict[str, Any]:
             inner = inner.setdefault(each, {})
         inner[last] = value
     return body
+
+
+def sum_of(usage: Usage, spent: Usage) -> Usage:
+    """The usage of a reply, and what was spent before it on input."""
+    is_known = usage.cost_usd is not None and spent.cost_usd is not None
+    return structs.replace(
+        usage,
+        input_tokens=None if usage.input_tokens is None else usage.input_tokens + (spent.input_tokens or 0),
+        cached_tokens=usage.cached_tokens + spent.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens + spent.cache_write_tokens,
+        cost_usd=(usage.cost_usd or 0.0) + (spent.cost_usd or 0.0) if is_known else None,
+    )
 
 
 def _today() -> date:

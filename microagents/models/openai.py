@@ -18,7 +18,12 @@ from microagents.models.weighing import LETTERS, LOGPROBS, by_letter, weighed_by
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from microagents.chat import Prompt
     from microagents.models.model import Call
+
+
+CACHING: dict[str, str | None] = {"prompt_cache_key": None, "prompt_cache_options": None}
+"""Parameters of caching. Servers that do not know them may refuse them."""
 
 
 class OpenAIWire(HttpModel):
@@ -44,12 +49,24 @@ class OpenAIWire(HttpModel):
         )
 
     def _parameters(self, call: Call) -> dict[str, Any]:
-        parameters = {
+        parameters: dict[str, Any] = {
             "temperature": call.temperature,
             self.effort_name: self._effort,
             "service_tier": self._options.get("service_tier"),
         }
+        if self.capabilities.cache_floor is not None:
+            parameters["prompt_cache_key"] = self._cache_key
+        if self.capabilities.explicit_cache:  # else the changing part is written into the cache, too, for a higher price
+            parameters["prompt_cache_options"] = {"mode": "explicit"}
         return {name: value for name, value in parameters.items() if value is not None}
+
+    def _messages(self, prompt: Prompt, kind: str) -> list[dict[str, Any]]:
+        """The prompt as messages of parts with a type, of which the last constant one ends the cached prefix."""
+        written = [("system", [prompt.system]), ("user", prompt.user_parts)]
+        parts = [(role, [{"type": kind, "text": text} for text in texts if text]) for role, texts in written]
+        ending: dict[str, Any] = parts[1 if prompt.user_parts[0] else 0][1][0]
+        ending["prompt_cache_breakpoint"] = {"mode": "explicit"}
+        return [{"role": role, "content": content} for role, content in parts if content]
 
 
 class OpenAIModel(OpenAIWire):
@@ -70,6 +87,7 @@ class OpenAIModel(OpenAIWire):
         "reasoning_effort": None,
         "max_tokens": "max_completion_tokens",
         "max_completion_tokens": "max_tokens",
+        **CACHING,
     }
 
     @property
@@ -98,8 +116,10 @@ class OpenAIModel(OpenAIWire):
             parameters["response_format"] = {"type": "json_schema", "json_schema": named}
         return parameters
 
-    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
         prompt = by_letter(call) if self._weighs else call.prompt
+        if "prompt_cache_options" in parameters and self._is_cached(prompt):
+            return {"model": self.model, "messages": self._messages(prompt, "text")}
         messages = [{"role": "user", "content": prompt.user}]
         if prompt.system:
             messages.insert(0, {"role": "system", "content": prompt.system})

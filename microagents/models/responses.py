@@ -11,7 +11,7 @@ from microagents.chat import Sample
 from microagents.errors import ModelUnavailable
 from microagents.models.http import Counts, read_or_empty
 from microagents.models.json_schema import strict_schema
-from microagents.models.openai import OpenAIWire, ReadDetails, WrittenDetails
+from microagents.models.openai import CACHING, OpenAIWire, ReadDetails, WrittenDetails
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ class ResponsesModel(OpenAIWire):
 
     path = "/responses"
     effort_name = "reasoning.effort"
-    substitutes: ClassVar = {"temperature": None, "reasoning.effort": None}
+    substitutes: ClassVar = {"temperature": None, "reasoning.effort": None, **CACHING}
 
     def _parameters(self, call: Call) -> dict[str, Any]:
         parameters = {**super()._parameters(call), "max_output_tokens": max(LEAST_OUTPUT_TOKENS, call.max_output_tokens), "store": False}
@@ -37,7 +37,9 @@ class ResponsesModel(OpenAIWire):
             parameters["text.format"] = {"type": "json_schema", "name": call.reply.__name__, "schema": schema, "strict": True}
         return parameters
 
-    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        if "prompt_cache_options" in parameters and self._is_cached(call.prompt):
+            return {"model": self.model, "input": self._messages(call.prompt, "input_text")}
         content: dict[str, Any] = {"model": self.model, "input": call.prompt.user}
         if call.prompt.system:
             content["instructions"] = call.prompt.system

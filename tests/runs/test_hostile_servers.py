@@ -65,7 +65,8 @@ def hostile(provider: Provider) -> Iterator[tuple[str, Answer]]:
         yield "garbled", scripted.reply(body)
     yield "garbled", scripted.reply(bomb(), headers={"content-encoding": "gzip"})
     for name in ("choices", "output", "content"):
-        for wrong in ([], {}, 3, [3], [{}]):
+        wrongs: list[object] = [[], {}, 3, [3], [{}]]
+        for wrong in wrongs:
             yield "garbled", scripted.reply({name: wrong})
     yield "empty", scripted.reply(provider.good(""))
     reasons = {
@@ -82,7 +83,8 @@ def hostile(provider: Provider) -> Iterator[tuple[str, Answer]]:
     }
     for reason, flag in reasons[provider].items():
         yield flag, scripted.reply(provider.good("number = 22", finish=reason))
-    for usage in ({}, [], {provider.output_tokens: -5}, {provider.output_tokens: 10**30, provider.input_tokens: "x"}):
+    usages: list[object] = [{}, [], {provider.output_tokens: -5}, {provider.output_tokens: 10**30, provider.input_tokens: "x"}]
+    for usage in usages:
         yield "valid", scripted.reply(provider.good("number = 1", usage=usage))
 
 

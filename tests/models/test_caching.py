@@ -1,0 +1,247 @@
+"""The constant part of a run's prompts: marked once, written once, and the same to the last byte."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from typing import Any
+
+import msgspec
+import pytest
+
+from microagents import ChainTask, Prompt, Result, run
+from microagents.chat import Sampling
+from microagents.elections.election import Question
+from microagents.elections.rules import FirstTo
+from microagents.models.warming import MAX_WAIT_S, MAX_WARMED, Warming
+from microagents.runs.summary import summary
+from microagents.runtimes.testing.virtual import run_virtual
+from microagents.tasks.drift import Onward, Place
+from tests.models import server as scripted
+from tests.models.server import Connection, Received, serving
+from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, WIRES, Provider, a_call, asking
+
+MODELS = {OPENAI: "gpt-6-luna", RESPONSES: "gpt-6-luna", ANTHROPIC: "claude-haiku-5-5"}
+RULES = "Add one to the number. " * 400
+BOOK = "The book that all questions are about. " * 300
+
+
+@pytest.fixture(params=WIRES, ids=lambda provider: provider.name)
+def provider(request: pytest.FixtureRequest) -> Provider:
+    assert isinstance(request.param, Provider)
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, KEY)
+
+
+class Counting(ChainTask[Place, Onward]):
+    """Add one, again and again."""
+
+    book: str = ""
+    rules: str = RULES
+
+    def start(self) -> Place:
+        return Place()
+
+    def steps(self) -> int:
+        return 4
+
+    def done(self, state: Place) -> bool:
+        return state.steps_done == 4
+
+    def prompt(self, state: Place) -> Prompt:
+        return Prompt(system=self.rules, user=f"{self.book}Number: {state.number}", static_chars=len(self.book))
+
+    def advance(self, state: Place, reply: Onward) -> Place:
+        return Place(number=reply.number, steps_done=state.steps_done + 1)
+
+
+def changing_text(provider: Provider, sent: Any) -> str:
+    """The text of the user's part behind the cached one."""
+    content = sent["input" if provider is RESPONSES else "messages"]
+    last = content if isinstance(content, str) else content[-1]["content"]
+    return last if isinstance(last, str) else str(last[-1]["text"])
+
+
+async def counted(provider: Provider, task: Counting) -> tuple[Result, list[Received]]:
+    def told(connection: Connection) -> Awaitable[None]:
+        sent = server.received[-1].json
+        body = provider.good(f"number = {int(changing_text(provider, sent).rpartition(' ')[2]) + 1}")
+        is_first = len(server.received) == 1
+        if provider is ANTHROPIC:
+            cached = "cache_creation_input_tokens" if is_first else "cache_read_input_tokens"
+            body["usage"] = {"input_tokens": 100, cached: 1900, "output_tokens": 7}
+            if sent["max_tokens"] == 0:
+                body |= {"content": [], "stop_reason": None, "usage": {**body["usage"], "output_tokens": 0}}
+        else:
+            cached = "cache_write_tokens" if is_first else "cached_tokens"
+            body["usage"] = {provider.input_tokens: 2000, f"{provider.input_tokens}_details": {cached: 1900}, provider.output_tokens: 7}
+        return scripted.reply(body)(connection)
+
+    async with serving(told) as server:
+        spec = f"{provider.name}:{MODELS[provider]}@base_url={server.url},price_in=1,price_out=1"
+        result = await run(task, models=spec, k=2, runs_dir=None, run_id="the-run")
+    assert (result.outcome, result.value) == ("completed", {"number": 5, "steps_done": 4})
+    return result, server.received
+
+
+# -- what a run sends --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("book", ["", BOOK], ids=["system", "document"])
+async def test_no_byte_of_the_constant_part_changes_between_the_calls_of_a_run(provider: Provider, book: str) -> None:
+    _, received = await counted(provider, Counting(book=book))
+    kept = set()
+    for request in received:
+        sent = request.json
+        text = request.body.decode()
+        mark = '"cache_control":' if provider is ANTHROPIC else '"prompt_cache_breakpoint":'
+        assert text.count(mark) == 1
+        rest = text.replace(json.dumps(changing_text(provider, sent)), "")
+        kept.add(rest.replace('"max_tokens":0', f'"max_tokens":{Sampling().max_output_tokens}'))
+    assert len(received) >= 8
+    assert len(kept) == 1, "the requests differ in the user's changing text alone"
+    (constant,) = kept
+    assert constant.count(json.dumps(RULES)[1:-1]) == 1
+    assert constant.count(json.dumps(BOOK)[1:-1]) == (book != "")
+    if provider is not ANTHROPIC:
+        sent = received[0].json
+        assert (sent["prompt_cache_key"], sent["prompt_cache_options"]) == ("the-run", {"mode": "explicit"})
+
+
+async def test_the_mark_ends_the_constant_part(provider: Provider) -> None:
+    for prompt, ends in (
+        (Prompt(system=RULES, user="Go."), RULES),
+        (Prompt(system="Be brief.", user=f"{BOOK}Go.", static_chars=len(BOOK)), BOOK),
+        (Prompt(user=f"{BOOK}Go.", static_chars=len(BOOK)), BOOK),
+    ):
+        call = msgspec.structs.replace(a_call(), prompt=prompt)
+        async with asking(provider, scripted.reply(provider.good()), name=MODELS[provider]) as (model, server):
+            await model.complete(call)
+        found = list(marks_in(server.received[-1].json))
+        assert found == [ends]
+
+
+def marks_in(value: Any) -> Any:
+    """The texts that end a cached prefix, in their order."""
+    if isinstance(value, dict):
+        if "cache_control" in value or "prompt_cache_breakpoint" in value:
+            yield value["text"]
+        for each in value.values():
+            yield from marks_in(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from marks_in(each)
+
+
+async def test_a_short_constant_part_is_not_marked(provider: Provider) -> None:
+    async with asking(provider, scripted.reply(provider.good()), name=MODELS[provider]) as (model, server):
+        await model.complete(a_call(system="x" * 2000))
+    assert list(marks_in(server.received[0].json)) == []
+    assert len(server.received) == 1
+
+
+@pytest.mark.parametrize("wire", [OPENAI, RESPONSES], ids=lambda wire: wire.name)
+async def test_a_server_that_does_not_know_the_parameters_is_asked_without_marks(wire: Provider) -> None:
+    def refusing(name: str) -> scripted.Answer:
+        return scripted.reply({"error": {"message": f"Unrecognized request argument supplied: {name}", "param": None}}, 400)
+
+    answers = (refusing("prompt_cache_options"), refusing("prompt_cache_key"), scripted.reply(wire.good()))
+    async with asking(wire, *answers, name="gpt-6-luna") as (model, server):
+        model._cache_key = "run"
+        await model.complete(a_call(system=RULES))
+    assert [len(list(marks_in(request.json))) for request in server.received] == [1, 0, 0]
+    assert not {"prompt_cache_key", "prompt_cache_options"} & set(server.received[-1].json)
+
+
+# -- warmed once -------------------------------------------------------------------------------------------------------
+
+
+async def test_anthropic_writes_the_cache_once_by_a_call_that_generates_nothing_and_its_cost_counts() -> None:
+    result, received = await counted(ANTHROPIC, Counting())
+    assert [request.json["max_tokens"] == 0 for request in received] == [True] + [False] * (len(received) - 1)
+    account = result.account
+    assert account.calls == len(received) - 1
+    assert (account.input_tokens, account.cache_write_tokens) == (2000 * len(received), 1900)
+    assert account.cached_tokens == 1900 * account.calls
+    assert result.cost_usd == pytest.approx((account.input_tokens + account.output_tokens) / 1e6)
+
+
+@pytest.mark.parametrize("wire", [OPENAI, RESPONSES], ids=lambda wire: wire.name)
+async def test_the_first_draw_of_openai_goes_alone(wire: Provider) -> None:
+    async def first_is_held(connection: Connection) -> None:
+        if len(server.received) == 1:
+            for _ in range(100):  # turns of the loop, in which others would arrive
+                await asyncio.sleep(0)
+            assert len(server.received) == 1
+        await scripted.reply(wire.good())(connection)
+
+    async with asking(wire, first_is_held, name="gpt-6-luna") as (model, server), asyncio.TaskGroup() as calls:
+        for _ in range(5):
+            calls.create_task(model.complete(a_call(system=RULES)))
+    assert len(server.received) == 5
+
+
+async def test_the_summary_tells_the_cached_share(provider: Provider) -> None:
+    result, received = await counted(provider, Counting())
+    share = 0.95 * (len(received) - 1) / len(received)
+    said = (
+        f"{share:.1%} of {2000 * len(received):,} input tokens read from the provider's cache, {0.95 / len(received):.1%} written into it"
+    )
+    assert said in summary(result, "", None)
+
+
+def test_others_wait_for_the_first_call_but_not_for_long() -> None:
+    async def turns() -> list[tuple[float, bool]]:
+        warming, loop = Warming(), asyncio.get_running_loop()
+        began: list[tuple[float, bool]] = []
+
+        async def turn(lasts_s: float) -> None:
+            async with warming.turn("static") as is_first:
+                began.append((loop.time(), is_first))
+                await asyncio.sleep(lasts_s)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(3):
+                tasks.create_task(turn(60.0))
+        return began
+
+    assert run_virtual(turns()) == [(0.0, True), (MAX_WAIT_S, False), (MAX_WAIT_S, False)]
+
+
+async def test_a_constant_part_that_changes_every_time_is_not_warmed_for_long() -> None:
+    warming, first = Warming(), []
+    for number in range(MAX_WARMED + 2):
+        async with warming.turn(f"state {number}") as is_first:
+            first.append(is_first)
+    assert first == [True] * MAX_WARMED + [False] * 2
+
+
+# -- prompts -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_constant_part_of_a_prompt_changes_no_digest() -> None:
+    plain, marked = Prompt(system="s", user="book question"), Prompt(system="s", user="book question", static_chars=4)
+    assert msgspec.json.encode(plain) == b'{"user":"book question","system":"s"}'
+    assert marked.user_parts == ("book", " question")
+    ids = {
+        Question(prompts=(each,), reply="r", form=b"", rule=FirstTo(k=3), sampling=Sampling(), models=("m",), max_draws=9).id_at("0/q")
+        for each in (plain, marked)
+    }
+    assert len(ids) == 1
+
+
+@pytest.mark.parametrize("given", [-1, 4, True, "2"])
+def test_a_constant_part_is_a_part_of_the_users_text(given: Any) -> None:
+    with pytest.raises(TypeError, match="static_chars of a Prompt is a number of characters of its user part, from 0 to 3"):
+        Prompt(user="abc", static_chars=given)
+
+
+def test_prompts_keep_their_constant_part_on_the_way() -> None:
+    marked = Prompt(system="s", user="book question", static_chars=4)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(marked), type=Prompt) == marked
