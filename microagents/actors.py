@@ -304,6 +304,10 @@ class Strategy(BaseModel):
         """
         raise NotImplementedError
 
+    def expected_calls(self, task: Task) -> float | None:  # noqa: ARG002 - for strategies to override
+        """Expected number of calls that the work on an input takes; None, the default, where it cannot be told beforehand."""
+        return None
+
     def drawing(self) -> list[str]:
         """Names of the roles for which ``--model ROLE=SPEC`` can set a pool."""
         roles = (self.conductor, *(deployment.role for deployment in self.deployments()))

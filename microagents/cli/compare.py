@@ -21,6 +21,7 @@ from microagents.cli.options import (
     RunsDir,
     Seed,
     TaskName,
+    Yes,
     complete_strategy,
     models_of,
     pairs,
@@ -79,6 +80,7 @@ def command(
         typer.Option(metavar="NAME", envvar="MICROAGENTS_RUN_ID", help="Prefix of the names of the rows' runs. [default: compare-...]"),
     ] = None,
     as_json: AsJson = False,
+    yes: Yes = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
     changed: dict[str, Any],
 ) -> None:
@@ -115,6 +117,7 @@ def command(
                 run_id=run_id,
                 on_row=control.set_title,
                 on_progress=control.on_progress,
+                on_forecast=control.on_forecast,
                 interrupt=control.interrupt,
                 terminate=control.terminate,
                 **changed,
@@ -123,7 +126,7 @@ def command(
         first = work if isinstance(work, Task) else work[0]
         watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)))
         with nullcontext() if lines is None else lines.name_lines():
-            comparison = run_in_terminal(watched, start, as_json=as_json)
+            comparison = run_in_terminal(watched, start, as_json=as_json, yes=yes)
     typer.echo(json.dumps(comparison.as_json()) if as_json else "\n".join(_report(comparison)))
     raise typer.Exit(EXIT_CODES[comparison.outcome])
 

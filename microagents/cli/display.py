@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 import typer
@@ -42,6 +42,8 @@ class Display(NamedTuple):
     """Print a line of the output on the terminal, above the display."""
     set_title: Callable[[str], None]
     """Change the title, and show progress from 0 again."""
+    paused: Callable[[], AbstractContextManager[None]]
+    """Hide the display for a while, so that others can use the terminal."""
     draw: Callable[[Struct], bool] | None
     """Draw the recorded work on the input; returns whether there is something to draw. None without a terminal."""
 
@@ -70,7 +72,7 @@ def live_display(title: str, *, unit: str = "step", price: Price = money) -> Ite
     line = progress.add_task(_shown_title(title), total=None, done="starting")
     counts, document = Text(), Text(no_wrap=True, overflow="ellipsis")
 
-    with Live(Group(progress, counts, document), console=console, transient=True, refresh_per_second=8):
+    with Live(Group(progress, counts, document), console=console, transient=True, refresh_per_second=8) as live:
 
         def show(account: Account) -> None:
             done, total = _measured(account)
@@ -86,6 +88,12 @@ def live_display(title: str, *, unit: str = "step", price: Price = money) -> Ite
             progress.reset(line, total=None, description=_shown_title(title), done="starting")
             counts.plain = ""
 
+        @contextmanager
+        def paused() -> Iterator[None]:
+            live.stop()
+            yield  # what it raises ends the run, and the display stays hidden
+            live.start()
+
         def draw(solution: Struct) -> bool:
             if not isinstance(solution, DocumentRecord):
                 return False
@@ -99,6 +107,7 @@ def live_display(title: str, *, unit: str = "step", price: Price = money) -> Ite
             lambda text: console.print(f"\r{text}", markup=False),
             lambda text: console.print(text, markup=False, soft_wrap=True),
             set_title,
+            paused,
             draw,
         )
 
@@ -162,4 +171,4 @@ def _log_display(title: str, unit: str, price: Price) -> Display:
         nonlocal title
         title = new
 
-    return Display(show, lambda _: None, typer.echo, set_title, None)
+    return Display(show, lambda _: None, typer.echo, set_title, nullcontext, None)

@@ -21,6 +21,8 @@ from microagents.runs.summary import RUNS_DIR
 from microagents.task import Task
 
 DEFAULT_MODEL = "sim:gpt-4.1-mini"
+ASKED_FROM_USD = 1.0
+"""Expected cost above which a person at a terminal is asked before a run begins."""
 
 
 def complete_task(incomplete: str) -> list[str]:
@@ -92,6 +94,10 @@ AsStream = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and everything else on stderr.")]
+Yes = Annotated[
+    bool,
+    typer.Option("--yes", help=f"Do not ask on a terminal whether to begin a run that is expected to cost more than ${ASKED_FROM_USD:g}."),
+]
 Config = Annotated[
     Path | None,
     typer.Option(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from microagents.cli.options import RUNS, AcceptChange, AsJson, AsStream, RunName, RunsDir, check_stream, with_settings
+from microagents.cli.options import RUNS, AcceptChange, AsJson, AsStream, RunName, RunsDir, Yes, check_stream, with_settings
 from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.cli.watching import Watched, run_in_terminal, show_and_exit
 from microagents.errors import InvalidUsage
@@ -40,6 +40,7 @@ def command(
     of_experiment: OfExperiment = [],  # noqa: B006
     stream: AsStream = False,
     as_json: AsJson = False,
+    yes: Yes = False,
     changed: dict[str, Any],
 ) -> None:
     """Continue a run from its journal.
@@ -69,10 +70,11 @@ def command(
                 on_progress=control.on_progress,
                 on_solution=control.on_solution,
                 on_ending=control.on_ending,
+                on_forecast=control.on_forecast,
                 interrupt=control.interrupt,
                 terminate=control.terminate,
                 **changed,
             )
 
-        result = run_in_terminal(watched, start, as_json=as_json, stream=stream)
+        result = run_in_terminal(watched, start, as_json=as_json, stream=stream, yes=yes)
     show_and_exit(result, options, runs_dir, as_json=as_json, stream=stream)

@@ -24,6 +24,7 @@ from microagents.cli.options import (
     StrategyName,
     StrategyOptions,
     TaskName,
+    Yes,
     check_stream,
     models_of,
     strategy_named,
@@ -72,6 +73,7 @@ def command(
     ] = False,
     stream: AsStream = False,
     as_json: AsJson = False,
+    yes: Yes = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
     changed: dict[str, Any],
 ) -> None:
@@ -103,6 +105,7 @@ def command(
                 on_progress=control.on_progress,
                 on_solution=control.on_solution,
                 on_ending=control.on_ending,
+                on_forecast=control.on_forecast,
                 interrupt=control.interrupt,
                 terminate=control.terminate,
                 **changed,
@@ -110,5 +113,5 @@ def command(
 
         with nullcontext() if lines is None else lines.name_lines():
             watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)))
-            result = run_in_terminal(watched, start, as_json=as_json, stream=stream)
+            result = run_in_terminal(watched, start, as_json=as_json, stream=stream, yes=yes)
     show_and_exit(result, work.model_dump() if isinstance(work, Task) else {}, runs_dir, as_json=as_json, stream=stream)

@@ -19,6 +19,7 @@ from microagents.cli.options import (
     RunsDir,
     Seed,
     TaskName,
+    Yes,
     task_of,
     with_settings,
 )
@@ -79,6 +80,7 @@ def command(
         typer.Option(metavar="NAME", envvar="MICROAGENTS_RUN_ID", help="Prefix of the names of the models' runs. [default: study-...]"),
     ] = None,
     as_json: AsJson = False,
+    yes: Yes = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
     changed: dict[str, Any],
 ) -> None:
@@ -117,12 +119,13 @@ def command(
                 run_id=run_id,
                 on_model=control.set_title,
                 on_progress=control.on_progress,
+                on_forecast=control.on_forecast,
                 interrupt=control.interrupt,
                 terminate=control.terminate,
                 **changed,
             )
 
-        report = run_in_terminal(Watched(task, type(work).progress_unit, models), start, as_json=as_json)
+        report = run_in_terminal(Watched(task, type(work).progress_unit, models), start, as_json=as_json, yes=yes)
         if svg is not None and report.outcome == "completed":
             from microagents.runs.pictures import draw_study  # noqa: PLC0415 - matplotlib, which only --svg needs
 

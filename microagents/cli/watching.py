@@ -9,18 +9,21 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import nullcontext, redirect_stdout
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import typer
 from msgspec import structs
 
+from microagents.cli.options import ASKED_FROM_USD
 from microagents.cli.reporting import EXIT_CODES
 from microagents.journal.messages import InputEnding
 from microagents.runs.execute import RunControl
+from microagents.runs.forecast import Forecast
 from microagents.runs.prices import prices_of
 from microagents.runs.result import Result, Results
-from microagents.runs.summary import options_text, resume_command, summary
+from microagents.runs.summary import options_text, printable, resume_command, summary
 
 ALL_ENDED = ("completed", "undecided", "failed")
 """Outcomes with which all of many inputs have ended. The list of results is printed only then: otherwise most of it is missing."""
@@ -29,6 +32,9 @@ RESULTS_PER_WRITE = 1000
 _RESULTS = "\0 results \0"
 """Stands for the results of many inputs in an object whose other values are encoded at once."""
 T = TypeVar("T")
+
+if TYPE_CHECKING:
+    from microagents.cli.display import Display
 
 
 class TerminalControl(RunControl, frozen=True, kw_only=True):
@@ -50,7 +56,12 @@ class Watched(NamedTuple):
 
 
 def run_in_terminal(
-    watched: Watched, start: Callable[[TerminalControl], Coroutine[None, None, T]], *, as_json: bool, stream: bool = False
+    watched: Watched,
+    start: Callable[[TerminalControl], Coroutine[None, None, T]],
+    *,
+    as_json: bool,
+    stream: bool = False,
+    yes: bool = False,
 ) -> T:
     """Execute a run, or several, with a live display.
 
@@ -59,10 +70,11 @@ def run_in_terminal(
         start: starts the run.
         as_json: whether stdout must have nothing but JSON.
         stream: whether to print the ending of each of many inputs.
+        yes: whether to begin without a question, whatever it is expected to cost.
     """
     # With --json, a user's code that prints must not mix its output with the JSON object.
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        return asyncio.run(_run_with_display(watched, start, stream=stream))
+        return asyncio.run(_run_with_display(watched, start, stream=stream, yes=yes))
 
 
 def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path, *, as_json: bool, stream: bool = False) -> None:
@@ -104,7 +116,9 @@ def result_as_json(result: Result, runs_dir: Path) -> dict[str, Any]:
     return {**result.as_json(), "go_on": resume_command(result.run_id, result.outcome, runs_dir) if result.journal is not None else None}
 
 
-async def _run_with_display(watched: Watched, start: Callable[[TerminalControl], Coroutine[None, None, T]], *, stream: bool) -> T:
+async def _run_with_display(
+    watched: Watched, start: Callable[[TerminalControl], Coroutine[None, None, T]], *, stream: bool, yes: bool
+) -> T:
     """Execute a run, and end it on signals.
 
     The first Ctrl-C ends it after the calls in flight, SIGTERM and SIGHUP end it at once; its journal is complete in both cases. A second
@@ -134,19 +148,65 @@ async def _run_with_display(watched: Watched, start: Callable[[TerminalControl],
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
                 interrupt.set()
 
-        loop.add_signal_handler(signal.SIGINT, stop)
-        loop.add_signal_handler(signal.SIGTERM, terminate.set)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP, and the run must survive it then
-            loop.add_signal_handler(signal.SIGHUP, terminate.set)
+        handlers = {signal.SIGINT: stop, signal.SIGTERM: terminate.set, signal.SIGHUP: terminate.set}
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup ignores SIGHUP, and the run must survive it
+            del handlers[signal.SIGHUP]
+
+        signals = _Signals(loop, handlers)
+        signals.follow()
         control = TerminalControl(
             on_progress=display.show,
             on_solution=display.draw,
             on_ending=print_ending if stream else None,
+            on_forecast=partial(_tell_forecast, display=display, signals=signals, asks=not yes),
             interrupt=interrupt,
             terminate=terminate,
             set_title=display.set_title,
         )
         return await start(control)
+
+
+class _Signals:
+    """The signals that end a run, and what each of them does."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, handlers: Mapping[signal.Signals, Callable[[], None]]) -> None:
+        self._loop = loop
+        self._handlers = handlers
+
+    def follow(self) -> None:
+        """Handle them on the loop."""
+        for each, handler in self._handlers.items():
+            self._loop.add_signal_handler(each, handler)
+
+    def leave(self) -> None:
+        """Let them end the process, as they do by default: the loop handles nothing while a person is asked."""
+        for each in self._handlers:
+            self._loop.remove_signal_handler(each)
+
+
+def _tell_forecast(forecast: Forecast, *, display: Display, signals: _Signals, asks: bool) -> None:
+    """Print the expected cost, and ask whether to begin where it is high and a person is there.
+
+    Raises:
+        typer.Exit: the person does not want it.
+    """
+    with display.paused():
+        typer.echo(f"microagents: {printable(str(forecast))}", err=True)
+        has_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+        if asks and has_terminal and (forecast.cost_usd or 0.0) > ASKED_FROM_USD:
+            signals.leave()
+            _ask_to_begin()
+            signals.follow()
+
+
+def _ask_to_begin() -> None:
+    try:
+        may_begin = typer.confirm("Begin?", err=True)
+    except typer.Abort:  # Ctrl-C, or the end of the input
+        may_begin = False
+    if not may_begin:
+        typer.echo("microagents: nothing was started", err=True)
+        raise typer.Exit(EXIT_CODES["interrupted"])
 
 
 def _ending_text(ending: InputEnding) -> str:

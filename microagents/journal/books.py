@@ -190,6 +190,11 @@ class Books:
         account.cache_write_tokens += usage.cache_write_tokens
         account.cost_usd = None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
 
+    def expect(self, cost_usd: float) -> None:
+        """Note the expected cost from now on."""
+        account = self.totals.account
+        account.expected_usd = None if account.cost_usd is None else account.cost_usd + cost_usd
+
     def lose(self, source: str) -> None:
         """Count the calls as lost that a dead replica had in flight, at most: they may be billed, and are made again."""
         lost = self.totals.in_flight.pop(source, 0) + self.totals.leased.pop(source, 0)

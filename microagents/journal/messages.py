@@ -288,6 +288,8 @@ class Account(Struct, kw_only=True):
     """Input tokens that providers wrote into their caches for a higher price."""
     cost_usd: float | None = 0.0
     """Cost of all calls; None once the price of one is unknown."""
+    expected_usd: float | None = None
+    """Cost that was expected for the whole run when its last sitting began; None where it was unknown."""
     unanswered: int = 0
     """Calls that were cancelled or timed out before their reply arrived. They may be billed."""
     estimated_usd: float = 0.0

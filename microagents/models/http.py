@@ -130,10 +130,10 @@ class HttpModel(Model, ABC):
         self.name = f"{spec.provider}:{spec.name}"
         self.model = spec.name
         self.capabilities = capabilities_of(spec.provider, spec.name)
-        self.base_url = _checked_url(options.get("base_url", os.environ.get(self.url_env) or self.url))
+        self.base_url = self._address(options)
         self.timeout_s = _number({"timeout_s": "120", **options}, "timeout_s")
         self._refuse_ended()
-        self._tariff = self._find_tariff(spec, prices)
+        self._tariff = self.tariff(spec, prices)
         self._key = self._find_key(options)
         self._options = options
         self._effort = self._checked_effort()
@@ -277,13 +277,24 @@ class HttpModel(Model, ABC):
             raise InvalidUsage(f"the environment variable {name} contains characters that no key has; set it to the key alone")
         return key or None
 
-    def _find_tariff(self, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:
+    @classmethod
+    def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:
+        """What the calls to the model of a spec cost; None if its price is unknown.
+
+        Raises:
+            InvalidUsage: a price in the spec will not do.
+        """
         options = spec.options
+        asked = options.get("service_tier")
         if ("price_in" in options) != ("price_out" in options):
             raise InvalidUsage("price_in and price_out go together: the cost of a call needs both")
         if "price_in" in options:
-            return flat_tariff(_number(options, "price_in"), _number(options, "price_out"), asked=options.get("service_tier"))
-        return tariff_of((self.name, f"{self.sdk}:{spec.name}"), self.base_url, prices, asked=options.get("service_tier"))
+            return flat_tariff(_number(options, "price_in"), _number(options, "price_out"), asked=asked)
+        return tariff_of((f"{spec.provider}:{spec.name}", f"{cls.sdk}:{spec.name}"), cls._address(options), prices, asked=asked)
+
+    @classmethod
+    def _address(cls, options: Mapping[str, str]) -> str:
+        return _checked_url(options.get("base_url", os.environ.get(cls.url_env) or cls.url))
 
     def _is_cached(self, prompt: Prompt) -> bool:
         """Whether the constant part of a prompt is long enough for the provider to cache it."""

@@ -17,6 +17,7 @@ from microagents.actors import Context
 from microagents.chat import Prompt, Reply, Sample
 from microagents.elections.election import SampleId
 from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.models.prices import Tariff
 from microagents.registry import MODELS, can_be_found, source_of
 
 OBJECT = "object"
@@ -93,6 +94,19 @@ class Model:
     def answers_at_once(self) -> bool:
         """Whether a call takes no time, so that none has to be watched for taking too long."""
         return False
+
+    @classmethod
+    def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:  # noqa: ARG003 - for providers that have prices
+        """What the calls to the model of a spec cost; None, the default, where that is known only from its replies.
+
+        Args:
+            spec: the model.
+            prices: the user's prices by ``provider:model``.
+
+        Raises:
+            InvalidUsage: a price in the spec will not do.
+        """
+        return None
 
     @classmethod
     def open(cls, spec: ModelSpec, context: Context) -> Self:  # noqa: ARG003 - for providers that need the run

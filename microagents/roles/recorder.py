@@ -156,6 +156,8 @@ class Recorder(Role):
         self._first_replies: FirstReplies | None = FirstReplies(len(context.tasks), context.tasks[0])
         """The flags of the first replies; None once enough of them were valid."""
         self._max_cost_usd: float | None = context.options.get("max_cost_usd")
+        self._expected_usd: float | None = context.options.get("expected_usd")
+        """Expected cost from now on; None where it is unknown."""
         self._on_decision: OnDecision | None = context.options.get("on_decision")
         self._new_decisions: list[RecordDecision | RecordAnswer] = []
         """Decisions of the commit that is under way."""
@@ -189,7 +191,7 @@ class Recorder(Role):
         try:
             if isinstance(self._writer, Writer):
                 await self._writer.opened()
-            self._durable = await self._writer.do(lambda store: store.books.account())
+            self._durable = await self._writer.do(self._take_up)
             if self._on_decision is not None:
                 await self._writer.do(self._collect_decisions)
         except BaseException:  # this recorder is not stopped, and the next one must find the journal unlocked
@@ -202,6 +204,11 @@ class Recorder(Role):
         self._writing.add_done_callback(lambda _: self._changed.notify())
         if self._on_decision is not None:
             self._scope.start(self._tell_decisions(self._on_decision))
+
+    def _take_up(self, store: RecordStore) -> Account:
+        if self._expected_usd is not None:
+            store.books.expect(self._expected_usd)
+        return store.books.account()
 
     def _collect_decisions(self, store: RecordStore) -> None:
         store.books.on_decision = self._new_decisions.append

@@ -25,6 +25,7 @@ from microagents.runs.arguments import check_arguments
 from microagents.runs.batch import OnEnding
 from microagents.runs.execute import OnProgress, RunControl, execute_plan
 from microagents.runs.following import OnSolution
+from microagents.runs.forecast import OnForecast
 from microagents.runs.inspection import recorded_result
 from microagents.runs.notebook import notebook_progress
 from microagents.runs.output import Outputs, text_in
@@ -78,6 +79,7 @@ async def run(
     on_decision: OnDecision | None = None,
     on_solution: OnSolution | None = None,
     on_ending: OnEnding | None = None,
+    on_forecast: OnForecast | None = None,
     interrupt: asyncio.Event | None = None,
     terminate: asyncio.Event | None = None,
     **settings: Any,
@@ -100,6 +102,8 @@ async def run(
         on_solution: called about once a second with the recorded work on the only input, where the strategy draws it and there is a
             journal; it returns whether it wants further calls.
         on_ending: called with the ending of each of many inputs, once it is durable.
+        on_forecast: called with the expected cost (`Forecast`) before the run begins, where it asks models at a known price; what it raises
+            ends the call, and nothing was started.
         interrupt: once set, the run ends as ``interrupted`` after the calls in flight.
         terminate: once set, the run ends as ``interrupted`` at once.
         settings: fields of `Settings`, such as ``max_calls=1000`` or ``runtime="ray"``. An earlier run keeps its limits unless they are
@@ -121,6 +125,7 @@ async def run(
         on_decision=on_decision,
         on_solution=on_solution,
         on_ending=on_ending,
+        on_forecast=on_forecast,
         interrupt=interrupt,
         terminate=terminate,
     )
@@ -150,6 +155,7 @@ async def run(
         on_decision=on_decision,
         on_solution=on_solution,
         on_ending=on_ending,
+        on_forecast=on_forecast,
         interrupt=interrupt,
         terminate=terminate,
     )
@@ -170,6 +176,7 @@ async def resume(
     on_decision: OnDecision | None = None,
     on_solution: OnSolution | None = None,
     on_ending: OnEnding | None = None,
+    on_forecast: OnForecast | None = None,
     interrupt: asyncio.Event | None = None,
     terminate: asyncio.Event | None = None,
     **changed: Any,
@@ -187,6 +194,8 @@ async def resume(
         on_solution: called about once a second with the recorded work on the only input, where the strategy draws it and there is a
             journal; it returns whether it wants further calls.
         on_ending: called with the ending of each of many inputs, once it is durable.
+        on_forecast: called with the expected cost (`Forecast`) before the run begins, where it asks models at a known price; what it raises
+            ends the call, and nothing was started.
         interrupt: once set, the run ends as ``interrupted`` after the calls in flight.
         terminate: once set, the run ends as ``interrupted`` at once.
         changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; also ``k``, ``max_draws``,
@@ -205,6 +214,7 @@ async def resume(
         on_decision=on_decision,
         on_solution=on_solution,
         on_ending=on_ending,
+        on_forecast=on_forecast,
         interrupt=interrupt,
         terminate=terminate,
     )
@@ -224,6 +234,7 @@ async def resume(
         on_decision=on_decision,
         on_solution=on_solution,
         on_ending=on_ending,
+        on_forecast=on_forecast,
         interrupt=interrupt,
         terminate=terminate,
     )

@@ -37,6 +37,7 @@ _KINDS: Mapping[str, _Kind] = {
     "on_decision": _CALLBACK,
     "on_solution": _CALLBACK,
     "on_ending": _CALLBACK,
+    "on_forecast": _CALLBACK,
     "interrupt": _EVENT,
     "terminate": _EVENT,
 }

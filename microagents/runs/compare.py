@@ -22,6 +22,7 @@ from microagents.runs.arguments import check_arguments
 from microagents.runs.budget import Budget
 from microagents.runs.comparison import ENDED, Comparison, ComparisonOutcome, Row, row_of
 from microagents.runs.execute import OnProgress, RunControl, execute_plan
+from microagents.runs.forecast import OnForecast, announce_forecast
 from microagents.runs.inspection import recorded_at, recorded_result
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result
@@ -72,6 +73,7 @@ async def compare(
     max_time_s: float | None = None,
     on_row: Callable[[str], None] | None = None,
     on_progress: OnProgress | None = None,
+    on_forecast: OnForecast | None = None,
     interrupt: asyncio.Event | None = None,
     terminate: asyncio.Event | None = None,
     **settings: Any,
@@ -96,6 +98,7 @@ async def compare(
         max_time_s: stop this many seconds after the call.
         on_row: called with the name of each row as it begins.
         on_progress: called a few times a second with the account of the current row.
+        on_forecast: called with the expected cost of all that is left, as for `run`.
         interrupt: once set, the comparison ends as ``interrupted`` after the calls in flight.
         terminate: once set, the comparison ends as ``interrupted`` at once.
         settings: other fields of `Settings` for all rows, such as ``seed``.
@@ -105,7 +108,7 @@ async def compare(
         MicroagentsError: the run of a row failed, see `run`; the results of rows that have ended are kept.
     """
     check_address(settings.get("address"), settings.get("runtime", "local"))
-    check_arguments(runs_dir=runs_dir, on_progress=on_progress, interrupt=interrupt, terminate=terminate)
+    check_arguments(runs_dir=runs_dir, on_progress=on_progress, on_forecast=on_forecast, interrupt=interrupt, terminate=terminate)
     inputs = _variants(task, DEFAULT_REPEAT if repeat is None else repeat) if isinstance(task, Task) else _listed(task, repeat)
     first, common = inputs[0], dump_options(task) if isinstance(task, Task) else _common_options(inputs)
     short = {"speculate": speculate, "known_inputs": known_inputs}
@@ -116,6 +119,9 @@ async def compare(
     compared = dump_options(task) if isinstance(task, Task) else _options_of(inputs)
     entries = _entries(chosen, inputs, shared, given.objects, run_id or _run_id_prefix(first, compared, shared, len(inputs)))
     recorded = _recorded_rows(entries, Path(runs_dir))
+    announce_forecast(
+        [each.plan for each in entries if each.run_id not in recorded or recorded[each.run_id].done is None], runs_dir, on_forecast
+    )
     outcome, reason, rows = await _do_rows(
         entries,
         recorded,

@@ -30,6 +30,7 @@ from microagents.roles.limiter import Limiter
 from microagents.roles.recorder import AwaitFailure, JournalConfig, OnDecision, RecordEnding, Recorder
 from microagents.runs.batch import Batch, OnEnding, undecided_elections
 from microagents.runs.following import OnSolution, follow_solution, read_solution
+from microagents.runs.forecast import OnForecast, forecast_of
 from microagents.runs.output import Outputs
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result, results_of, whole
@@ -64,6 +65,8 @@ class RunControl(Struct, frozen=True, kw_only=True):
     journal records it. It returns whether it wants further calls."""
     on_ending: OnEnding | None = None
     """Called with the ending of each of many inputs, once it is durable."""
+    on_forecast: OnForecast | None = None
+    """Called with the expected cost before the run begins, if it asks models at a known price."""
     interrupt: asyncio.Event | None = None
     """Ends the run after the calls in flight."""
     terminate: asyncio.Event | None = None
@@ -102,6 +105,9 @@ async def execute_plan(
         check_oracle(plan.tasks[0])
     _warn_of(plan)
     outputs.check(path, only)
+    forecast = forecast_of(plan, path)
+    if forecast is not None and control.on_forecast is not None:
+        control.on_forecast(forecast)
     context = plan.context()
     inputs = None
     if plan.listed:
@@ -121,7 +127,17 @@ async def execute_plan(
             recorded_in = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
         full = settings.durability == "full" and path is not None  # a temporary journal need not outlive a power cut
         deployments = _deployments(
-            plan, _recorder_deployment(recorded_in, experiment, own, accepted, settings, full=full, on_decision=control.on_decision)
+            plan,
+            _recorder_deployment(
+                recorded_in,
+                experiment,
+                own,
+                accepted,
+                settings,
+                full=full,
+                on_decision=control.on_decision,
+                expected_usd=None if forecast is None else forecast.cost_usd,
+            ),
         )
         roles = await _start_roles(stack, runtime_of(settings.runtime, context, deployments), control)
         if roles is None:
@@ -244,6 +260,7 @@ def _recorder_deployment(
     *,
     full: bool,
     on_decision: OnDecision | None,
+    expected_usd: float | None,
 ) -> Deployment:
     # In virtual time there are no threads and no disk to wait for: the loop makes each commit itself.
     journaling, is_virtual = None, isinstance(asyncio.get_running_loop(), VirtualLoop)
@@ -256,8 +273,8 @@ def _recorder_deployment(
             full=full and not is_virtual,
             inline_s=VIRTUAL_COMMIT_S if is_virtual else None,
         )
-    options = {"journaling": journaling, "max_cost_usd": settings.max_cost_usd, "on_decision": on_decision}
-    return Deployment(role=Recorder, options=options, in_driver=True)
+    options = {"max_cost_usd": settings.max_cost_usd, "expected_usd": expected_usd, "on_decision": on_decision}
+    return Deployment(role=Recorder, options={"journaling": journaling, **options}, in_driver=True)
 
 
 def _deployments(plan: Plan, recorder: Deployment) -> list[Deployment]:

@@ -151,6 +151,7 @@ class Result(Struct, frozen=True, kw_only=True):
             "cached_tokens": account.cached_tokens,
             "cache_write_tokens": account.cache_write_tokens,
             "cost_usd": account.cost_usd,
+            "expected_usd": account.expected_usd,
             "estimated_usd": account.estimated_usd,
             "created_at": self.created_at,
             "wall_s": round(self.wall_s, 3),

@@ -20,6 +20,7 @@ from microagents.runs.analysis import Distances, Errors, Lookahead, Parts, dista
 from microagents.runs.arguments import check_arguments
 from microagents.runs.budget import Budget
 from microagents.runs.execute import OnProgress, RunControl, execute_plan
+from microagents.runs.forecast import OnForecast, announce_forecast
 from microagents.runs.inspection import recorded_at, recorded_result
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result
@@ -90,6 +91,7 @@ async def study(
     max_time_s: float | None = None,
     on_model: Callable[[str], None] | None = None,
     on_progress: OnProgress | None = None,
+    on_forecast: OnForecast | None = None,
     interrupt: asyncio.Event | None = None,
     terminate: asyncio.Event | None = None,
     **settings: Any,
@@ -109,6 +111,7 @@ async def study(
         max_time_s: stop this many seconds after the call.
         on_model: called with the spec of each model as its run begins.
         on_progress: called a few times a second with the account of the current run.
+        on_forecast: called with the expected cost of all that is left, as for `run`.
         interrupt: once set, the study ends as ``interrupted`` after the calls in flight.
         terminate: once set, the study ends as ``interrupted`` at once.
         settings: other fields of `Settings` for all runs, such as ``seed``.
@@ -118,7 +121,7 @@ async def study(
         MicroagentsError: the run of a model failed, see `run`; the samples so far are kept.
     """
     check_address(settings.get("address"), settings.get("runtime", "local"))
-    check_arguments(runs_dir=runs_dir, on_progress=on_progress, interrupt=interrupt, terminate=terminate)
+    check_arguments(runs_dir=runs_dir, on_progress=on_progress, on_forecast=on_forecast, interrupt=interrupt, terminate=terminate)
     _check_task(task)
     _check_kind(kind, models, samples)
     horizon = _horizon(task, kind, horizon)
@@ -128,6 +131,7 @@ async def study(
     plans = _plans(task, strategy, models, run_id, {**settings, **limits})
     control = RunControl(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
     recorded = _recorded(plans.values(), Path(runs_dir))
+    announce_forecast([plan for plan in plans.values() if _done(recorded.get(plan.settings.run_id)) is None], runs_dir, on_forecast)
     outcome, reason, results = await _draw(plans, recorded, Path(runs_dir), control, on_model or (lambda _: None))
     studied = {spec: msgspec.convert(result.value, Studied) for spec, result in results.items()}
     return StudyReport(

@@ -289,7 +289,8 @@ def _cost_text(result: Result, models: Sequence[str]) -> str:
     """The cost of a run, and whether its models were simulated."""
     if are_simulated(models):
         return f" (simulated: no real model was asked; at list prices the real one would have cost {money(result.cost_usd)})"
-    return f", {prices_of(models)(result.cost_usd)}"
+    expected = result.account.expected_usd
+    return f", {prices_of(models)(result.cost_usd)}" + ("" if expected is None else f" (expected: {money(expected)})")
 
 
 def counted(count: int, what: str, plural: str | None = None) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import cached_property
+from types import NoneType
 from typing import Annotated, Self
 
 from msgspec import Struct, structs
@@ -18,16 +19,19 @@ from microagents.chat import Prompt, decoder_of, vote_of
 from microagents.durable import put_to
 from microagents.elections.dissent import alpha_of
 from microagents.elections.election import ElectionId, Question, Verdict
-from microagents.elections.rules import FirstValid, Rule, Unanimous, UntilImprobable, Weighed, portable
+from microagents.elections.laws import expected_votes
+from microagents.elections.rules import FirstValid, Rule, Tally, Unanimous, UntilImprobable, Weighed, portable
 from microagents.errors import InvalidUsage
 from microagents.registry import unknown
 from microagents.roles.judge import Choose, Judge
 from microagents.roles.paraphraser import Paraphrase, Paraphraser
 from microagents.strategies.chain import Chain, Rung, Step
 from microagents.strategies.lookahead import Lookahead
-from microagents.task import Task
+from microagents.task import ChainTask, Task
 from microagents.user_code import called
 
+RIGHT = 0.99
+"""Share of right replies from which the calls of a vote are expected."""
 RUNGS = ("paraphrase", "model=SPEC", "lookahead", "judge")
 
 
@@ -136,6 +140,12 @@ votes are improbable; without it only at half the cap. `lead` needs none."""
         if self.p is not None and not self.rungs:
             raise ValueError("p is for a ladder, which this run has not; give one, such as ladder=lookahead,judge")
         return self
+
+    def expected_calls(self, task: Task) -> float | None:
+        """The votes of every step, where the model is right as often as ``p`` says. A problem is one step. Climbs are left out."""
+        steps = called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else 1
+        at_once = Tally(self.default_rule).votes_needed
+        return None if steps is None else steps * expected_votes(self.p or RIGHT, max(1, at_once))
 
     @property
     def decides_in_order(self) -> bool:

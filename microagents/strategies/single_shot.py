@@ -17,7 +17,7 @@ from microagents.problems.tree import Solution
 from microagents.strategies.chain import Chain, ChainConductor
 from microagents.strategies.long_replies import in_long_replies
 from microagents.strategies.problem_conductor import concluded, is_problem
-from microagents.task import ChainTask
+from microagents.task import ChainTask, Task
 
 
 class SingleShotConductor(ChainConductor["SingleShot"]):
@@ -57,6 +57,10 @@ class SingleShot(Strategy):
 
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
     """Temperature of the answer."""
+
+    def expected_calls(self, task: Task) -> float | None:  # noqa: ARG002 - of every task
+        """One."""
+        return 1.0
 
     @cached_property
     def default_rule(self) -> Rule:

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Hashable, Sequence
 from functools import cached_property
+from types import NoneType
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Struct, structs
@@ -19,7 +20,7 @@ from microagents.elections.rules import FirstValid, Rule
 from microagents.errors import InvalidUsage
 from microagents.rollouts import Rollout
 from microagents.strategies.chain import Chain, ChainConductor
-from microagents.task import ChainTask
+from microagents.task import ChainTask, Task
 from microagents.user_code import called
 
 
@@ -89,6 +90,11 @@ class Study(Strategy):
     """Number of steps in a rollout."""
     window: Annotated[int, Field(ge=1)] = 64
     """Number of steps that are open at a time."""
+
+    def expected_calls(self, task: Task) -> float | None:
+        """The samples and the rollouts of every step."""
+        steps = called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else None
+        return None if steps is None else float(steps * (self.samples + self.rollouts))
 
     @cached_property
     def default_rule(self) -> Rule:

@@ -1,0 +1,153 @@
+"""The expected cost of a run: what it is made of, and when it is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microagents import ChainTask, run
+from microagents.elections.laws import expected_votes
+from microagents.runs.compare import compare
+from microagents.runs.forecast import CHARS_PER_TOKEN, OUTPUT_TOKENS, Forecast, forecast_of, total_of
+from microagents.runs.plan import Plan
+from microagents.runs.settings import Settings, model_pools, strategy_of
+from microagents.runs.study import study
+from microagents.task import Task
+from microagents.tasks.drift import Drift
+from microagents.tasks.multiplication import Multiplication
+
+UNREACHABLE = "base_url=http://127.0.0.1:9/v1"
+"""No server answers there, and none needs a key."""
+PRICED = f"openai:m@{UNREACHABLE},price_in=1000,price_out=2000"
+DRIFT = Drift(length=100)
+
+
+def plan(task: Task = DRIFT, models: Any = PRICED, strategy: str | None = None, inputs: int | None = None, **options: Any) -> Plan:
+    settings = {name: options.pop(name) for name in ("prices", "max_output_tokens") if name in options}
+    chosen = strategy_of(strategy, task, options)
+    pools = model_pools(models, [chosen]).pools
+    return Plan(
+        tasks=[task] * (inputs or 1),
+        listed=inputs is not None,
+        strategy=chosen,
+        settings=Settings(models=pools, run_id="r", **settings),
+    )
+
+
+def forecast(*args: Any, **options: Any) -> Forecast:
+    found = forecast_of(plan(*args, **options), None)
+    assert found is not None
+    return found
+
+
+def test_the_expected_cost_is_that_of_the_votes_by_the_laws_and_of_the_prompts_length() -> None:
+    found, calls = forecast(k=4), 100 * expected_votes(0.99, 4)
+    assert found.calls == pytest.approx(calls)
+    assert found.output_tokens == OUTPUT_TOKENS
+    assert found.cost_usd == pytest.approx(calls * (found.input_tokens * 1000 + OUTPUT_TOKENS * 2000) / 1e6)
+    longer = forecast(LongDrift(length=100), k=4)
+    assert longer.input_tokens == found.input_tokens + 4000 // CHARS_PER_TOKEN
+
+
+class LongDrift(Drift):
+    """Drift with a longer prompt."""
+
+    def prompt(self, state: Any) -> Any:
+        asked = super().prompt(state)
+        return type(asked)(system=asked.system, user=asked.user + " " * 4000)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "task", "calls"),
+    [
+        ("single-shot", {}, DRIFT, 1),
+        ("self-consistency", {"samples": 20}, DRIFT, 100 * expected_votes(0.99, 20)),
+        ("maker", {"k": 1}, DRIFT, 100),
+        ("maker", {"k": 3, "rule": "first-to"}, DRIFT, 100 * expected_votes(0.99, 3)),
+        ("maker", {"k": 3}, Multiplication(), expected_votes(0.99, 3)),
+        ("recursive", {}, Multiplication(), None),
+    ],
+)
+def test_strategies_tell_the_calls_that_they_expect(strategy: str, options: dict[str, Any], task: Task, calls: float | None) -> None:
+    assert forecast(task, strategy=strategy, **options).calls == (None if calls is None else pytest.approx(calls))
+
+
+def test_many_inputs_cost_as_much_as_each_of_them() -> None:
+    assert forecast(inputs=1000).calls == pytest.approx(1000 * (forecast().calls or 0))
+
+
+def test_a_chain_of_unknown_length_has_a_price_for_a_thousand_calls() -> None:
+    class Endless(Drift):
+        def steps(self) -> Any:
+            return None
+
+    assert issubclass(Endless, ChainTask)
+    found = forecast(Endless(length=3), models=f"openai:m@{UNREACHABLE},price_in=0,price_out=2")
+    assert found.cost_usd is None
+    assert str(found).startswith("expected cost: not known beforehand; $0.60 for each 1,000 calls to openai:m, about ")
+
+
+@pytest.mark.parametrize("models", ["sim:gpt-4.1-mini", f"openai:m@{UNREACHABLE}", f"anthropic:gpt-6-luna@{UNREACHABLE}"])
+def test_simulated_models_and_unknown_prices_have_no_forecast(models: str) -> None:
+    assert forecast_of(plan(models=models), None) is None
+
+
+def test_of_a_pool_the_average_is_expected_and_simulated_members_cost_nothing() -> None:
+    alone, both = forecast(), forecast(models=[PRICED, "sim:perfect"])
+    assert both.cost_usd == pytest.approx((alone.cost_usd or 0) / 2)
+    assert both.models == (PRICED,)
+
+
+def test_prices_of_the_users_file_count_in_their_service_tier() -> None:
+    prices = {"openai:m": {"input": 1000, "output": 2000}}
+    assert forecast(models=f"openai:m@{UNREACHABLE}", prices=prices).cost_usd == pytest.approx(forecast().cost_usd)
+
+
+async def test_the_rest_of_a_run_is_expected_by_what_it_took_so_far(tmp_path: Path) -> None:
+    begun = await run(DRIFT, models="sim:gpt-4.1-mini", max_calls=60, runs_dir=tmp_path, run_id="r")
+    found = forecast_of(plan(), begun.journal)
+    assert found is not None
+    account = begun.account
+    assert account.cost_usd
+    assert found.is_measured
+    assert found.calls == pytest.approx(account.calls / account.steps * (100 - account.steps))
+    assert found.call_usd == pytest.approx(account.cost_usd / account.calls)
+
+
+class Declined(Exception):
+    """Nobody wants to pay that."""
+
+
+@pytest.mark.parametrize("start", [run, compare, study], ids=lambda start: start.__name__)
+async def test_who_is_told_the_expected_cost_can_refuse_it_and_nothing_is_left_behind(start: Any, tmp_path: Path) -> None:
+    told: list[Forecast] = []
+    runs_dir = tmp_path / "runs"
+
+    def refuse(forecast: Forecast) -> None:
+        told.append(forecast)
+        raise Declined
+
+    kind = {study: ["errors"]}.get(start, [])
+    models = [PRICED] if start is study else PRICED
+    with pytest.raises(Declined):
+        await start(DRIFT, *kind, models=models, on_forecast=refuse, runs_dir=runs_dir)
+    assert [forecast.models for forecast in told] == [(PRICED,)]
+    assert not runs_dir.exists()
+
+
+async def test_the_expected_cost_stands_beside_the_actual_one(tmp_path: Path) -> None:
+    told: list[Forecast] = []
+    model = f"openai:m@{UNREACHABLE},price_in=0.1,price_out=0.5"
+    result = await run(DRIFT, models=model, on_forecast=told.append, runs_dir=tmp_path, max_outage_s=0)
+    assert result.account.expected_usd == result.as_json()["expected_usd"] == told[0].cost_usd
+    assert f"$0.00 (expected: ${told[0].cost_usd:,.4f})" in str(result)
+
+
+def test_several_forecasts_are_one() -> None:
+    one = forecast()
+    both = total_of([one, None, forecast(k=6)])
+    assert both is not None
+    assert both.cost_usd == pytest.approx((one.cost_usd or 0) + (forecast(k=6).cost_usd or 0))
+    assert total_of([None]) is None
