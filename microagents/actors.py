@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_type_hints
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
+from microagents.elections.election import Votes
 from microagents.elections.rules import FirstToAheadBy, Rule
 from microagents.errors import InvalidDefinition, NoHandler
 from microagents.messages import Message, R, Request, Stream, address_of, reply_type
@@ -261,14 +262,18 @@ class Strategy(BaseModel):
     changes_no_decision: ClassVar[tuple[str, ...]] = ()
     """Fields that no decision depends on: a run may be resumed with other values of them."""
 
+    votes: Votes = "exact"
+    """Which replies count as one vote: those that are equal (`exact`), or also those that mean the same (`semantic`, which asks the role \
+`matcher` about each new reply)."""
+
     def deployments(self) -> list[Deployment]:
         """The roles it needs beside its conductor; by default those of an election. A subclass may add others."""
-        return list(_election_roles)
+        return [*_election_roles, *(_semantic_roles if self.votes == "semantic" else ())]
 
     @property
     def decides_in_order(self) -> bool:
-        """Whether `in_order` holds with its options."""
-        return self.in_order
+        """Whether `in_order` holds with its options. A matcher's decisions arrive in any order."""
+        return self.in_order and self.votes == "exact"
 
     @property
     def passes_undecided(self) -> bool:
@@ -321,8 +326,11 @@ class Strategy(BaseModel):
 
 _election_roles: list[Deployment] = []
 """Set by `microagents.roles`: the programming model imports no role."""
+_semantic_roles: list[Deployment] = []
+"""The roles beside them where votes are counted by meaning."""
 
 
-def deploy_by_default(*deployments: Deployment) -> None:
-    """Set the roles of an election. The package of roles calls it once."""
+def deploy_by_default(*deployments: Deployment, semantic: Sequence[Deployment] = ()) -> None:
+    """Set the roles of an election, and those that semantic votes need beside them. The package of roles calls it once."""
     _election_roles[:] = deployments
+    _semantic_roles[:] = semantic

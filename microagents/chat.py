@@ -205,6 +205,31 @@ def voted_fields(reply: type[Reply]) -> list[str]:
 
 
 @lru_cache(maxsize=256)
+def has_prose(reply: type[Reply]) -> bool:
+    """Whether a vote may contain text of a model's own: two votes may then mean the same without being equal."""
+    return any(_contains_text(field.type) for field in fields_of(reply) if _is_voted(field.type))
+
+
+def _contains_text(info: types.Type) -> bool:
+    match info:
+        case types.Metadata():
+            return _contains_text(info.type)
+        case types.StrType():
+            return True
+        case types.UnionType():
+            return any(map(_contains_text, info.types))
+        case types.ListType() | types.VarTupleType() | types.SetType() | types.FrozenSetType():
+            return _contains_text(info.item_type)
+        case types.TupleType():
+            return any(map(_contains_text, info.item_types))
+        case types.DictType() | types.AnyType():
+            return True
+        case types.StructType():
+            return any(_contains_text(field.type) for field in info.fields)
+    return False
+
+
+@lru_cache(maxsize=256)
 def _voted(reply: type[Reply]) -> Callable[[Reply], object]:
     names = voted_fields(reply)
     if not names:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors import Context, G, Messenger, Role, T
-from microagents.chat import A, Prompt, Reply, Sampling, decoder_of, fingerprint, system_with_instructions
+from microagents.chat import A, Prompt, Reply, Sampling, decoder_of, fingerprint, has_prose, system_with_instructions
 from microagents.elections.count import Count
 from microagents.elections.election import ESCALATED, Ballot, Decision, Elect, ElectionId, Flagged, Follow, Question, Verdict
 from microagents.elections.rules import FirstValid, Rule, UntilImprobable, portable
@@ -434,6 +434,7 @@ class Work(Generic[T, G]):
             state=b"" if state is None else encode_state(state),
             choices=tuple(options.get("choices", ())),
             reading=task.reading,
+            votes="exact" if options.get("choices") or not has_prose(reply) else context.strategy.votes,
         )
         return asked if at_least(pool) is None else put_to(asked, pool)
 

@@ -33,6 +33,9 @@ ElectionOutcome = Literal["decided", "agreed", "argmax", "leader", "person", "sa
 - `inferred`: decided by samples at other places, the predictions of rollouts or the choice of a judge. Its votes are no calls.
 """
 
+Votes = Literal["exact", "semantic"]
+"""How votes are counted: `exact`, replies whose votes are equal count together; `semantic`, also those that mean the same."""
+
 MANY_VOTES = 5
 """Number of different votes, each cast once, at which an undecided election says in which fields they differ."""
 ESCALATED = "/undecided"
@@ -88,12 +91,15 @@ class Question(Struct, frozen=True, kw_only=True):
     """The votes that a reply may cast; empty for any vote. The prompts contain them, so the digest needs no term for them."""
     reading: Reading = "strict"
     """How replies are read. The strict reading has no term in the digest, as before there was another."""
+    votes: Votes = "exact"
+    """How replies are told apart. Exact equality has no term in the digest, as before there was another way."""
 
     def id_at(self, path: str) -> ElectionId:
         """The id of this question's election at a place."""
         asked = [(_digest(prompt.system), prompt.user) for prompt in self.prompts]
         reading = () if self.reading == "strict" else (self.reading,)
-        terms = (self.reply, self.form, self.rule, self.sampling, self.models, self.max_draws, *reading)
+        votes = () if self.votes == "exact" else (self.votes,)
+        terms = (self.reply, self.form, self.rule, self.sampling, self.models, self.max_draws, *reading, *votes)
         return ElectionId(path=path, question_digest=hashlib.blake2b(_canonical((asked, terms, self.state)), digest_size=16).digest())
 
 

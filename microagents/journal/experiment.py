@@ -38,6 +38,7 @@ _OPTIONS_SINCE = {
     "history": 3,
     "margin": 3,
     "reuse": True,
+    "votes": "exact",
 }
 """Options of strategies that earlier journals lack, and the values as which those were made."""
 

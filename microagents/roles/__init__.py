@@ -5,6 +5,7 @@ from microagents.roles.composer import Compose, Composer
 from microagents.roles.decomposer import Decompose, Decomposer
 from microagents.roles.discriminator import Chosen, Discriminate, Discriminator
 from microagents.roles.limiter import Limiter
+from microagents.roles.matcher import Matcher
 from microagents.roles.ranker import Rank, Ranker
 from microagents.roles.recorder import Recorder
 from microagents.roles.redflagger import RedFlagger
@@ -22,6 +23,7 @@ __all__ = [
     "Discriminate",
     "Discriminator",
     "Limiter",
+    "Matcher",
     "Rank",
     "Ranker",
     "Recorder",
@@ -34,4 +36,4 @@ __all__ = [
     "Voter",
 ]
 
-deploy_by_default(Deployment(role=Voter), Deployment(role=Solver), Deployment(role=RedFlagger))
+deploy_by_default(Deployment(role=Voter), Deployment(role=Solver), Deployment(role=RedFlagger), semantic=[Deployment(role=Matcher)])

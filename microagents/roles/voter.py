@@ -7,14 +7,18 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 
+from msgspec import structs
+
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import CLOSE_S, Notifier, TaskScope, wait_to_end
 from microagents.chat import Prompt
 from microagents.elections.admission import Admission, FollowAdmission
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, Rejected, SampleId, Screen, Verdict
+from microagents.elections.groups import Groups
 from microagents.errors import MicroagentsError, NotSent
 from microagents.journal.messages import RecallOpen, RecordDraws, RecordReply, RecordSample
+from microagents.roles.matcher import MeanTheSame
 from microagents.roles.verification import Drawn, Verification
 from microagents.task import flags_by_state, verifies
 from microagents.user_code import role_failed
@@ -27,6 +31,7 @@ class Voter(Role):
     """Holds elections. A second request for an open election joins it."""
 
     asks = (Draw, Screen, RecordDraws, RecallOpen, FollowAdmission)
+    may_ask = (MeanTheSame,)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -128,7 +133,7 @@ class Voter(Role):
         self._paid[election.id] = election.paid
         if len(self._paid) > MAX_ABANDONED:
             del self._paid[next(iter(self._paid))]
-        return bool(election.draws)
+        return bool(election.calls)
 
 
 class RunningElection:
@@ -149,6 +154,9 @@ class RunningElection:
         self._failure: MicroagentsError | None = None
         self._voter = voter
         self._question = question
+        self._groups = Groups() if question.votes == "semantic" else None
+        self._matching: asyncio.Task[None] | None = None
+        """The comparison of the next ballot to count with the groups so far."""
         self._hedge = hedge
         """Number of draws in flight beyond those needed."""
         self._count = Count(question)
@@ -219,13 +227,18 @@ class RunningElection:
         rejected = () if self._verification is None else self._verification.rejected
         return [*self._count.ballots, *self._arrived.values(), *self._paid.values(), *rejected]
 
+    @property
+    def calls(self) -> list[asyncio.Task[None]]:
+        """The draws in flight, first launched first, and the comparison that is under way."""
+        return [*self.draws.values(), *([] if self._matching is None else [self._matching])]
+
     async def cancel_draws(self) -> None:
         """Cancel the draws in flight, first launched first, and wait until they have ended, however often the caller is cancelled."""
-        draws = list(self.draws.values())
-        for draw in draws:
-            draw.cancel()
+        calls = self.calls
+        for call in calls:
+            call.cancel()
         try:
-            await wait_to_end(draws, within_s=CLOSE_S)
+            await wait_to_end(calls, within_s=CLOSE_S)
         finally:
             if self._verification is not None:
                 await self._verification.close()
@@ -309,6 +322,10 @@ class RunningElection:
         elif self._guessed.pop(seq, None) != ballot:
             self.arrivals.append(ballot)
             self.updates.notify()
+        self._count_on()
+
+    def _count_on(self) -> None:
+        """Count the ballots whose turn it is, and close the count once it is decided or at the cap."""
         try:
             self._count_arrived()
             if not self._count.tally.votes_needed or len(self._count.ballots) == self._question.max_draws:
@@ -320,10 +337,61 @@ class RunningElection:
     def _count_arrived(self) -> None:
         # Counting arrivals would favour fast answers: a ballot waits here until every earlier one is in.
         count = self._count
-        while count.tally.votes_needed and (ballot := self._arrived.pop(len(count.ballots), None)) is not None:
+        while count.tally.votes_needed and (ballot := self._arrived.get(len(count.ballots))) is not None:
+            if self._groups is not None and isinstance(ballot, Ballot):
+                meaning = self._groups.of(count.vote_of(ballot.value))
+                if meaning is None:
+                    self._match(ballot, self._groups)
+                    return
+                ballot = structs.replace(ballot, value=meaning)
+            del self._arrived[ballot.seq]
             count.add(ballot)
             if isinstance(ballot, Flagged):
                 self._flagged_ahead -= 1
+
+    def _match(self, ballot: Ballot, groups: Groups) -> None:
+        """Find the group of the next ballot to count, and count on from it."""
+        if not groups.representatives:
+            groups.add(self._count.vote_of(ballot.value), ballot.value, ())
+            self._count_arrived()
+        elif self._matching is None:
+            self._matching = self._loop.create_task(self._match_and_count(ballot, groups))
+
+    async def _match_and_count(self, ballot: Ballot, groups: Groups) -> None:
+        representatives, scope = groups.representatives, TaskScope()
+        try:
+            answers = [scope.start(self._means(ballot.value, each)) for each in representatives]
+            same = [each for each, answer in zip(representatives, answers, strict=True) if await answer]
+        except MicroagentsError as error:
+            self.close_count(error)
+            return
+        finally:
+            self._matching = None
+            await scope.close()
+        if self.count_is_closed:
+            return
+        if groups.add(self._count.vote_of(ballot.value), ballot.value, same):
+            self._recount(groups)
+        self._count_on()
+        if not self.count_is_closed:
+            self.launch()
+
+    async def _means(self, one: bytes, other: bytes) -> bool:
+        return await self._voter.ask(
+            MeanTheSame(
+                at=f"{self.id.path.partition('/')[2]}/same/{self.id.question_digest.hex()[:8]}",
+                input=self.id.input,
+                prompt=self._prompt(0),
+                replies=(one, other),
+            )
+        )
+
+    def _recount(self, groups: Groups) -> None:
+        """Count the counted ballots again, after groups became one."""
+        counted, self._count = self._count.ballots, Count(self._question)
+        for each in counted:
+            meaning = groups.of(self._count.vote_of(each.value)) if isinstance(each, Ballot) else None
+            self._count.add(each if meaning is None else structs.replace(each, value=meaning))
 
     def _record_losers(self) -> None:
         for seq in self._count.losers():

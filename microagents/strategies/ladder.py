@@ -150,7 +150,7 @@ votes are improbable; without it only at half the cap. `lead` needs none."""
     @property
     def decides_in_order(self) -> bool:
         """False with a ladder: samples of its rungs arrive in any order."""
-        return self.in_order and not self.rungs
+        return super().decides_in_order and not self.rungs
 
     @cached_property
     def rungs(self) -> tuple[Rung, ...]:

@@ -1,0 +1,36 @@
+"""Groups of replies that mean the same."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+from microagents.elections.groups import Groups
+
+
+def test_a_reply_joins_the_group_that_means_the_same_or_founds_one() -> None:
+    groups = Groups()
+    assert groups.add("a", b"A", []) is False
+    assert groups.add("b", b"B", []) is False
+    assert groups.add("a2", b"A2", [b"A"]) is False
+    assert (groups.of("a2"), groups.of("b"), groups.of("c")) == (b"A", b"B", None)
+    assert groups.representatives == [b"A", b"B"]
+
+
+def test_a_reply_that_belongs_to_two_groups_makes_them_one() -> None:
+    groups = Groups()
+    for vote, reply in (("a", b"A"), ("b", b"B"), ("c", b"C")):
+        groups.add(vote, reply, [])
+    assert groups.add("d", b"D", [b"C", b"B"]) is True
+    assert [groups.of(vote) for vote in "abcd"] == [b"A", b"B", b"B", b"B"]
+
+
+def test_with_a_consistent_matcher_the_groups_do_not_depend_on_the_order() -> None:
+    meaning = {"a": 1, "b": 1, "c": 2, "d": 2, "e": 2, "f": 3}
+    found = set()
+    for order in permutations(meaning):
+        groups = Groups()
+        for vote in order:
+            same = [each for each in groups.representatives if meaning[each.decode()] == meaning[vote]]
+            groups.add(vote, vote.encode(), same)
+        found.add(frozenset(frozenset(v for v in meaning if groups.of(v) == r) for r in groups.representatives))
+    assert found == {frozenset([frozenset("ab"), frozenset("cde"), frozenset("f")])}
