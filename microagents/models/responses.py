@@ -45,7 +45,7 @@ class ResponsesModel(OpenAIWire):
             content["instructions"] = call.prompt.system
         return content
 
-    def _read(self, body: bytes, call: Call) -> Sample | ModelUnavailable:  # noqa: ARG002
+    def _read(self, body: bytes, call: Call) -> Sample | ModelUnavailable:
         reply = _decode(body)
         if reply.status == "failed":
             error = reply.error or _Failure()
@@ -54,19 +54,24 @@ class ResponsesModel(OpenAIWire):
         refusals = [part.refusal for part in parts if part.refusal]
         counts = read_or_empty(reply.usage, _Counts)
         read = read_or_empty(counts.input_tokens_details, ReadDetails)
-        usage = Counts(
-            read=counts.input_tokens,
-            written=counts.output_tokens,
-            reasoned=read_or_empty(counts.output_tokens_details, WrittenDetails).reasoning_tokens,
-            cached=read.cached_tokens,
-            cache_written=read.cache_write_tokens,
-            served=reply.service_tier,
-            has_reasoning=any(item.type == "reasoning" for item in reply.output),
+        usage = self._usage(
+            Counts(
+                read=counts.input_tokens,
+                written=counts.output_tokens,
+                reasoned=read_or_empty(counts.output_tokens_details, WrittenDetails).reasoning_tokens,
+                cached=read.cached_tokens,
+                cache_written=read.cache_write_tokens,
+                served=reply.service_tier,
+                has_reasoning=any(item.type == "reasoning" for item in reply.output),
+            )
         )
+        finish = _finish(reply)
+        if finish == "stop" and usage.output_tokens == max(LEAST_OUTPUT_TOKENS, call.max_output_tokens):
+            finish = "length"  # llama.cpp says "completed" of replies that it cut off, too
         return Sample(
             text="".join(part.text for part in parts if part.type == "output_text") or "".join(refusals),
-            finish="refusal" if refusals else _finish(reply),
-            usage=self._usage(usage),
+            finish="refusal" if refusals else finish,
+            usage=usage,
             model=self.name,
         )
 

@@ -215,6 +215,10 @@ def _voting_text(result: Result) -> str | None:
     wrong = "wrong " if account.errors is not None and account.decided == account.steps else ""  # else it judges answers, not votes
     samples = counted(account.outvoted, f"{wrong}sample") if account.outvoted else "no sample was"
     parts = [f"k = {result.k}", f"{samples} outvoted"]
+    misled = account.outvoted + account.misled
+    if account.errors and 2 * misled >= account.votes:
+        share = f"at least {misled:,} of {account.votes:,} votes were for wrong replies"
+        parts.append(f"{share}: voting does not help a model that is wrong more often than right; make the steps smaller, or ask another")
     unvoted = unvoted_success(account) if result.outcome == "completed" and not account.errors else None
     if unvoted is not None:
         middle, low, high = [_once_in(each) for each in (unvoted.ln_rate, unvoted.ln_high, unvoted.ln_low)]

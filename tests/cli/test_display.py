@@ -164,6 +164,11 @@ def test_the_summary_says_what_voting_did() -> None:
     assert voting(chain, outcome="interrupted") == "k = 3; 7 samples outvoted"
     chain.outvoted = 1
     assert voting(chain) == "k = 3; 1 sample outvoted"
+    wrong = Account(steps=10, decided=10, votes=40, valid=40, outvoted=3, misled=20, errors=6)
+    assert voting(wrong) == (
+        "k = 3; 3 wrong samples outvoted; at least 23 of 40 votes were for wrong replies: voting does not help a model that is wrong more "
+        "often than right; make the steps smaller, or ask another"
+    )
     chain.outvoted = 0
     assert voting(chain) == "k = 3; no sample was outvoted"
 

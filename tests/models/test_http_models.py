@@ -263,6 +263,10 @@ async def test_a_response_that_is_not_completed_is_flagged(status: str) -> None:
     assert (await sample_of(RESPONSES, {**RESPONSES.good(), "status": status})).finish == "other"
 
 
+async def test_a_response_as_long_as_allowed_is_cut_off_though_a_server_calls_it_completed() -> None:
+    assert (await sample_of(RESPONSES, RESPONSES.good(usage={"input_tokens": 11, "output_tokens": 64}))).finish == "length"
+
+
 @pytest.mark.parametrize(("code", "kind"), [("server_error", "server"), ("rate_limit_exceeded", "busy")])
 async def test_a_failed_response_is_no_reply(code: str, kind: str) -> None:
     body = {**RESPONSES.good(), "status": "failed", "error": {"code": code, "message": f"Sorry {KEY}\x1b[31m"}}
