@@ -136,8 +136,9 @@ class Host:
         """Handle the calls that arrived before the roles were started, and all later ones."""
         self._dispatcher.open()
 
-    async def ping(self) -> None:
-        """Return, which shows that the event loop turns."""
+    async def ping(self) -> str:
+        """Return the id of its node, which shows that the event loop turns."""
+        return str(ray.get_runtime_context().get_node_id())
 
     async def flush(self) -> None:
         """Wait until all one-way messages sent so far have arrived."""

@@ -30,6 +30,8 @@ class ActorSlot:
         """Ray's handle of the current process; None before the first."""
         self.incarnation = 0
         """Number of processes that the slot had before the current one."""
+        self.node: str | None = None
+        """Id of the node of the last process that was ready; None before."""
         self.is_ready = False
         """Whether the current process has answered and the slot is not given up."""
         self.kill_cause: str | None = None
@@ -48,9 +50,10 @@ class ActorSlot:
         """Set the handle of a new process."""
         self.actor = actor
 
-    def mark_ready(self) -> None:
-        """Note that the current process answers."""
+    def mark_ready(self, node: str) -> None:
+        """Note that the current process answers, on this node."""
         self.is_ready = True
+        self.node = node
 
     def mark_lost(self) -> None:
         """Note that the slot is given up."""

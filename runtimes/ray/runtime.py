@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 
 import ray
 import structlog
-from ray.exceptions import ActorUnavailableError, RayActorError, RayError
+from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from microagents.actors import Context, Deployment
@@ -38,6 +38,9 @@ from microagents.runtimes.role_group import DRIVER, RoleGroup, replica_names
 
 T = TypeVar("T")
 
+DEATHS = (RayActorError, ActorUnschedulableError)
+"""What a call of an actor raises that has died, or whose node has gone before it began."""
+
 PLACE_S = 30.0
 """Seconds that an actor may wait for resources that the cluster does not have."""
 READY_S = 120.0
@@ -52,8 +55,10 @@ FLUSH_BEFORE_STOP_S = 1.0
 """Seconds that the driver's roles wait, before they stop, for one-way messages from actors."""
 GROW_EVERY_S = 10.0
 """Seconds between two looks for nodes that joined the cluster."""
-RETRY_COLLECT_S = 1.0
+RETRY_COLLECT_S = 0.5
 """Seconds until the driver collects again from an actor that could not be reached."""
+UNREACHABLE_S = 4.0
+"""Seconds without a connection after which an actor counts as dead. Ray itself notices the end of a node some 15 seconds later."""
 
 
 class RayRuntime:
@@ -71,6 +76,8 @@ class RayRuntime:
         self._lanes = 1
         self._nodes: list[str] = []
         """Ids of nodes by lane; empty for a single lane."""
+        self._unreachable: dict[str, None] = {}
+        """Ids of nodes with an actor that could not be reached; Ray may not have noticed yet that they have gone."""
         self._pickled_context: Any
         """Ray's reference to the pickled context: each node gets one copy of the options of all inputs, not one a lane."""
         self._pickled_deployments: bytes
@@ -157,6 +164,7 @@ class RayRuntime:
                 _warn("an actor died while it was started; all actors start anew", replica=died.replica, cause=died.cause)
                 await _cancel(starting)
                 await self._end_actors()
+                await self._look_for_nodes()
                 self._reset()
             except asyncio.CancelledError:
                 await _cancel(starting)
@@ -220,10 +228,12 @@ class RayRuntime:
 
     def _strategy_of(self, slot: ActorSlot) -> Any:
         """Where Ray should start an actor: those of one lane on one node, as long as it is there and has room."""
-        if not self._nodes:
+        nodes = [each for each in self._nodes if each not in self._unreachable]
+        if not nodes:
             return "SPREAD"
         lane = int(slot.name.rpartition("/")[2])
-        return NodeAffinitySchedulingStrategy(node_id=self._nodes[lane % len(self._nodes)], soft=True)
+        # Ray takes a soft affinity for nothing where an actor needs nothing (measured), and a hard one must not keep it from a GPU.
+        return NodeAffinitySchedulingStrategy(node_id=nodes[lane % len(nodes)], soft=bool(slot.num_cpus or slot.resources))
 
     async def _wait_ready(self, slot: ActorSlot) -> None:
         """Wait until the actor answers.
@@ -239,7 +249,7 @@ class RayRuntime:
                     raise PeerLost(slot.name, f"there was no room for it within {PLACE_S:g} s: {lacking}")
                 if not await _ends_within(ready, READY_S - PLACE_S):
                     raise PeerLost(slot.name, f"its process did not start within {READY_S:g} s; Ray's logs say why (`ray logs`)")
-            slot.mark_ready()
+            slot.mark_ready(ready.result())
         finally:
             ready.cancel()
 
@@ -263,19 +273,35 @@ class RayRuntime:
 
         One call to the actor is always open, so this is also where its death is noticed.
         """
+        loop = asyncio.get_running_loop()
+        reached_s: float | None = None
+        """Time at which it was last there, while it cannot be reached."""
         while True:
             try:
                 frames, lines = await _future(actor.collect.remote())
+                reached_s = None
             except ActorUnavailableError:
+                reached_s = loop.time() if reached_s is None else reached_s
+                if loop.time() > reached_s + UNREACHABLE_S:
+                    self._give_up_process(slot, actor, f"it could not be reached for {UNREACHABLE_S:g} s")
+                    return
                 await asyncio.sleep(RETRY_COLLECT_S)  # frames that were lost are sent again
                 continue
-            except RayActorError as error:
+            except DEATHS as error:
                 self._notice_death(slot, slot.kill_cause or _cause_of(error))
                 return
             for frame in frames:
                 self._dispatcher.receive(slot.name, frame, incarnation)
             for line in lines:
                 _log(line["level"], line["event"], line["fields"])
+
+    def _give_up_process(self, slot: ActorSlot, actor: Any, cause: str) -> None:
+        """Count the process of a slot as dead, and its node as gone."""
+        slot.mark_killed(cause)
+        ray.kill(actor)
+        if slot.node is not None:
+            self._unreachable[slot.node] = None
+        self._notice_death(slot, cause)
 
     def _notice_death(self, slot: ActorSlot, cause: str) -> None:
         if not self._is_started.is_set() and not self._early_death.done():
@@ -295,7 +321,7 @@ class RayRuntime:
                 return
             except ActorUnavailableError:
                 continue
-            except RayActorError:
+            except DEATHS:
                 return
 
     async def _watch_driver_node(self) -> None:
@@ -359,7 +385,7 @@ class RayRuntime:
             if deaths > MAX_DEATHS:
                 raise PeerLost(slot.name, f"it died {deaths} times within {WITHIN_S / 60:g} minutes, last because {cause}")
             await self._start_successor(slot)
-        except RayActorError as error:  # the successor has died as well, which its own `_collect` notices
+        except DEATHS as error:  # the successor has died as well, which its own `_collect` notices
             if isinstance(error, ActorUnavailableError):
                 ray.kill(slot.actor)
         except MicroagentsError as error:
@@ -367,7 +393,12 @@ class RayRuntime:
 
     async def _start_successor(self, slot: ActorSlot) -> None:
         slot.begin_incarnation()
+        await self._look_for_nodes()
         await self._start_process(slot)
+
+    async def _look_for_nodes(self) -> None:
+        if self._nodes:
+            self._nodes = await asyncio.to_thread(nodes_for_lanes)
 
     async def _start_process(self, slot: ActorSlot) -> None:
         """Start a process in a slot while the others work."""
@@ -489,11 +520,11 @@ async def _unless_dead(slot: ActorSlot, work: Awaitable[None]) -> None:
     """Await a call of an actor; its death is raised as `_ActorDied`."""
     try:
         await work
-    except RayActorError as error:
+    except DEATHS as error:
         raise _ActorDied(slot.name, _cause_of(error)) from None
 
 
-def _cause_of(error: RayActorError) -> str:
+def _cause_of(error: RayError) -> str:
     """The cause of a death in Ray's words, without Ray's advice."""
     text = " ".join(str(error).split())
     found = re.search(r"because (.+?)(?:\. Some common causes|$)", text)

@@ -364,6 +364,27 @@ def test_a_node_that_joins_gets_a_lane_and_changes_no_decision(tmp_path: Path) -
 
 
 @pytest.mark.slow
+def test_each_node_has_a_lane_and_one_that_is_lost_is_replaced_before_ray_misses_its_node(tmp_path: Path) -> None:
+    end = tmp_path / "end.json"
+    with Program("-m", "tests.runtimes.ray.lost_node", str(end), PYTHONPATH=str(ROOT)) as program:
+        code, _, err = program.end()
+        assert code == 0, err
+    found = json.loads(end.read_text())
+    assert found["nodes"] == 3
+    assert found["deaths"] == [[name, "it could not be reached for 4 s"] for name in found["doomed"]]
+    assert len(found["doomed"]) == 1
+    assert tuple(found["digests"]) == digests(asyncio.run(run(INPUTS, models=SLOW, k=2, runs_dir=None)))
+
+
+@pytest.mark.slow
+def test_actors_nodes_and_drivers_that_are_killed_at_random_change_no_decision() -> None:
+    with Program("-m", "tests.benchmarks.lane_kills", "--kills", "4", PYTHONPATH=str(ROOT)) as program:
+        code, out, err = program.end()
+        assert code == 0, err
+    assert "4 kills" in out
+
+
+@pytest.mark.slow
 def test_three_nodes_of_which_one_is_lost_decide_the_same(tmp_path: Path) -> None:
     end = tmp_path / "end.json"
     with Program("-m", "tests.runtimes.ray.three_nodes", str(end), PYTHONPATH=str(ROOT), **SOON_MISSED) as program:

@@ -1,0 +1,162 @@
+"""Runs on lanes whose actors, nodes and driver are killed at random: ``python -m tests.benchmarks.lane_kills [--kills 200]``.
+
+The cluster has three nodes, raylets on this machine. A run has many inputs on three lanes: every other one with an actor for each lane, the
+rest with its solvers in actors of their own. Each ends with the digests of an undisturbed run, and leaves no actor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+from ray.cluster_utils import Cluster
+
+LENGTHS = (30, 1, 12, 45, 3, 18, 25, 9, 40, 22, 35, 16)
+MODEL = "sim:perfect@error=0.4,flag=0.1,latency=0.05"
+"""It errs so often that one wrong count would lead a walk elsewhere."""
+OWN_SOLVERS = ("--deploy", "solver.colocate=solvers")
+KINDS = {"actor": 0.8, "driver": 0.1, "node": 0.1}
+MOST_OF_A_RUN = 8
+"""Kills of one run. Of more than five deaths in ten minutes a lane is given up."""
+PAUSE_S = (0.3, 2.5)
+WAIT_S = 120.0
+MARK = "MARK_OF_LANE_KILLS"
+SOON_MISSED = {"RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "1000", "RAY_health_check_failure_threshold": "4"}
+
+
+class Hunt:
+    """A cluster of three nodes, and what is killed on it."""
+
+    def __init__(self, seed: int) -> None:
+        self._mark = f"{MARK}={uuid4()}"
+        os.environ[MARK] = self._mark.partition("=")[2]  # all processes of the cluster inherit it
+        self._random = Random(seed)
+        self.kills: Counter[str] = Counter()
+        self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        self._nodes = [self._cluster.add_node(num_cpus=1) for _ in range(2)]
+
+    def close(self) -> None:
+        """End the cluster."""
+        self._cluster.shutdown()  # type: ignore[no-untyped-call]
+
+    def run(self, folder: str, number: int, most: int) -> dict[str, Any]:
+        """Run once, with so many kills at most; what its last driver prints."""
+        words = [sys.executable, "-m", "microagents", *_words(folder, number), "--runtime", "ray", "--address", self._cluster.address]
+        words += ["--insecure", "--lanes", "3", *(OWN_SOLVERS if number % 2 else ())]
+        driver, left = _started(words, folder), most
+        try:
+            while True:
+                try:
+                    code = driver.wait(self._random.uniform(*PAUSE_S) if left else WAIT_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    assert left, "the run does not end"
+                kind = self._random.choices(list(KINDS), list(KINDS.values()))[0]
+                if not (there := self._actors()):  # the run has not begun
+                    continue
+                if kind == "driver":
+                    driver.kill()
+                    driver.wait()
+                    driver = _started(words, folder)
+                elif kind == "actor":
+                    _kill(self._random.choice(there))
+                else:
+                    self._kill_node()
+                self.kills[kind] += 1
+                left -= 1
+        finally:
+            driver.kill()
+        assert code == 0, Path(folder, "err").read_text()[-2000:]
+        _until(lambda: not self._actors())
+        shown: dict[str, Any] = json.loads(Path(folder, "out").read_text())
+        return shown
+
+    def _kill_node(self) -> None:
+        lost = self._random.randrange(len(self._nodes))
+        self._cluster.remove_node(self._nodes[lost], allow_graceful=False)
+        self._nodes[lost] = self._cluster.add_node(num_cpus=1)
+
+    def _actors(self) -> list[int]:
+        named = [each for each in Path("/proc").iterdir() if each.name.isdigit() and _read(each / "cmdline").startswith(b"ray::Host")]
+        return sorted(int(each.name) for each in named if self._mark.encode() in _read(each / "environ").split(b"\0"))
+
+
+def _words(folder: str, number: int) -> list[str]:
+    """A run: its number is its seed."""
+    model = ["--model", MODEL, "-k", "2", "--seed", str(number)]
+    return ["run", "drift", "--inputs", f"{folder}/walks.jsonl", *model, "--runs-dir", folder, "--run-id", f"r{number}", "--json"]
+
+
+def _started(words: list[str], folder: str) -> subprocess.Popen[bytes]:
+    with Path(folder, "out").open("wb") as out, Path(folder, "err").open("ab") as err:
+        return subprocess.Popen(words, stdout=out, stderr=err)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended, or it is somebody else's
+        return b""
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _until(condition: Any) -> None:
+    over_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < over_s, "actors are left"
+        time.sleep(0.1)
+
+
+def hunt(kills: int, seed: int) -> Counter[str]:
+    """Run until so many kills hit; what was killed."""
+    os.environ.update(SOON_MISSED)
+    hunting = Hunt(seed)
+    try:
+        number = seed
+        while (left := kills - hunting.kills.total()) > 0:
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, "walks.jsonl").write_text("".join(f'{{"length": {length}}}\n' for length in LENGTHS))
+                words = [sys.executable, "-m", "microagents", *_words(folder, number), "--no-journal"]
+                right = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+                found = hunting.run(folder, number, min(left, MOST_OF_A_RUN))
+                for field in ("outcome", "decisions_sha256", "ballots_sha256", "result"):
+                    assert found[field] == right[field], (number, field, found[field], right[field])
+                assert not [each.name for each in Path(folder).iterdir() if each.suffix not in ("", ".jsonl", ".sqlite")]
+            print(f"run {number}: {dict(hunting.kills)} so far; digests as undisturbed", flush=True)
+            number += 1
+        return hunting.kills
+    finally:
+        hunting.close()
+
+
+def main() -> None:
+    """Print what was killed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    began_s = time.monotonic()
+    kills = hunt(options.kills, options.seed)
+    killed = ", ".join(f"{number} {kind}s" for kind, number in sorted(kills.items()))
+    print(f"{kills.total()} kills ({killed}) in {time.monotonic() - began_s:.0f} s: every run decided what an undisturbed one decides")
+
+
+if __name__ == "__main__":
+    main()
