@@ -10,8 +10,9 @@ from msgspec import Raw, Struct, structs
 
 from microagents.chat import Sample
 from microagents.errors import InvalidUsage, ModelUnavailable
-from microagents.models.http import Client, Counts, HttpModel, bounded_client, read_or_empty, sum_of
+from microagents.models.http import Counts, HttpModel, read_or_empty, sum_of
 from microagents.models.json_schema import strict_schema
+from microagents.models.sending import Client, Sender
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,16 +50,10 @@ class AnthropicModel(HttpModel):
         self._thinking = _thinking(spec.options.get("thinking"))
 
     def _connect(self) -> Client:
-        from anthropic import AsyncAnthropic, DefaultAioHttpClient  # noqa: PLC0415 - costs 1 s
+        from anthropic import AsyncAnthropic  # noqa: PLC0415 - costs 1 s
 
-        return AsyncAnthropic(
-            api_key=self._key or "none",
-            base_url=self.base_url,
-            timeout=None,
-            max_retries=0,
-            default_headers={"anthropic-version": _VERSION},
-            http_client=bounded_client(DefaultAioHttpClient, self._key),
-        )
+        sdk = AsyncAnthropic(api_key=self._key or "none", base_url=self.base_url)
+        return Sender(self.base_url, {**sdk.default_headers, **sdk.auth_headers, "anthropic-version": _VERSION})
 
     def _parameters(self, call: Call) -> dict[str, Any]:
         thinks = self._thinking is not None and self._thinking["type"] != "disabled"

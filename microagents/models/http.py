@@ -1,7 +1,7 @@
-"""Common base of the providers behind HTTP: one bounded request through an SDK, and errors as `ModelUnavailable`.
+"""Common base of the providers behind HTTP: options, one bounded request, and errors as `ModelUnavailable`.
 
-An SDK builds and sends the request. This module bounds its time and the size of the reply, and translates failures: the SDKs follow
-redirects, decompress bodies of any size, and raise errors that contain the key.
+An SDK gives the headers of requests, and `sending` sends them: the SDKs follow redirects, decompress bodies of any size, and raise errors
+that contain the key. This module bounds the time of a call, and translates failures.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ import asyncio
 import math
 import os
 import re
-import socket
 from abc import ABC, abstractmethod
-from contextlib import aclosing
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -28,26 +25,22 @@ from msgspec import Raw, Struct, structs
 from microagents.chat import Prompt, Sample, Usage
 from microagents.elections.red_flags import known_finish
 from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
 from microagents.models.model import Model
 from microagents.models.prices import Tariff, flat_tariff, tariff_of
+from microagents.models.sending import MAX_BODY_BYTES, Client, Response
 from microagents.models.warming import Warming
 from microagents.packages import require_packages
 
 S = TypeVar("S", bound=Struct)
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Mapping, Sequence
-
-    import httpx2
 
     from microagents.actors import Context
     from microagents.models.model import Call, ModelSpec
 
-MAX_BODY_BYTES = 8 * 2**20
-"""Limit of a reply, after decompression. The longest replies of today's models are below 1 MiB."""
-MAX_ERROR_BYTES = 64 * 2**10
 MAX_MESSAGE_CHARS = 300
 MAX_RETRY_AFTER_S = 86_400.0
 MAX_COUNT_DIGITS = 9
@@ -57,8 +50,6 @@ MIN_KEY_CHARS = 8
 """A shorter key is a dummy, such as ``none``, and may stand in any text by chance."""
 KEY = "[key]"
 """Stands for the key in texts of a server."""
-KEEPALIVE_S = 4.0
-"""Many servers drop an idle connection after 5 s. Closing it first avoids sending into a closed connection."""
 
 _OPTIONS = ("base_url", "api_key_env", "timeout_s", "price_in", "price_out", "effort", "service_tier", "json_schema")
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -66,25 +57,12 @@ _CHARS_PER_TOKEN = 4
 """Characters of a token of ordinary text."""
 _MOST_CHARS_PER_TOKEN = 6
 """More than a token of ordinary text has, so that no prompt is refused that would fit."""
-_KEPT_HEADERS = ("retry-after", "retry-after-ms", "date", "x-request-id", "request-id")
 _ECHO_CHARS = 24
 """An error message that contains so many characters of the prompt in a row counts as an echo of it."""
 
 _KEY_LIKE = re.compile(r"\bsk-[\w*.-]{4,}")
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _UNSUPPORTED = re.compile(r"unsupported|not support|unrecogni[sz]ed|unknown|not permitted|deprecated", re.IGNORECASE)
-
-
-class Client(Protocol):
-    """The part of an SDK's client that is used here."""
-
-    async def post(self, path: str, *, cast_to: type[httpx2.Response], body: dict[str, Any]) -> httpx2.Response:
-        """Send one request and return the response."""
-        ...
-
-    async def close(self) -> None:
-        """Close all connections."""
-        ...
 
 
 class HttpModel(Model, ABC):
@@ -120,6 +98,9 @@ class HttpModel(Model, ABC):
     substitutes: ClassVar[Mapping[str, str | None]]
     """Parameters that some models refuse, each with its substitute; None leaves the parameter out."""
 
+    _run_id = ""
+    """Name of the run, for idempotency keys."""
+
     def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
         require_packages(f"{spec.provider}:{spec.name}", self.sdk, "aiohttp", "genai_prices")
         options, known = spec.options, (*_OPTIONS, *self.more_options)
@@ -152,13 +133,14 @@ class HttpModel(Model, ABC):
         Raises:
             InvalidUsage: an option is wrong, or ``json_schema`` does not fit the task.
         """
-        model, task = cls(spec, context.settings.get("prices", {})), context.tasks[0]
-        if model._has_schema and task.format != "json":
-            raise InvalidUsage(
-                f"json_schema=true constrains replies to JSON, but {type(task).__name__} asks for lines; set format = 'json' in the task, "
-                "or leave json_schema out"
-            )
-        model._cache_key = context.run_id
+        model = cls(spec, context.settings.get("prices", {}))
+        model._run_id = model._cache_key = context.run_id
+        for task in context.tasks[:1]:  # all have one class
+            if model._has_schema and task.format != "json":
+                raise InvalidUsage(
+                    f"json_schema=true constrains replies to JSON, but {type(task).__name__} asks for lines; set format = 'json' in the "
+                    "task, or leave json_schema out"
+                )
         return model
 
     async def complete(self, call: Call) -> Sample:
@@ -201,7 +183,7 @@ class HttpModel(Model, ABC):
 
     @abstractmethod
     def _connect(self) -> Client:
-        """Create a client of the provider's SDK on `bounded_client`, with ``max_retries=0`` and ``timeout=None``."""
+        """Create the client of an event loop."""
 
     @property
     def refused(self) -> Mapping[str, str | None]:
@@ -301,7 +283,7 @@ class HttpModel(Model, ABC):
         floor = self.capabilities.cache_floor
         return floor is not None and len(prompt.system) + len(prompt.user_parts[0]) >= floor * _CHARS_PER_TOKEN
 
-    async def _ask_in_turn(self, client: Client, call: Call) -> httpx2.Response | ModelUnavailable:
+    async def _ask_in_turn(self, client: Client, call: Call) -> Response | ModelUnavailable:
         """Ask; of calls whose constant part is cached, the first one writes the cache before the others read it."""
         if self._is_cached(call.prompt):
             async with self._warming.turn(call.prompt.system + call.prompt.user_parts[0]) as is_first:
@@ -313,10 +295,11 @@ class HttpModel(Model, ABC):
         """Write the constant part into the cache by a call that generates nothing; returns whether the provider has such calls."""
         return False
 
-    async def _ask(self, client: Client, call: Call) -> httpx2.Response | ModelUnavailable:
+    async def _ask(self, client: Client, call: Call) -> Response | ModelUnavailable:
         while True:
             parameters = self._accepted(call)
-            answer = await self._post(client, {**self._content(call, parameters), **_nested(parameters)})
+            body, key = {**self._content(call, parameters), **_nested(parameters)}, sample_keys.key_of(self._run_id, call)
+            answer = await client.post(self.path, body, {sample_keys.HEADER: key})
             if not self._learn_refusal(answer, parameters):
                 return answer
 
@@ -331,7 +314,7 @@ class HttpModel(Model, ABC):
                 parameters[other] = value
         return parameters
 
-    def _learn_refusal(self, answer: httpx2.Response | ModelUnavailable, sent: Mapping[str, Any]) -> bool:
+    def _learn_refusal(self, answer: Response | ModelUnavailable, sent: Mapping[str, Any]) -> bool:
         """Whether the answer refuses a parameter that has a substitute. All later calls use the substitute."""
         if isinstance(answer, ModelUnavailable) or answer.status_code != 400:  # noqa: PLR2004
             return False
@@ -349,21 +332,7 @@ class HttpModel(Model, ABC):
                 return True
         return False
 
-    async def _post(self, client: Client, body: dict[str, Any]) -> httpx2.Response | ModelUnavailable:
-        import httpx2  # noqa: PLC0415 - the SDK has imported it already
-
-        try:
-            return await client.post(self.path, cast_to=httpx2.Response, body=body)
-        except Exception as error:  # noqa: BLE001 - errors of an SDK may contain the key, and no list of them is complete
-            response, cause = getattr(error, "response", None), error.__cause__
-            if isinstance(response, httpx2.Response):
-                return response
-            if isinstance(cause, httpx2.RequestError):
-                kinds = {httpx2.DecodingError: "garbled", httpx2.ReadError: "broken"}
-                return ModelUnavailable(kinds.get(type(cause), "network"), str(cause))
-            return ModelUnavailable("refused", f"the request cannot be encoded: {type(error).__name__}")
-
-    def _sample(self, response: httpx2.Response, call: Call) -> Sample | ModelUnavailable:
+    def _sample(self, response: Response, call: Call) -> Sample | ModelUnavailable:
         if not response.is_success:
             return self._refusal(response, call.prompt)
         if len(response.content) > MAX_BODY_BYTES:
@@ -381,7 +350,7 @@ class HttpModel(Model, ABC):
                 reason = self._sanitize(str(error))
         return ModelUnavailable("garbled", reason, response.status_code, None, self._request_id(response))
 
-    def _refusal(self, response: httpx2.Response, prompt: Prompt) -> ModelUnavailable:
+    def _refusal(self, response: Response, prompt: Prompt) -> ModelUnavailable:
         status = response.status_code
         if response.is_redirect:
             message = "the server redirects to another address, which is not followed; give the final address as base_url"
@@ -421,7 +390,7 @@ class HttpModel(Model, ABC):
         text = _KEY_LIKE.sub(KEY, text.replace(self._key, KEY) if self._key else text)
         return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:MAX_MESSAGE_CHARS]
 
-    def _request_id(self, response: httpx2.Response) -> str | None:
+    def _request_id(self, response: Response) -> str | None:
         found = response.headers.get("x-request-id") or response.headers.get("request-id")
         return found if found and self._sanitize(found) == found and _NAME.fullmatch(found) else None
 
@@ -444,87 +413,6 @@ class HttpModel(Model, ABC):
             cache_write_tokens=cache_write_tokens,
         )
         return usage if self._tariff is None else structs.replace(usage, cost_usd=self._tariff.cost_usd(usage, _name(counts.served)))
-
-
-@lru_cache(maxsize=1)
-def _tls() -> ssl.SSLContext:
-    """The TLS context of this process, shared by all clients: reading the certificates takes 22 ms."""
-    import httpx2  # noqa: PLC0415 - costs 0.2 s
-
-    return httpx2.create_ssl_context()
-
-
-def bounded_client(aiohttp_client: type[httpx2.AsyncClient], key: str | None) -> httpx2.AsyncClient:
-    """Create the HTTP client for an SDK. It bounds the size of responses, follows no redirects and raises errors without secrets.
-
-    Responses are already read: up to `MAX_BODY_BYTES` + 1 bytes, so that a longer one is recognised, or `MAX_ERROR_BYTES` of an error.
-
-    Args:
-        aiohttp_client: class of the SDK's client.
-        key: the key, which is removed from the headers of responses.
-
-    The client raises ``httpx2.DecodingError`` for an answer that is not HTTP, ``httpx2.ConnectError`` if the request was not sent, and
-    ``httpx2.ReadError`` if no answer to it arrives.
-    """
-    import httpx2  # noqa: PLC0415 - costs 0.2 s
-
-    class Bounded(aiohttp_client):  # type: ignore[misc, valid-type]
-        async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-            try:
-                response = await super().send(request, **{**options, "stream": True})
-                try:
-                    body = await _bounded_body(response, MAX_BODY_BYTES + 1 if response.is_success else MAX_ERROR_BYTES)
-                finally:
-                    await response.aclose()
-            except Exception as error:  # noqa: BLE001 - errors of three libraries pass through the backend
-                failure: httpx2.RequestError
-                # The backend reports a refused connection as a timeout. No timeout is set here, so it never is one.
-                if isinstance(error, httpx2.TransportError | OSError):
-                    place = request.url.netloc.decode()
-                    if _is_unsent(error):
-                        failure = httpx2.ConnectError(f"no connection to {place}: {_root_cause(error)}")
-                    else:
-                        failure = httpx2.ReadError(f"the connection to {place} broke: {_root_cause(error)}")
-                else:
-                    failure = httpx2.DecodingError(f"the reply is not readable HTTP: {_root_cause(error)}")
-            else:
-                found = {name: response.headers.get(name, "") for name in _KEPT_HEADERS}
-                # The SDKs log headers: drop any that repeats the key.
-                headers = {name: value for name, value in found.items() if value and not (key and key in value)}
-                return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
-            raise failure  # outside of the except clause, so that its context has no error of the backend
-
-    limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS, keepalive_expiry=KEEPALIVE_S)
-    client: httpx2.AsyncClient = Bounded(limits=limits, verify=_tls(), timeout=None, follow_redirects=False)
-    return client
-
-
-def _root_cause(error: BaseException) -> str:
-    """Type name of the first error in a chain. Its message is left out: it may repeat the request."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return type(error).__name__
-
-
-def _is_unsent(error: BaseException) -> bool:
-    """Whether a request failed before it was sent, so that the provider cannot bill it."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ConnectionRefusedError | socket.gaierror) or type(cause).__name__.startswith("ClientConnector"):
-            return True
-        cause = cause.__cause__
-    return False
-
-
-async def _bounded_body(response: httpx2.Response, limit: int) -> bytes:
-    body = bytearray()
-    async with aclosing(response.aiter_bytes()) as pieces:
-        # Pieces are decompressed one by one, and none exceeds 1 MiB, so a gzip bomb stops here too.
-        async for piece in pieces:
-            body += piece
-            if len(body) >= limit:
-                break
-    return bytes(body[:limit])
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:

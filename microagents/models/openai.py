@@ -11,8 +11,9 @@ from msgspec import Meta, Raw, Struct, structs
 
 from microagents.chat import Sample
 from microagents.errors import InvalidUsage
-from microagents.models.http import Client, Counts, HttpModel, bounded_client, read_or_empty
+from microagents.models.http import Counts, HttpModel, read_or_empty
 from microagents.models.json_schema import strict_schema
+from microagents.models.sending import Client, Sender
 from microagents.models.weighing import LETTERS, LOGPROBS, by_letter, weighed_by_letter
 
 if TYPE_CHECKING:
@@ -38,15 +39,10 @@ class OpenAIWire(HttpModel):
     key_env = "OPENAI_API_KEY"
 
     def _connect(self) -> Client:
-        from openai import AsyncOpenAI, DefaultAioHttpClient  # noqa: PLC0415 - costs 0.5 s
+        from openai import AsyncOpenAI  # noqa: PLC0415 - costs 0.5 s
 
-        return AsyncOpenAI(
-            api_key=self._key or "none",
-            base_url=self.base_url,
-            timeout=None,
-            max_retries=0,
-            http_client=bounded_client(DefaultAioHttpClient, self._key),
-        )
+        sdk = AsyncOpenAI(api_key=self._key or "none", base_url=self.base_url)
+        return Sender(self.base_url, {**sdk.default_headers, **sdk.auth_headers})
 
     def _parameters(self, call: Call) -> dict[str, Any]:
         parameters: dict[str, Any] = {

