@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 8 * 2**20
 """Limit of a reply, after decompression. The longest replies of today's models are below 1 MiB."""
 MAX_ERROR_BYTES = 64 * 2**10
-MAX_CONNECTIONS = 512
-"""Number of connections to one model from one process."""
 KEEPALIVE_S = 4.0
 """Many servers drop an idle connection after 5 s. Closing it first avoids sending into a closed connection."""
 
@@ -61,7 +59,7 @@ class Client(Protocol):
 
 
 class Sender:
-    """The connections of one event loop to a provider.
+    """The connections of one event loop to a provider, as many as there are calls: the solver bounds those.
 
     Args:
         base_url: address of the provider.
@@ -75,7 +73,7 @@ class Sender:
         self._place = place.netloc
         self._base_url = base_url
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=KEEPALIVE_S, ssl=_tls()),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ssl=_tls()),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={
                 **{name: value for name, value in headers.items() if isinstance(value, str)},

@@ -1,0 +1,117 @@
+"""How many requests a second one process sends, and what each costs it: by an SDK's default client, by our model, and by a whole run."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+from openai import AsyncOpenAI
+
+from microagents import Call, Prompt, run
+from microagents.elections.election import ElectionId, SampleId
+from microagents.models.model import ModelSpec
+from microagents.models.openai import OpenAIModel
+from microagents.strategies import Maker
+from microagents.tasks.drift import Drift, Onward
+from tests.benchmarks.quick_server import quick_server
+
+IN_FLIGHT = 1_000
+MANY = 5_000
+PROMPT = Prompt(system="Multiply the number by 17.", user="Number: 1")
+CALL = Call(
+    id=SampleId(election=ElectionId(path="0/step/0", question_digest=bytes(16)), seq=0),
+    prompt=PROMPT,
+    reply=Onward,
+    temperature=0.1,
+    max_output_tokens=64,
+)
+
+
+class Rate(Struct, frozen=True, kw_only=True):
+    """Figures of many requests."""
+
+    per_s: float
+    cpu_ms: float
+    """Processor time of this process for each request."""
+    median_s: float = 0.0
+    p99_s: float = 0.0
+
+    def row(self, name: str) -> str:
+        """A line of the table."""
+        return f"{name:<44} {self.per_s:>7,.0f} {self.cpu_ms:>7.2f} {self.median_s:>7.2f} {self.p99_s:>7.2f}"
+
+
+async def rate_of(ask: Callable[[], Awaitable[object]], in_flight: int, requests: int) -> Rate:
+    """The rate of requests, so many of them in flight."""
+    left, durations = requests, list[float]()
+
+    async def asker() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            began = time.perf_counter()
+            await ask()
+            durations.append(time.perf_counter() - began)
+
+    await ask()  # imports
+    gc.collect()
+    began, cpu = time.perf_counter(), time.process_time()
+    await asyncio.gather(*[asker() for _ in range(in_flight)])
+    took, cpu = time.perf_counter() - began, time.process_time() - cpu
+    durations = sorted(durations[1:])
+    return Rate(
+        per_s=requests / took,
+        cpu_ms=1e3 * cpu / requests,
+        median_s=durations[len(durations) // 2],
+        p99_s=durations[len(durations) * 99 // 100],
+    )
+
+
+async def sdk_rate(url: str, in_flight: int, requests: int) -> Rate:
+    """The rate of the SDK's default client."""
+    messages = ({"role": "system", "content": PROMPT.system}, {"role": "user", "content": PROMPT.user})
+    async with AsyncOpenAI(api_key="none", base_url=url, max_retries=0, timeout=600) as client:
+        body = {"model": "m", "messages": messages, "max_tokens": 64, "temperature": 0.1}
+        return await rate_of(lambda: client.chat.completions.create(**body), in_flight, requests)  # type: ignore[call-overload]
+
+
+async def model_rate(url: str, in_flight: int, requests: int) -> Rate:
+    """The rate of our model."""
+    model = OpenAIModel(ModelSpec(provider="openai", name="m", options={"base_url": url, "timeout_s": "600"}))
+    try:
+        return await rate_of(lambda: model.complete(CALL), in_flight, requests)
+    finally:
+        await model.close()
+
+
+async def run_rate(url: str, in_flight: int, steps: int) -> Rate:
+    """The rate of a run: so many chains side by side, with one draw a step."""
+    tasks = [Drift(length=steps)] * in_flight
+    strategy = Maker(k=1, speculate=False)
+    gc.collect()
+    began, cpu = time.perf_counter(), time.process_time()
+    result = await run(tasks, models=f"openai:m@base_url={url}", strategy=strategy, runs_dir=None)
+    took, cpu = time.perf_counter() - began, time.process_time() - cpu
+    assert (result.outcome, result.calls) == ("completed", in_flight * steps)
+    return Rate(per_s=result.calls / took, cpu_ms=1e3 * cpu / result.calls)
+
+
+async def measure() -> None:
+    """Print the table."""
+    print(f"{'':<44} {'/s':>7} {'CPU ms':>7} {'median':>7} {'p99 s':>7}")
+    with quick_server() as server:
+        url = f"{server}/v1"
+        sdk = await sdk_rate(url, IN_FLIGHT, 2 * IN_FLIGHT)
+        ours = await model_rate(url, IN_FLIGHT, 10 * IN_FLIGHT)
+        print(sdk.row(f"openai's default client, {IN_FLIGHT:,} in flight"))
+        print(ours.row(f"openai: model, {IN_FLIGHT:,} in flight"))
+        print((await run_rate(url, IN_FLIGHT, 10)).row(f"run of {IN_FLIGHT:,} chains of 10 steps, k = 1"))
+        print(f"model / default client: {ours.per_s / sdk.per_s:.1f} times the rate, {sdk.cpu_ms / ours.cpu_ms:.1f} times less CPU time")
+    with quick_server(1.0) as server:
+        url = f"{server}/v1"
+        many = await model_rate(url, MANY, 4 * MANY)
+        print(many.row(f"openai: model, {MANY:,} in flight, 1 s server"))
+        print(f"p99 / median: {many.p99_s / many.median_s:.2f}")

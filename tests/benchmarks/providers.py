@@ -1,0 +1,31 @@
+"""What the framework does with real providers' wires, against local servers in other processes: ``python -m tests.benchmarks.providers``.
+
+Each part is a file of `tests.benchmarks.provider_parts`, whose ``measure`` prints its figures; ``--part NAME`` measures that part alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from tests.benchmarks.provider_parts import rate
+
+PARTS: Mapping[str, Callable[[], Awaitable[None]]] = {"rate": rate.measure}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure the parts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", choices=PARTS, action="append", help="repeatable (default: all)")
+    for part in parser.parse_args(arguments).part or PARTS:
+        print(f"-- {part}")
+        asyncio.run(_measured(PARTS[part]))
+
+
+async def _measured(part: Callable[[], Awaitable[None]]) -> None:
+    await part()
+
+
+if __name__ == "__main__":
+    main()
