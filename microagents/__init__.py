@@ -25,6 +25,7 @@ from microagents.errors import (
     Undecided,
 )
 from microagents.messages import Message, Request, Stream
+from microagents.models.clients import client_model
 from microagents.models.model import Call, Model, ModelSpec
 from microagents.problems.problem import Problem
 from microagents.task import ChainTask, Task
@@ -107,6 +108,7 @@ __all__ = [
     "Usage",
     "Verdict",
     "Work",
+    "client_model",
     "compare",
     "resume",
     "run",

@@ -126,9 +126,7 @@ def failure(error: Exception, place: str) -> ModelUnavailable:
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
     cause = type(chain[-1]).__name__
-    if any(
-        isinstance(each, ConnectionRefusedError | socket.gaierror) or type(each).__name__.startswith("ClientConnector") for each in chain
-    ):
+    if any(isinstance(each, ConnectionRefusedError | socket.gaierror) or type(each).__name__ in _UNSENT for each in chain):
         return ModelUnavailable("network", f"no connection to {place}: {cause}")
     if cause in _BROKEN or isinstance(error, OSError):
         return ModelUnavailable("broken", f"the connection to {place} broke: {cause}")
@@ -136,6 +134,15 @@ def failure(error: Exception, place: str) -> ModelUnavailable:
 
 
 _ENCODINGS = "gzip, deflate"
+_UNSENT = (
+    "ClientConnectorError",
+    "ClientConnectorDNSError",
+    "ClientConnectorSSLError",
+    "ClientConnectorCertificateError",
+    "ClientProxyConnectionError",
+    "ConnectError",
+)
+"""Errors of aiohttp and httpx2 that say that there was no connection."""
 _BROKEN = ("ServerDisconnectedError", "ClientConnectionResetError", "ContentLengthError", "ReadError", "RemoteProtocolError")
 """Errors of aiohttp and httpx2 that say that a response did not arrive as a whole."""
 

@@ -1,0 +1,118 @@
+"""Requests through a user's client of an SDK, within our bounds on time, size and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import httpx2
+
+from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.models.anthropic import AnthropicModel
+from microagents.models.clients import SdkClient
+from microagents.models.http import HttpModel
+from microagents.models.model import ModelSpec
+from microagents.models.openai import OpenAIModel
+from microagents.models.responses import ResponsesModel
+from microagents.models.sending import MAX_BODY_BYTES, MAX_ERROR_BYTES, Client, Response, failure, read_bounded
+
+
+class _OfClient(HttpModel):
+    """A model of a user's client."""
+
+    def __init__(self, client: SdkClient, provider: str, name: str, options: Mapping[str, str]) -> None:
+        if "base_url" in options or "api_key_env" in options:
+            raise InvalidUsage("the client has the address and the key; leave base_url and api_key_env out")
+        self._given = client
+        self.spec = f"{provider}:{name}"
+        """What the journal calls it, behind ``object:``."""
+        super().__init__(ModelSpec(provider=provider, name=name, options={**options, "base_url": str(client.base_url)}))
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidUsage(
+            f"a client cannot be sent to Ray's actors: name the model in a spec, such as {self.name}, or use runtime='local'"
+        )
+
+    async def close(self) -> None:
+        """Leave the client open."""
+
+    def _find_key(self, options: Mapping[str, str]) -> str | None:  # noqa: ARG002 - the client has it
+        key = getattr(self._given, "api_key", None)
+        return key if isinstance(key, str) else None
+
+    def _connect(self) -> Client:
+        return _Through(self._given, self._key)
+
+
+class OpenAIChat(_OfClient, OpenAIModel):
+    """Chat completions by a user's client."""
+
+
+class OpenAIResponses(_OfClient, ResponsesModel):
+    """Responses by a user's client."""
+
+
+class AnthropicMessages(_OfClient, AnthropicModel):
+    """Messages by a user's client."""
+
+
+class _Through:
+    """Sends requests through a user's client. What stands around its transport, such as the signatures of a cloud, stays."""
+
+    def __init__(self, client: SdkClient, key: str | None) -> None:
+        transport = getattr(client, "_client", None)
+        if not isinstance(transport, httpx2.AsyncClient):
+            raise InvalidUsage(f"the HTTP client of {type(client).__name__} is no httpx2.AsyncClient, so its replies cannot be bounded")
+        bounded = httpx2.AsyncClient(transport=_Bounded(transport, key), timeout=None, follow_redirects=False)
+        self._sdk = client.copy(http_client=bounded, max_retries=0, timeout=None)
+
+    async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response | ModelUnavailable:
+        """Send one request."""
+        try:
+            answer = await self._sdk.post(path, cast_to=httpx2.Response, body=body, options={"headers": headers})
+        except Exception as error:  # noqa: BLE001 - errors of an SDK may contain the key, and no list of them is complete
+            answer = getattr(error, "response", None)
+            if isinstance(error.__cause__, _Failed):
+                return error.__cause__.failed
+            if not isinstance(answer, httpx2.Response):
+                return ModelUnavailable("refused", f"the SDK cannot send the request: {type(error).__name__}")
+        return Response(status_code=answer.status_code, headers=answer.headers, content=answer.content)
+
+    async def close(self) -> None:
+        """Leave the client open."""
+
+
+class _Failed(httpx2.RequestError):
+    """The failure of a request, as an SDK lets it pass."""
+
+    def __init__(self, failed: ModelUnavailable) -> None:
+        super().__init__(str(failed))
+        self.failed = failed
+
+
+class _Bounded(httpx2.AsyncBaseTransport):
+    """Sends through a client, reads a bounded part of each response, and fails without secrets."""
+
+    def __init__(self, client: httpx2.AsyncClient, key: str | None) -> None:
+        self._client = client
+        self._key = key
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send one request, and read its response."""
+        try:
+            response = await self._client.send(request, stream=True, follow_redirects=False)
+            try:
+                content = await read_bounded(response.aiter_bytes(), MAX_BODY_BYTES + 1 if response.is_success else MAX_ERROR_BYTES)
+            finally:
+                await response.aclose()
+        except Exception as error:  # noqa: BLE001 - errors of several libraries pass
+            failed = failure(error, request.url.netloc.decode())
+        else:
+            # The content is decompressed, and the SDKs log headers.
+            headers = {
+                name: value
+                for name, value in response.headers.items()
+                if name not in ("content-encoding", "content-length", "transfer-encoding") and not (self._key and self._key in value)
+            }
+            return httpx2.Response(response.status_code, headers=headers, content=content)
+        raise _Failed(failed)  # outside of the except clause, so that its context is not the request

@@ -1,0 +1,162 @@
+"""Models behind a user's own client of an SDK, against a hostile server: within the same bounds as a spec's."""
+
+from __future__ import annotations
+
+import logging
+import tracemalloc
+import zlib
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
+from structlog.testing import capture_logs
+
+from microagents import InvalidUsage, Model, ModelUnavailable, client_model, run
+from microagents.models.sending import MAX_BODY_BYTES
+from microagents.tasks.drift import Drift
+from tests.models import server as scripted
+from tests.models.server import Answer, Server, serving
+from tests.models.wires import KEY, WIRES, Provider, a_call
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+ROBUST_S, TINY_S = "10", "0.3"
+"""Timeouts that are not meant to pass, and one that is."""
+
+
+def client_of(provider: Provider, url: str) -> Any:
+    return AsyncAnthropic(api_key=KEY, base_url=url) if provider.name == "anthropic" else AsyncOpenAI(api_key=KEY, base_url=url)
+
+
+@pytest.fixture(params=WIRES, ids=lambda provider: provider.name)
+def provider(request: pytest.FixtureRequest) -> Provider:
+    assert isinstance(request.param, Provider)
+    return request.param
+
+
+@asynccontextmanager
+async def asking(provider: Provider, *answers: Answer, **options: str) -> AsyncIterator[tuple[Model, Server]]:
+    async with serving(*answers) as server, client_of(provider, server.url) as client:
+        given = {"timeout_s": ROBUST_S, **options}
+        yield client_model(client, "m-1", responses=provider.name == "openai-responses", **given), server
+
+
+async def failure_of(provider: Provider, *answers: Answer, **options: str) -> ModelUnavailable:
+    async with asking(provider, *answers, **options) as (model, _):
+        with pytest.raises(ModelUnavailable) as caught:
+            await model.complete(a_call())
+    assert KEY not in repr((caught.value, caught.value.__context__, caught.value.__cause__))
+    return caught.value
+
+
+async def test_a_call_has_the_clients_address_and_key_and_our_body(provider: Provider) -> None:
+    async with asking(provider, scripted.reply(provider.good("x = 1"))) as (model, server):
+        sample = await model.complete(a_call())
+        await model.close()
+        await model.complete(a_call())  # the client is still open
+    assert (sample.text, sample.usage.input_tokens, sample.model) == ("x = 1", 11, f"{provider.name}:m-1")
+    request = server.received[0]
+    assert (request.path, request.json["model"]) == (provider.path, "m-1")
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.headers["idempotency-key"].endswith("/0/step/66/0/0/0")
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (scripted.reply({}, 429, {"retry-after": "3"}), "busy"),
+        (scripted.reply({}, 500), "server"),
+        (scripted.reply({}, 401), "refused"),
+        (scripted.reply(b"", 302, {"location": "http://localhost:1/"}), "refused"),
+        (scripted.reply(b"<html>"), "garbled"),
+        (scripted.reply(b"this is not gzip", headers={"content-encoding": "gzip"}), "garbled"),
+        (scripted.reset(), "broken"),
+        (scripted.raw(b""), "broken"),
+        (scripted.raw(b"SSH-2.0-OpenSSH_9.6\r\n"), "broken"),
+    ],
+)
+async def test_a_failure_is_named_and_its_request_is_not_repeated(provider: Provider, answer: Answer, kind: str) -> None:
+    async with asking(provider, answer) as (model, server):
+        with pytest.raises(ModelUnavailable) as caught:
+            await model.complete(a_call())
+    assert caught.value.kind == kind
+    assert caught.value.retry_after_s == (3 if kind == "busy" else None)
+    assert len(server.received) == 1
+
+
+async def test_nobody_listening_is_the_network(provider: Provider) -> None:
+    async with client_of(provider, "http://127.0.0.1:1") as client:
+        with pytest.raises(ModelUnavailable) as caught:
+            await client_model(client, "m", responses=provider.name == "openai-responses").complete(a_call())
+    assert caught.value.kind == "network"
+
+
+@pytest.mark.parametrize("answer", [scripted.silent, scripted.dripped_headers, scripted.dripped_body])
+async def test_a_call_ends_by_our_clock_and_lets_go(provider: Provider, answer: Any) -> None:
+    async with asking(provider, answer(), timeout_s=TINY_S) as (model, server):
+        with pytest.raises(ModelUnavailable) as caught:
+            await model.complete(a_call())
+        await server.gone.wait()
+    assert caught.value.kind == "timeout"
+
+
+async def test_a_gzip_bomb_is_not_inflated(provider: Provider) -> None:
+    packer = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    bomb = b"".join(packer.compress(b" " * 2**20) for _ in range(64)) + packer.flush()
+    answer = scripted.reply(bomb, 200, {"content-encoding": "gzip"})
+    async with asking(provider, scripted.reply(provider.good()), answer) as (model, _):
+        await model.complete(a_call())
+        tracemalloc.start()
+        try:
+            with pytest.raises(ModelUnavailable, match="longer than"):
+                await model.complete(a_call())
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak_bytes < 4 * MAX_BODY_BYTES
+
+
+@pytest.mark.parametrize("status", [200, 400])
+async def test_a_body_of_100_mb_is_not_read_to_its_end(provider: Provider, status: int) -> None:
+    async with asking(provider, scripted.endless_body(lambda: server, status)) as (model, server):
+        with pytest.raises(ModelUnavailable):
+            await model.complete(a_call())
+        await server.gone.wait()
+    assert server.sent_bytes < 32 * 2**20
+
+
+@pytest.mark.parametrize("status", [200, 401, 429])
+async def test_a_key_is_in_no_error_and_no_log(provider: Provider, status: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    headers = dict.fromkeys(("x-request-id", "request-id", "retry-after"), KEY)
+    answer = scripted.reply({"error": {"message": f"{KEY} is wrong", "type": KEY}}, status, headers)
+    with capture_logs() as logs:
+        await failure_of(provider, answer)
+    # Below the SDKs, the client's own transport may log what it reads, as it does for its other users.
+    records = [record for record in caplog.records if record.name.partition(".")[0] in ("openai", "anthropic", "microagents")]
+    assert records
+    assert KEY not in " ".join(logging.Formatter().format(record) for record in records)
+    assert KEY not in repr(logs)
+
+
+@pytest.mark.parametrize("given", [3, object(), logging])
+def test_what_is_no_client_is_refused(given: Any) -> None:
+    with pytest.raises(InvalidUsage, match=r"is no client that is known here: give an openai\.AsyncOpenAI"):
+        client_model(given, "m")
+
+
+@pytest.mark.parametrize("name", ["base_url", "api_key_env"])
+async def test_the_clients_own_address_and_key_cannot_be_changed(name: str) -> None:
+    async with AsyncOpenAI(api_key=KEY) as client:
+        with pytest.raises(InvalidUsage, match="the client has the address and the key"):
+            client_model(client, "m", **{name: "x"})
+
+
+@pytest.mark.slow
+async def test_a_client_is_not_sent_to_ray(ray_here: None) -> None:  # noqa: ARG001 - a cluster
+    async with AsyncOpenAI(api_key=KEY) as client:
+        with pytest.raises(InvalidUsage, match="a client cannot be sent to Ray's actors: name the model in a spec, such as openai:m"):
+            await run(Drift(length=1), models=client_model(client, "m"), runtime="ray", runs_dir=None)
