@@ -7,7 +7,7 @@ for providers that accept one, and the vote.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
@@ -327,19 +327,25 @@ def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
 # -- asking ------------------------------------------------------------------------------------------------------------------------
 
 
+HEADS: Mapping[Format, str] = {
+    "lines": "Reason first, briefly, if that helps. Then close with the lines below and write nothing after them.",
+    "json": "Answer with one JSON object of the form below and write nothing after it.",
+}
+"""First lines of the format instructions."""
+_EARLIER = "\n\nYour earlier answer was:\n"
+
+
 @lru_cache(maxsize=256)
 def instructions(reply: type[Reply], form: Format = "lines") -> str:
     """The format instructions at the end of a prompt. They ask for exactly the form that `microagents.parsing.parse` accepts."""
     notes = [f"- {field.encode_name}: {note}" for field in fields_of(reply) if (note := _note(field))]
     if form == "lines":
-        head = "Reason first, briefly, if that helps. Then close with the lines below and write nothing after them."
         body = "\n".join(f"{name} = {wanted}" for name, wanted in _forms(reply).items())
         rule = "Every value is plain JSON, in the form shown, directly behind its name; no bold, no quotes around a line."
     else:
-        head = "Answer with one JSON object of the form below and write nothing after it."
         body = json_form(reply)
         rule = "Every value is plain JSON in the form shown."
-    return "\n".join([head, "", body, "", rule, *notes])
+    return "\n".join([HEADS[form], "", body, "", rule, *notes])
 
 
 def json_form(reply: type[Reply]) -> str:
@@ -364,12 +370,16 @@ def system_with_instructions(system: str, reply: type[Reply], form: Format) -> s
 
 def with_feedback(asked: Prompt, rejected: Sequence[tuple[Reply, str]], form: Format) -> Prompt:
     """A question with its earlier answers and what was found wrong with each."""
-    parts = [
-        f"\n\nYour earlier answer was:\n{write(reply, form)}\nIt was checked, and it is wrong: {feedback}" for reply, feedback in rejected
-    ]
+    parts = [f"{_EARLIER}{write(reply, form)}\nIt was checked, and it is wrong: {feedback}" for reply, feedback in rejected]
     if not parts:
         return asked
     return structs.replace(asked, user=f"{asked.user}{''.join(parts)}\n\nAnswer again, in the same form.")
+
+
+def without_feedback(asked: Prompt) -> tuple[Prompt, int]:
+    """The question alone, and the number of earlier answers that `with_feedback` has put behind it."""
+    user, *earlier = asked.user.split(_EARLIER)
+    return (structs.replace(asked, user=user), len(earlier)) if earlier else (asked, 0)
 
 
 def _note(field: types.Field) -> str:

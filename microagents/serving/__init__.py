@@ -1,0 +1,1 @@
+"""An HTTP endpoint that speaks the wires of model providers, backed by any model."""

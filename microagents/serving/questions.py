@@ -1,0 +1,124 @@
+"""From a request to a call of a model: which sample it draws, and which reply it asks for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from hashlib import blake2b
+from typing import overload
+
+import msgspec
+
+from microagents.chat import HEADS, Prompt, Reply, instructions, without_feedback
+from microagents.elections.election import ElectionId, SampleId
+from microagents.errors import InvalidDefinition, InvalidUsage
+from microagents.models.model import Call
+from microagents.models.sample_keys import Named, read_key
+from microagents.serving.wires import Asked
+from microagents.task import Task
+
+MAX_COUNTED = 100_000
+"""Number of different requests whose repeats are counted."""
+_SCRATCH = "0/http"
+"""Path of the samples that requests without a key draw."""
+
+
+class OneTask(Sequence[Task]):
+    """The same task for every input."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def __len__(self) -> int:
+        return 1
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        return [self._task] if isinstance(index, slice) else self._task
+
+
+class Calls:
+    """Makes calls of requests.
+
+    A request with an idempotency key of a run draws the sample that the key names, so that the simulated model replies as in the process
+    of the run. Of all others, equal ones draw one sample after the other.
+
+    Args:
+        task: the task whose questions are asked; None if the model needs none.
+    """
+
+    def __init__(self, task: Task | None) -> None:
+        self._task = task
+        self._drawn: OrderedDict[bytes, int] = OrderedDict()
+
+    def of(self, asked: Asked, key: str | None) -> list[Call]:
+        """The calls of a request, one for each choice.
+
+        Raises:
+            InvalidUsage: the task asks no such question.
+        """
+        prompt, rejected = without_feedback(asked.prompt)
+        named = (read_key(key) if key else None) or self._next(asked, rejected)
+        election, first = named.id.election, named.id.seq
+        return [
+            Call(
+                id=SampleId(election=election, seq=first + choice),
+                prompt=asked.prompt,
+                reply=self._reply(prompt),
+                temperature=asked.temperature,
+                max_output_tokens=asked.max_output_tokens,
+                attempt=named.attempt,
+                rejected=named.rejected,
+                first_prompt=prompt if rejected else None,
+            )
+            for choice in range(asked.choices)
+        ]
+
+    def _next(self, asked: Asked, rejected: int) -> Named:
+        digest = blake2b(msgspec.json.encode((asked.model, asked.prompt.system, asked.prompt.user)), digest_size=16).digest()
+        seq = self._drawn.pop(digest, 0)
+        self._drawn[digest] = seq + asked.choices
+        if len(self._drawn) > MAX_COUNTED:
+            self._drawn.popitem(last=False)
+        return Named(SampleId(election=ElectionId(path=_SCRATCH, question_digest=digest), seq=seq), rejected, 0)
+
+    def _reply(self, prompt: Prompt) -> type[Reply]:
+        """The reply that a prompt asks for, by the format instructions at the end of its system part; `Reply` itself without a task.
+
+        Raises:
+            InvalidUsage: it asks for none.
+        """
+        if self._task is None:
+            return Reply
+        start = prompt.system.rfind(HEADS[self._task.format])
+        found = None if start < 0 else self._replies.get(prompt.system[start:])
+        if found is None:
+            name = type(self._task).__name__
+            raise InvalidUsage(f"the system prompt ends with no instructions for a reply that is known; a question of {name} has them")
+        return found
+
+    @cached_property
+    def _replies(self) -> Mapping[str, type[Reply]]:
+        """The classes of replies by their instructions. Of several with the same, the task's own comes first."""
+        import microagents.roles  # noqa: PLC0415 - defines the replies that roles ask for
+        import microagents.strategies  # noqa: F401, PLC0415 - and strategies
+
+        assert self._task is not None
+        own = type(self._task).reply_type()
+        found: dict[str, type[Reply]] = {}
+        for reply in [*([own] if own else []), *_subclasses(Reply)]:
+            try:
+                found.setdefault(instructions(reply, self._task.format), reply)
+            except InvalidDefinition:  # a base class, which nothing asks for
+                continue
+        return found
+
+
+def _subclasses(reply: type[Reply]) -> Iterator[type[Reply]]:
+    for each in reply.__subclasses__():
+        yield each
+        yield from _subclasses(each)

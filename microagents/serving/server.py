@@ -1,0 +1,252 @@
+"""The endpoint: routes, who may use it, faults and latency on request, and replies of the model behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from itertools import count
+from typing import NoReturn
+
+import structlog
+from aiohttp import web
+from msgspec import Struct, json
+
+from microagents.actors import Context, Strategy
+from microagents.aio import TaskScope
+from microagents.chat import Sample
+from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable
+from microagents.models.model import Call, Model, open_model
+from microagents.models.sample_keys import HEADER
+from microagents.serving.faults import Fault, Faults
+from microagents.serving.questions import Calls, OneTask
+from microagents.serving.wires import WIRES, Asked, Wire
+from microagents.task import Task
+
+MAX_REQUEST_BYTES = 64 * 2**20
+MAX_WAITING = 8192
+"""Connections that wait to be accepted."""
+SHUTDOWN_S = 1.0
+"""Seconds that open requests may take to end after the server was stopped."""
+GARBAGE = b'{"choices": [{"message": {"content": "x ='
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """What is served, to whom, and how."""
+
+    model: str
+    """Spec of the model."""
+    task: Task | None = None
+    """The task whose questions the simulated model answers; None for other models."""
+    seed: int = 0
+    """Seed of simulated replies and of faults."""
+    faults: Sequence[Fault] = ()
+    latency_s: float = 0.0
+    """Seconds before each reply, on top of the model's own."""
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 takes a free one."""
+    token: str | None = None
+    """What requests must have as their key; None admits all who reach it, which must be this machine alone."""
+
+
+class Serving:
+    """An endpoint while it is being served."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        """Its address, such as ``http://127.0.0.1:8399``."""
+        self.requests = 0
+        self.samples = 0
+        """Number of samples drawn."""
+        self.faults = Counter[str]()
+        """Number of faults by kind."""
+
+
+@asynccontextmanager
+async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
+    """Serve an endpoint as long as the block.
+
+    Raises:
+        InvalidUsage: the model or the task will not do, the port is taken, or others could use it without a token.
+    """
+    _check_access(endpoint)
+    tasks = [] if endpoint.task is None else OneTask(endpoint.task)
+    model = open_model(endpoint.model, Context(run_id="serve", seed=endpoint.seed, tasks=tasks, strategy=Strategy()))
+    handler = _Handler(endpoint, model)
+    application = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[handler.admit])
+    application.router.add_get("/v1/models", handler.models)
+    for wire in WIRES:
+        application.router.add_post(wire.path, handler.answering(wire))
+    runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S)
+    try:
+        await runner.setup()
+        site = web.TCPSite(runner, endpoint.host, endpoint.port, backlog=MAX_WAITING)
+        try:
+            await site.start()
+        except (OSError, OverflowError) as error:
+            raise InvalidUsage(f"nothing can be served on {endpoint.host} port {endpoint.port}: {error}") from None
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        handler.served.url = f"http://{host}:{runner.addresses[0][1]}"
+        yield handler.served
+    finally:
+        await runner.cleanup()
+        await model.close()
+
+
+class _Handler:
+    """Handles the requests to one endpoint."""
+
+    def __init__(self, endpoint: Endpoint, model: Model) -> None:
+        self._endpoint = endpoint
+        self._model = model
+        self._calls = Calls(endpoint.task)
+        self._faults = Faults(endpoint.faults, endpoint.seed)
+        self._numbers = count()
+        self.served = Serving("")
+
+    @web.middleware
+    async def admit(self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
+        """Refuse requests without the token, and those that a web page in a browser of this machine could send."""
+        wire = next((wire for wire in WIRES if wire.path == request.path), WIRES[0])
+        token = self._endpoint.token
+        if token is not None:
+            sent = request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
+            if not hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode()):
+                return self._error(wire, 401, "the token is missing or wrong")
+        elif not _is_loopback((request.url.host or "").strip("[]")):
+            return self._error(wire, 403, "without a token only this machine is served, under its own name")
+        if request.method == "POST" and request.content_type != "application/json":
+            return self._error(wire, 400, "the content type must be application/json")
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            return self._error(wire, error.status, error.reason)
+
+    async def models(self, _: web.Request) -> web.Response:
+        """The list of models, in a form that all SDKs read. Requests may name any model."""
+        name = self._endpoint.model
+        times = {"created": 0, "created_at": "1970-01-01T00:00:00Z"}
+        model = {"id": name, "object": "model", "type": "model", "display_name": name, "owned_by": "microagents", **times}
+        return _json({"object": "list", "data": [model], "has_more": False, "first_id": name, "last_id": name})
+
+    def answering(self, wire: Wire) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """The handler of a wire's requests."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            self.served.requests += 1
+            fault = self._faults.next()
+            structlog.get_logger().info("request", path=request.path, key=request.headers.get(HEADER), fault=fault)
+            if fault is not None:
+                self.served.faults[fault] += 1
+                return await self._fail(request, wire, fault)
+            try:
+                asked = wire.read(await request.read())
+                calls = self._calls.of(asked, request.headers.get(HEADER))
+                await asyncio.sleep(self._endpoint.latency_s)
+                if asked.stream:
+                    return await self._stream(request, wire, asked, calls)
+                samples = await self._draw(calls)
+                return _json(wire.whole(asked, samples, next(self._numbers)))
+            except MicroagentsError as error:
+                return self._refuse(wire, error)
+
+        return answer
+
+    async def _draw(self, calls: Sequence[Call]) -> list[Sample]:
+        if len(calls) == 1:
+            return [await self._sample(calls[0])]
+        scope = TaskScope()
+        try:
+            drawn = [scope.start(self._sample(call)) for call in calls]
+            await scope.join()
+            return [each.result() for each in drawn]
+        finally:
+            await scope.close()
+
+    async def _sample(self, call: Call) -> Sample:
+        self.served.samples += 1
+        return await self._model.complete(call)
+
+    async def _stream(self, request: web.Request, wire: Wire, asked: Asked, calls: Sequence[Call]) -> web.StreamResponse:
+        """Send each choice as soon as it is drawn. After the first one, an error can only be an event."""
+        number = next(self._numbers)
+        response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
+        scope = TaskScope()
+
+        async def send(index: int, call: Call) -> Sample:
+            sample = await self._sample(call)
+            await opened()
+            await response.write(b"".join(wire.choice(asked, index, sample, number)))
+            return sample
+
+        async def opened() -> None:
+            async with opening:
+                if not response.prepared:
+                    await response.prepare(request)
+                    await response.write(b"".join(wire.opening(asked, number)))
+
+        opening = asyncio.Lock()
+        try:
+            drawn = [scope.start(send(index, call)) for index, call in enumerate(calls)]
+            await scope.join()
+            await opened()
+            await response.write(b"".join(wire.closing(asked, [each.result() for each in drawn], number)))
+        except MicroagentsError as error:
+            if not response.prepared:
+                raise
+            await response.write(b"data: %s\n\n" % json.encode(wire.error(502, str(error))))
+        finally:
+            await scope.close()
+        await response.write_eof()
+        return response
+
+    async def _fail(self, request: web.Request, wire: Wire, fault: str) -> web.StreamResponse:
+        if fault.isdigit():
+            return self._error(wire, int(fault), "a fault that was asked for")
+        await asyncio.sleep(self._endpoint.latency_s)
+        if fault == "hang":
+            await asyncio.Event().wait()  # until the client hangs up
+        if fault == "garbage":
+            return web.Response(body=GARBAGE, content_type="application/json")
+        response = web.StreamResponse(headers={"content-length": str(2 * len(GARBAGE))})
+        await response.prepare(request)
+        await response.write(GARBAGE)
+        if request.transport is not None:
+            request.transport.abort()
+        return response
+
+    def _refuse(self, wire: Wire, error: MicroagentsError) -> web.Response:
+        status = 400
+        headers = {}
+        if isinstance(error, ModelUnavailable):
+            status = {"refused": 400, "busy": 429}.get(error.kind, 502)
+            if error.retry_after_s is not None:
+                headers["retry-after"] = f"{error.retry_after_s:g}"
+        return self._error(wire, status, " ".join(str(error).split()), headers)
+
+    def _error(self, wire: Wire, status: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
+        return _json(wire.error(status, message), status, headers)
+
+
+def _json(body: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(body=json.encode(body), status=status, content_type="application/json", headers=headers)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _check_access(endpoint: Endpoint) -> None:
+    if endpoint.token is None and not _is_loopback(endpoint.host):
+        _refuse_host(endpoint.host)
+
+
+def _refuse_host(host: str) -> NoReturn:
+    raise InvalidUsage(f"host {host!r} lets other machines use the model: name the environment variable of a token with --token-env")

@@ -1,0 +1,411 @@
+"""The wires of providers, seen from the server: requests in, replies out, whole or streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from microagents.chat import Prompt, Sample
+from microagents.errors import InvalidUsage
+
+MAX_CHOICES = 128
+DEFAULT_MAX_OUTPUT_TOKENS = 32_768
+PIECE_CHARS = 200
+"""Length of a text in one event of a stream."""
+
+S = TypeVar("S", bound=Struct)
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A request, whatever its wire."""
+
+    model: str
+    prompt: Prompt
+    temperature: float | None
+    max_output_tokens: int
+    choices: int = 1
+    stream: bool = False
+    with_usage: bool = True
+    """Whether a stream ends with the usage."""
+
+
+class Part(Struct):
+    """A part of a message's content."""
+
+    type: str
+    text: str = ""
+
+
+Content = str | list[Part] | None
+
+
+class Message(Struct):
+    """A message of a conversation."""
+
+    role: str
+    content: Content = None
+
+
+Temperature = Annotated[float, Meta(ge=0, le=2)] | None
+
+
+class ChatBody(Struct):
+    """The request of OpenAI's chat completions, as far as it is read."""
+
+    model: str
+    messages: list[Message]
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    temperature: Temperature = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+
+
+class ResponsesBody(Struct):
+    """The request of OpenAI's responses, as far as it is read."""
+
+    model: str
+    input: str | list[Message]
+    instructions: str | None = None
+    stream: bool | None = None
+    temperature: Temperature = None
+    max_output_tokens: Annotated[int, Meta(ge=16)] | None = None
+
+
+class MessagesBody(Struct):
+    """The request of Anthropic's messages, as far as it is read."""
+
+    model: str
+    messages: list[Message]
+    max_tokens: Annotated[int, Meta(ge=0)]
+    system: Content = None
+    stream: bool | None = None
+    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
+
+
+class Wire(Protocol):
+    """How a provider's requests and replies look."""
+
+    path: ClassVar[str]
+
+    def read(self, body: bytes) -> Asked:
+        """Read a request.
+
+        Raises:
+            InvalidUsage: it is not one, or it asks for what is not served.
+        """
+        ...
+
+    def whole(self, asked: Asked, samples: Sequence[Sample], number: int) -> dict[str, Any]:
+        """The JSON of a whole reply; ``number`` counts the replies of the server."""
+        ...
+
+    def opening(self, asked: Asked, number: int) -> Iterator[bytes]:
+        """The events at the start of a stream."""
+        ...
+
+    def choice(self, asked: Asked, index: int, sample: Sample, number: int) -> Iterator[bytes]:
+        """The events of one choice."""
+        ...
+
+    def closing(self, asked: Asked, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
+        """The events at the end of a stream."""
+        ...
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        """The JSON of an error."""
+        ...
+
+
+class _OpenAI:
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        return {"error": {"message": message, "type": _ERRORS.get(status, "server_error"), "param": None, "code": None}}
+
+
+class Chat(_OpenAI):
+    """OpenAI's chat completions: several choices, and usage at the end of a stream if it is asked for."""
+
+    path: ClassVar = "/v1/chat/completions"
+
+    def read(self, body: bytes) -> Asked:
+        """Read a request."""
+        found = _decoded(body, ChatBody)
+        return Asked(
+            model=found.model,
+            prompt=_prompt(found.messages),
+            temperature=found.temperature,
+            max_output_tokens=found.max_completion_tokens or found.max_tokens or DEFAULT_MAX_OUTPUT_TOKENS,
+            choices=found.n or 1,
+            stream=bool(found.stream),
+            with_usage=bool((found.stream_options or {}).get("include_usage")),
+        )
+
+    def whole(self, asked: Asked, samples: Sequence[Sample], number: int) -> dict[str, Any]:
+        """The reply with all choices."""
+        choices = [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": sample.text, "refusal": None},
+                "finish_reason": sample.finish,
+                "logprobs": None,
+            }
+            for index, sample in enumerate(samples)
+        ]
+        return {**_chat(asked, number), "object": "chat.completion", "choices": choices, "usage": _chat_usage(samples)}
+
+    def opening(self, asked: Asked, number: int) -> Iterator[bytes]:  # noqa: ARG002 - the choices say it all
+        """None."""
+        return iter(())
+
+    def choice(self, asked: Asked, index: int, sample: Sample, number: int) -> Iterator[bytes]:
+        """The pieces of its text, then its finish reason."""
+        deltas: list[tuple[dict[str, str], str | None]] = [({"role": "assistant", "content": ""}, None)]
+        deltas += [({"content": piece}, None) for piece in _pieces(sample.text)]
+        for delta, finish in [*deltas, ({}, sample.finish)]:
+            yield self._chunk(asked, number, [{"index": index, "delta": delta, "finish_reason": finish, "logprobs": None}])
+
+    def closing(self, asked: Asked, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
+        """The usage, if it is asked for, and the end."""
+        if asked.with_usage:
+            yield self._chunk(asked, number, [], usage=_chat_usage(samples))
+        yield b"data: [DONE]\n\n"
+
+    def _chunk(self, asked: Asked, number: int, choices: list[dict[str, Any]], **more: Any) -> bytes:
+        return _event({**_chat(asked, number), "object": "chat.completion.chunk", "choices": choices, **more})
+
+
+class Responses(_OpenAI):
+    """OpenAI's responses: one choice."""
+
+    path: ClassVar = "/v1/responses"
+
+    def read(self, body: bytes) -> Asked:
+        """Read a request."""
+        found = _decoded(body, ResponsesBody)
+        messages = [Message("user", found.input)] if isinstance(found.input, str) else found.input
+        return Asked(
+            model=found.model,
+            prompt=_prompt([Message("system", found.instructions), *messages]),
+            temperature=found.temperature,
+            max_output_tokens=found.max_output_tokens or DEFAULT_MAX_OUTPUT_TOKENS,
+            stream=bool(found.stream),
+        )
+
+    def whole(self, asked: Asked, samples: Sequence[Sample], number: int) -> dict[str, Any]:
+        """The reply with its one message."""
+        (sample,) = samples
+        reason = {"stop": None, "length": "max_output_tokens"}.get(sample.finish, sample.finish)
+        usage = {
+            "input_tokens": sample.usage.input_tokens or 0,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": sample.usage.output_tokens or 0,
+            "output_tokens_details": {"reasoning_tokens": sample.usage.reasoning_tokens or 0},
+            "total_tokens": (sample.usage.input_tokens or 0) + (sample.usage.output_tokens or 0),
+        }
+        return {
+            **self._begun(asked, number),
+            "status": "incomplete" if reason else "completed",
+            "incomplete_details": {"reason": reason} if reason else None,
+            "output": [self._message(number, sample)],
+            "usage": usage,
+        }
+
+    def opening(self, asked: Asked, number: int) -> Iterator[bytes]:
+        """The response without its output."""
+        yield self._named("response.created", 0, response=self._begun(asked, number))
+
+    def choice(self, asked: Asked, index: int, sample: Sample, number: int) -> Iterator[bytes]:  # noqa: ARG002 - there is one
+        """The pieces of its text, in their frames."""
+        message = self._message(number, sample)
+        (part,) = message["content"]
+        begun: dict[str, Any] = {**message, "status": "in_progress", "content": []}
+        place: dict[str, Any] = {"item_id": message["id"], "output_index": 0, "content_index": 0}
+        events: list[tuple[str, dict[str, Any]]] = [
+            ("output_item.added", {"output_index": 0, "item": begun}),
+            ("content_part.added", {**place, "part": {**part, "text": ""}}),
+            *[("output_text.delta", {**place, "delta": piece, "logprobs": []}) for piece in _pieces(sample.text)],
+            ("output_text.done", {**place, "text": sample.text, "logprobs": []}),
+            ("content_part.done", {**place, "part": part}),
+            ("output_item.done", {"output_index": 0, "item": message}),
+        ]
+        for sequence, (name, values) in enumerate(events, 1):
+            yield self._named(f"response.{name}", sequence, **values)
+
+    def closing(self, asked: Asked, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
+        """The whole response."""
+        response = self.whole(asked, samples, number)
+        yield self._named(f"response.{response['status']}", len(samples[0].text) // PIECE_CHARS + 8, response=response)
+
+    def _begun(self, asked: Asked, number: int) -> dict[str, Any]:
+        return {
+            "id": f"resp_{number}",
+            "object": "response",
+            "created_at": 0,
+            "model": asked.model,
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "metadata": {},
+            "output": [],
+            "parallel_tool_calls": False,
+            "temperature": asked.temperature,
+            "tool_choice": "none",
+            "tools": [],
+            "top_p": None,
+        }
+
+    def _message(self, number: int, sample: Sample) -> dict[str, Any]:
+        part = {"type": "output_text", "text": sample.text, "annotations": [], "logprobs": []}
+        status = "completed" if sample.finish == "stop" else "incomplete"
+        return {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": status, "content": [part]}
+
+    def _named(self, name: str, sequence: int, **values: Any) -> bytes:
+        return _event({"type": name, "sequence_number": sequence, **values}, name)
+
+
+class Messages:
+    """Anthropic's messages: one choice. A request for no tokens, which warms a cache, gets an empty reply."""
+
+    path: ClassVar = "/v1/messages"
+
+    def read(self, body: bytes) -> Asked:
+        """Read a request."""
+        found = _decoded(body, MessagesBody)
+        return Asked(
+            model=found.model,
+            prompt=_prompt([Message("system", found.system), *found.messages]),
+            temperature=found.temperature,
+            max_output_tokens=found.max_tokens,
+            choices=1 if found.max_tokens else 0,
+            stream=bool(found.stream),
+        )
+
+    def whole(self, asked: Asked, samples: Sequence[Sample], number: int) -> dict[str, Any]:
+        """The reply with its one block of text."""
+        blocks = [{"type": "text", "text": sample.text, "citations": None} for sample in samples]
+        return {
+            **self._begun(asked, number),
+            "content": blocks,
+            "stop_reason": self._stop_reason(samples),
+            "usage": self._usage(samples),
+        }
+
+    def opening(self, asked: Asked, number: int) -> Iterator[bytes]:
+        """The message without its content."""
+        yield self._named("message_start", message=self._begun(asked, number))
+
+    def choice(self, asked: Asked, index: int, sample: Sample, number: int) -> Iterator[bytes]:  # noqa: ARG002 - there is one
+        """The block of text, piece by piece."""
+        yield self._named("content_block_start", index=0, content_block={"type": "text", "text": "", "citations": None})
+        for piece in _pieces(sample.text):
+            yield self._named("content_block_delta", index=0, delta={"type": "text_delta", "text": piece})
+        yield self._named("content_block_stop", index=0)
+
+    def closing(self, asked: Asked, samples: Sequence[Sample], number: int) -> Iterator[bytes]:  # noqa: ARG002 - it has no id
+        """The stop reason, the usage and the end."""
+        delta = {"stop_reason": self._stop_reason(samples), "stop_sequence": None}
+        yield self._named("message_delta", delta=delta, usage=self._usage(samples))
+        yield self._named("message_stop")
+
+    def error(self, status: int, message: str) -> dict[str, Any]:
+        """The JSON of an error."""
+        return {"type": "error", "error": {"type": _ERRORS.get(status, "api_error"), "message": message}}
+
+    def _begun(self, asked: Asked, number: int) -> dict[str, Any]:
+        return {
+            "id": f"msg_{number}",
+            "type": "message",
+            "role": "assistant",
+            "model": asked.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": self._usage([]),
+        }
+
+    def _stop_reason(self, samples: Sequence[Sample]) -> str:
+        finish = samples[0].finish if samples else "length"
+        return {"stop": "end_turn", "length": "max_tokens"}.get(finish, finish)
+
+    def _usage(self, samples: Sequence[Sample]) -> dict[str, int]:
+        read, written = _tokens(samples)
+        return {"input_tokens": read, "output_tokens": written, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+
+    def _named(self, name: str, **values: Any) -> bytes:
+        return _event({"type": name, **values}, name)
+
+
+WIRES: Sequence[Wire] = (Chat(), Responses(), Messages())
+_ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+
+
+def _decoded(body: bytes, kind: type[S]) -> S:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidUsage(f"the request cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _prompt(messages: Sequence[Message]) -> Prompt:
+    """The one question of a conversation."""
+    texts: dict[Literal["system", "user"], list[str]] = {"system": [], "user": []}
+    for message in messages:
+        if message.role not in ("system", "developer", "user"):
+            raise InvalidUsage(f"a message of the role {message.role!r:.40} is not served: ask one question, without earlier turns")
+        texts["user" if message.role == "user" else "system"].append(_text(message.content))
+    if not texts["user"]:
+        raise InvalidUsage("there is no message of the user")
+    return Prompt(system="\n\n".join(filter(None, texts["system"])), user="\n\n".join(texts["user"]))
+
+
+def _text(content: Content) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    for part in content:
+        if part.type not in ("text", "input_text"):
+            raise InvalidUsage(f"a part of the type {part.type!r:.40} is not served: only text is")
+    return "".join(part.text for part in content)
+
+
+def _tokens(samples: Sequence[Sample]) -> tuple[int, int]:
+    """Tokens of the prompt, which is read once, and of all choices."""
+    read = max((sample.usage.input_tokens or 0 for sample in samples), default=0)
+    return read, sum(sample.usage.output_tokens or 0 for sample in samples)
+
+
+def _chat(asked: Asked, number: int) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{number}", "created": 0, "model": asked.model}
+
+
+def _chat_usage(samples: Sequence[Sample]) -> dict[str, Any]:
+    read, written = _tokens(samples)
+    reasoned = sum(sample.usage.reasoning_tokens or 0 for sample in samples)
+    return {
+        "prompt_tokens": read,
+        "completion_tokens": written,
+        "total_tokens": read + written,
+        "prompt_tokens_details": {"cached_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": reasoned},
+    }
+
+
+def _pieces(text: str) -> Iterator[str]:
+    return (text[start : start + PIECE_CHARS] for start in range(0, len(text), PIECE_CHARS))
+
+
+def _event(data: dict[str, Any], name: str | None = None) -> bytes:
+    head = b"" if name is None else b"event: %s\n" % name.encode()
+    return b"%sdata: %s\n\n" % (head, msgspec.json.encode(data))

@@ -1,0 +1,54 @@
+"""`microagents serve`: an endpoint as a process, from its first line to Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+from microagents.cli.serve import PORT
+from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, microagents
+
+
+def test_it_prints_its_addresses_serves_a_run_and_ends_cleanly_with_ctrl_c() -> None:
+    command = [COMMAND, "serve", "drift", "--model", "sim:perfect", "--port", "0", "--fault", "429:0.2", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = json.loads(process.stdout.readline())
+        spec = f"openai:m@base_url={line['openai']},price_in=1,price_out=1"
+        result = microagents("run", "drift", "-o", "length=5", "--model", spec, "-k", "1", "--no-speculate", "--json").json
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=WAIT_S)
+    assert (result["outcome"], result["errors"]) == ("completed", 0)
+    assert (line["model"], line["anthropic"], line["pid"]) == ("sim:perfect", line["url"], process.pid)
+    assert (process.returncode, out) == (COMPLETED, "")
+    busy = result["repeated"].get("busy", 0)
+    assert err.strip() == f"served {5 + busy} requests, 5 samples" + (f"; faults: {busy} x 429" if busy else "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "a simulated model answers the questions of one task; name it: microagents serve hanoi"),
+        (["-o", "disks=3", "--model", "scripted:x.jsonl"], "-o gives options of a task, and no task is named"),
+        (["hanoi", "-o", "disks=none"], "disks"),
+        (["hano"], "did you mean 'hanoi'"),
+        (["hanoi", "--fault", "often"], "'often' is no fault; write KIND:SHARE, such as 429:0.05"),
+        (["hanoi", "--fault", "429:0.9", "--fault", "500:0.9"], "add up to 1.8"),
+        (["hanoi", "--host", "0.0.0.0"], "name the environment variable of a token with --token-env"),
+        (["hanoi", "--token-env", "NO_SUCH_TOKEN"], "the environment variable NO_SUCH_TOKEN has no token"),
+        (
+            ["hanoi", "--host", "no.such.host.invalid", "--token-env", "SOME_TOKEN"],
+            f"nothing can be served on no.such.host.invalid port {PORT}",
+        ),
+        (["hanoi", "--model", "sim:gpt-9"], "there is no simulated model 'gpt-9'"),
+        (["ask", "-o", "text=hi"], "has no `expert`"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_sentence(words: list[str], said: str) -> None:
+    ended = microagents("serve", *words, env={"SOME_TOKEN": "t"})
+    assert (ended.code, ended.out) == (WRONG_USAGE, "")
+    assert said in ended.err
+    assert ended.err.count("\n") == 1

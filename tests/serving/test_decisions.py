@@ -1,0 +1,114 @@
+"""A run through an endpoint over real HTTP decides as the simulated model decides in process: with each SDK, on each wire."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
+
+from microagents import Call, ChainTask, Model, Result, Sample, Task, client_model, run
+from microagents.actors import Context
+from microagents.models.model import open_model
+from microagents.serving.faults import Fault
+from microagents.serving.server import Endpoint, serving
+from microagents.strategies import Maker
+from microagents.tasks.drift import Drift, Onward, Place
+from microagents.tasks.sorting import Sorting
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+OFTEN_WRONG = "sim:perfect@error=0.4,flag=0.2,alternatives=2"
+"""At k = 1 four decisions in ten are wrong, and on `drift` each of them changes all later questions."""
+WIRES = ("openai", "openai-responses", "anthropic")
+STEPS = 25
+
+
+class InProcess(Model):
+    """The simulated model in this process, under the name of one that is asked over HTTP: the name is a part of every question."""
+
+    priced = True
+
+    def __init__(self, task: Task, spec: str, model: str) -> None:
+        self.spec = spec
+        self._model = open_model(model, Context(run_id="r", seed=0, tasks=[task], strategy=Maker()))
+
+    async def complete(self, call: Call) -> Sample:
+        return await self._model.complete(call)
+
+
+@asynccontextmanager
+async def through_sdk(wire: str, url: str) -> AsyncIterator[Model]:
+    """A model that a user's own client of the wire's SDK asks."""
+    if wire == "anthropic":
+        async with AsyncAnthropic(api_key="none", base_url=url) as anthropic:
+            yield client_model(anthropic, "m")
+    else:
+        async with AsyncOpenAI(api_key="none", base_url=f"{url}/v1") as openai:
+            yield client_model(openai, "m", responses=wire == "openai-responses")
+
+
+def spec_of(wire: str, url: str) -> str:
+    return f"{wire}:m@base_url={url}{'' if wire == 'anthropic' else '/v1'}"
+
+
+def digests(result: Result) -> tuple[object, ...]:
+    return result.outcome, result.account.decisions_sha256, result.account.ballots_sha256, result.account.flagged, result.account.errors
+
+
+async def walked(models: Any, task: Task, **options: Any) -> Result:
+    return await run(task, models=models, k=1, runs_dir=None, run_id="r", **options)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_with_each_sdk_every_ballot_is_that_of_the_simulated_model_in_process(wire: str) -> None:
+    task = Drift(length=STEPS)
+    here = await walked(InProcess(task, f"{wire}:m", OFTEN_WRONG), task)
+    async with serving(Endpoint(model=OFTEN_WRONG, task=task)) as served, through_sdk(wire, served.url) as model:
+        there = await walked(model, task)
+    assert here.account.errors, "decisions are wrong, so that any difference would show"
+    assert digests(there) == digests(here)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_with_a_spec_the_votes_decide_as_in_process_in_spite_of_faults(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its samples are others, since the spec is a part of every question. At this p and k one run in 50,000 decides a step wrong.
+    monkeypatch.setattr("microagents.roles.solver.BACKOFF_S", (0.001, 0.001))
+    task, model = Drift(length=STEPS), "sim:perfect@error=0.05,flag=0.1"
+    faults = [Fault(kind=kind, share=0.05) for kind in ("429", "500", "reset", "garbage")]
+    here = await run(task, models=model, k=5, runs_dir=None)
+    async with serving(Endpoint(model=model, task=task, faults=faults)) as served:
+        there = await run(task, models=spec_of(wire, served.url), k=5, runs_dir=None)
+    assert there.account.decisions_sha256 == here.account.decisions_sha256
+    assert there.account.ballots_sha256 != here.account.ballots_sha256
+    assert set(served.faults) == {fault.kind for fault in faults}
+    assert there.account.repeated.keys() <= {"busy", "server", "broken", "garbled"}
+
+
+class Proven(Drift):
+    """Sends a wrong reply back."""
+
+    def verify(self, state: Place, reply: Onward) -> str | None:
+        return None if reply == self.oracle(state) else "it is wrong"
+
+
+async def test_a_reply_that_is_sent_back_with_feedback_is_drawn_again_as_in_process() -> None:
+    task = Proven(length=STEPS)
+    assert isinstance(task, ChainTask)
+    here = await walked(InProcess(task, "openai:m", OFTEN_WRONG), task)
+    async with serving(Endpoint(model=OFTEN_WRONG, task=task)) as served, through_sdk("openai", served.url) as model:
+        there = await walked(model, task)
+    assert (here.outcome, here.account.errors) == ("completed", 0)
+    assert digests(there) == digests(here)
+
+
+async def test_every_question_of_a_recursive_problem_is_answered_as_in_process() -> None:
+    task, model = Sorting(n=4), "sim:perfect"
+    here = await walked(InProcess(task, "openai:m", model), task)
+    async with serving(Endpoint(model=model, task=task)) as served, through_sdk("openai", served.url) as asked:
+        there = await walked(asked, task)
+    assert there.outcome == "completed"
+    assert digests(there) == digests(here)

@@ -1,0 +1,250 @@
+"""The endpoint as clients see it: whole and streamed replies, errors, faults, and who may use it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import anthropic
+import openai
+import pytest
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
+
+from microagents import InvalidUsage, Prompt
+from microagents.chat import system_with_instructions
+from microagents.serving.faults import Fault, Faults
+from microagents.serving.server import Endpoint, Serving, serving
+from microagents.tasks.drift import Drift, Onward
+
+TASK = Drift()
+ASKED = TASK.prompt(TASK.start())
+PROMPT = Prompt(system=system_with_instructions(ASKED.system, Onward, TASK.format), user=ASKED.user)
+RIGHT = "number = 22"
+CHAT: Any = [{"role": "system", "content": PROMPT.system}, {"role": "user", "content": PROMPT.user}]
+TURNS: Any = [{"role": "user", "content": [{"type": "text", "text": PROMPT.user}]}]
+WRONG = "sim:perfect@error=1,alternatives=1000000"
+"""Each sample is another wrong reply."""
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Serving]:
+    async with serving(Endpoint(model="sim:perfect", task=TASK)) as found:
+        yield found
+
+
+@pytest.fixture
+async def chat(served: Serving) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(api_key="none", base_url=f"{served.url}/v1", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+async def messages(served: Serving) -> AsyncIterator[AsyncAnthropic]:
+    async with AsyncAnthropic(api_key="none", base_url=served.url, max_retries=0) as client:
+        yield client
+
+
+async def test_chat_gives_as_many_choices_as_asked_for_and_bills_the_prompt_once(chat: AsyncOpenAI) -> None:
+    one = await chat.chat.completions.create(model="any", messages=CHAT)
+    three = await chat.chat.completions.create(model="any", messages=CHAT, n=3)
+    assert [(each.index, each.finish_reason) for each in three.choices] == [(0, "stop"), (1, "stop"), (2, "stop")]
+    assert all(str(each.message.content).endswith(RIGHT) for each in three.choices)
+    assert one.usage is not None
+    assert three.usage is not None
+    assert three.usage.prompt_tokens == one.usage.prompt_tokens > 0
+    assert three.usage.completion_tokens > 2 * one.usage.completion_tokens
+    assert three.model == "any"
+
+
+async def test_equal_requests_draw_one_sample_after_the_other_with_choices_or_without() -> None:
+    async def drawn(*choices: int) -> list[str | None]:
+        async with serving(Endpoint(model=WRONG, task=TASK)) as served, AsyncOpenAI(api_key="none", base_url=f"{served.url}/v1") as client:
+            replies = [await client.chat.completions.create(model="m", messages=CHAT, n=n) for n in choices]
+        return [each.message.content for reply in replies for each in reply.choices]
+
+    singly = await drawn(1, 1, 1, 1)
+    assert len(set(singly)) == 4
+    assert await drawn(1, 3) == singly
+
+
+async def test_a_streamed_chat_has_every_choice_and_usage_if_asked_for(chat: AsyncOpenAI) -> None:
+    whole = await chat.chat.completions.create(model="m", messages=CHAT, n=2)
+    texts, finishes, usages = {0: "", 1: ""}, {}, []
+    options: Any = {"include_usage": True}
+    async for chunk in await chat.chat.completions.create(model="m", messages=CHAT, n=2, stream=True, stream_options=options):
+        usages += [chunk.usage] * (chunk.usage is not None)
+        for each in chunk.choices:
+            texts[each.index] += each.delta.content or ""
+            finishes[each.index] = each.finish_reason
+    assert all(text.endswith(RIGHT) for text in texts.values())
+    assert finishes == {0: "stop", 1: "stop"}
+    assert [each.prompt_tokens for each in usages] == [whole.usage.prompt_tokens] if whole.usage else []
+
+
+async def test_a_cut_off_reply_says_so_on_each_wire(chat: AsyncOpenAI, messages: AsyncAnthropic) -> None:
+    asked = {"model": "m", "max_tokens": 20}
+    chosen = await chat.chat.completions.create(**asked, messages=CHAT)
+    assert (chosen.choices[0].finish_reason, chosen.usage and chosen.usage.completion_tokens) == ("length", 20)
+    response = await chat.responses.create(model="m", input=PROMPT.user, instructions=PROMPT.system, max_output_tokens=20)
+    assert (response.status, response.incomplete_details and response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    message = await messages.messages.create(**asked, messages=TURNS, system=PROMPT.system)
+    assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 20)
+
+
+async def test_responses_are_whole_or_streamed(chat: AsyncOpenAI) -> None:
+    asked: Any = {"model": "m", "input": PROMPT.user, "instructions": PROMPT.system}
+    whole = await chat.responses.create(**asked)
+    async with chat.responses.stream(**asked) as stream:
+        streamed = await stream.get_final_response()
+    for response in (whole, streamed):
+        assert response.status == "completed"
+        assert response.output_text.endswith(RIGHT)
+        assert response.usage is not None
+        assert response.usage.input_tokens > 0
+
+
+async def test_messages_are_whole_or_streamed(messages: AsyncAnthropic) -> None:
+    asked: Any = {"model": "m", "max_tokens": 1000, "messages": TURNS, "system": [{"type": "text", "text": PROMPT.system}]}
+    whole = await messages.messages.create(**asked)
+    async with messages.messages.stream(**asked) as stream:
+        streamed = await stream.get_final_message()
+    for message in (whole, streamed):
+        (block,) = message.content
+        assert block.type == "text"
+        assert block.text.endswith(RIGHT)
+        assert (message.stop_reason, message.usage.input_tokens > 0) == ("end_turn", True)
+
+
+async def test_a_request_for_no_tokens_draws_nothing(messages: AsyncAnthropic, served: Serving) -> None:
+    message = await messages.messages.create(model="m", max_tokens=0, messages=TURNS)
+    assert (message.content, message.usage.output_tokens, served.samples) == ([], 0, 0)
+
+
+async def test_both_sdks_list_the_model(chat: AsyncOpenAI, messages: AsyncAnthropic) -> None:
+    assert [each.id async for each in chat.models.list()] == ["sim:perfect"]
+    assert [each.id async for each in messages.models.list()] == ["sim:perfect"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"n": 0}, r"\$\.n"),
+        ({"n": 129}, r"\$\.n"),
+        ({"temperature": "hot"}, r"\$\.temperature"),
+        ({"messages": []}, "no message of the user"),
+        ({"messages": [*CHAT, {"role": "assistant", "content": "22"}]}, "without earlier turns"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "only text"),
+        ({"messages": [{"role": "user", "content": "What is x?"}]}, "a question of Drift has them"),
+    ],
+)
+async def test_what_is_not_served_is_refused_in_one_sentence(chat: AsyncOpenAI, changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(openai.BadRequestError, match=said):
+        await chat.chat.completions.create(**{"model": "m", "messages": CHAT, **changed})
+
+
+async def test_what_is_no_json_is_refused(served: Serving) -> None:
+    async with aiohttp.ClientSession() as session:
+        for body, status in ((b"[" * 100_000, 400), (b"", 400)):
+            async with session.post(f"{served.url}/v1/chat/completions", data=body, headers={"content-type": "application/json"}) as got:
+                assert (got.status, (await got.json())["error"]["type"]) == (status, "invalid_request_error")
+        async with session.get(f"{served.url}/v1/nothing") as got:
+            assert (got.status, (await got.json())["error"]["type"]) == (404, "not_found_error")
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "error"), [("429", openai.RateLimitError), ("503", openai.InternalServerError)])
+async def test_a_status_on_request_is_an_error_of_the_sdk(kind: str, error: type[Exception]) -> None:
+    async with (
+        serving(Endpoint(model="sim:perfect", task=TASK, faults=[Fault(kind=kind, share=1.0)])) as served,
+        AsyncOpenAI(api_key="none", base_url=f"{served.url}/v1", max_retries=0) as client,
+    ):
+        with pytest.raises(error):
+            await client.chat.completions.create(model="m", messages=CHAT)
+    assert dict(served.faults) == {kind: 1}
+    assert served.samples == 0
+
+
+async def test_a_request_that_hangs_ends_with_its_client_or_the_server() -> None:
+    async with serving(Endpoint(model="sim:perfect", task=TASK, faults=[Fault(kind="hang", share=1.0)])) as served:
+        async with AsyncAnthropic(api_key="none", base_url=served.url, max_retries=0, timeout=0.2) as client:
+            with pytest.raises(anthropic.APITimeoutError):
+                await client.messages.create(model="m", max_tokens=9, messages=TURNS)
+        assert dict(served.faults) == {"hang": 1}
+
+
+@pytest.mark.parametrize("text", ["429", "429:", ":0.5", "429:x", "429:-0.1", "429:1.1", "429:nan", "200:0.5", "explode:0.5", "4299:0.1"])
+def test_a_fault_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(InvalidUsage, match="is no fault; write KIND:SHARE"):
+        Fault.parse(text)
+
+
+def test_faults_meet_their_shares_and_are_the_same_for_a_seed() -> None:
+    # By a binomial law, one seed in 10^9 is further off; this one is not.
+    faults = [Fault.parse("429:0.1"), Fault.parse("reset:0.02")]
+    drawn, again = ([source.next() for _ in range(10_000)] for source in (Faults(faults, 1), Faults(faults, 1)))
+    assert drawn == again
+    assert abs(drawn.count("429") - 1000) < 200
+    assert abs(drawn.count("reset") - 200) < 90
+    with pytest.raises(InvalidUsage, match=r"add up to 1\.2"):
+        Faults([Fault.parse("429:0.6"), Fault.parse("500:0.6")], 0)
+
+
+# -- who may use it ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_token_is_needed_where_one_is_set() -> None:
+    async with serving(Endpoint(model="sim:perfect", task=TASK, host="0.0.0.0", token="let me in")) as served:
+        url = served.url.replace("0.0.0.0", "127.0.0.1")
+        for key in ("", "let me", "let me in!", "l\u00e9t"):
+            async with aiohttp.ClientSession() as session, session.get(f"{url}/v1/models", headers={"x-api-key": key}) as got:
+                assert got.status == 401
+        async with (
+            AsyncOpenAI(api_key="let me in", base_url=f"{url}/v1") as chat,
+            AsyncAnthropic(api_key="let me in", base_url=url) as other,
+        ):
+            assert [each.id async for each in chat.models.list()] == [each.id async for each in other.models.list()] == ["sim:perfect"]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
+async def test_without_a_token_no_other_machine_is_served(host: str) -> None:
+    with pytest.raises(InvalidUsage, match="lets other machines use the model: name the environment variable of a token with --token-env"):
+        async with serving(Endpoint(model="sim:perfect", task=TASK, host=host)):
+            pass
+
+
+@pytest.mark.parametrize(("headers", "status"), [({"host": "evil.example"}, 403), ({"content-type": "text/plain"}, 400)])
+async def test_a_web_page_in_a_browser_of_this_machine_cannot_ask(served: Serving, headers: dict[str, str], status: int) -> None:
+    # A page may send text/plain to any address without asking, and its name may lead to 127.0.0.1.
+    sent = {"content-type": "application/json", **headers}
+    async with aiohttp.ClientSession() as session, session.post(f"{served.url}/v1/chat/completions", data=b"{}", headers=sent) as got:
+        assert got.status == status
+    assert served.requests == 0
+
+
+async def test_a_port_that_is_taken_is_said(served: Serving) -> None:
+    port = int(served.url.rpartition(":")[2])
+    with pytest.raises(InvalidUsage, match=f"nothing can be served on 127.0.0.1 port {port}"):
+        async with serving(Endpoint(model="sim:perfect", task=TASK, port=port)):
+            pass
+
+
+# -- any model ---------------------------------------------------------------------------------------------------------
+
+
+async def test_another_model_needs_no_task_and_its_failures_are_those_of_a_provider() -> None:
+    async with (
+        serving(Endpoint(model="sim:perfect", task=TASK, faults=[Fault(kind="429", share=0.5)])) as behind,
+        serving(Endpoint(model=f"openai:m@base_url={behind.url}/v1")) as served,
+        AsyncOpenAI(api_key="none", base_url=f"{served.url}/v1", max_retries=0) as client,
+    ):
+        asked = [client.chat.completions.create(model="m", messages=CHAT) for _ in range(20)]
+        replies = await asyncio.gather(*asked, return_exceptions=True)
+    good = [each for each in replies if not isinstance(each, BaseException)]
+    assert all(str(each.choices[0].message.content).endswith(RIGHT) for each in good)
+    assert {type(each) for each in replies if isinstance(each, BaseException)} == {openai.RateLimitError}
+    assert len(good) == 20 - behind.faults["429"]
