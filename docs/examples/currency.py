@@ -46,7 +46,7 @@ class AbroadConductor(Conductor[Ledger, "Abroad"]):
 
 
 class Abroad(Strategy):
-    """microagents run ledger.py:Ledger -o bookings=@bookings.csv --strategy currency.py:Abroad -s strong=openai:o4-mini"""
+    """microagents run ledger.py:Ledger -o bookings=@bookings.csv --strategy currency.py:Abroad -s strong=openai:gpt-6.1-sol"""
 
     solves, conductor = (Ledger,), AbroadConductor
     k: int = 3

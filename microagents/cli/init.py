@@ -43,7 +43,7 @@ def command(
         (f"microagents run {quoted}", "on the simulated model: no key needed"),
         (f"pytest {shlex.quote(str(test))}", "the same as a test" + ("" if find_spec("pytest") else "; first: pip install pytest")),
         (f"microagents run {quoted} --help", "the options of the task, and all others"),
-        (f"microagents step {quoted} --model openai:gpt-4.1-mini", "one step by a real model, with $OPENAI_API_KEY"),
+        (f"microagents step {quoted} --model openai:gpt-6-luna", "one step by a real model, with $OPENAI_API_KEY"),
     ]
     width = max(len(line) for line, _ in rows)
     typer.echo(f"wrote {task} and {test}; try, then put your own work into {task}:")

@@ -229,7 +229,7 @@ class SimulatedModel(Model):
         if not isinstance(task, ChainTask) or type(task).state_in is ChainTask.state_in:
             raise InvalidUsage(
                 f"{type(task).__name__} has no `state_in`, so the simulated model cannot continue from the state that a prompt shows; "
-                "define the method, or name a real model, such as --model openai:gpt-4.1-mini"
+                "define the method, or name a real model, such as --model openai:gpt-6-luna"
             )
         return task
 

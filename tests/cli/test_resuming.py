@@ -954,7 +954,7 @@ def test_a_run_without_a_journal_leaves_nothing(words: tuple[str, ...]) -> None:
     "words",
     [
         ("--model", "sim:nobody"),
-        ("--model", "openai:gpt-4.1-mini"),
+        ("--model", "openai:gpt-6-luna"),
         ("--model", "scripted:nowhere.jsonl"),
         ("--on-undecided", "sim:nobody"),
         ("--strategy", "nowhere.py:Mine"),

@@ -118,9 +118,9 @@ async def test_a_wire_is_answered_with_text_tokens_and_a_cut_off(wire: str, addr
     assert sample.text
     assert sample.finish == "length"
     assert (sample.usage.output_tokens, sample.usage.visible_tokens) == (16, 16)
-    assert sample.usage.input_tokens is not None
-    assert sample.usage.input_tokens > 50
-    assert sample.usage.input_tokens == again.usage.input_tokens > again.usage.cached_tokens > 0
+    read = sample.usage.input_tokens or 0
+    assert read > 50
+    assert again.usage.input_tokens == read > again.usage.cached_tokens > 0
     assert model.refused == {}
 
 
