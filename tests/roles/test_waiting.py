@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from microagents import InvalidUsage, Result, run
+from microagents import InvalidUsage, ModelUnavailable, Result, run
 from microagents.chat import Sample, Usage, write
 from microagents.models import http
 from microagents.models.model import Call, Model
@@ -90,6 +90,23 @@ async def test_the_timeout_of_a_call_starts_when_it_has_a_connection(monkeypatch
     assert result.account.calls == received == 24, "all waited for 1.2 s in sum, and none timed out"
     assert result.account.repeated == {}
     assert result.account.unmeasured == 24
+
+
+class Out(Narrow):
+    """Is out for half an hour, from the third second on."""
+
+    async def complete(self, call: Call) -> Sample:
+        if 3 <= asyncio.get_running_loop().time() < 1803:
+            raise ModelUnavailable("server", "overloaded", 529)
+        return await super().complete(call)
+
+
+def test_an_outage_of_half_an_hour_is_waited_out_and_costs_nothing() -> None:
+    model = Out(30)
+    result = run_virtual(run([Drift(length=10)] * 4, models=model, runs_dir=None, max_cost_usd=360.0))
+    assert (result.outcome, result.account.errors) == ("completed", 0)
+    assert result.account.calls == model.sent == result.cost_usd
+    assert result.account.repeated["server"] > 100
 
 
 @pytest.mark.parametrize("width", [0, -1, True, "3"])
