@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +23,11 @@ def strict_schema(reply: type[Reply]) -> dict[str, Any]:
     parts = {name: _closed(part) for name, part in whole.get("$defs", {}).items()}
     root = parts.pop(whole["$ref"].rpartition("/")[2]) if "$ref" in whole else _closed(whole)
     return {**root, "$defs": parts} if parts else root
+
+
+def schema_name(reply: type[Reply]) -> str:
+    """The name of a schema: only letters, digits and underscores, at most 64."""
+    return re.sub(r"\W", "_", reply.__name__, flags=re.ASCII)[:64]
 
 
 def _closed(part: Any) -> Any:

@@ -12,7 +12,7 @@ from msgspec import Meta, Raw, Struct, structs
 from microagents.chat import Sample
 from microagents.errors import InvalidUsage
 from microagents.models.http import Counts, HttpModel, read_or_empty
-from microagents.models.json_schema import strict_schema
+from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.sending import Client, Sender
 from microagents.models.weighing import LETTERS, LOGPROBS, by_letter, weighed_by_letter
 
@@ -108,7 +108,7 @@ class OpenAIModel(OpenAIWire):
             parameters.pop("temperature", None)
             return {**parameters, self._cap_name(): 1, "logprobs": True, "top_logprobs": len(LETTERS)}
         if self._has_schema:
-            named = {"name": call.reply.__name__, "schema": strict_schema(call.reply), "strict": True}
+            named = {"name": schema_name(call.reply), "schema": strict_schema(call.reply), "strict": True}
             parameters["response_format"] = {"type": "json_schema", "json_schema": named}
         return parameters
 

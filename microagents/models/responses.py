@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from microagents.chat import Sample
 from microagents.errors import ModelUnavailable
 from microagents.models.http import Counts, read_or_empty
-from microagents.models.json_schema import strict_schema
+from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.openai import CACHING, OpenAIWire, ReadDetails, WrittenDetails
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class ResponsesModel(OpenAIWire):
         parameters = {**super()._parameters(call), "max_output_tokens": max(LEAST_OUTPUT_TOKENS, call.max_output_tokens), "store": False}
         if self._has_schema:
             schema = strict_schema(call.reply)
-            parameters["text.format"] = {"type": "json_schema", "name": call.reply.__name__, "schema": schema, "strict": True}
+            parameters["text.format"] = {"type": "json_schema", "name": schema_name(call.reply), "schema": schema, "strict": True}
         return parameters
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 from microagents import InvalidUsage, ModelUnavailable, Reply, resume, run
 from microagents.actors import Context
 from microagents.models.capabilities import TABLE, UNKNOWN, capabilities_of, has_ended, nearest_model
-from microagents.models.json_schema import strict_schema
+from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.model import ModelSpec, open_model
 from microagents.runs.summary import summary
 from microagents.strategies import Maker
@@ -154,6 +154,11 @@ async def test_a_schema_is_sent_where_the_spec_asks_for_it(provider: Provider) -
     found = {"openai": ("response_format", "json_schema"), "openai-responses": ("text", "format"), "anthropic": ("output_config", "format")}
     outer, inner = found[provider.name]
     assert sent[outer][inner]["schema"] == strict_schema(Found)
+    assert provider is ANTHROPIC or sent[outer][inner]["name"] == "Found"
+
+
+def test_the_name_of_a_schema_has_no_character_that_a_provider_refuses() -> None:
+    assert schema_name(type("Größe[int]", (Found,), {}, frozen=True)) == "Gr__e_int_"
 
 
 def test_a_schema_is_closed_and_requires_all_fields() -> None:
