@@ -9,9 +9,9 @@ import argparse
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from tests.benchmarks.provider_parts import rate
+from tests.benchmarks.provider_parts import chain, rate
 
-PARTS: Mapping[str, Callable[[], Awaitable[None]]] = {"rate": rate.measure}
+PARTS: Mapping[str, Callable[[], Awaitable[None]]] = {"rate": rate.measure, "chain": chain.measure}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

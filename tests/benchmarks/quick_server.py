@@ -1,7 +1,7 @@
 """A server that costs next to nothing, for measurements of clients: ``python -m tests.benchmarks.quick_server [--latency S]``.
 
 It reads no more of a request than its length and ``n``, and gives every request the same reply, on the wires of OpenAI and Anthropic. It
-prints its address, and ends with its stdin.
+prints its address, and ends with SIGTERM.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -65,22 +66,23 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(latency_s: float) -> None:
-    """Serve until stdin ends."""
+    """Serve until SIGTERM."""
     server = await asyncio.get_running_loop().create_server(lambda: Connection(latency_s), "127.0.0.1", 0, backlog=8192)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
-    await asyncio.to_thread(sys.stdin.read)
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    await ended.wait()
 
 
 @contextmanager
 def in_another_process(*command: str) -> Iterator[str]:
-    """Run ``python -m COMMAND``, a server that prints its address first and ends with its stdin; gives the address."""
-    with subprocess.Popen([sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
+    """Run ``python -m COMMAND``, a server that prints a line once it is ready and ends with SIGTERM; gives the line."""
+    with subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline().strip()
         finally:
-            process.stdin.close()
+            process.terminate()
 
 
 def quick_server(latency_s: float = 0.0) -> AbstractContextManager[str]:
