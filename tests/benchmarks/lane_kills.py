@@ -27,8 +27,8 @@ MODEL = "sim:perfect@error=0.4,flag=0.1,latency=0.05"
 """It errs so often that one wrong count would lead a walk elsewhere."""
 OWN_SOLVERS = ("--deploy", "solver.colocate=solvers")
 KINDS = {"actor": 0.8, "driver": 0.1, "node": 0.1}
-MOST_OF_A_RUN = 8
-"""Kills of one run. Of more than five deaths in ten minutes a lane is given up."""
+MOST_OF_A_RUN = 4
+"""Kills of one run. A lane is given up after more than five deaths in ten minutes, and the loss of a node may take two attempts to start."""
 PAUSE_S = (0.3, 2.5)
 WAIT_S = 120.0
 MARK = "MARK_OF_LANE_KILLS"
