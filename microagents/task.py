@@ -18,6 +18,7 @@ from microagents.chat import A, Format, Prompt, Reading, Reply, Sampling
 from microagents.errors import InvalidDefinition, TaskFailed
 from microagents.mistakes import one_field_altered
 from microagents.rollouts import default_rollout_prompt
+from microagents.trajectories import Trajectory
 from microagents.user_code import called, called_aside, mistyped
 
 S = TypeVar("S", bound=Struct)
@@ -280,7 +281,7 @@ def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | No
 
     Args:
         task: the task.
-        reply: the reply.
+        reply: the reply. A trajectory is judged by its answer.
         state: the state that a step was asked in, as JSON; empty for any other question.
         at: path of the election, for the message of an error.
 
@@ -293,7 +294,8 @@ def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | No
     by_state = flags_by_state(task)
     if by_state and not state:
         return None
-    own: object = called(task.flag, *([_state_decoder(kind).decode(state)] if by_state else ()), reply, at=at)
+    judged = reply.answer if isinstance(reply, Trajectory) else reply
+    own: object = called(task.flag, *([_state_decoder(kind).decode(state)] if by_state else ()), judged, at=at)
     # A flag is a key of the account and is shown on terminals, so it must be short and printable.
     if own is None or (isinstance(own, str) and own.isprintable() and 0 < len(own) <= MAX_FLAG_CHARS):
         return own

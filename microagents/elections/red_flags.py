@@ -18,6 +18,18 @@ UNSURE = "unsure"
 REFUSAL = "refusal"
 """The model does not answer: the provider says so, or the reply begins so."""
 OTHER = "other"
+OUT_OF_RANGE = "out_of_range"
+"""A subquestion needs one that is not there."""
+SELF_DEPENDENCY = "self_dependency"
+"""A subquestion needs itself."""
+CYCLE = "cycle"
+"""Subquestions need each other in a circle."""
+EMPTY_QUESTION = "empty_question"
+"""A subquestion, or a contracted question, has no text."""
+_NAMES = (
+    *(TOO_LONG, CUT_OFF, EMPTY, MALFORMED, NO_SUCH_CHOICE, UNVERIFIED, UNSURE, OTHER),
+    *(OUT_OF_RANGE, SELF_DEPENDENCY, CYCLE, EMPTY_QUESTION),
+)
 _FINISHES = frozenset(
     {"stop", "length", "content_filter", REFUSAL, "tool_calls", "function_call", "tool_use", "pause_turn", "error", "abort"}
     | {"model_context_window_exceeded", UNWEIGHED}
@@ -26,7 +38,7 @@ _FINISHES = frozenset(
 
 def is_shipped(flag: str) -> bool:
     """Whether a flag is one of this package's; each other one is a task's own."""
-    return flag in (TOO_LONG, CUT_OFF, EMPTY, MALFORMED, NO_SUCH_CHOICE, UNVERIFIED, UNSURE, OTHER) or flag in _FINISHES
+    return flag in _NAMES or flag in _FINISHES
 
 
 def known_finish(reason: str) -> str:

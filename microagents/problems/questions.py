@@ -1,4 +1,4 @@
-"""Questions about problems that are cut in two (MAKER, appendix F): their data, and the replies that strategies share.
+"""Questions about problems that are cut in two (MAKER, appendix F) or made simpler (Atom of Thoughts): their data, and the replies.
 
 The data of a question are one JSON object in the user prompt, not part of a sentence: no text can leave its JSON string.
 """
@@ -6,13 +6,18 @@ The data of a question are one JSON object in the user prompt, not part of a sen
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from graphlib import CycleError, TopologicalSorter
 from hashlib import blake2b
+from typing import Annotated
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
-from microagents.chat import Prompt, Reply
+from microagents.chat import CheckedReply, Prompt, Reply
+from microagents.elections.red_flags import CYCLE, EMPTY_QUESTION, OUT_OF_RANGE, SELF_DEPENDENCY
 from microagents.errors import InvalidDefinition
+
+MAX_SUBQUESTIONS = 64
 
 
 # Another docstring here would change the digests of questions: see `Reply`.
@@ -47,6 +52,80 @@ class Choice(Reply, frozen=True):
         return self.choice.strip().upper()
 
 
+class Subquestion(Struct, frozen=True):
+    """A part of a way to an answer."""
+
+    question: str
+    answer: str
+    needs: tuple[int, ...]
+    """Indices of the subquestions whose answers it depends on, from 0."""
+
+
+class Subquestions(CheckedReply, frozen=True):
+    """The subquestions of a way to an answer, each with its own answer, and with the indices of those that it depends on."""
+
+    nodes: Annotated[tuple[Subquestion, ...], Meta(min_length=1, max_length=MAX_SUBQUESTIONS)]
+
+    def flaw(self) -> str | None:
+        """The flag of subquestions that are no directed acyclic graph. None is repaired."""
+        if not all(node.question.strip() for node in self.nodes):
+            return EMPTY_QUESTION
+        if any(index not in range(len(self.nodes)) for node in self.nodes for index in node.needs):
+            return OUT_OF_RANGE
+        if any(place in node.needs for place, node in enumerate(self.nodes)):
+            return SELF_DEPENDENCY
+        try:
+            self._order()
+        except CycleError:
+            return CYCLE
+        return None
+
+    def vote(self) -> Hashable:
+        """The subquestions without regard to spacing, and to the order in which one names what it needs."""
+        return tuple((_normalized(node.question), _normalized(node.answer), tuple(sorted({*node.needs}))) for node in self.nodes)
+
+    @property
+    def independent(self) -> list[Subquestion]:
+        """Those that need no other."""
+        return [node for node in self.nodes if not node.needs]
+
+    @property
+    def dependent(self) -> list[Subquestion]:
+        """Those that need others."""
+        return [node for node in self.nodes if node.needs]
+
+    @property
+    def longest_path(self) -> int:
+        """Number of subquestions on the longest path: the depth of the graph."""
+        lengths: dict[int, int] = {}
+        for place in self._order():
+            lengths[place] = 1 + max((lengths[index] for index in self.nodes[place].needs), default=0)
+        return max(lengths.values())
+
+    def _order(self) -> list[int]:
+        return [*TopologicalSorter({place: node.needs for place, node in enumerate(self.nodes)}).static_order()]
+
+
+class Contraction(CheckedReply, frozen=True):
+    """A question that has the same answer and needs fewer steps, complete in itself."""
+
+    question: str
+
+    def flaw(self) -> str | None:
+        """The flag of a blank question."""
+        return None if self.question.strip() else EMPTY_QUESTION
+
+    def vote(self) -> Hashable:
+        """The question without regard to spacing."""
+        return _normalized(self.question)
+
+
+class Critique(Reply, frozen=True):
+    """What is wrong with an answer; empty where nothing is."""
+
+    fault: str
+
+
 class ToSolve(Struct, frozen=True, tag_field="wanted", tag="answer"):
     """Answer a problem directly."""
 
@@ -70,6 +149,62 @@ class ToCompose(Struct, frozen=True, tag_field="wanted", tag="composition"):
     compose: str
 
 
+class ToTrace(Struct, frozen=True, tag_field="wanted", tag="subquestions"):
+    """Take the way to an answer apart into subquestions."""
+
+    problem: str
+    reasoning: str
+
+
+class Known(Struct, frozen=True):
+    """A subquestion with its answer."""
+
+    question: str
+    answer: str
+
+
+class ToContract(Struct, frozen=True, tag_field="wanted", tag="contraction"):
+    """Ask a problem anew, with what is known as conditions."""
+
+    problem: str
+    known: tuple[Known, ...] = ()
+    open: tuple[str, ...] = ()
+    """Subquestions that are still to be answered."""
+    reasoning: str = ""
+    """The way to an answer, where nothing was taken apart."""
+
+
+class Planned(Struct, frozen=True):
+    """A subquestion without its answer."""
+
+    question: str
+    needs: tuple[int, ...]
+
+
+class ToFollow(Struct, frozen=True, tag_field="wanted", tag="answer_by_subquestions"):
+    """Answer a problem by its subquestions, one after the other."""
+
+    problem: str
+    subquestions: tuple[Planned, ...]
+
+
+class ToCriticize(Struct, frozen=True, tag_field="wanted", tag="critique"):
+    """Find what is wrong with an answer."""
+
+    problem: str
+    reasoning: str
+    answer: Raw
+
+
+class ToRevise(Struct, frozen=True, tag_field="wanted", tag="revision"):
+    """Answer a problem again, after what was wrong with an answer."""
+
+    problem: str
+    reasoning: str
+    answer: Raw
+    fault: str
+
+
 class Labelled(Struct, frozen=True, omit_defaults=True):
     """A candidate in the prompt of a discriminator."""
 
@@ -79,14 +214,18 @@ class Labelled(Struct, frozen=True, omit_defaults=True):
     """Number of samples that gave it; None where ballots do not see it."""
 
 
+Votable = ToSolve | ToDecompose | ToCompose | ToTrace | ToContract
+"""Questions whose replies may be voted on."""
+
+
 class ToChoose(Struct, frozen=True, tag_field="wanted", tag="choice"):
     """Choose the candidate that is the right reply to a question."""
 
-    question: ToSolve | ToDecompose | ToCompose
+    question: Votable
     candidates: tuple[Labelled, ...]
 
 
-Asked = ToSolve | ToDecompose | ToCompose | ToChoose
+Asked = Votable | ToFollow | ToCriticize | ToRevise | ToChoose
 _decoder: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)
 
 

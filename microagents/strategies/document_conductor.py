@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct
 from pydantic import Field
 
 from microagents.actors import Strategy
 from microagents.aio import TaskScope
-from microagents.chat import Sampling
 from microagents.documents.document import Document, are_met
 from microagents.documents.questions import Part, Segment, Summary, Text, ToSummarize, ToWrite
 from microagents.documents.recording import checked_results, replay
@@ -24,6 +23,7 @@ from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.problem import Problem, text_of
 from microagents.problems.questions import prompt_of
 from microagents.strategies.problem_conductor import ProblemConductor
+from microagents.strategies.turns import sampling_at
 from microagents.task import Task
 from microagents.user_code import called, mistyped
 
@@ -240,11 +240,6 @@ def names_of(agents: Sequence[Agent], pool: Sequence[str]) -> tuple[str, ...]:
             for place, model in enumerate(models)
         ]
     )
-
-
-def sampling_at(work: Work[Problem[Any], Any], temperature: float) -> Sampling:
-    """The task's sampling with this temperature."""
-    return structs.replace(work.task.sampling, first_temperature=temperature, temperature=temperature)
 
 
 def given_subtasks(document: Document) -> Sequence[Part]:

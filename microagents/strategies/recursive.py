@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
@@ -11,19 +10,18 @@ from msgspec import Struct
 from pydantic import Field, model_validator
 
 from microagents.actors import Deployment, Strategy
-from microagents.aio import TaskScope
-from microagents.chat import A, Sampling
+from microagents.chat import A
 from microagents.durable import DurableRequest, Work
-from microagents.errors import RoleFailed, Undecided
+from microagents.errors import RoleFailed
 from microagents.journal.messages import OpenElection, Recalled
-from microagents.problems.candidates import merged
 from microagents.problems.problem import Problem, answer_type, answer_type_of, direct_prompt, text_of
-from microagents.problems.questions import Asked, Decomposition, ToCompose, ToDecompose, ToSolve, problem_id
+from microagents.problems.questions import Decomposition, ToCompose, ToDecompose, ToSolve, Votable, problem_id
 from microagents.problems.tree import MAX_DEPTH, ROOT, ProblemNode, Solution, Turn, solution_tree
 from microagents.roles.composer import Compose, Composer, to_compose
 from microagents.roles.decomposer import Decompose, Decomposer
 from microagents.roles.discriminator import Discriminate, Discriminator
 from microagents.strategies.problem_conductor import ProblemConductor
+from microagents.strategies.turns import Votes, all_ended, sampling_at
 from microagents.task import Task
 
 
@@ -86,11 +84,22 @@ class _Turns:
     """The turns at one problem. For each turn candidates are drawn, and one of them is elected."""
 
     def __init__(self, work: ProblemWork, node: Solve) -> None:
-        self.argmax: list[str] = []
-        """Paths of the turns that were decided by plurality."""
+        strategy = work.strategy
+        self._votes = Votes(
+            work,
+            k=strategy.k,
+            max_draws=strategy.max_draws,
+            temperature=strategy.discriminator_temperature,
+            show_copies=strategy.show_copies,
+        )
         self._work = work
         self._node = node
         self._answer_type = answer_type_of(work.task)
+
+    @property
+    def argmax(self) -> list[str]:
+        """Paths of the turns that were decided by plurality."""
+        return self._votes.argmax
 
     async def decomposition(self) -> Decomposition | None:
         """The elected decomposition; None where no valid one was proposed."""
@@ -103,7 +112,7 @@ class _Turns:
                 candidates=strategy.candidates,
                 min_candidates=strategy.min_candidates,
                 max_draws=strategy.max_draws,
-                sampling=self._sampling(strategy.decomposer_temperature),
+                sampling=sampling_at(self._work, strategy.decomposer_temperature),
             )
         )
         return await self._elect(Turn.DECOMPOSE, ToDecompose(problem=node.problem), proposed) if proposed else None
@@ -118,7 +127,7 @@ class _Turns:
             n=strategy.candidates,
             at_least=strategy.min_candidates,
             max_draws=strategy.max_draws,
-            sampling=self._sampling(strategy.solver_temperature),
+            sampling=sampling_at(self._work, strategy.solver_temperature),
             needed=True,
         )
         return msgspec.json.encode(await self._elect(Turn.ANSWER, asked, drawn))
@@ -133,46 +142,21 @@ class _Turns:
                 candidates=strategy.candidates,
                 min_candidates=strategy.min_candidates,
                 max_draws=strategy.max_draws,
-                sampling=self._sampling(strategy.composer_temperature),
+                sampling=sampling_at(self._work, strategy.composer_temperature),
             )
         )
         decode = msgspec.json.Decoder(self._answer_type).decode
         return msgspec.json.encode(await self._elect(Turn.COMPOSE, asked, [decode(each) for each in composed]))
 
-    async def _elect(self, turn: Turn, asked: Asked, replies: Sequence[A]) -> A:
-        """The candidate that the discriminator's vote chooses. If all samples are equal, there is no vote."""
-        work, at, candidates = self._work, f"{self._node.at}/{turn}/{Turn.VOTE}", merged(replies)
-        if not candidates:
+    async def _elect(self, turn: Turn, asked: Votable, replies: Sequence[A]) -> A:
+        """The candidate that the discriminator's vote chooses."""
+        if not replies:
             raise RoleFailed("Composer", "Compose", f"gave no candidate for {self._node.at}, and raised nothing")
-        if len(candidates) == 1:
-            return candidates[0].reply
-        chosen = await work.ask(
-            Discriminate(
-                at=at,
-                question=msgspec.json.encode(asked),
-                candidates=tuple(msgspec.json.encode(each.reply) for each in candidates),
-                copies=tuple(each.copies for each in candidates),
-                show_copies=work.strategy.show_copies,
-                k=work.strategy.k,
-                max_draws=work.strategy.max_draws,
-                sampling=self._sampling(work.strategy.discriminator_temperature),
-            )
-        )
-        if chosen.place not in range(len(candidates)):
-            raise RoleFailed("Discriminator", "Discriminate", f"chose candidate {chosen.place!r} of {len(candidates)} at {at}")
-        if chosen.outcome == "argmax":
-            self.argmax.append(work.path_of(at))
-        return candidates[chosen.place].reply
-
-    def _sampling(self, temperature: float) -> Sampling:
-        return msgspec.structs.replace(self._work.task.sampling, first_temperature=temperature, temperature=temperature)
+        return await self._votes.elect(f"{self._node.at}/{turn}/{Turn.VOTE}", asked, replies)
 
 
 async def _solve_halves(work: ProblemWork, node: Solve, decomposition: Decomposition) -> Sequence[Solved]:
     """Solve both halves side by side, on any replicas of the conductor.
-
-    If one half is undecided, the other still runs to its end: decisions must not depend on which half is faster, and the other half is
-    needed once a person has decided. Any other failure of one half cancels the other.
 
     Raises:
         Undecided: one half is undecided.
@@ -184,25 +168,7 @@ async def _solve_halves(work: ProblemWork, node: Solve, decomposition: Decomposi
         Solve(at=f"{node.at}/{number}", problem=problem, depth=node.depth + 1, width=width, above=above)
         for number, (problem, width) in enumerate([(decomposition.first, more), (decomposition.second, fewer)], 1)
     ]
-    scope = TaskScope()
-    try:
-        open_halves = [scope.start(_solve_or_undecided(work, half)) for half in halves]
-        ended = await asyncio.gather(*open_halves)
-    finally:
-        await scope.close()
-    solved = []
-    for each in ended:
-        if isinstance(each, Undecided):
-            raise each
-        solved.append(each)
-    return solved
-
-
-async def _solve_or_undecided(work: ProblemWork, half: Solve) -> Solved | Undecided:
-    try:
-        return await work.ask(half)
-    except Undecided as error:
-        return error
+    return await all_ended([work.ask(half) for half in halves])
 
 
 class Recursive(Strategy):

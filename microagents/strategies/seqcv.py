@@ -21,7 +21,8 @@ from microagents.problems.problem import Problem
 from microagents.roles.ranker import Rank, Ranker
 from microagents.roles.splitter import Split, Splitter
 from microagents.roles.validator import Validate, Validator
-from microagents.strategies.document_conductor import MANNERS, Agent, DocumentConductor, DocumentStrategy, sampling_at
+from microagents.strategies.document_conductor import MANNERS, Agent, DocumentConductor, DocumentStrategy
+from microagents.strategies.turns import sampling_at
 
 SAME_MODEL_AGENTS = 3
 """Number of agents with ``same_model``, where it is not given."""
