@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -15,6 +15,8 @@ from microagents.elections.election import ESCALATED, Ballot, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.candidates import Candidate, labels_of, merged
 from microagents.problems.questions import Choice, Decomposition, problem_id, without_cycles
+
+B = TypeVar("B", bound=Reply)
 
 ROOT = "solve"
 """Place of the whole problem. The two halves of a problem add ``/1`` and ``/2`` to its place."""
@@ -29,6 +31,10 @@ class Turn(StrEnum):
     ANSWER = "answer"
     COMPOSE = "compose"
     VOTE = "vote"
+    GRAPH = "graph"
+    CONTRACT = "contract"
+    REFLECT = "reflect"
+    JUDGE = "judge"
 
 
 class Solution(Struct, frozen=True, kw_only=True):
@@ -146,10 +152,7 @@ def solution_tree(
         rows: decisions and undecided elections, by path.
         open_elections: elections without a verdict, with their paid samples.
     """
-    bought: dict[str, list[Ballot | Flagged]] = {}
-    for each in open_elections:
-        bought.setdefault(each.id.path, []).extend(each.ballots)
-    return _Records(of_input, answer, rows, bought).node(ROOT, problem, 0, ())
+    return TurnRecords(of_input, answer, rows, open_elections).node(ROOT, problem, 0, ())
 
 
 class _TurnRecord(Struct, frozen=True, kw_only=True):
@@ -165,32 +168,39 @@ class _TurnRecord(Struct, frozen=True, kw_only=True):
     other_model: bool = False
 
 
-class _Records:
-    def __init__(
-        self, of_input: int, answer: type[Reply], rows: Mapping[str, Recalled], bought: Mapping[str, Sequence[Ballot | Flagged]]
-    ) -> None:
+_NOTHING_DRAWN = _TurnRecord(outcome="sampled", value=None, ballots=(), flagged=0, calls=0, cost_usd=0.0)
+
+
+class TurnRecords:
+    """The turns of one input, as a journal records them."""
+
+    def __init__(self, of_input: int, answer: type[Reply], rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]) -> None:
+        bought: dict[str, list[Ballot | Flagged]] = {}
+        for each in open_elections:
+            bought.setdefault(each.id.path, []).extend(each.ballots)
         self._input = of_input
-        self._answer = answer
+        self.answer = answer
+        """Reply class of answers."""
         self._rows = rows
-        self._bought = bought
+        self._bought: Mapping[str, Sequence[Ballot | Flagged]] = bought
 
     def node(self, at: str, problem: str, depth: int, above: tuple[bytes, ...]) -> ProblemNode:
         """Build the node of a problem, and those of its sub-problems."""
         turns: list[TurnResult] = []
         children: tuple[ProblemNode, ...] = ()
         answer: Reply | None = None
-        cut = self._turn(at, Turn.DECOMPOSE, Decomposition, turns, lambda proposed: without_cycles(proposed, problem, above))
+        cut = self.turn(at, Turn.DECOMPOSE, Decomposition, turns, lambda proposed: without_cycles(proposed, problem, above))
         if cut is not None and not cut.is_atomic:
             if depth < MAX_DEPTH:  # the rows of a manipulated journal might never end
                 below = (*above, problem_id(problem))
                 halves = enumerate((cut.first, cut.second), 1)
                 children = tuple([self.node(f"{at}/{number}", half, depth + 1, below) for number, half in halves])
-            answer = self._turn(at, Turn.COMPOSE, self._answer, turns)
+            answer = self.turn(at, Turn.COMPOSE, self.answer, turns, list)
         elif cut is not None or not turns or turns[0].outcome == "none":
-            answer = self._turn(at, Turn.ANSWER, self._answer, turns)
+            answer = self.turn(at, Turn.ANSWER, self.answer, turns, list)
         # A role of the user may give the whole answer without these turns. It is recorded at the place of the problem.
-        if answer is None and (concluded := self._record_at(f"{self._input}/{at}")) is not None and concluded.value is not None:
-            answer = decoder_of(self._answer).decode(concluded.value)
+        if answer is None and (concluded := self.concluded(at)) is not None:
+            answer = decoder_of(self.answer).decode(concluded)
         return ProblemNode(
             at=at,
             problem=problem,
@@ -202,14 +212,19 @@ class _Records:
             children=children,
         )
 
-    def _turn(
+    def concluded(self, at: str) -> Raw | None:
+        """The answer that is recorded at the place of a problem, as JSON."""
+        record = self._record_at(f"{self._input}/{at}")
+        return None if record is None or record.value is None else Raw(record.value)
+
+    def turn(
         self,
         at: str,
         turn: Turn,
         reply: type[A],
         turns: list[TurnResult],
-        valid: Callable[[Sequence[A]], Sequence[A]] = lambda drawn: drawn,
-    ) -> A | None:
+        valid: Callable[[Sequence[A]], Sequence[B]],
+    ) -> B | None:
         """Append the result of a turn, if it has begun.
 
         Args:
@@ -217,7 +232,7 @@ class _Records:
             turn: the turn.
             reply: reply class of its samples.
             turns: results so far; the new one is appended.
-            valid: keeps the samples that may become candidates.
+            valid: makes candidates of the samples.
 
         Returns:
             The winning reply; None if there is none yet.
@@ -226,7 +241,7 @@ class _Records:
         if drawn is None:
             return None
         decode = decoder_of(reply).decode
-        replies = list(valid([decode(value) for value in _valid_replies(drawn)]))
+        replies: list[B] = list(valid([decode(value) for value in _valid_replies(drawn)]))
         redrawn = self._merged_record(f"{at}/{turn}/{REDRAW}")
         if redrawn is not None:
             replies += valid([decode(value) for value in _valid_replies(redrawn)])
@@ -234,6 +249,15 @@ class _Records:
         candidates = merged(replies)
         vote = self._merged_record(f"{at}/{turn}/{Turn.VOTE}") if len(candidates) > 1 else None
         result = _turn_result(turn, drawn, vote, candidates)
+        turns.append(result)
+        return None if result.winner is None else candidates[result.winner].reply
+
+    def choice(self, at: str, turn: Turn, replies: Sequence[A], turns: list[TurnResult]) -> A | None:
+        """Append the result of a turn at which given replies are voted on, if the vote has begun; returns the winning one, if any."""
+        candidates, vote = merged(replies), self._merged_record(f"{at}/{turn}/{Turn.VOTE}")
+        if vote is None:
+            return None
+        result = _turn_result(turn, _NOTHING_DRAWN, vote, candidates)
         turns.append(result)
         return None if result.winner is None else candidates[result.winner].reply
 

@@ -72,7 +72,8 @@ class Votes:
 
 def sampling_at(work: Work[Any, Any], temperature: float) -> Sampling:
     """The task's sampling with this temperature."""
-    return structs.replace(work.task.sampling, first_temperature=temperature, temperature=temperature)
+    usual: Sampling = work.task.sampling
+    return structs.replace(usual, first_temperature=temperature, temperature=temperature)
 
 
 async def all_ended(calls: Sequence[Coroutine[Any, Any, V]]) -> list[V]:

@@ -1,0 +1,100 @@
+"""Word problems: a known graph, an expert that reads the text alone, mistakes that change the answer, errors that grow with the steps."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from microagents.chat import Reply
+from microagents.problems.problem import answer_type
+from microagents.problems.questions import Contraction, Subquestions, ToContract, ToSolve, ToTrace, prompt_of
+from microagents.strategies.aot import to_contract
+from microagents.tasks.word_problems import CONTRACTION_ERROR, UNGUIDED_ERROR, Story, Total, WordProblem
+from microagents.trajectories import trajectory_of
+
+Way = trajectory_of(Total)
+TASKS = [WordProblem(instance=instance) for instance in range(60)]
+
+
+def expert(task: WordProblem, asked: Any, reply: type[Reply]) -> Any:
+    return task.expert(prompt_of("", asked), reply)
+
+
+def graph_of(task: WordProblem, question: str) -> Subquestions:
+    graph = expert(task, ToTrace(problem=question, reasoning=""), Subquestions)
+    assert isinstance(graph, Subquestions)
+    assert graph.flaw() is None
+    return graph
+
+
+@pytest.mark.parametrize("depth", range(1, 8))
+def test_the_depth_is_the_longest_path_of_the_graph(depth: int) -> None:
+    for instance in range(20):
+        task = WordProblem(depth=depth, instance=instance)
+        assert graph_of(task, task.statement()).longest_path == depth
+
+
+def test_depths_are_from_2_to_5_unless_one_is_given() -> None:
+    assert {graph_of(task, task.statement()).longest_path for task in TASKS} == {2, 3, 4, 5}
+
+
+@pytest.mark.parametrize("task", TASKS[:20])
+def test_each_contraction_keeps_the_answer_and_takes_a_layer_away(task: WordProblem) -> None:
+    question = task.statement()
+    depth = graph_of(task, question).longest_path
+    while depth > 1:
+        graph = graph_of(task, question)
+        question = expert(task, to_contract(question, graph, guided=True), Contraction).question
+        assert task.correct(expert(task, ToSolve(problem=question), Total))
+        depth -= 1
+        assert graph_of(task, question).longest_path == depth
+
+
+def test_what_is_known_goes_into_the_contraction_even_if_it_is_wrong() -> None:
+    question = "Ana has 3 coins. Bo has 2 more coins than Ana. Cy has twice as many coins as Bo. How many coins does Cy have?"
+    graph = graph_of(TASKS[0], question)
+    wrong = TASKS[0].mistake(prompt_of("", ToTrace(problem=question, reasoning="")), graph, Random(1))
+    assert isinstance(wrong, Subquestions)
+    contracted = expert(TASKS[0], to_contract(question, wrong, guided=True), Contraction).question
+    assert wrong.nodes[0].answer != "5"
+    assert contracted == f"Bo has {wrong.nodes[0].answer} coins. Cy has twice as many coins as Bo. How many coins does Cy have?"
+
+
+@pytest.mark.parametrize("task", TASKS[:20])
+def test_a_mistake_changes_the_answer(task: WordProblem) -> None:
+    question = task.statement()
+    contract = to_contract(question, graph_of(task, question), guided=True)
+    for seed in range(20):
+        way = task.mistake(prompt_of("", ToSolve(problem=question)), expert(task, ToSolve(problem=question), Way), Random(seed))
+        assert isinstance(way, Way)
+        assert not task.correct(way.answer)
+        right = expert(task, contract, Contraction)
+        contracted = task.mistake(prompt_of("", contract), right, Random(seed))
+        assert isinstance(contracted, Contraction)
+        assert not task.correct(expert(task, ToSolve(problem=contracted.question), Total))
+
+
+def test_errors_grow_with_the_steps_of_the_question_alone() -> None:
+    task = WordProblem()
+    questions = [WordProblem(depth=depth).statement() for depth in (1, 3, 5, 7)]
+    assert len(questions) == len({*questions})
+    direct = [task.difficulty(prompt_of("", ToSolve(problem=each)), Way) for each in questions]
+    assert direct == sorted({*direct})
+
+
+def test_a_contraction_errs_more_where_nobody_shows_what_builds_on_what() -> None:
+    task = WordProblem()
+    guided = to_contract(task.statement(), graph_of(task, task.statement()), guided=True)
+    unguided = to_contract(task.statement(), graph_of(task, task.statement()), guided=False)
+    blind = ToContract(problem=task.statement(), reasoning="So.")
+    rates = [task.difficulty(prompt_of("", each), Contraction) for each in (guided, unguided, blind)]
+    assert rates == [CONTRACTION_ERROR, UNGUIDED_ERROR, UNGUIDED_ERROR]
+
+
+def test_a_story_is_read_as_it_was_told() -> None:
+    for task in TASKS:
+        assert Story.read(task.statement()).text().split()[-3:] == task.statement().split()[-3:]
+        assert sorted(map(repr, Story.read(task.statement()).facts)) == sorted(map(repr, task.story.facts))
+    assert answer_type(WordProblem) is Total
