@@ -266,6 +266,11 @@ class Strategy(BaseModel):
     """Which replies count as one vote: those that are equal (`exact`), or also those that mean the same (`semantic`, which asks the role \
 `matcher` about each new reply)."""
 
+    @classmethod
+    def takes(cls, name: str) -> bool:
+        """Whether it has an option of this name."""
+        return name in cls.model_fields
+
     def deployments(self) -> list[Deployment]:
         """The roles it needs beside its conductor; by default those of an election. A subclass may add others."""
         return [*_election_roles, *(_semantic_roles if self.votes == "semantic" else ())]

@@ -36,6 +36,8 @@ class Registry(Struct, frozen=True, kw_only=True):
     """Entry-point group in which installed packages register classes of this kind."""
     shipped: Mapping[str, str]
     """Addresses (``module:Class``) of the shipped classes, by name."""
+    combiner: str = ""
+    """Address of the function that makes a class of two names with a plus between them; empty where names cannot be combined."""
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -48,6 +50,10 @@ class Registry(Struct, frozen=True, kw_only=True):
         Raises:
             InvalidUsage: there is none. The message lists similar and known names.
         """
+        if self._is_combined(name):
+            place, _, function = self.combiner.partition(":")
+            combined: type[C] = getattr(import_module(place), function)(name.removeprefix(f"{place}:"))
+            return combined
         if name.endswith(".py"):
             return self._only_class(name, base)
         module, attribute = self._locate(name)
@@ -73,6 +79,10 @@ class Registry(Struct, frozen=True, kw_only=True):
     def name_of(self, address: str) -> str:
         """The registered name of a class, or else the name of the class itself."""
         return next((name for name, each in self.addresses.items() if each == address), address.rpartition(":")[2].rpartition(".")[2])
+
+    def _is_combined(self, name: str) -> bool:
+        """Whether a name is of two classes. A plus may also stand in the path of a file."""
+        return bool(self.combiner) and "+" in name and name not in self.addresses and not Path(name.rpartition(":")[0] or name).is_file()
 
     def _locate(self, name: str) -> tuple[ModuleType, str]:
         """Import the module of a name; returns it with the name of the class in it."""
@@ -130,6 +140,7 @@ TASKS = Registry(
 STRATEGIES = Registry(
     kind="strategy",
     group="microagents.strategies",
+    combiner="microagents.strategies.pairs:pair_of",
     shipped={
         "aot": "microagents.strategies.aot:Aot",
         "aot+tree": "microagents.strategies.aot:AotTree",

@@ -37,7 +37,20 @@ from microagents.runs.prices import are_simulated, specs_in
 from microagents.runs.summary import options_text
 from microagents.task import Task
 
-HEADERS = ("strategy", "k", "solved", "rate", "95 % interval", "undecided", "failed", "argmax", "calls/input", "cost/input", "time")
+HEADERS = (
+    "strategy",
+    "k",
+    "solved",
+    "rate",
+    "95 % interval",
+    "undecided",
+    "failed",
+    "argmax",
+    "calls",
+    "tokens",
+    "cost",
+    "time",
+)
 TEXT_COLUMNS = (0,)
 """Columns that are aligned to the left; all others are numbers."""
 
@@ -172,6 +185,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row.failed:,}",
         "-" if row.argmax is None else f"{row.argmax:,}",
         "-" if row.calls_per_input is None else f"{row.calls_per_input:,.1f}",
+        "-" if row.tokens_per_input is None else f"{row.tokens_per_input:,.0f}",
         cost,
         f"{row.wall_s:,.1f} s",
     )

@@ -256,7 +256,7 @@ def strategy_named(context: typer.Context, name: str | None, options: list[str],
     """
     kind = STRATEGIES.find(name or task.default_strategy, Strategy)
     typed = [each for each in short if (source := context.get_parameter_source(each)) is not None and source.name == "COMMANDLINE"]
-    own = {each: value for each, value in short.items() if each in kind.model_fields or each in typed}
+    own = {each: value for each, value in short.items() if kind.takes(each) or each in typed}
     return strategy_of(name, task, pairs("-s", options), own)
 
 

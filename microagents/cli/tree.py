@@ -36,7 +36,7 @@ def draw_tree(tree: ProblemNode) -> str:
 def _lines(node: ProblemNode, head: str, below: str, columns: int) -> Iterator[str]:
     """The lines of a problem and its sub-problems. ``head`` is the prefix of the first line, ``below`` that of all others."""
     is_parent = bool(node.children or node.folded)
-    turns = f"{', '.join(map(_turn_text, node.turns)) or 'nothing recorded'}  {money(node.cost_usd)}"
+    turns = f"{', '.join(map(_turn_text, node.turns)) or ('' if node.children else 'nothing recorded')}  {money(node.cost_usd)}"
     room = columns - cell_len(head) - cell_len(turns) - 2
     line = _problem_and_answer(node, max(MIN_COLUMNS, room))
     if cell_len(line) <= room:

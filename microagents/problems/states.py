@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, structs
 from microagents.chat import Reply, decoder_of
 from microagents.elections.election import total_usd
 from microagents.problems.questions import Contraction, Subquestions
-from microagents.problems.tree import MAX_DEPTH, ROOT, ProblemNode, Turn, TurnRecords, TurnResult
+from microagents.problems.tree import MAX_DEPTH, ProblemNode, Turn, TurnRecords, TurnResult
 from microagents.trajectories import trajectory_of
 
 AGAIN = "again"
@@ -20,6 +20,8 @@ AGAIN = "again"
 class Shape(Struct, frozen=True, kw_only=True):
     """Which places the states of a question may have."""
 
+    root: str
+    """Place of the whole."""
     roots: Sequence[str]
     """Places of the first states: one for each tree."""
     branches: int
@@ -44,11 +46,11 @@ def states_tree(records: TurnRecords, question: str, shape: Shape) -> ProblemNod
     """
     states = _States(records, shape)
     trees = [states.node(at, question, 0 if len(shape.roots) == 1 else 1) for at in shape.roots]
-    final = records.concluded(ROOT)
+    final = records.concluded(shape.root)
     if len(trees) == 1:
         return trees[0] if final is None else structs.replace(trees[0], answer=final)
     children = tuple(each for each in trees if each.turns)
-    return ProblemNode(at=ROOT, problem=question, depth=0, turns=(), answer=final, calls=0, cost_usd=0.0, children=children)
+    return ProblemNode(at=shape.root, problem=question, depth=0, turns=(), answer=final, calls=0, cost_usd=0.0, children=children)
 
 
 class _States:

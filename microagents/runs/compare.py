@@ -229,12 +229,12 @@ def _strategies(
     kinds = [STRATEGIES.find(each, Strategy) if isinstance(each, str) else type(each) for each in strategies]
     fields = list(dict.fromkeys(name for kind in kinds for name in kind.model_fields))
     for name in (*options, *["k"] * bool(ks)):
-        if name not in fields:
+        if not any(kind.takes(name) for kind in kinds):
             raise InvalidUsage(unknown("option of the compared strategies named", name, fields))
     found: list[Strategy] = []
     for given, kind in zip(strategies, kinds, strict=True):
-        own = {name: value for name, value in options.items() if name in kind.model_fields}
-        for more in [{"k": k} for k in ks] if ks and "k" in kind.model_fields else [{}]:
+        own = {name: value for name, value in options.items() if kind.takes(name)}
+        for more in [{"k": k} for k in ks] if ks and kind.takes("k") else [{}]:
             strategy = strategy_of(given, task, {**own, **more}, short)
             if strategy not in found:
                 found.append(strategy)
@@ -252,7 +252,7 @@ def _entries(
         name = STRATEGIES.name_of(address_of(type(strategy)))
         settings = {
             **shared.model_dump(),
-            "run_id": f"{prefix}-{name.lower()}{'' if k is None else f'-k{k}'}{_run_id_suffix(strategy)}",
+            "run_id": f"{prefix}-{name.lower().replace('+', '-')}{'' if k is None else f'-k{k}'}{_run_id_suffix(strategy)}",
             "models": _for_roles(shared.models, own, everywhere),
             "deploy": _for_roles(shared.deploy, own, everywhere),
         }

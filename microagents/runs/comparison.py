@@ -48,6 +48,9 @@ class Row(Struct, frozen=True, kw_only=True):
     """Number of turns, over all inputs, that were decided by plurality; None if results do not report it."""
     calls: int
     calls_per_input: float | None
+    tokens: int
+    """Tokens of all prompts and replies."""
+    tokens_per_input: float | None
     cost_usd: float | None
     """None where a price is unknown."""
     cost_per_input: float | None
@@ -103,7 +106,7 @@ def row_of(strategy: Strategy, result: Result, *, oracle_judges: bool) -> Row:
     if solved is not None and has_ended:
         rate, (low, high) = solved / repeat, wilson_interval(solved, repeat)
     turns = [each["argmax"] for each in results if isinstance(each.get("argmax"), list)]
-    cost_usd = result.cost_usd
+    cost_usd, tokens = result.cost_usd, account.input_tokens + account.output_tokens
     return Row(
         strategy=result.strategy,
         k=getattr(strategy, "k", None),
@@ -120,6 +123,8 @@ def row_of(strategy: Strategy, result: Result, *, oracle_judges: bool) -> Row:
         argmax=sum(map(len, turns)) if turns else None,
         calls=result.calls,
         calls_per_input=result.calls / repeat if has_ended else None,
+        tokens=tokens,
+        tokens_per_input=tokens / repeat if has_ended else None,
         cost_usd=cost_usd,
         cost_per_input=cost_usd / repeat if has_ended and cost_usd is not None else None,
         wall_s=round(result.wall_s, 3),

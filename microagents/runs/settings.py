@@ -318,9 +318,9 @@ def check_strategy(given: object) -> None:
 
 def _short_options(strategy: type[Strategy], short: Mapping[str, Any]) -> dict[str, Any]:
     options = {name: value for name, value in short.items() if value is not None}
-    if "speculate" not in strategy.model_fields:  # a strategy without speculation ignores the option
+    if not strategy.takes("speculate"):  # a strategy without speculation ignores the option
         options.pop("speculate", None)
-    if "known_inputs" not in strategy.model_fields and options.pop("known_inputs", False):
+    if not strategy.takes("known_inputs") and options.pop("known_inputs", False):
         raise InvalidUsage(f"strategy {STRATEGIES.name_of(address_of(strategy))} cannot run with known inputs; maker can")
     return options
 

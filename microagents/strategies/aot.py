@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from pydantic import Field, field_validator, model_validator
 
-from microagents.actors import Deployment, Strategy
+from microagents.actors import Deployment
 from microagents.chat import Reply
 from microagents.durable import Work
 from microagents.errors import InvalidUsage
@@ -39,7 +39,7 @@ from microagents.roles.contractor import Contract, Contractor
 from microagents.roles.decomposer import Decomposer, Trace
 from microagents.roles.discriminator import Discriminate, Discriminator
 from microagents.strategies.chain_of_thought import REASONED
-from microagents.strategies.problem_conductor import ProblemConductor
+from microagents.strategies.problem_conductor import MakesProblem, ProblemMaker
 from microagents.strategies.turns import Votes, all_ended, sampling_at
 from microagents.task import Task
 from microagents.trajectories import Trajectory, trajectory_of
@@ -109,7 +109,7 @@ class ReducedSolution(Solution, frozen=True, kw_only=True):
     """The last question of the chain whose answer it is."""
 
 
-class AotConductor(ProblemConductor["Aot"]):
+class AotConductor(ProblemMaker["Aot"]):
     """Leads a question through its states."""
 
     asks = (Trace, Contract, Discriminate)
@@ -127,6 +127,10 @@ class AotConductor(ProblemConductor["Aot"]):
             endings=tuple(each.ending for each in reduction.chains),
             question=reduction.best.question,
         )
+
+    async def make_problem(self, work: AotWork, root: str) -> str:
+        """The last question of the chain whose answer was picked."""
+        return (await self.reduce(work, root)).best.question
 
     async def reduce(self, work: AotWork, root: str = ROOT) -> Reduction:
         """Follow all chains from the problem to their ends.
@@ -333,7 +337,7 @@ def _ended(state: State, answer: Reply, ending: Ending) -> Ended:
     return Ended(question=state.question, answer=answer, transitions=state.transitions, ending=ending)
 
 
-class Aot(Strategy):
+class Aot(MakesProblem):
     """Atom of Thoughts: a question becomes a simpler one with the same answer, again and again, and a judge watches that it does."""
 
     solves = (Problem,)
@@ -392,7 +396,9 @@ class Aot(Strategy):
 
     def states(self, records: TurnRecords, question: str, root: str = ROOT) -> ProblemNode:
         """The recorded states from a question, of which the first has this place."""
-        return states_tree(records, question, Shape(roots=roots(root, self.trees), branches=self.branches, tries=1 + self.refine))
+        return states_tree(
+            records, question, Shape(root=root, roots=roots(root, self.trees), branches=self.branches, tries=1 + self.refine)
+        )
 
     def deployments(self) -> list[Deployment]:
         """The roles of an election, and the decomposer, the contractor and the discriminator."""

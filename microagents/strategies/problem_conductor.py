@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from microagents.actors import G
+from microagents.actors import G, Strategy
 from microagents.chat import Reply
 from microagents.conductor import Conductor
 from microagents.durable import Work
@@ -16,7 +16,7 @@ from microagents.elections.election import ElectionId, Verdict
 from microagents.journal.messages import RecordDecision
 from microagents.problems.problem import Problem, text_of
 from microagents.problems.questions import problem_id
-from microagents.problems.tree import ROOT, Solution
+from microagents.problems.tree import ROOT, ProblemNode, Solution, TurnRecords
 from microagents.user_code import called
 
 
@@ -68,3 +68,26 @@ class ProblemConductor(Conductor[Problem[Any], G]):
     ) -> Solution:
         """The same as the function `concluded`."""
         return concluded(work, answer, problems=problems, argmax=argmax, correct=correct)
+
+
+class ProblemMaker(ProblemConductor[G]):
+    """A conductor that can also make a simpler problem with the same answer, for another strategy to solve."""
+
+    handles_no_message = ("make_problem",)
+
+    async def make_problem(self, work: Work[Problem[Any], G], root: str) -> str:
+        """The text of the simpler problem.
+
+        Args:
+            work: the work on the input.
+            root: the place of this work.
+        """
+        raise NotImplementedError
+
+
+class MakesProblem(Strategy):
+    """A strategy that can stand before another one. Its conductor is a `ProblemMaker`."""
+
+    def states(self, records: TurnRecords, question: str, root: str = ROOT) -> ProblemNode:
+        """The recorded way from a problem to the simpler one."""
+        raise NotImplementedError

@@ -26,7 +26,7 @@ from tests.cli.commands import (
 SMALL = ("compare", "multiplication", "-o", "digits=3", "--strategy", "single-shot", "--strategy", "recursive", "-k", "1", "-k", "2")
 ROW = {
     *("strategy", "k", "options", "run_id", "solved", "completed", "repeat", "rate", "low", "high", "undecided", "failed", "argmax"),
-    *("calls", "calls_per_input", "cost_usd", "cost_per_input", "wall_s", "outcome", "reason"),
+    *("calls", "calls_per_input", "tokens", "tokens_per_input", "cost_usd", "cost_per_input", "wall_s", "outcome", "reason"),
 }
 """The keys of a row that scripts rely on."""
 
@@ -55,8 +55,9 @@ def test_a_comparison_is_a_table_with_a_row_for_each_strategy_and_k() -> None:
         "undecided",
         "failed",
         "argmax",
-        "calls/input",
-        "cost/input",
+        "calls",
+        "tokens",
+        "cost",
         "time",
     ]
     assert [row[:2] for row in rows] == [["single-shot", "-"], ["recursive", "1"], ["recursive", "2"]]
@@ -66,6 +67,7 @@ def test_a_comparison_is_a_table_with_a_row_for_each_strategy_and_k() -> None:
         assert row[5:] == [
             *(str(told[key]) for key in ("undecided", "failed", "argmax")),
             f"{told['calls_per_input']:,.1f}",
+            f"{told['tokens_per_input']:,.0f}",
             f"${told['cost_per_input']:.4f}",
             f"{told['wall_s']:.1f} s",
         ]

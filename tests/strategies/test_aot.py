@@ -294,7 +294,7 @@ async def test_trees_of_a_forest_begin_apart_and_vote() -> None:
 
 
 async def test_without_decomposition_the_reasoning_itself_is_contracted() -> None:
-    script = {"solve/answer": [way("4")], "solve/1/contract": [BETTER], "solve/1/answer": [way("4")]}
+    script: dict[str, Any] = {"solve/answer": [way("4")], "solve/1/contract": [BETTER], "solve/1/answer": [way("4")]}
     result = await reduced(script, transitions=1, without="decomposition")
     assert (answer_of(result), result.calls) == (("4", [1], ["transitions"]), 3)
 
