@@ -74,6 +74,15 @@ class State(Struct, frozen=True, kw_only=True):
     """Number of transitions that may follow; None while that depends on the first graph."""
 
 
+class Onward(Struct, frozen=True, kw_only=True):
+    """The question that a transition leads to."""
+
+    at: str
+    question: str
+    solved: Trajectory | None
+    """Its answer; None where no reply is valid."""
+
+
 class Ended(Struct, frozen=True, kw_only=True):
     """The end of a chain."""
 
@@ -211,32 +220,32 @@ class _Chains:
 
     async def _transition(self, state: State, at: str) -> State | Ended:
         """The next state, or the end of the chain. A transition that the judge finds worse is tried again at a place of its own."""
-        found: State | Ended = _ended(state, state.answer, "worse")
+        ending: Ending = "worse"
         for number in range(1 + self._strategy.refine):
-            place = f"{at}/{AGAIN}/{number}" if number else at
-            step = await self._contract(state, place)
-            if isinstance(step, Ended):
-                found = step
-                if step.ending in ("no contraction", "worse"):
-                    continue
-                return found
-            return await self._judge(state, at, place, *step)
-        return found
+            place, graph = f"{at}/{AGAIN}/{number}" if number else at, None
+            if self._strategy.without != "decomposition":
+                graph = await self._graph(state, place)
+                if graph is None:
+                    return _ended(state, state.answer, "no subquestions")
+                if not graph.dependent:
+                    return _ended(state, state.answer, "nothing to contract")
+            followed, onward = await all_ended([self._follow(state, place, graph), self._onward(state, at, place, graph)])
+            if isinstance(onward, Onward):
+                left = state.left or (0 if graph is None else graph.longest_path)
+                return await self._judge(state, place, followed, onward, left)
+            ending = onward
+        return _ended(state, state.answer, ending)
 
-    async def _contract(self, state: State, at: str) -> Ended | tuple[Subquestions | None, str]:
-        """The graph of a state and the next question; or the end of the chain."""
-        strategy, graph = self._strategy, None
-        asked = ToContract(problem=state.question, reasoning=state.reasoning)
-        if strategy.without != "decomposition":
-            graph = await self._graph(state, at)
-            if graph is None:
-                return _ended(state, state.answer, "no subquestions")
-            if not graph.dependent:
-                return _ended(state, state.answer, "nothing to contract")
+    async def _onward(self, state: State, at: str, place: str, graph: Subquestions | None) -> Onward | Ending:
+        """The next question with its answer; or why there is none."""
+        strategy = self._strategy
+        if graph is None:
+            asked = ToContract(problem=state.question, reasoning=state.reasoning)
+        else:
             asked = to_contract(state.question, graph, guided=strategy.without != "guidance")
         proposed = await self._work.ask(
             Contract(
-                at=f"{at}/{Turn.CONTRACT}",
+                at=f"{place}/{Turn.CONTRACT}",
                 asked=msgspec.json.encode(asked),
                 candidates=strategy.candidates,
                 max_draws=strategy.max_draws,
@@ -244,19 +253,19 @@ class _Chains:
             )
         )
         if not proposed:
-            return _ended(state, state.answer, "no contraction")
+            return "no contraction"
         drawn = [Contraction(question=each) for each in proposed]
-        chosen = await self.votes.elect(f"{at}/{Turn.CONTRACT}/{Turn.VOTE}", asked, drawn)
+        chosen = await self.votes.elect(f"{place}/{Turn.CONTRACT}/{Turn.VOTE}", asked, drawn)
         if strategy.refine:
             before = Contraction(question=state.question)
-            better = await self.votes.elect(f"{at}/{Turn.REFLECT}/{Turn.VOTE}", asked, [chosen, before])
+            better = await self.votes.elect(f"{place}/{Turn.REFLECT}/{Turn.VOTE}", asked, [chosen, before])
             if better.vote() == before.vote():
-                return _ended(state, state.answer, "worse")
-        return graph, chosen.question
+                return "worse"
+        return Onward(at=at, question=chosen.question, solved=await self._solve(at, chosen.question, needed=False))
 
-    async def _judge(self, state: State, at: str, place: str, graph: Subquestions | None, question: str) -> State | Ended:
-        """Answer by the graph and by the next question, and let the judge pick the best answer to the first question."""
-        followed, solved = await all_ended([self._follow(state, place, graph), self._solve(at, question, needed=False)])
+    async def _judge(self, state: State, place: str, followed: Trajectory | None, onward: Onward, left: int) -> State | Ended:
+        """Let the judge pick the best answer to the first question. ``left`` is the number of transitions with this one."""
+        solved = onward.solved
         # Equal answers are one candidate, and the next state's comes first: no tie goes against it.
         answers = [each.answer for each in (solved, followed) if each is not None]
         chosen = await self.votes.elect(f"{place}/{Turn.JUDGE}/{Turn.VOTE}", ToSolve(problem=self._question), [*answers, state.answer])
@@ -264,13 +273,9 @@ class _Chains:
             return _ended(state, chosen, "not picked")
         self._done += 1
         self._work.progress(self._done)
-        left = state.left
-        if left is None:
-            assert graph is not None
-            left = graph.longest_path
         return State(
-            at=at,
-            question=question,
+            at=onward.at,
+            question=onward.question,
             answer=chosen,
             reasoning=solved.reasoning,
             transitions=state.transitions + 1,

@@ -22,6 +22,7 @@ from microagents.journal.reading import Reader
 
 _HARD = "sim:perfect@error=0.05,flag=0.05,hard=0.1,hard_error=0.7,latency=0.003,sigma=1"
 _AGENTS = [f"sim:{name}@error=0.1,flag=0.05,latency=0.05,sigma=1" for name in ("perfect", "gpt-4.1-mini", "o3-mini")]
+_REASONING = "sim:perfect@alternatives=1,tokens=1,flag=0.05,latency=0.1,sigma=1"
 TASKS = {
     "drift": ("drift", "-o", "length=400", "--model", "sim:perfect@error=0.4,flag=0.1,latency=0.003,sigma=1", "-k", "2"),
     "lead": ("drift", "-o", "length=200", "--model", _HARD, "--strategy", "lead", "-s", "history=4"),
@@ -29,6 +30,8 @@ TASKS = {
     "hanoi": ("hanoi", "-o", "disks=8", "--model", "sim:gpt-4.1-mini@error=0.02,flag=0.05,latency=0.003,sigma=1"),
     "multiplication": ("multiplication", "-o", "digits=5", "--model", "sim:gpt-4.1-mini@flag=0.05,latency=0.1,sigma=1", "-k", "2"),
     "relay": ("relay", "-o", "length=10", "-o", "reach=9", "--model", "sim:perfect@flag=0.05,latency=0.05,sigma=1"),
+    "aot": ("word-problems", "-o", "depth=5", "--model", _REASONING, "-s", "k=2", "-s", "refine=1"),
+    "aot+recursive": ("word-problems", "-o", "depth=5", "--model", _REASONING, "--strategy", "aot+recursive", "-s", "aot.branches=2"),
     "consistency": ("consistency", "-o", "sections=5", *[word for agent in _AGENTS for word in ("--model", agent)]),
 }
 """Runs with latency: a kill finds calls in flight. They take two to five seconds undisturbed."""

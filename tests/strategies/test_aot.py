@@ -160,7 +160,8 @@ async def test_where_no_graph_is_valid_the_chain_ends() -> None:
 
 async def test_a_contraction_that_repeats_its_question_ends_the_chain() -> None:
     again = [Contraction(question=f"  {QUESTION} ")]
-    result = await reduced({"solve/answer": [way("4")], "solve/1/decompose": [GRAPH], "solve/1/contract": again})
+    script = {"solve/answer": [way("4")], "solve/1/decompose": [GRAPH], "solve/1/contract": again, "solve/1/graph": [way("4")]}
+    result = await reduced(script)
     assert answer_of(result) == ("4", [0], ["no contraction"])
 
 
@@ -245,6 +246,7 @@ async def test_a_transition_that_is_worse_is_tried_again_at_a_place_of_its_own()
         "solve/answer": [way("4")],
         **transition("solve/1/again/1", NEXT, followed="4", solved=""),
         "solve/1/decompose": [GRAPH],
+        "solve/1/graph": [way("4")],
         "solve/1/contract": [worse],
         "solve/1/reflect/vote": [label(BEFORE, BEFORE, worse)],
         "solve/1/again/1/reflect/vote": [label(BETTER, BEFORE, BETTER)],
@@ -259,9 +261,14 @@ async def test_a_transition_that_is_worse_is_tried_again_at_a_place_of_its_own()
 async def test_a_transition_that_stays_worse_ends_the_chain(refine: int) -> None:
     script: dict[str, Any] = {"solve/answer": [way("4")]}
     for place in ["solve/1", *(f"solve/1/again/{number}" for number in range(1, refine + 1))]:
-        script |= {f"{place}/decompose": [GRAPH], f"{place}/contract": [BETTER], f"{place}/reflect/vote": [label(BEFORE, BEFORE, BETTER)]}
+        script |= {
+            f"{place}/decompose": [GRAPH],
+            f"{place}/graph": [way("4")],
+            f"{place}/contract": [BETTER],
+            f"{place}/reflect/vote": [label(BEFORE, BEFORE, BETTER)],
+        }
     result = await reduced(script, refine=refine)
-    assert (answer_of(result), result.calls) == (("4", [0], ["worse"]), 1 + 3 * (1 + refine))
+    assert (answer_of(result), result.calls) == (("4", [0], ["worse"]), 1 + 4 * (1 + refine))
 
 
 # -- trees -----------------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,333 @@
+"""Atom of Thoughts in figures: ``python -m tests.benchmarks.aot``.
+
+`--part table`: success over transitions beside chain of thought, self-consistency at equal tokens, self-refine and the ablations, each with
+the chance by a Monte Carlo that does not use the engine (`aot_monte_carlo`). `--part states`: do accepted contractions keep the answer, how
+long is the last answer, and figures 5 to 7 of the paper. `--part pairs`: aot before recursive, on products of six digits. `--part time`:
+virtual time beside the critical path. `--part digests`: over orders of events, runtimes and kills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import ceil, sqrt
+from pathlib import Path
+from statistics import mean, median
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from microagents import Deployment, Draw, Result, Sample, Strategy, run
+from microagents.elections.election import SampleId
+from microagents.elections.laws import wilson_interval
+from microagents.journal.messages import Recalled
+from microagents.journal.reading import Reader
+from microagents.problems.tree import ProblemNode
+from microagents.roles import Solver
+from microagents.runs.inspection import solution_of
+from microagents.runs.settings import strategy_of
+from microagents.runtimes.testing.virtual import run_virtual
+from microagents.strategies.aot import Aot, AotTree
+from microagents.strategies.chain_of_thought import Cot, CotSC, SelfRefine
+from microagents.strategies.recursive import Recursive
+from microagents.tasks import word_problems
+from microagents.tasks.multiplication import Multiplication
+from microagents.tasks.word_problems import WordProblem
+from tests.benchmarks.aot_monte_carlo import MonteCarlo, Rates
+from tests.benchmarks.kills import kill
+
+MODEL = "sim:perfect@alternatives=1,tokens=1,price_out=1"
+"""It errs in the same way whenever it is asked the same, and its replies are as long as their reasoning. A million tokens cost a dollar."""
+RATES = Rates(
+    answer=word_problems.ANSWER_ERROR,
+    followed=word_problems.FOLLOWED_ERROR,
+    trace=word_problems.TRACE_ERROR,
+    contraction=word_problems.CONTRACTION_ERROR,
+    unguided=word_problems.UNGUIDED_ERROR,
+    critique=word_problems.CRITIQUE_ERROR,
+    judge=word_problems.JUDGE_ERROR,
+)
+TRIALS = 20_000
+SIGMAS_99 = 2.5758
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """What a strategy made of all problems."""
+
+    right: int
+    problems: int
+    calls: float
+    tokens: float
+
+
+async def solved(tasks: Sequence[Any], strategy: str | Strategy, seed: int, model: str = MODEL) -> Row:
+    """Solve all problems."""
+    result = await run(list(tasks), models=model, strategy=strategy, seed=seed, runs_dir=None)
+    account, n = result.account, len(tasks)
+    right = sum(value is not None and value["correct"] for value in result.value)
+    return Row(right=right, problems=n, calls=result.calls / n, tokens=(account.input_tokens + account.output_tokens) / n)
+
+
+def told(name: str, row: Row, chance: Callable[[MonteCarlo], bool] | None = None) -> str:
+    """A line of the table: success with its 95 % interval, cost, and the Monte Carlo's chance with 99 % of samples of as many problems."""
+    low, high = wilson_interval(row.right, row.problems, 0.95)
+    line = f"{name:<28} {row.right / row.problems:.3f} ({low:.3f} to {high:.3f})  {row.calls:>6.1f} calls  {row.tokens:>8,.0f} tokens"
+    if chance is None:
+        return line
+    monte_carlo = MonteCarlo(RATES, name)
+    expected = mean(chance(monte_carlo) for _ in range(TRIALS))
+    half = SIGMAS_99 * sqrt(expected * (1 - expected) / row.problems) + 0.5 / row.problems
+    inside = "inside" if abs(row.right / row.problems - expected) <= half else "OUTSIDE"
+    return f"{line}  Monte Carlo {expected:.3f} ({expected - half:.3f} to {expected + half:.3f}) {inside}"
+
+
+async def table(problems: int, seed: int) -> None:
+    """Print figure 3 in numbers."""
+    tasks = [WordProblem(instance=instance) for instance in range(problems)]
+    print(f"{problems} word problems of depth 2 to 5, {MODEL}, seed {seed}")
+    cot = await solved(tasks, Cot(), seed)
+    print(told("cot", cot, lambda each: each.most_frequent(1)), flush=True)
+    for without in ("nothing", "decomposition", "guidance"):
+        for transitions in range(4):
+            if without != "nothing" and not transitions:
+                continue
+            row = await solved(tasks, Aot(transitions=transitions, without=without), seed)
+            name = f"aot, {transitions} transitions" if without == "nothing" else f"  without {without}, {transitions}"
+            print(told(name, row, lambda each, t=transitions, w=without: each.chain(t, w)[0]), flush=True)  # type: ignore[misc]
+            if without == "nothing" and transitions:
+                samples = ceil(row.tokens / cot.tokens)
+                same = await solved(tasks, CotSC(samples=samples), seed)
+                print(told(f"  cot-sc, {samples} samples", same, lambda each, n=samples: each.most_frequent(n)), flush=True)  # type: ignore[misc]
+    print(told("self-refine, 3 rounds", await solved(tasks, SelfRefine(), seed), lambda each: each.refined(3)), flush=True)
+    others: Mapping[str, Strategy] = {
+        "aot, adaptive": Aot(transitions="adaptive"),
+        "aot, k = 2": Aot(k=2),
+        "aot, refine = 2": Aot(refine=2),
+        "aot+tree (3 branches)": AotTree(),
+        **{f"forest of {trees} trees": Aot(trees=trees) for trees in (2, 4, 8)},
+        "tree, refine = 2": AotTree(refine=2),
+    }
+    for name, strategy in others.items():
+        print(told(name, await solved(tasks, strategy, seed)), flush=True)
+
+
+class Walk(Struct, frozen=True, kw_only=True):
+    """The states of one problem."""
+
+    questions: list[str]
+    """Of accepted states, the first one first."""
+    tokens: list[float]
+    """Output tokens of the answer to each."""
+    depth: int
+    subquestions: int
+    correct: bool
+
+
+def walk_of(task: WordProblem, node: ProblemNode, transitions: int, *, correct: bool) -> Walk:
+    """Follow the accepted states of a chain."""
+    graph = task.expert_subquestions(task.statement())
+    questions, tokens = [], []
+    here: ProblemNode | None = node
+    while here is not None and len(questions) <= transitions:
+        questions.append(here.problem)
+        tokens.append((here.turns[0].cost_usd or 0) * 1e6)
+        here = here.children[0] if here.children else None
+    return Walk(questions=questions, tokens=tokens, depth=graph.longest_path, subquestions=len(graph.nodes), correct=correct)
+
+
+async def walks(problems: int, seed: int, transitions: int) -> list[Walk]:
+    """The states of all problems, from the journal of a run."""
+    tasks = [WordProblem(instance=instance) for instance in range(problems)]
+    found = []
+    with TemporaryDirectory() as folder:
+        result = await run(tasks, models=MODEL, strategy=Aot(transitions=transitions), seed=seed, runs_dir=folder, run_id="states")
+        with Reader(Path(folder, "states.sqlite")) as reader:
+            for number, (task, value) in enumerate(zip(tasks, result.value, strict=True)):
+                node = solution_of(reader, number)
+                assert isinstance(node, ProblemNode)
+                found.append(walk_of(task, node, value["transitions"][0], correct=value["correct"]))
+    return found
+
+
+async def states(problems: int, seed: int) -> None:
+    """Print what becomes of states, and figures 5 to 7."""
+    found = await walks(problems, seed, 3)
+    tasks = [WordProblem(instance=instance) for instance in range(problems)]
+    kept = [
+        [task.correct(task.expert_answer(question)) for question in walk.questions[1:]] for task, walk in zip(tasks, found, strict=True)
+    ]
+    accepted, right = sum(map(len, kept)), sum(map(sum, kept))
+    low, high = wilson_interval(right, accepted, 0.95)
+    monte_carlo = MonteCarlo(RATES, "states")
+    trials = [monte_carlo.chain(3, "nothing") for _ in range(TRIALS)]
+    expected = 1 - sum(each[2] for each in trials) / sum(each[1] for each in trials)
+    print(f"accepted transitions that keep the answer: {right} of {accepted}, {right / accepted:.4f} ({low:.4f} to {high:.4f}); ", end="")
+    print(f"Monte Carlo {expected:.4f}")
+    simpler = sum(
+        task.steps_of(after) < task.steps_of(before)
+        for task, walk in zip(tasks, found, strict=True)
+        for before, after in zip(walk.questions, walk.questions[1:], strict=False)
+    )
+    print(f"accepted transitions that take fewer steps: {simpler} of {accepted}")
+    for transitions in range(4):
+        lengths = [walk.tokens[transitions] for walk in found if len(walk.tokens) > transitions]
+        print(f"state {transitions}: mean output tokens of its answer {mean(lengths):6.1f}, {len(lengths)} problems")
+    for title, key in (
+        ("depth (figures 5 and 7b)", lambda walk: walk.depth),
+        ("subquestions (figures 6 and 7a)", lambda walk: walk.subquestions),
+    ):
+        counts = Counter(map(key, found))
+        for value in sorted(counts):
+            these = [walk for walk in found if key(walk) == value]
+            solved_share = mean(walk.correct for walk in these)
+            finals = mean(walk.tokens[-1] for walk in these)
+            print(f"{title} {value}: {counts[value]:>3} problems, solved {solved_share:.3f}, tokens of the last answer {finals:.1f}")
+
+
+async def pairs(problems: int, seed: int) -> None:
+    """Print aot before recursive beside recursive alone."""
+    tasks = [Multiplication(digits=6, instance=instance) for instance in range(problems)]
+    print(f"{problems} products of 6x6 digits, sim:perfect, seed {seed}")
+    named = partial(strategy_of, "aot+recursive", tasks[0])
+    rows: list[tuple[str, Strategy]] = [
+        ("recursive, k = 1", Recursive(k=1)),
+        ("recursive, k = 2", Recursive(k=2)),
+        ("recursive, k = 3", Recursive(k=3)),
+        ("aot", Aot()),
+        ("aot, k = 2", Aot(k=2)),
+        ("aot, k = 3", Aot(k=3)),
+        ("aot+recursive, 1 and 2", named({"aot.transitions": 1, "recursive.k": 2})),
+        ("aot+recursive, 2 and 2", named({"aot.transitions": 1, "aot.k": 2, "recursive.k": 2})),
+        ("aot+recursive, 3 and 3", named({"aot.transitions": 1, "aot.k": 3, "recursive.k": 3})),
+        ("aot+recursive, 5 and 3", named({"aot.transitions": 1, "aot.k": 5, "recursive.k": 3})),
+    ]
+    for name, strategy in rows:
+        print(told(name, await solved(tasks, strategy, seed, "sim:perfect")), flush=True)
+
+
+class TimedSolver(Solver):
+    """Notes how long every sample took."""
+
+    took_s: ClassVar[dict[tuple[str, int], float]] = {}
+
+    async def draw(self, request: Draw) -> Sample:
+        began_s = asyncio.get_running_loop().time()
+        sample = await super().draw(request)
+        self.took_s[_place(request.id)] = asyncio.get_running_loop().time() - began_s
+        return sample
+
+
+class Timed(Aot):
+    """The strategy with such a solver."""
+
+    def deployments(self) -> list[Deployment]:
+        return [Deployment(role=TimedSolver) if each.role is Solver else each for each in super().deployments()]
+
+
+def _place(sample: SampleId) -> tuple[str, int]:
+    return sample.election.path, sample.seq
+
+
+class CriticalPath:
+    """The least time that a chain can take: turns that need each other, one after the other; at k = 1, where each turn is one call."""
+
+    def __init__(self, rows: Mapping[str, Recalled], took_s: Mapping[tuple[str, int], float]) -> None:
+        self._rows = rows
+        self._took_s = took_s
+
+    def of(self, at: str) -> float:
+        """Seconds from the question to the end of the chain: of a graph and of the contraction with its answer, the longer counts."""
+        passed_s = self._turn(f"{at}/answer")
+        while f"{at}/1/decompose" in self._rows:
+            at = f"{at}/1"
+            onward_s = self._turn(f"{at}/contract") + self._turn(f"{at}/answer")
+            passed_s += self._turn(f"{at}/decompose") + max(onward_s, self._turn(f"{at}/graph")) + self._turn(f"{at}/judge/vote")
+        return passed_s
+
+    def _turn(self, path: str) -> float:
+        row = self._rows.get(path)
+        return 0.0 if row is None else sum(self._took_s[path, ballot.seq] for ballot in row.ballots)
+
+
+async def timed(task: WordProblem, seed: int) -> tuple[float, float]:
+    """The virtual duration of a run, and its critical path, in seconds."""
+    TimedSolver.took_s.clear()
+    with TemporaryDirectory() as folder:
+        await run(task, models=f"{MODEL},latency=1.0,sigma=0.5", strategy=Timed(), seed=seed, runs_dir=folder, run_id="timed")
+        took_s = asyncio.get_running_loop().time()
+        with Reader(Path(folder, "timed.sqlite")) as reader:
+            return took_s, CriticalPath(dict(reader.decisions()), TimedSolver.took_s).of("0/solve")
+
+
+def durations(problems: int, seed: int) -> None:
+    """Print durations beside critical paths."""
+    ratios = []
+    for instance in range(problems):
+        took_s, ideal_s = run_virtual(timed(WordProblem(instance=instance), seed))
+        ratios.append(took_s / ideal_s)
+    print(f"{problems} problems: virtual duration / critical path median {median(ratios):.4f}, most {max(ratios):.4f}", flush=True)
+
+
+FORMS: Mapping[str, Strategy | str] = {
+    "aot": Aot(),
+    "voted, refined": Aot(k=2, refine=2),
+    "forest of trees": Aot(branches=2, trees=2),
+    "aot+recursive": "aot+recursive",
+}
+
+
+def digests(seeds: int, kills: int, seed: int) -> None:
+    """Print digests over orders of events, runtimes and kills."""
+    task, model = WordProblem(depth=4), f"{MODEL},flag=0.05"
+    for name, strategy in FORMS.items():
+        how: dict[str, Any] = {"models": model, "strategy": strategy, "seed": seed, "runs_dir": None}
+        right = _digests(asyncio.run(run(task, **how)))
+        slow = {**how, "models": f"{model},latency=1,sigma=1"}
+        found = {
+            _digests(run_virtual(run(task, **slow, runtime=runtime), seed=each)) for each in range(seeds) for runtime in ("local", "linked")
+        }
+        slow_right = _digests(run_virtual(run(task, **slow), seed=0))
+        assert found == {slow_right}, name
+        assert _digests(asyncio.run(run(task, **how, runtime="ray"))) == right, name
+        print(
+            f"{name}: one digest over {seeds} seeds of the virtual loop, on one dispatcher and on two; the same on Ray as here", flush=True
+        )
+    kill(kills, seed, ("aot", "aot+recursive"))
+
+
+def _digests(result: Result) -> tuple[str, str]:
+    return result.account.decisions_sha256, result.account.ballots_sha256
+
+
+PARTS = ("table", "states", "pairs", "time", "digests")
+
+
+def main() -> None:
+    """Print the parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=PARTS, action="append", help="(default: all)")
+    parser.add_argument("--problems", type=int, default=300, help="of each row (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=200, help="of the virtual loop (default: %(default)s)")
+    parser.add_argument("--kills", type=int, default=30, help="(default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
+    options = parser.parse_args()
+    for part in options.part or PARTS:
+        match part:
+            case "table":
+                asyncio.run(table(options.problems, options.seed))
+            case "states":
+                asyncio.run(states(options.problems, options.seed))
+            case "pairs":
+                asyncio.run(pairs(options.problems, options.seed))
+            case "time":
+                durations(max(1, options.problems // 10), options.seed)
+            case _:
+                digests(options.seeds, options.kills, options.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Atom of Thoughts and its baselines, written anew without the engine: only coins, and questions of which nothing is known but their steps.
+
+A question is a list of layers of steps. A right answer is 0, and every wrong one a number of its own; a question whose contraction went
+wrong has a wrong number as its right answer. An answer that is drawn again is wrong in the same way each time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+from math import exp
+from random import Random
+from typing import Literal
+
+from msgspec import Struct
+
+Without = Literal["nothing", "decomposition", "guidance"]
+
+
+class Rates(Struct, frozen=True, kw_only=True):
+    """The error rates of the model, as the task states them."""
+
+    answer: tuple[float, float]
+    followed: float
+    trace: float
+    contraction: float
+    unguided: float
+    critique: float
+    judge: float
+
+
+class MonteCarlo:
+    """One model, and questions of 2 to 5 layers of one or two steps, the last of one."""
+
+    def __init__(self, rates: Rates, seed: str) -> None:
+        self._rates = rates
+        self._random = Random(seed)
+        self._wrong = count(1)
+
+    def layers(self) -> list[int]:
+        """The numbers of steps in the layers of a random question."""
+        depth = self._random.randint(2, 5)
+        return [*(self._random.randint(1, 2) for _ in range(depth - 1)), 1]
+
+    def chain(self, transitions: int, without: Without) -> tuple[bool, int, int]:
+        """One question: whether it is solved, the accepted transitions, and those of them whose question has another answer."""
+        layers, truth, accepted, strayed = self.layers(), 0, 0, 0
+        answer = self._answer(sum(layers), truth)
+        for _ in range(transitions):
+            steps = sum(layers)
+            if without != "decomposition" and steps == 1:
+                break
+            following, next_truth = self._contracted(layers, truth, without)
+            if not following:
+                break
+            candidates = [self._answer(sum(following), next_truth), answer]
+            if without != "decomposition":
+                candidates.append(truth if self._random.random() < (1 - self._rates.followed) ** steps else next(self._wrong))
+            chosen = self._judged(candidates)
+            if chosen != candidates[0]:
+                return chosen == 0, accepted, strayed
+            layers, truth, answer, accepted, strayed = following, next_truth, chosen, accepted + 1, strayed + (next_truth != 0)
+        return answer == 0, accepted, strayed
+
+    def most_frequent(self, samples: int) -> bool:
+        """One question by the most frequent of many answers: whether it is solved."""
+        rate = self._error(sum(self.layers()))
+        drawn = Counter(int(self._random.random() < rate) for _ in range(samples))
+        return drawn.most_common(1)[0][0] == 0
+
+    def refined(self, rounds: int) -> bool:
+        """One question by an answer that is criticized and revised: whether it is solved."""
+        steps = sum(self.layers())
+        answer = self._answer(steps, 0)
+        for _ in range(rounds):
+            if (answer != 0) == (self._random.random() < self._rates.critique):
+                break
+            answer = self._answer(steps, 0)
+        return answer == 0
+
+    def _error(self, steps: int) -> float:
+        a, b = self._rates.answer
+        return 1 - exp(-a * steps**b)
+
+    def _answer(self, steps: int, truth: int) -> int:
+        return next(self._wrong) if self._random.random() < self._error(steps) else truth
+
+    def _contracted(self, layers: list[int], truth: int, without: Without) -> tuple[list[int], int]:
+        """The layers that are left, and the right answer to what is left."""
+        if without == "nothing":
+            went_wrong = self._random.random() < self._rates.trace or self._random.random() < self._rates.contraction
+            left = layers[1:]
+        else:
+            traced = without == "guidance" and self._random.random() < self._rates.trace / layers[0]
+            went_wrong = traced or self._random.random() < self._rates.unguided
+            left = [layers[0] - 1, *layers[1:]] if without == "guidance" and layers[0] > 1 else layers[1:]
+        return left, next(self._wrong) if went_wrong else truth
+
+    def _judged(self, candidates: list[int]) -> int:
+        distinct = list(dict.fromkeys(candidates))
+        if len(distinct) == 1:
+            return distinct[0]
+        if 0 in distinct and self._random.random() >= self._rates.judge:
+            return 0
+        return self._random.choice([each for each in distinct if each != 0])
