@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cached_property
-from math import exp
+from math import exp, prod
 from random import Random
 from typing import Annotated, Self
 
@@ -13,7 +14,22 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from microagents.chat import Prompt, Reply
 from microagents.problems.problem import WorkedProblem
-from microagents.problems.questions import ATOMIC, Choice, Decomposition, ToCompose, ToDecompose, ToSolve, asked_in
+from microagents.problems.questions import (
+    ATOMIC,
+    Choice,
+    Contraction,
+    Decomposition,
+    Subquestion,
+    Subquestions,
+    ToCompose,
+    ToContract,
+    ToDecompose,
+    ToFollow,
+    ToRevise,
+    ToSolve,
+    ToTrace,
+    asked_in,
+)
 
 MAX_DIGITS = 100
 CHOICE_ERROR = 0.05
@@ -21,6 +37,8 @@ COMPOSITION_ERROR = (0.03, 0.004)
 DECOMPOSITION_ERROR = (0.05, 0.01)
 """Error rates of the simulated model: a base rate, and the increase per digit of both numbers, up to `MAX_ERROR`."""
 MAX_ERROR = 0.15
+SUM_CUT = 4
+"""Number of terms from which on a sum is cut in two."""
 ANSWER_ERROR = (0.03, 0.00565, 1.623)
 """Least error rate of a direct answer, then a and b of the rate 1 - exp(-a n^b) for n products of digits: 0.65 for n = 25, 0.85 for 36."""
 
@@ -93,11 +111,13 @@ class Multiplication(WorkedProblem[Product]):
         return type(self)(**self.model_dump(exclude={"instance"}), instance=self.instance + number)
 
     def expert_answer(self, problem: str) -> Product:
-        first, second = _factors_in(problem)
-        return Product(product=first * second)
+        return Product(product=sum(first * second for first, second in _terms_in(problem)))
 
     def expert_decomposition(self, problem: str) -> Decomposition:
-        """Cut the longer number in the middle. Two numbers of one digit are not cut."""
+        """Cut the longer number in the middle, or a long sum. Two numbers of one digit are not cut."""
+        if len(terms := _terms_in(problem)) > 1:
+            middle = len(terms) // 2
+            return ATOMIC if len(terms) < SUM_CUT else _cut_sum(terms[:middle], terms[middle:])
         first, second = sorted(_factors_in(problem), key=_digits)
         low = _digits(second) // 2
         if not low:
@@ -108,12 +128,45 @@ class Multiplication(WorkedProblem[Product]):
         high, low = (msgspec.json.decode(each, type=Product).product for each in (asked.answer_to_first, asked.answer_to_second))
         return Product(product=high * _scale_in(asked.compose) + low)
 
+    def expert_subquestions(self, problem: str) -> Subquestions:
+        """The products with each digit of the shorter number, as they are written below each other, and their sum; or sums of two terms."""
+        terms = _terms_in(problem)
+        if len(terms) > 1:
+            parts = [terms[place : place + 2] for place in range(0, len(terms), 2)]
+            questions = [_sum_of(part) for part in parts]
+        else:
+            longer, digits = _digits_in(problem)
+            questions = [_product_of(longer, digit) for digit in digits] if len(digits) > 1 else [problem]
+        answers = [self.expert_answer(question).product for question in questions]
+        nodes = [Subquestion(question, str(answer), ()) for question, answer in zip(questions, answers, strict=True)]
+        if len(nodes) > 1:
+            whole = _sum_of([(answer, 1 if len(terms) > 1 else 10**place) for place, answer in enumerate(answers)])
+            nodes.append(Subquestion(whole, str(self.expert_answer(whole).product), tuple(range(len(nodes)))))
+        return Subquestions(nodes=tuple(nodes))
+
+    def expert_contraction(self, asked: ToContract) -> str:
+        """The sum of what is known, and of what is left."""
+        terms = _terms_in(asked.problem)
+        known = [int(each.answer) for each in asked.known] or [
+            int(node.answer) for node in self.expert_subquestions(asked.problem).independent
+        ]
+        if len(terms) > 1:
+            return _sum_of([*((answer, 1) for answer in known), *terms[2 * len(known) :]])
+        longer, digits = _digits_in(asked.problem)
+        left = sum(digit * 10**place for place, digit in enumerate(digits) if place >= len(known))
+        return _sum_of([*((answer, 10**place) for place, answer in enumerate(known)), *([(longer, left)] if left else [])])
+
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
         """A wrong digit or carry in a product; a half lost, changed or shifted in a decomposition; another candidate in a vote."""
         match right:
             case Product():
                 place = 10 ** rng.randrange(max(1, _digits(right.product)))
                 return Product(product=right.product + rng.choice((-1, 1, 2)) * place)
+            case Contraction():
+                first, *others = _terms_in(right.question)
+                return Contraction(question=_sum_of([(first[0] + rng.choice((1, 2, 10)), first[1]), *others]))
+            case Decomposition() if len(terms := _terms_in(_problem_in(prompt))) > 1:
+                return super().mistake(prompt, right, rng) if right.is_atomic else _cut_sum(terms[:1], terms[2:])
             case Decomposition() if right.is_atomic:
                 first, second = _factors_in(_problem_in(prompt))
                 return _cut(first, second, 0, 10)
@@ -130,24 +183,62 @@ class Multiplication(WorkedProblem[Product]):
     def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:  # noqa: ARG002 - the prompt tells what is wanted
         asked = asked_in(prompt)
         match asked:
-            case ToSolve():
-                first, second = map(_digits, _factors_in(asked.problem))
-                least, a, b = ANSWER_ERROR
-                return max(least, 1 - exp(-a * (first * second) ** b))
-            case ToDecompose() | ToCompose():
-                base, a_digit = DECOMPOSITION_ERROR if isinstance(asked, ToDecompose) else COMPOSITION_ERROR
-                return min(MAX_ERROR, base + a_digit * sum(map(_digits, _factors_in(asked.problem))))
+            case ToSolve() | ToRevise():
+                return _answer_error(asked.problem)
+            case ToFollow():
+                return _error_of_all(each.question for each in asked.subquestions)
+            case ToTrace():
+                return _error_of_all(each.question for each in self.expert_subquestions(asked.problem).independent)
+            case ToDecompose():
+                return _error_by_digits(DECOMPOSITION_ERROR, asked.problem)
+            case ToCompose() | ToContract():
+                return _error_by_digits(COMPOSITION_ERROR, asked.problem)
             case _:
                 return CHOICE_ERROR
+
+
+def _answer_error(problem: str) -> float:
+    terms = _terms_in(problem)
+    if len(terms) > 1:  # each sum of two is put together like a composition
+        return 1 - (1 - _error_by_digits(COMPOSITION_ERROR, problem)) ** (len(terms) - 1)
+    first, second = map(_digits, terms[0])
+    least, a, b = ANSWER_ERROR
+    return max(least, 1 - exp(-a * (first * second) ** b))
+
+
+def _error_of_all(problems: Iterable[str]) -> float:
+    """Error rate of several answers together."""
+    return 1 - prod(1 - _answer_error(each) for each in problems)
+
+
+def _error_by_digits(rates: tuple[float, float], problem: str) -> float:
+    """Error rate that grows with the digits of the two numbers, of a sum with those of the two longest."""
+    base, a_digit = rates
+    longest = sorted((_digits(number) for term in _terms_in(problem) for number in term), reverse=True)
+    return min(MAX_ERROR, base + a_digit * sum(longest[:2]))
 
 
 def _product_of(first: int, second: int) -> str:
     return f"What is {first} * {second}?"
 
 
+def _sum_of(terms: Iterable[tuple[int, int]]) -> str:
+    return f"What is {' + '.join(f'{first} * {second}' for first, second in terms)}?"
+
+
+def _terms_in(problem: str) -> list[tuple[int, int]]:
+    return [(int(first), int(second)) for first, second in re.findall(r"(\d+) \* (\d+)", problem)]
+
+
 def _factors_in(problem: str) -> tuple[int, int]:
-    first, second = re.findall(r"\d+", problem)
-    return int(first), int(second)
+    (factors,) = _terms_in(problem)
+    return factors
+
+
+def _digits_in(problem: str) -> tuple[int, list[int]]:
+    """The longer of the two factors, and the digits of the other, the last one first."""
+    shorter, longer = sorted(_factors_in(problem), key=_digits)
+    return longer, [int(digit) for digit in reversed(str(shorter))]
 
 
 def _problem_in(prompt: Prompt) -> str:
@@ -166,6 +257,11 @@ def _cut(first: int, high: int, low: int, scale: int) -> Decomposition:
         second=_product_of(first, low),
         compose=f"Multiply the first answer by {scale} and add the second answer.",
     )
+
+
+def _cut_sum(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> Decomposition:
+    compose = "Multiply the first answer by 1 and add the second answer."
+    return Decomposition(first=_sum_of(first), second=_sum_of(second), compose=compose)
 
 
 def _scale_in(compose: str) -> int:

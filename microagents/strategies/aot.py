@@ -40,7 +40,7 @@ from microagents.roles.decomposer import Decomposer, Trace
 from microagents.roles.discriminator import Discriminate, Discriminator
 from microagents.strategies.chain_of_thought import REASONED
 from microagents.strategies.problem_conductor import MakesProblem, ProblemMaker
-from microagents.strategies.turns import Votes, all_ended, sampling_at
+from microagents.strategies.turns import Votes, all_ended, both_ended, sampling_at
 from microagents.task import Task
 from microagents.trajectories import Trajectory, trajectory_of
 
@@ -229,7 +229,7 @@ class _Chains:
                     return _ended(state, state.answer, "no subquestions")
                 if not graph.dependent:
                     return _ended(state, state.answer, "nothing to contract")
-            followed, onward = await all_ended([self._follow(state, place, graph), self._onward(state, at, place, graph)])
+            followed, onward = await both_ended(self._follow(state, place, graph), self._onward(state, at, place, graph))
             if isinstance(onward, Onward):
                 left = state.left or (0 if graph is None else graph.longest_path)
                 return await self._judge(state, place, followed, onward, left)

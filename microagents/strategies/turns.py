@@ -18,6 +18,7 @@ from microagents.problems.questions import Votable
 from microagents.roles.discriminator import Discriminate
 
 V = TypeVar("V")
+W = TypeVar("W")
 
 
 class Votes:
@@ -97,6 +98,24 @@ async def all_ended(calls: Sequence[Coroutine[Any, Any, V]]) -> list[V]:
             raise each
         results.append(each)
     return results
+
+
+async def both_ended(first: Coroutine[Any, Any, V], second: Coroutine[Any, Any, W]) -> tuple[V, W]:
+    """The results of two calls that are made side by side; else as `all_ended`.
+
+    Raises:
+        Undecided: one is undecided.
+    """
+    scope = TaskScope()
+    try:
+        one, other = await asyncio.gather(scope.start(_or_undecided(first)), scope.start(_or_undecided(second)))
+    finally:
+        await scope.close()
+    if isinstance(one, Undecided):
+        raise one
+    if isinstance(other, Undecided):
+        raise other
+    return one, other
 
 
 async def _or_undecided(call: Coroutine[Any, Any, V]) -> V | Undecided:

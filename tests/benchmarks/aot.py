@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import ceil, sqrt
@@ -105,7 +104,7 @@ async def table(problems: int, seed: int) -> None:
     print(told("self-refine, 3 rounds", await solved(tasks, SelfRefine(), seed), lambda each: each.refined(3)), flush=True)
     others: Mapping[str, Strategy] = {
         "aot, adaptive": Aot(transitions="adaptive"),
-        "aot, k = 2": Aot(k=2),
+        **{f"aot, k = 2, {transitions} transitions": Aot(k=2, transitions=transitions) for transitions in range(4)},
         "aot, refine = 2": Aot(refine=2),
         "aot+tree (3 branches)": AotTree(),
         **{f"forest of {trees} trees": Aot(trees=trees) for trees in (2, 4, 8)},
@@ -130,7 +129,7 @@ class Walk(Struct, frozen=True, kw_only=True):
 def walk_of(task: WordProblem, node: ProblemNode, transitions: int, *, correct: bool) -> Walk:
     """Follow the accepted states of a chain."""
     graph = task.expert_subquestions(task.statement())
-    questions, tokens = [], []
+    questions, tokens = list[str](), list[float]()
     here: ProblemNode | None = node
     while here is not None and len(questions) <= transitions:
         questions.append(here.problem)
@@ -176,16 +175,15 @@ async def states(problems: int, seed: int) -> None:
     for transitions in range(4):
         lengths = [walk.tokens[transitions] for walk in found if len(walk.tokens) > transitions]
         print(f"state {transitions}: mean output tokens of its answer {mean(lengths):6.1f}, {len(lengths)} problems")
-    for title, key in (
-        ("depth (figures 5 and 7b)", lambda walk: walk.depth),
-        ("subquestions (figures 6 and 7a)", lambda walk: walk.subquestions),
-    ):
-        counts = Counter(map(key, found))
-        for value in sorted(counts):
-            these = [walk for walk in found if key(walk) == value]
-            solved_share = mean(walk.correct for walk in these)
-            finals = mean(walk.tokens[-1] for walk in these)
-            print(f"{title} {value}: {counts[value]:>3} problems, solved {solved_share:.3f}, tokens of the last answer {finals:.1f}")
+    _shares("depth (figures 5 and 7b)", [(walk.depth, walk) for walk in found])
+    _shares("subquestions (figures 6 and 7a)", [(walk.subquestions, walk) for walk in found])
+
+
+def _shares(title: str, found: Sequence[tuple[int, Walk]]) -> None:
+    for value in sorted({size for size, _ in found}):
+        these = [walk for size, walk in found if size == value]
+        solved_share, last = mean(walk.correct for walk in these), mean(walk.tokens[-1] for walk in these)
+        print(f"{title} {value}: {len(these):>3} problems, solved {solved_share:.3f}, tokens of the last answer {last:.1f}")
 
 
 async def pairs(problems: int, seed: int) -> None:

@@ -160,7 +160,7 @@ async def test_where_no_graph_is_valid_the_chain_ends() -> None:
 
 async def test_a_contraction_that_repeats_its_question_ends_the_chain() -> None:
     again = [Contraction(question=f"  {QUESTION} ")]
-    script = {"solve/answer": [way("4")], "solve/1/decompose": [GRAPH], "solve/1/contract": again, "solve/1/graph": [way("4")]}
+    script: Script = {"solve/answer": [way("4")], "solve/1/decompose": [GRAPH], "solve/1/contract": again, "solve/1/graph": [way("4")]}
     result = await reduced(script)
     assert answer_of(result) == ("4", [0], ["no contraction"])
 

@@ -21,6 +21,7 @@ from microagents.problems.questions import (
     ATOMIC,
     Asked,
     Choice,
+    Contraction,
     Decomposition,
     Labelled,
     ToChoose,
@@ -30,6 +31,7 @@ from microagents.problems.questions import (
     asked_in,
     prompt_of,
 )
+from microagents.strategies.aot import to_contract
 from microagents.tasks.ask import Ask
 from microagents.tasks.multiplication import Multiplication, Product
 from microagents.tasks.sorting import Sorted, Sorting
@@ -298,3 +300,32 @@ class Broken(WorkedProblem[Product]):
 def test_what_fails_in_an_expert_is_named_by_its_own_method(asked: Asked, said: str) -> None:
     with pytest.raises(TaskFailed, match=said):
         Broken().expert(prompt_of("", asked), Product)
+
+
+# -- contractions of products ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("guided", [True, False])
+@pytest.mark.parametrize("task", [Multiplication(digits=digits, instance=digits) for digits in (1, 2, 5, 6)], ids=str)
+def test_a_product_is_contracted_to_sums_with_the_same_answer(task: Multiplication, *, guided: bool) -> None:
+    question, lengths = task.statement(), list[float]()
+    while (graph := task.expert_subquestions(question)).dependent:
+        assert graph.flaw() is None
+        contract = to_contract(question, graph, guided=guided)
+        wrong = task.mistake(prompt_of("", contract), Contraction(question=task.expert_contraction(contract)), Random(1))
+        assert isinstance(wrong, Contraction)
+        assert not task.correct(task.expert_answer(wrong.question))
+        question = task.expert_contraction(contract)
+        assert task.correct(task.expert_answer(question))
+        lengths.append(task.difficulty(prompt_of("", ToSolve(problem=question)), Product))
+    assert lengths == sorted(lengths, reverse=True), "each question is easier than the one before it"
+
+
+def test_a_long_sum_is_cut_and_composed() -> None:
+    task, question = Multiplication(), "What is 12 * 1 + 34 * 10 + 56 * 100 + 78 * 1000?"
+    assert solved(task, question) == Product(product=83952)
+    assert task.expert_decomposition("What is 12 * 1 + 34 * 10?").is_atomic
+    wrong = task.mistake(prompt_of("", ToDecompose(problem=question)), task.expert_decomposition(question), Random(0))
+    assert isinstance(wrong, Decomposition)
+    halves = task.expert_answer(wrong.first), task.expert_answer(wrong.second)
+    assert halves[0].product + halves[1].product != 83952
