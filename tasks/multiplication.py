@@ -163,8 +163,8 @@ class Multiplication(WorkedProblem[Product]):
                 place = 10 ** rng.randrange(max(1, _digits(right.product)))
                 return Product(product=right.product + rng.choice((-1, 1, 2)) * place)
             case Contraction():
-                first, *others = _terms_in(right.question)
-                return Contraction(question=_sum_of([(first[0] + rng.choice((1, 2, 10)), first[1]), *others]))
+                (number, factor), *others = _terms_in(right.question)
+                return Contraction(question=_sum_of([(number + rng.choice((1, 2, 10)), factor), *others]))
             case Decomposition() if len(terms := _terms_in(_problem_in(prompt))) > 1:
                 return super().mistake(prompt, right, rng) if right.is_atomic else _cut_sum(terms[:1], terms[2:])
             case Decomposition() if right.is_atomic:

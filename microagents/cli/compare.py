@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +23,7 @@ from microagents.cli.options import (
     Seed,
     TaskName,
     Yes,
+    check_picture,
     complete_strategy,
     models_of,
     pairs,
@@ -66,7 +68,7 @@ def command(
             "--strategy",
             metavar="NAME",
             envvar="MICROAGENTS_STRATEGY",
-            help=f"{STRATEGY_NAMES} Repeatable. [default: that of the task]",
+            help=f"{STRATEGY_NAMES} Options of its row alone: NAME@OPTION=VALUE,... Repeatable. [default: that of the task]",
             autocompletion=complete_strategy,
         ),
     ] = [],  # noqa: B006
@@ -92,6 +94,9 @@ def command(
         str | None,
         typer.Option(metavar="NAME", envvar="MICROAGENTS_RUN_ID", help="Prefix of the names of the rows' runs. [default: compare-...]"),
     ] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the rates over the tokens of an input into this file. Needs matplotlib.")
+    ] = None,
     as_json: AsJson = False,
     yes: Yes = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
@@ -114,6 +119,7 @@ def command(
     """
     log_to_stderr()
     with exit_on_error():
+        check_picture(svg)
         lines = None if inputs is None else lines_of(task, option, inputs)
         work, options = task_of(task, option) if lines is None else lines.tasks, pairs("-s", set_)
 
@@ -140,6 +146,10 @@ def command(
         watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)))
         with nullcontext() if lines is None else lines.name_lines():
             comparison = run_in_terminal(watched, start, as_json=as_json, yes=yes)
+        if svg is not None and comparison.outcome == "completed":
+            from microagents.runs.pictures import draw_comparison  # noqa: PLC0415 - matplotlib, which only --svg needs
+
+            draw_comparison(comparison, svg)
     typer.echo(json.dumps(comparison.as_json()) if as_json else "\n".join(_report(comparison)))
     raise typer.Exit(EXIT_CODES[comparison.outcome])
 
@@ -176,7 +186,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     interval = "-" if row.low is None or row.high is None else f"{row.low:.1%} to {row.high:.1%}"
     cost = "unknown" if row.cost_usd is None else "-" if row.cost_per_input is None else f"${row.cost_per_input:,.4f}"
     return (
-        row.strategy,
+        f"{row.strategy}@{row.given}" if row.given else row.strategy,
         "-" if row.k is None else str(row.k),
         solved,
         rate,

@@ -15,6 +15,7 @@ import typer
 from microagents.actors import Strategy
 from microagents.cli.reporting import exit_on_error, warn
 from microagents.errors import InvalidUsage
+from microagents.packages import require_packages
 from microagents.registry import STRATEGIES, TASKS
 from microagents.runs.settings import Flag, Settings, plain_type, read_value, strategy_of, validated
 from microagents.runs.summary import RUNS_DIR
@@ -268,6 +269,21 @@ def models_of(specs: list[str]) -> dict[str, list[str]]:
         named = bool(equals) and ":" not in role and ":" in rest
         pools.setdefault(role.lower() if named else "", []).append(rest if named else spec)
     return pools or {"": [DEFAULT_MODEL]}
+
+
+def check_picture(file: Path | None) -> None:
+    """Refuse a file into which no picture can be drawn, before anything is asked.
+
+    Raises:
+        InvalidUsage: its folder is not there, or its name does not end in ``.svg``.
+    """
+    if file is None:
+        return
+    require_packages("--svg", "matplotlib")
+    if file.is_dir() or not file.absolute().parent.is_dir():
+        raise InvalidUsage(f"{str(file)!r} cannot be written: it is a folder, or its folder is not there")
+    if file.suffix.lower() != ".svg":
+        raise InvalidUsage(f"{str(file)!r} will not do: --svg draws SVG only, so the name of its file ends in .svg")
 
 
 def check_stream(stream: bool, *, as_json: bool, is_listed: bool) -> None:

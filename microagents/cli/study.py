@@ -20,6 +20,7 @@ from microagents.cli.options import (
     Seed,
     TaskName,
     Yes,
+    check_picture,
     task_of,
     with_settings,
 )
@@ -27,7 +28,6 @@ from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
 from microagents.cli.tables import recorded_note, table, wrapped
 from microagents.cli.watching import TerminalControl, Watched, run_in_terminal
 from microagents.errors import InvalidUsage
-from microagents.packages import require_packages
 from microagents.registry import unknown
 from microagents.runs.analysis import Distances, Errors, Lookahead, Parts, Share
 from microagents.runs.prices import are_simulated, prices_of
@@ -99,12 +99,7 @@ def command(
     models = list(dict.fromkeys(model or [DEFAULT_MODEL]))
     with exit_on_error():
         studied = _kind_named(kind, task)
-        if svg is not None:
-            require_packages("--svg", "matplotlib")
-            if svg.is_dir() or not svg.absolute().parent.is_dir():
-                raise InvalidUsage(f"{str(svg)!r} cannot be written: it is a folder, or its folder is not there")
-            if svg.suffix.lower() != ".svg":
-                raise InvalidUsage(f"{str(svg)!r} will not do: --svg draws SVG only, so the name of its file ends in .svg")
+        check_picture(svg)
         work = task_of(task, option)
 
         async def start(control: TerminalControl) -> StudyReport:

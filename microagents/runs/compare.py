@@ -37,11 +37,21 @@ DEFAULT_REPEAT = 20
 """Number of inputs of a comparison that is given one task."""
 
 
+class _Chosen(NamedTuple):
+    """A strategy to compare."""
+
+    strategy: Strategy
+    given: str
+    """The options of its row alone."""
+
+
 class _Entry(Struct, frozen=True, kw_only=True):
     """A strategy in the comparison, and the run of its row."""
 
     name: str
     k: int | None
+    given: str
+    """The options of this row alone, as they are written behind its name."""
     plan: Plan
 
     @property
@@ -50,10 +60,11 @@ class _Entry(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        return self.name if self.k is None else f"{self.name} k={self.k}"
+        name = f"{self.name}@{self.given}" if self.given else self.name
+        return name if self.k is None else f"{name} k={self.k}"
 
     def row(self, result: Result) -> Row:
-        return row_of(self.plan.strategy, result, oracle_judges=self.plan.tasks[0].oracle_judges_result)
+        return structs.replace(row_of(self.plan.strategy, result, oracle_judges=self.plan.tasks[0].oracle_judges_result), given=self.given)
 
 
 async def compare(
@@ -85,7 +96,8 @@ async def compare(
     Args:
         task: the first input; the others are its variants. A task without variants is done ``repeat`` times. Or a list of all inputs.
         models: as for `run`.
-        strategies: names or instances, a row for each; none for the task's default strategy.
+        strategies: names or instances, a row for each; none for the task's default strategy. Options of a row alone stand behind its
+            name, as in ``aot@transitions=1,k=2``.
         k: values of ``k``, a row for each and for every strategy that has a ``k``; none for its default.
         options: options of strategies; each applies to all strategies that have a field of its name.
         repeat: number of inputs; by default 20, or all of a list.
@@ -113,7 +125,7 @@ async def compare(
     first, common = inputs[0], dump_options(task) if isinstance(task, Task) else _common_options(inputs)
     short = {"speculate": speculate, "known_inputs": known_inputs}
     chosen = _strategies(first, strategies or [first.default_strategy], k, options or {}, short)
-    given = model_pools(models, chosen)
+    given = model_pools(models, [each.strategy for each in chosen])
     limits = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "max_time_s": max_time_s}
     shared = validated(Settings, "the comparison", {**settings, **limits, "models": given.pools, "run_id": run_id or "compare"})
     compared = dump_options(task) if isinstance(task, Task) else _options_of(inputs)
@@ -222,32 +234,51 @@ def _run_id_prefix(task: Task, inputs: object, settings: Settings, repeat: int) 
 
 def _strategies(
     task: Task, strategies: Sequence[str | Strategy], ks: Sequence[int], options: Mapping[str, Any], short: Mapping[str, Any]
-) -> list[Strategy]:
+) -> list[_Chosen]:
     """Every strategy, once for every k if it has one. Equal ones are taken once."""
     for each in strategies:
         check_strategy(each)
-    kinds = [STRATEGIES.find(each, Strategy) if isinstance(each, str) else type(each) for each in strategies]
+    named = [_with_own_options(each) for each in strategies]
+    kinds = [STRATEGIES.find(each, Strategy) if isinstance(each, str) else type(each) for each, _ in named]
     fields = list(dict.fromkeys(name for kind in kinds for name in kind.model_fields))
     for name in (*options, *["k"] * bool(ks)):
         if not any(kind.takes(name) for kind in kinds):
             raise InvalidUsage(unknown("option of the compared strategies named", name, fields))
-    found: list[Strategy] = []
-    for given, kind in zip(strategies, kinds, strict=True):
-        own = {name: value for name, value in options.items() if kind.takes(name)}
-        for more in [{"k": k} for k in ks] if ks and kind.takes("k") else [{}]:
+    found: list[_Chosen] = []
+    for (given, of_row), kind in zip(named, kinds, strict=True):
+        own = {name: value for name, value in options.items() if kind.takes(name)} | of_row
+        for more in [{"k": k} for k in ks] if ks and kind.takes("k") and "k" not in of_row else [{}]:
             strategy = strategy_of(given, task, {**own, **more}, short)
-            if strategy not in found:
-                found.append(strategy)
+            if strategy not in [each.strategy for each in found]:
+                found.append(_Chosen(strategy, ",".join(f"{name}={value}" for name, value in of_row.items())))
     return found
 
 
+def _with_own_options(given: str | Strategy) -> tuple[str | Strategy, dict[str, str]]:
+    """A strategy, and the options that stand behind its name: ``aot@transitions=1,k=2``.
+
+    Raises:
+        InvalidUsage: one has no value.
+    """
+    if not isinstance(given, str):
+        return given, {}
+    name, _, words = given.rpartition("@")
+    if not name or "=" not in words:  # an @ in the path of a file
+        return given, {}
+    pairs = [word.partition("=") for word in words.split(",")]
+    for option, equals, _ in pairs:
+        if not (option and equals):
+            raise InvalidUsage(f"{given!r} will not do: options behind a name are of the form NAME=VALUE, with commas between them")
+    return name, {option: value for option, _, value in pairs}
+
+
 def _entries(
-    chosen: Sequence[Strategy], inputs: Sequence[Task], shared: Settings, objects: Mapping[str, ModelObject], prefix: str
+    chosen: Sequence[_Chosen], inputs: Sequence[Task], shared: Settings, objects: Mapping[str, ModelObject], prefix: str
 ) -> list[_Entry]:
-    roles = [_role_names(strategy) for strategy in chosen]
+    roles = [_role_names(each.strategy) for each in chosen]
     everywhere = [role for each in roles for role in each]
     found = []
-    for strategy, own in zip(chosen, roles, strict=True):
+    for (strategy, row_options), own in zip(chosen, roles, strict=True):
         k = getattr(strategy, "k", None)
         name = STRATEGIES.name_of(address_of(type(strategy)))
         settings = {
@@ -259,7 +290,7 @@ def _entries(
         plan = Plan(
             tasks=inputs, listed=True, strategy=strategy, settings=validated(Settings, "the comparison", settings), model_objects=objects
         )
-        found.append(_Entry(name=name, k=k, plan=plan))
+        found.append(_Entry(name=name, k=k, given=row_options, plan=plan))
     return found
 
 

@@ -27,6 +27,8 @@ class Row(Struct, frozen=True, kw_only=True):
     """None for a strategy without a k."""
     options: dict[str, Any]
     """All options of the strategy."""
+    given: str
+    """Options of this row alone, such as ``transitions=1``; empty for none."""
     run_id: str
     solved: int | None
     """Number of inputs with a right result; None where code cannot judge results. Undecided and failed inputs are not solved."""
@@ -111,6 +113,7 @@ def row_of(strategy: Strategy, result: Result, *, oracle_judges: bool) -> Row:
         strategy=result.strategy,
         k=getattr(strategy, "k", None),
         options=dump_options(strategy),
+        given="",
         run_id=result.run_id,
         solved=solved,
         completed=completed,

@@ -1,4 +1,4 @@
-"""Pictures of studies as SVG, by matplotlib, which is an extra. The same study gives the same bytes."""
+"""Pictures of studies and comparisons as SVG, by matplotlib, which is an extra. The same findings give the same bytes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from microagents.errors import InvalidUsage, read_failure
 from microagents.runs.analysis import HARD, Errors, Lookahead, Part, Share
+from microagents.runs.comparison import Comparison, Row
 from microagents.runs.study import Kind, StudyReport
 from microagents.runs.summary import options_text
 
@@ -47,11 +48,59 @@ def draw_study(report: StudyReport, file: Path) -> None:
         InvalidUsage: the file cannot be written.
     """
     with mpl.rc_context(STYLE):
-        figure = _FIGURES[report.kind](report)
-        try:
-            figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
-        except OSError as error:
-            raise InvalidUsage(f"{str(file)!r} cannot be written: {read_failure(error)}") from None
+        _save(_FIGURES[report.kind](report), file)
+
+
+def draw_comparison(comparison: Comparison, file: Path) -> None:
+    """Write the picture of a completed comparison: the rate of each row over the tokens of an input.
+
+    Rows of one strategy that differ in numbers alone are the points of a line.
+
+    Raises:
+        InvalidUsage: the file cannot be written.
+    """
+    lines: dict[tuple[object, ...], list[Row]] = {}
+    for row in comparison.rows:
+        if row.rate is not None:
+            words = [(name, value) for name, value in row.options.items() if isinstance(value, str) and not value.isdecimal()]
+            lines.setdefault((row.strategy, *words), []).append(row)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(8.2, 4.6), layout="constrained")
+        panel = figure.subplots()
+        colours = mpl.colormaps["tab10"]
+        for number, rows in enumerate(lines.values()):
+            _line_of_rows(panel, sorted(rows, key=lambda row: row.tokens_per_input or 0), colours(number % 10))
+        panel.set_xscale("log")
+        panel.set_ylim(-0.02, 1.05)
+        panel.set_xlabel("tokens of an input, prompts and replies (log scale)")
+        panel.set_ylabel("share solved, 95 % interval")
+        panel.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+        models = ", ".join(spec for pool in comparison.models.values() for spec in pool)
+        told = f"{comparison.task}{options_text(comparison.options)}: {comparison.repeat:,} inputs; {models}, seed {comparison.seed}"
+        figure.suptitle("\n".join(textwrap.wrap(told, TITLE_CHARS)), fontsize=10, x=0.01, ha="left")
+        _save(figure, file)
+
+
+def _line_of_rows(panel: Any, rows: Sequence[Row], colour: Any) -> None:
+    """Draw the rows of one strategy. Each point has its numbers beside it where there are several."""
+    rates = [row.rate or 0.0 for row in rows]
+    low = [rate - (row.low or 0.0) for rate, row in zip(rates, rows, strict=True)]
+    high = [(row.high or 0.0) - rate for rate, row in zip(rates, rows, strict=True)]
+    tokens = [row.tokens_per_input or 0.0 for row in rows]
+    words = [word for word in rows[0].given.split(",") if word and not word.rpartition("=")[2].isdecimal()]
+    name = ", ".join([rows[0].strategy, *words])
+    panel.errorbar(tokens, rates, yerr=[low, high], color=colour, marker="o", markersize=4, linewidth=1, capsize=2, label=name)
+    for row, x, y in zip(rows, tokens, rates, strict=True):
+        numbers = [word.rpartition("=")[2] for word in row.given.split(",") if word.rpartition("=")[2].isdecimal()]
+        text = " ".join([*numbers, *([f"k={row.k}"] if row.k not in (None, 1) else [])])
+        panel.annotate(text, (x, y), textcoords="offset points", xytext=(4, 4), fontsize=7, color=colour)
+
+
+def _save(figure: Figure, file: Path) -> None:
+    try:
+        figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+    except OSError as error:
+        raise InvalidUsage(f"{str(file)!r} cannot be written: {read_failure(error)}") from None
 
 
 def _errors(report: StudyReport) -> Figure:

@@ -13,6 +13,7 @@ from pathlib import Path
 from textwrap import dedent
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+from xml.etree import ElementTree as ET
 
 import pytest
 from typer.main import get_command
@@ -151,3 +152,10 @@ class Sitting(Bought):
             self.note(line)
         out, err = self.process.communicate(timeout=WAIT_S)
         return Ran(self.process.returncode, out, err or "")
+
+
+def texts_of(picture: str) -> str:
+    """All text of a picture that is well-formed."""
+    root = ET.fromstring(Path(picture).read_bytes())
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    return " ".join("".join(each.itertext()) for each in root.iter("{http://www.w3.org/2000/svg}text"))

@@ -20,12 +20,28 @@ from tests.cli.commands import (
     installed,
     microagents,
     shopping,
+    texts_of,
     write,
 )
 
 SMALL = ("compare", "multiplication", "-o", "digits=3", "--strategy", "single-shot", "--strategy", "recursive", "-k", "1", "-k", "2")
 ROW = {
-    *("strategy", "k", "options", "run_id", "solved", "completed", "repeat", "rate", "low", "high", "undecided", "failed", "argmax"),
+    *(
+        "strategy",
+        "k",
+        "options",
+        "given",
+        "run_id",
+        "solved",
+        "completed",
+        "repeat",
+        "rate",
+        "low",
+        "high",
+        "undecided",
+        "failed",
+        "argmax",
+    ),
     *("calls", "calls_per_input", "tokens", "tokens_per_input", "cost_usd", "cost_per_input", "wall_s", "outcome", "reason"),
 }
 """The keys of a row that scripts rely on."""
@@ -289,3 +305,51 @@ def test_a_chain_is_compared_with_its_baselines_in_one_table() -> None:
     ran = microagents(*words, "--strategy", "maker", *BASELINES, "-s", "samples=5")
     assert [row[0] for row in table(ran)[1:]] == ["maker", "self-consistency", "iterative-restart", "single-shot"]
     assert [row[8] for row in table(ran)[1:]] == ["21.0", "35.0", "1.0", "1.0"]
+
+
+# -- options of one row, and pictures --------------------------------------------------------------------------------------------------
+
+STORIES = ("compare", "word-problems", "--model", "sim:perfect@alternatives=1", "--repeat", "3")
+CHAINS = [word for each in ("aot@transitions=0", "aot@transitions=1", "cot", "aot+cot@transitions=1") for word in ("--strategy", each)]
+
+
+def test_a_row_may_have_options_of_its_own() -> None:
+    ran = microagents(*STORIES, *CHAINS, "--strategy", "aot@transitions=1,k=2", "-k", "1", "--json")
+    rows = ran.json["rows"]
+    assert [(row["strategy"], row["given"], row["k"]) for row in rows] == [
+        ("aot", "transitions=0", 1),
+        ("aot", "transitions=1", 1),
+        ("cot", "", None),
+        ("aot+cot", "transitions=1", None),
+        ("aot", "transitions=1,k=2", 2),
+    ]
+    assert rows[0]["tokens"] < rows[1]["tokens"] < rows[4]["tokens"]
+    names = [row[0] for row in table(microagents(*STORIES, *CHAINS))[1:]]
+    assert names == ["aot@transitions=0", "aot@transitions=1", "cot", "aot+cot@transitions=1"]
+
+
+@pytest.mark.parametrize(
+    ("named", "sentence"),
+    [
+        ("aot@transitions=1,k", "options behind a name are of the form NAME=VALUE, with commas between them"),
+        ("aot@transitions=-1", "transitions is a number from 0 to 100, or `adaptive`, not '-1'"),
+        ("aot@nothing=1", "named 'nothing'"),
+    ],
+)
+def test_options_of_a_row_that_will_not_do_are_refused(named: str, sentence: str) -> None:
+    ran = microagents(*STORIES, "--strategy", named)
+    assert (ran.code, ran.err.count("\n")) == (WRONG_USAGE, 1)
+    assert sentence in ran.err
+
+
+def test_a_picture_shows_rates_over_tokens_and_the_same_comparison_gives_the_same_bytes() -> None:
+    pytest.importorskip("matplotlib")
+    assert [microagents(*STORIES, *CHAINS, "--svg", name).code for name in ("a.svg", "b.svg")] == [COMPLETED] * 2
+    texts = texts_of("a.svg")
+    assert all(text in texts for text in ("aot", "cot", "aot+cot", "tokens of an input", "share solved", "3 inputs"))
+    assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_asked() -> None:
+    ran = microagents(*STORIES, *CHAINS, "--svg", "nowhere/a.svg")
+    assert (ran.code, Path("runs").exists()) == (WRONG_USAGE, False)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, Ran, microagents
+from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, Ran, microagents, texts_of
 
 HARD = "sim:gpt-4.1-mini@error=0.05,hard=0.1,hard_error=0.8"
 OTHER = "sim:o3-mini@error=0.05,hard=0.1,hard_error=0.8"
@@ -27,13 +26,6 @@ def study(kind: str, *words: str) -> Ran:
     task, *more = DRIFT
     two = ("--model", OTHER) if kind == "distance" else ()
     return microagents("study", task, kind, *more, *two, *words)
-
-
-def texts_of(picture: str) -> str:
-    """All text of a picture that is well-formed."""
-    root = ET.fromstring(Path(picture).read_bytes())
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    return " ".join("".join(each.itertext()) for each in root.iter("{http://www.w3.org/2000/svg}text"))
 
 
 def test_the_hardest_steps_are_listed_with_their_rates_and_intervals() -> None:
