@@ -5,16 +5,16 @@ from __future__ import annotations
 import types
 from collections.abc import Hashable
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
-from microagents.chat import Reply
+from microagents.chat import Reply, Unvoted
 from microagents.messages import make_on_demand
 
 
 class Trajectory(Reply, frozen=True, kw_only=True):
     """The reasoning step by step, and the answer that it leads to."""
 
-    reasoning: str
+    reasoning: Annotated[str, Unvoted]
     answer: Any
 
     def vote(self) -> Hashable:
@@ -34,7 +34,7 @@ def trajectory_of(reply: type[Reply], form: int = 1) -> type[Trajectory]:
             __module__=reply.__module__,
             __qualname__=f"{reply.__qualname__}.trajectory_{form}",
             __doc__=Trajectory.__doc__,
-            __annotations__={"reasoning": str, "answer": reply},
+            __annotations__={"reasoning": Annotated[str, Unvoted], "answer": reply},
         )
 
     return types.new_class(f"{reply.__name__}Trajectory", (Trajectory,), {"frozen": True, "kw_only": True}, fill)

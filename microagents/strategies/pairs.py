@@ -86,6 +86,15 @@ class Part(NamedTuple):
     prefix: str
     kind: type[Strategy]
 
+    @property
+    def own(self) -> list[str]:
+        """Names of its options, without those that all strategies have: these are options of the pair."""
+        return [name for name in self.kind.model_fields if name not in Strategy.model_fields]
+
+    def full(self, name: str) -> str:
+        """The name of an option in the pair."""
+        return f"{self.prefix}.{name}" if name in self.own else name
+
 
 class Pair(Strategy):
     """Two strategies: the first makes a simpler problem, and the second solves it. Options have the name of their strategy before them."""
@@ -97,7 +106,7 @@ class Pair(Strategy):
     @classmethod
     def takes(cls, name: str) -> bool:
         """Whether an option has this name, with the name of its strategy or without it."""
-        return name in cls.model_fields or any(name in part.kind.model_fields for part in cls.of)
+        return name in cls.model_fields or any(name in part.own for part in cls.of)
 
     @model_validator(mode="before")
     @classmethod
@@ -109,13 +118,13 @@ class Pair(Strategy):
         for name, value in given.items():
             options[cls._full_name(str(name))] = value
         for part in cls.of:
-            own = {name: options[f"{part.prefix}.{name}"] for name in part.kind.model_fields if f"{part.prefix}.{name}" in options}
-            options.update({f"{part.prefix}.{name}": value for name, value in _built(part, own).model_dump().items()})
+            own = {name: options[full] for name in part.kind.model_fields if (full := part.full(name)) in options}
+            options.update({part.full(name): value for name, value in _built(part, own).model_dump().items()})
         return options
 
     @classmethod
     def _full_name(cls, name: str) -> str:
-        having = [f"{part.prefix}.{name}" for part in cls.of if name in part.kind.model_fields]
+        having = [part.full(name) for part in cls.of if name in part.own]
         if len(having) > 1:
             raise ValueError(f"{name} is an option of both strategies; write {' or '.join(having)}")
         return having[0] if having else name
@@ -123,7 +132,7 @@ class Pair(Strategy):
     @cached_property
     def parts(self) -> tuple[Strategy, Strategy]:
         """Both strategies, with their options."""
-        first, second = (part.kind(**{name: getattr(self, f"{part.prefix}.{name}") for name in part.kind.model_fields}) for part in self.of)
+        first, second = (part.kind(**{name: getattr(self, part.full(name)) for name in part.kind.model_fields}) for part in self.of)
         return first, second
 
     @property
@@ -198,14 +207,16 @@ def _pair(name: str, first: Part, second: Part) -> type[Pair]:
     if first.prefix == second.prefix:
         raise InvalidUsage(f"{name!r} names one strategy twice; name another one behind the plus")
     fields: dict[str, Any] = {
-        f"{part.prefix}.{option}": (info.annotation, info) for part in (first, second) for option, info in part.kind.model_fields.items()
+        part.full(option): (part.kind.model_fields[option].annotation, part.kind.model_fields[option])
+        for part in (first, second)
+        for option in part.own
     }
     made: type[Pair] = create_model(name, __base__=Pair, __module__=__name__, **fields)
     made.__qualname__ = name
     made.__doc__ = f"{first.prefix} makes a simpler problem, which {second.prefix} solves."
     made.of = (first, second)
     made.conductor = _conductor(name, first.kind.conductor, second.kind.conductor)
-    made.changes_no_decision = tuple(f"{part.prefix}.{option}" for part in (first, second) for option in part.kind.changes_no_decision)
+    made.changes_no_decision = tuple(part.full(option) for part in (first, second) for option in part.kind.changes_no_decision)
     return made
 
 

@@ -79,6 +79,12 @@ def test_options_without_a_name_before_them_go_to_the_one_strategy_that_has_them
     assert [part.model_dump(exclude_defaults=True) for part in pair.parts] == [{"transitions": "adaptive"}, {"width": 4, "k": 3}]
 
 
+def test_an_option_of_all_strategies_is_one_of_the_pair_and_goes_to_both() -> None:
+    pair = strategy_of("aot+recursive", TASK, {"votes": "semantic"})
+    assert isinstance(pair, Pair)
+    assert [part.votes for part in pair.parts] == ["semantic", "semantic"]
+
+
 @pytest.mark.parametrize(
     ("strategy", "options", "sentence"),
     [
