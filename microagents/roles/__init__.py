@@ -2,7 +2,8 @@
 
 from microagents.actors import Deployment, deploy_by_default
 from microagents.roles.composer import Compose, Composer
-from microagents.roles.decomposer import Decompose, Decomposer
+from microagents.roles.contractor import Contract, Contractor
+from microagents.roles.decomposer import Decompose, Decomposer, Trace
 from microagents.roles.discriminator import Chosen, Discriminate, Discriminator
 from microagents.roles.limiter import Limiter
 from microagents.roles.matcher import Matcher
@@ -18,6 +19,8 @@ __all__ = [
     "Chosen",
     "Compose",
     "Composer",
+    "Contract",
+    "Contractor",
     "Decompose",
     "Decomposer",
     "Discriminate",
@@ -31,6 +34,7 @@ __all__ = [
     "Solver",
     "Split",
     "Splitter",
+    "Trace",
     "Validate",
     "Validator",
     "Voter",

@@ -1,12 +1,14 @@
 """Strategies: one file for each, with its settings and its conductor, and the parts that they share."""
 
+from microagents.strategies.aot import Aot, AotTree
 from microagents.strategies.chain import Chain, ChainConductor, Step, step_by_step
+from microagents.strategies.chain_of_thought import Cot, CotSC, SelfRefine
 from microagents.strategies.document_conductor import DocumentConductor, DocumentStrategy
 from microagents.strategies.iterative_restart import IterativeRestart
 from microagents.strategies.known_inputs import KnownInputs, side_by_side
 from microagents.strategies.lead import Lead
 from microagents.strategies.maker import Maker
-from microagents.strategies.problem_conductor import ProblemConductor
+from microagents.strategies.problem_conductor import MakesProblem, ProblemConductor, ProblemMaker
 from microagents.strategies.recursive import Recursive
 from microagents.strategies.self_consistency import SelfConsistency
 from microagents.strategies.seqcv import SeqCV
@@ -15,18 +17,25 @@ from microagents.strategies.speculation import guess_ahead
 from microagents.strategies.subtask_baselines import Parallel, Sequential
 
 __all__ = [
+    "Aot",
+    "AotTree",
     "Chain",
     "ChainConductor",
+    "Cot",
+    "CotSC",
     "DocumentConductor",
     "DocumentStrategy",
     "IterativeRestart",
     "KnownInputs",
     "Lead",
     "Maker",
+    "MakesProblem",
     "Parallel",
     "ProblemConductor",
+    "ProblemMaker",
     "Recursive",
     "SelfConsistency",
+    "SelfRefine",
     "SeqCV",
     "Sequential",
     "SingleShot",

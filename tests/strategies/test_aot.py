@@ -107,6 +107,21 @@ async def test_an_answer_that_equals_the_next_states_is_the_next_states(direct: 
     assert answer_of(result) == ("4", [1], ["transitions"])
 
 
+async def test_a_tie_of_the_judge_goes_to_the_next_state() -> None:
+    three = four("4"), four("7"), four("5")
+    script: Script = {
+        "solve/answer": [way("5")] * 3,
+        "solve/1/decompose": [GRAPH] * 3,
+        "solve/1/contract": [Contraction(question=NEXT)] * 3,
+        "solve/1/graph": [way("7")] * 3,
+        "solve/1/answer": [way("4")] * 3,
+        "solve/1/judge/vote": [label(each, *three) for each in reversed(three)],
+    }
+    result = await reduced(script, transitions=1, k=2)
+    assert answer_of(result) == ("4", [1], ["transitions"])
+    assert result.value["argmax"] == ["0/solve/1/judge/vote"]
+
+
 async def test_no_transition_is_chain_of_thought() -> None:
     result = await reduced({"solve/answer": [way("4")]}, transitions=0)
     assert (answer_of(result), result.calls) == (("4", [0], ["transitions"]), 1)
@@ -191,6 +206,10 @@ async def test_a_judge_that_names_nobody_is_asked_again_and_leaves_the_vote_unde
     assert result.account.flagged == {"no_such_choice": 3}
 
 
+def was_evaluated() -> bool:
+    return Path("evaluated").exists()
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -213,6 +232,7 @@ async def test_texts_of_questions_are_data_and_reach_every_turn_whole(text: str)
     result = await reduced(script, question=text, transitions=1)
     assert (result.outcome, result.value["answer"]["answer"], result.value["question"]) == ("completed", text, f"{text} So?")
     assert states() == [text, f"{text} So?"]
+    assert not was_evaluated()
 
 
 # -- votes -----------------------------------------------------------------------------------------------------------------------------
@@ -310,6 +330,25 @@ async def test_without_guidance_the_contractor_sees_the_first_independent_subque
     graph = Subquestions(nodes=(node(), node(question="How many arms?"), node(0, 1)))
     script = {"solve/answer": [way("4")], **transition("solve/1", NEXT, followed="4", solved="4"), "solve/1/decompose": [graph]}
     assert answer_of(await reduced(script, transitions=1, without="guidance")) == ("4", [1], ["transitions"])
+
+
+# -- the simulated model ---------------------------------------------------------------------------------------------------------------
+
+
+async def solved_of(strategy: str, **options: Any) -> int:
+    tasks = [WordProblem(depth=5, instance=instance) for instance in range(40)]
+    named = strategy_of(strategy, tasks[0], options)
+    result = await run(tasks, models="sim:perfect@alternatives=1,tokens=1", strategy=named, runs_dir=None)
+    return sum(value["correct"] for value in result.value)
+
+
+async def test_transitions_solve_what_neither_one_answer_nor_many_solve() -> None:
+    """At depth 5 an answer in one go is right with probability .4: where it errs in the same way each time, a vote makes it worse.
+
+    A chain is right with .85 or so: it solves 25 or fewer of 40 by chance once in a thousand times; one answer 26 or more, once in 500.
+    """
+    one, many, chained = [await solved_of(*each) for each in (("cot",), ("cot-sc",), ("aot",))]
+    assert max(one, many) <= 25 < chained
 
 
 # -- runs ------------------------------------------------------------------------------------------------------------------------------
