@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from random import Random
 from typing import Annotated, ClassVar
@@ -12,7 +14,21 @@ from msgspec import Raw
 from pydantic import Field
 
 from microagents.chat import A, Prompt, Reply
-from microagents.problems.problem import Problem
+from microagents.mistakes import one_field_altered
+from microagents.problems.problem import WorkedProblem
+from microagents.problems.questions import (
+    ATOMIC,
+    Contraction,
+    Decomposition,
+    Subquestion,
+    Subquestions,
+    ToCompose,
+    ToContract,
+    ToFollow,
+    ToRevise,
+    ToSolve,
+    asked_in,
+)
 from microagents.problems.steps import (
     MORE,
     Check,
@@ -32,15 +48,19 @@ from microagents.problems.steps import (
 
 CONFIDENT = 8
 WORKER_ERROR = 0.1
-"""Error rate of the simulated model at a step."""
+"""Error rate of the simulated model at a step. Where it does n steps in one go, 1 - .9^n."""
 PLAN_ERROR = 0.02
 JUDGE_ERROR = 0.05
 VERIFIER_ERROR = 0.05
 DROP_RATE = 0.03
 """Rate at which a summary loses one of its facts."""
 ASSEMBLY_ERROR = 0.02
+OTHER_ERROR = 0.05
+"""Error rate in the roles of other strategies."""
 
 _STEP = re.compile(r"Add (\d+) to (?:the number (\d+)|the result of step (\d+))\.")
+_ASKED = re.compile(r"the result of step (\d+)\?")
+_OF_SWARM = frozenset(["plan", "result", "whole", "summary", "pick", "check"])
 _FACT = re.compile(r"r(\d+) = (\d+)")
 
 
@@ -50,7 +70,7 @@ class Total(Reply, frozen=True):
     total: int
 
 
-class Relay(Problem[Total]):
+class Relay(WorkedProblem[Total]):
     """Steps that add to results of earlier steps, up to many steps before.
 
     The simulated model takes earlier results from the summary and the recent steps of its prompt alone, as a model does that has only
@@ -76,8 +96,7 @@ class Relay(Problem[Total]):
         return (first, *(f"Add {more} to the result of step {step}." for more, step in before))
 
     def statement(self) -> str:
-        listed = "\n".join(f"{number}. {step}" for number, step in enumerate(self.steps, 1))
-        return f"Do these steps in their order. Write the result of step N as rN = RESULT.\n{listed}\nWhat is the result of the last step?"
+        return _stated(self.steps)
 
     def right_results(self) -> tuple[int, ...]:
         """The right results of all steps."""
@@ -90,10 +109,44 @@ class Relay(Problem[Total]):
         """Another random list."""
         return type(self)(**self.model_dump(exclude={"instance"}), instance=self.instance + number)
 
-    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - the prompt tells what is wanted
-        """The right reply to the prompt of any role of the swarm; to any other, the last result, worked out from the whole list."""
-        if _is_direct(prompt):
-            return Total(total=_results(_listed(prompt.user))[-1])
+    def expert_answer(self, problem: str) -> Total:
+        return Total(total=_results(_listed(problem))[-1])
+
+    def expert_decomposition(self, problem: str) -> Decomposition:  # noqa: ARG002 - the same for all
+        """Do not cut: the steps build on each other."""
+        return ATOMIC
+
+    def expert_composition(self, asked: ToCompose) -> Total:
+        return msgspec.json.decode(asked.answer_to_first, type=Total)
+
+    def expert_subquestions(self, problem: str) -> Subquestions:
+        steps = _listed(problem)
+        results, needed = _results(steps), _needed(steps, set())
+        return Subquestions(
+            nodes=tuple(
+                Subquestion(
+                    question=f"What is the result of step {number}?",
+                    answer=str(results[number - 1]),
+                    needs=tuple(needed.index(before) for before in [_before(steps[number - 1])] if before is not None),
+                )
+                for number in needed
+            )
+        )
+
+    def expert_contraction(self, asked: ToContract) -> str:
+        """The steps that are left, with known results as numbers. Without subquestions: those of the first step are known."""
+        steps = _listed(asked.problem)
+        known = {int(match[1]): int(each.answer) for each in asked.known if (match := _ASKED.search(each.question))}
+        if not known:
+            known = {place: result for place, result in enumerate(_results(steps), 1) if _before(steps[place - 1]) is None}
+        left = _needed(steps, {*known} - {len(steps)})
+        places = {number: place for place, number in enumerate(left, 1)}
+        return _stated([_rewritten(steps[number - 1], known, places) for number in left])
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
+        """The right reply to the prompt of any role."""
+        if not _is_of_swarm(prompt):
+            return super().expert(prompt, reply)
         asked = step_question_in(prompt)
         match asked:
             case ToPlan():
@@ -112,8 +165,14 @@ class Relay(Problem[Total]):
                 return Check(passed=right, feedback="" if right else "The number is not the one that this step leads to.")
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
-        """A wrong number; a plan without its last step; a summary without one fact; another candidate; the opposite of a check."""
+        """A wrong number; a contraction with another number; a plan without its last step; a summary without one fact; another candidate; the opposite of a check."""
         match right:
+            case Contraction():
+                return Contraction(
+                    question=re.sub(r"Add (\d+)", lambda found: f"Add {int(found[1]) + rng.randint(1, 9)}", right.question, count=1)
+                )
+            case _ if not _is_of_swarm(prompt):
+                return super().mistake(prompt, right, rng)
             case StepResult():
                 number = step_question_in(prompt).number  # type: ignore[union-attr]
                 return StepResult(result=f"r{number} = {rng.randrange(100, 10_000)}", confidence=CONFIDENT)
@@ -132,10 +191,15 @@ class Relay(Problem[Total]):
                 more = [MORE] if asked.may_ask_for_more and right.choice != MORE else []
                 return Pick(choice=rng.choice([*others, *more] or [right.choice]), reason="It looks best.")
             case _:
-                return super().mistake(prompt, right, rng)
+                return one_field_altered(right, rng)
 
-    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float | None:
-        """The error rate of a role; None for a question of another strategy."""
+    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:
+        """The error rate of a role."""
+        if not _is_of_swarm(prompt):
+            asked = asked_in(prompt)
+            if isinstance(asked, ToSolve | ToRevise | ToFollow):
+                return float(1 - (1 - WORKER_ERROR) ** len(_needed(_listed(asked.problem), set())))
+            return OTHER_ERROR
         rates: dict[type[Reply], float] = {
             StepResult: WORKER_ERROR,
             Plan: PLAN_ERROR,
@@ -144,7 +208,7 @@ class Relay(Problem[Total]):
             Summary: DROP_RATE,
             Total: ASSEMBLY_ERROR,
         }
-        return None if _is_direct(prompt) else rates.get(reply)
+        return rates[reply]
 
     def _is_right(self, asked: ToCheck) -> bool:
         """Whether a reply is right: a plan or a step by what its question gives, the whole by the problem itself."""
@@ -157,10 +221,41 @@ class Relay(Problem[Total]):
                 return _decoded(asked.reply, Plan).steps == _listed(asked.question.problem)
 
 
-def _is_direct(prompt: Prompt) -> bool:
-    """Whether the last result is wanted at once."""
+def _is_of_swarm(prompt: Prompt) -> bool:
+    """Whether a question is one of work in steps."""
     wanted: object = msgspec.json.decode(prompt.user).get("wanted")
-    return wanted == "answer"
+    return wanted in _OF_SWARM
+
+
+def _stated(steps: Sequence[str]) -> str:
+    listed = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
+    return f"Do these steps in their order. Write the result of step N as rN = RESULT.\n{listed}\nWhat is the result of the last step?"
+
+
+def _before(step: str) -> int | None:
+    """The number of the step whose result a step needs; None where it needs none."""
+    match = _STEP.fullmatch(step)
+    assert match is not None
+    return int(match[3]) if match[3] else None
+
+
+def _needed(steps: Sequence[str], known: AbstractSet[int]) -> list[int]:
+    """The numbers of the steps that lead to the last result, from those whose results are known."""
+    found: list[int] = []
+    number: int | None = len(steps)
+    while number is not None and number not in known:
+        found.append(number)
+        number = _before(steps[number - 1])
+    return found[::-1]
+
+
+def _rewritten(step: str, known: Mapping[int, int], places: Mapping[int, int]) -> str:
+    """A step with the number of a known result in its place, or with the new place of the step that it needs."""
+    before = _before(step)
+    if before is None:
+        return step
+    given = f"the result of step {places[before]}" if before in places else f"the number {known[before]}"
+    return step.replace(f"the result of step {before}", given)
 
 
 def _worked(asked: ToWork) -> StepResult:

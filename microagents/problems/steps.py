@@ -153,7 +153,7 @@ class Offered(Struct, frozen=True):
     reply: Raw
 
 
-class ToPick(Struct, frozen=True, tag_field="wanted", tag="choice"):
+class ToPick(Struct, frozen=True, tag_field="wanted", tag="pick"):
     """Pick the best of several replies to a question, or ask for more of them."""
 
     question: ToPlan | ToWork | ToAssemble
