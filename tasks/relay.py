@@ -165,12 +165,11 @@ class Relay(WorkedProblem[Total]):
                 return Check(passed=right, feedback="" if right else "The number is not the one that this step leads to.")
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
-        """A wrong number; a contraction with another number; a plan without its last step; a summary without one fact; another candidate; the opposite of a check."""
+        """A wrong number; a plan without its last step; a summary without one fact; another candidate; the opposite of a check."""
         match right:
             case Contraction():
-                return Contraction(
-                    question=re.sub(r"Add (\d+)", lambda found: f"Add {int(found[1]) + rng.randint(1, 9)}", right.question, count=1)
-                )
+                more = rng.randint(1, 9)
+                return Contraction(question=re.sub(r"Add (\d+)", lambda found: f"Add {int(found[1]) + more}", right.question, count=1))
             case _ if not _is_of_swarm(prompt):
                 return super().mistake(prompt, right, rng)
             case StepResult():
