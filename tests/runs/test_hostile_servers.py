@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from microagents import MicroagentsError, Result, run
-from microagents.models.http import MAX_BODY_BYTES
+from microagents.models.sending import MAX_BODY_BYTES
 from microagents.runs.summary import summary
 from microagents.tasks.drift import Drift
 from tests.models import server as scripted
