@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from microagents.errors import InvalidUsage
@@ -16,8 +17,9 @@ class SdkClient(Protocol):
         """Address of the provider."""
         ...
 
-    def copy(self, **changes: Any) -> Any:
-        """The same client with changes."""
+    @property
+    def copy(self) -> Callable[..., Any]:
+        """Makes the same client with changes."""
         ...
 
 

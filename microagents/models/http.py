@@ -298,7 +298,8 @@ class HttpModel(Model, ABC):
     async def _ask(self, client: Client, call: Call) -> Response | ModelUnavailable:
         while True:
             parameters = self._accepted(call)
-            body, key = {**self._content(call, parameters), **_nested(parameters)}, sample_keys.key_of(self._run_id, call)
+            key = sample_keys.key_of(self._run_id, call, parameters)
+            body = {**self._content(call, parameters), **_nested(parameters)}
             answer = await client.post(self.path, body, {sample_keys.HEADER: key})
             if not self._learn_refusal(answer, parameters):
                 return answer

@@ -1,17 +1,21 @@
 """Idempotency keys of requests: they name the sample that a request draws, so that a gateway bills a request only once.
 
-A key is ``RUN/PATH/DIGEST/SEQ/REJECTED/ATTEMPT``. Each attempt has its own, since the reply to the one before may be of no use. A key has
-no part of a prompt; `microagents serve` reads it, and draws the sample that the simulated model would draw in the process of the run.
+A key is ``RUN/PATH/DIGEST/SEQ/REJECTED/ATTEMPT/PARAMETERS``. Each attempt has its own, since the reply to the one before may be of no use,
+and so have requests of one attempt with other parameters: one that warms a cache, or one without what the model refused. A key has no part
+of a prompt; `microagents serve` reads it, and draws the sample that the simulated model would draw in the process of the run.
 """
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote
 
 from microagents.elections.election import ElectionId, SampleId
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from microagents.models.model import Call
 
 HEADER = "Idempotency-Key"
@@ -25,17 +29,18 @@ class Named(NamedTuple):
     attempt: int
 
 
-def key_of(run_id: str, call: Call) -> str:
-    """The key of a call."""
+def key_of(run_id: str, call: Call, parameters: Mapping[str, object]) -> str:
+    """The key of a request: one with these parameters, for a call."""
     election = call.id.election
     place = quote(f"{run_id}/{election.path}", errors="surrogatepass")
-    return f"{place}/{election.question_digest.hex()}/{call.id.seq}/{call.rejected}/{call.attempt}"
+    sent = blake2b(repr(parameters).encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{place}/{election.question_digest.hex()}/{call.id.seq}/{call.rejected}/{call.attempt}/{sent}"
 
 
 def read_key(key: str) -> Named | None:
     """What a key names; None if it is none of these."""
     try:
-        place, digest, *counts = key.rsplit("/", 4)
+        place, digest, *counts, _ = key.rsplit("/", 5)
         seq, rejected, attempt = map(int, counts)
         path = unquote(place, errors="surrogatepass").partition("/")[2]
         int(path.partition("/")[0])  # the number of the input

@@ -75,13 +75,14 @@ class Sender:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ssl=_tls()),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={
-                **{name: value for name, value in headers.items() if isinstance(value, str)},
-                "accept-encoding": ", ".join(_ENCODINGS),
-            },
+            headers={name: value for name, value in headers.items() if isinstance(value, str)} | {"accept-encoding": ", ".join(_ENCODINGS)},
             proxy=None if proxy_bypass(place.netloc) else getproxies().get(place.scheme, getproxies().get("all")),
             timeout=aiohttp.ClientTimeout(),  # none: the caller bounds a call as a whole
         )
+
+    async def get(self, path: str) -> Response | ModelUnavailable:
+        """Ask for what a provider gives without a body, such as its list of models."""
+        return await self._send("GET", path, None, {})
 
     async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response | ModelUnavailable:
         """Send one request, and follow no redirect.
@@ -94,10 +95,13 @@ class Sender:
             data = msgspec.json.encode(body)
         except (TypeError, ValueError, RecursionError) as error:
             return ModelUnavailable("refused", f"the request cannot be encoded: {type(error).__name__}")
+        return await self._send("POST", path, data, headers)
+
+    async def _send(self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]) -> Response | ModelUnavailable:
         try:
-            async with self._session.post(self._base_url + path, data=data, headers=headers, allow_redirects=False) as response:
+            async with self._session.request(method, self._base_url + path, data=data, headers=headers, allow_redirects=False) as response:
                 read = Response(status_code=response.status, headers=response.headers, content=b"")
-                if response.headers.get("content-encoding", "identity") not in ("identity", *_ENCODINGS.split(", ")):
+                if response.headers.get("content-encoding", "identity") not in ("identity", *_ENCODINGS):
                     return ModelUnavailable("garbled", "the reply is encoded as was not asked for")
                 pieces = response.content.iter_any()
                 content = await read_bounded(pieces, MAX_BODY_BYTES + 1 if read.is_success else MAX_ERROR_BYTES)
@@ -133,7 +137,7 @@ def failure(error: Exception, place: str) -> ModelUnavailable:
     return ModelUnavailable("garbled", f"the reply is not readable HTTP: {cause}")
 
 
-_ENCODINGS = "gzip, deflate"
+_ENCODINGS = ("gzip", "deflate")
 _UNSENT = (
     "ClientConnectorError",
     "ClientConnectorDNSError",
