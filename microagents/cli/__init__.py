@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from microagents.cli import compare, decide, estimate, export, init, resume, rm, run, serve, show, step, study
+from microagents.cli import compare, decide, doctor, estimate, export, init, resume, rm, run, serve, show, step, study
 from microagents.cli import list as list_
 from microagents.cli.command import Command, with_shared_options
 from microagents.cli.reporting import EXIT_CODES, exit_on_error
@@ -51,6 +51,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compare": compare.command,
     "study": study.command,
     "serve": serve.command,
+    "doctor": doctor.command,
 }
 for name, command in COMMANDS.items():
     app.command(name, cls=Command)(with_shared_options(command))

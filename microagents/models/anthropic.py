@@ -41,6 +41,7 @@ class AnthropicModel(HttpModel):
     url_env = "ANTHROPIC_BASE_URL"
     key_env = "ANTHROPIC_API_KEY"
     path = "/v1/messages"
+    models_path = "/v1/models?limit=1000"
     more_options = ("thinking",)
     effort_name = "output_config.effort"
     substitutes: ClassVar = {"temperature": None, "output_config.effort": None}

@@ -91,6 +91,8 @@ class HttpModel(Model, ABC):
     """Environment variable with the key."""
     path: ClassVar[str]
     """Path of the request behind ``base_url``."""
+    models_path: ClassVar[str] = "/models"
+    """Path of the list of models behind ``base_url``."""
     more_options: ClassVar[tuple[str, ...]] = ()
     """Options of this provider alone."""
     effort_name: ClassVar[str]
@@ -163,6 +165,14 @@ class HttpModel(Model, ABC):
             raise sample
         spent, self._spent = self._spent, None
         return sample if spent is None else structs.replace(sample, usage=sum_of(sample.usage, spent))
+
+    async def listed(self) -> Response | ModelUnavailable:
+        """The provider's list of models, which costs nothing; or why there is none."""
+        sender = self._connect()
+        try:
+            return await sender.get(self.models_path)
+        finally:
+            await sender.close()
 
     async def close(self) -> None:
         """Close the connections of the running event loop. A later call opens new ones."""

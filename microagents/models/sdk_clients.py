@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, NoReturn
 
 import httpx2
@@ -66,10 +66,17 @@ class _Through:
         bounded = httpx2.AsyncClient(transport=_Bounded(transport, key), timeout=None, follow_redirects=False)
         self._sdk = client.copy(http_client=bounded, max_retries=0, timeout=None)
 
+    async def get(self, path: str) -> Response | ModelUnavailable:
+        """Ask without a body."""
+        return await self._answer(self._sdk.get(path, cast_to=httpx2.Response))
+
     async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response | ModelUnavailable:
         """Send one request."""
+        return await self._answer(self._sdk.post(path, cast_to=httpx2.Response, body=body, options={"headers": headers}))
+
+    async def _answer(self, asked: Awaitable[httpx2.Response]) -> Response | ModelUnavailable:
         try:
-            answer = await self._sdk.post(path, cast_to=httpx2.Response, body=body, options={"headers": headers})
+            answer = await asked
         except Exception as error:  # noqa: BLE001 - errors of an SDK may contain the key, and no list of them is complete
             answer = getattr(error, "response", None)
             if isinstance(error.__cause__, _Failed):

@@ -49,6 +49,10 @@ class Response(Struct, frozen=True, kw_only=True):
 class Client(Protocol):
     """Sends requests to one provider."""
 
+    async def get(self, path: str) -> Response | ModelUnavailable:
+        """Ask for what a provider gives without a body, such as its list of models."""
+        ...
+
     async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response | ModelUnavailable:
         """Send one request. A failure is returned: where it is raised, its context would be an error that contains the key."""
         ...
@@ -81,7 +85,7 @@ class Sender:
         )
 
     async def get(self, path: str) -> Response | ModelUnavailable:
-        """Ask for what a provider gives without a body, such as its list of models."""
+        """Ask without a body."""
         return await self._send("GET", path, None, {})
 
     async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response | ModelUnavailable:

@@ -72,7 +72,7 @@ def _address(cluster: Cluster) -> str:
             f"submit --address {address} --working-dir . -- microagents run ... --runtime ray"
         )
     if address not in ("local", "auto"):
-        _probe(address, insecure=cluster.insecure)
+        probe(address, insecure=cluster.insecure)
     return address
 
 
@@ -125,7 +125,7 @@ def _local_address() -> str | None:
         return None
 
 
-def _probe(address: str, *, insecure: bool) -> None:
+def probe(address: str, *, insecure: bool) -> None:
     """Check that a cluster answers, and that it asks for authentication unless it is on this machine.
 
     The probe carries no token: a cluster that answers it lets every client run programs.

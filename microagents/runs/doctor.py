@@ -1,0 +1,242 @@
+"""What runs need of this machine and of providers: what is there, what is missing, and what to do about it. Nothing that costs money."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import shutil
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import UTC, date, datetime
+from email.utils import parsedate_to_datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from msgspec import Struct
+
+from microagents.actors import Context, Strategy
+from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable
+from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
+from microagents.models.model import ModelSpec, open_model
+from microagents.models.sending import Response
+from microagents.packages import REQUIREMENTS
+
+if TYPE_CHECKING:
+    from microagents.models.http import HttpModel
+
+CHECK_S = 10.0
+"""Seconds that one check may take."""
+LEAST_FILES = 1_024
+"""Open files below which few calls can be in flight: each has a connection."""
+LEAST_FREE_BYTES = 2**30
+"""Journals of long runs take some gigabytes."""
+MAX_CLOCK_S = 60.0
+"""Difference to a provider's clock from which it matters: dates of `Retry-After`, and certificates."""
+KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+"""Environment variable with the key of each provider."""
+
+State = Literal["ok", "missing", "optional"]
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """The result of one check."""
+
+    subject: str
+    state: State
+    """``missing``: the named models, runtime or folder cannot be used. ``optional``: it is not there, and not needed for them."""
+    said: str
+    """What was found; and what to do, where something is missing."""
+
+
+async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False) -> list[Finding]:
+    """Check what these models, this folder and, on request, Ray need; and for which providers there is a key.
+
+    Args:
+        models: specs of the models that will be asked.
+        runs_dir: the folder of journals.
+        on_ray: whether Ray is needed.
+    """
+    named = [ModelSpec.parse(spec) for spec in models]
+    others = [provider for provider in KEYS if all(spec.provider.partition("-")[0] != provider for spec in named)]
+    checks: list[tuple[str, Callable[[], Awaitable[list[Finding]]]]] = [
+        *((spec, _model_check(spec)) for spec in models),
+        *((f"{provider} key", _in_thread(_key, provider)) for provider in others),
+        ("open files", _in_thread(_open_files)),
+        ("Ray", _in_thread(_ray, on_ray)),
+        ("disk", _in_thread(_disk, runs_dir)),
+    ]
+    found = await asyncio.gather(*[_bounded(subject, check) for subject, check in checks])
+    findings = [each for some in found for each in some]
+    if all(each.subject != "clock" for each in findings):
+        findings.append(_ok("clock", f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC; compared with a provider's where one is asked"))
+    return findings
+
+
+async def _bounded(subject: str, check: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
+    try:
+        async with asyncio.timeout(CHECK_S):
+            return await check()
+    except TimeoutError:
+        return [_missing(subject, f"no answer within {CHECK_S:g} s; try again, or check the network")]
+    except MicroagentsError as error:
+        return [_missing(subject, str(error))]
+
+
+def _in_thread(check: Callable[..., Iterator[Finding]], *arguments: object) -> Callable[[], Awaitable[list[Finding]]]:
+    return lambda: asyncio.to_thread(lambda: list(check(*arguments)))
+
+
+def _ok(subject: str, said: str) -> Finding:
+    return Finding(subject=subject, state="ok", said=said)
+
+
+def _missing(subject: str, said: str, *, is_needed: bool = True) -> Finding:
+    return Finding(subject=subject, state="missing" if is_needed else "optional", said=said)
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+def _model_check(text: str) -> Callable[[], Awaitable[list[Finding]]]:
+    async def check() -> list[Finding]:
+        spec = ModelSpec.parse(text)
+        if spec.provider == "sim":
+            from microagents.models.profiles import profile_of  # noqa: PLC0415 - for simulated models alone
+
+            profile_of(spec)
+            return [_ok(text, "works without a key")]
+        from microagents.models.http import HttpModel  # noqa: PLC0415 - for models behind HTTP alone
+
+        context = Context(run_id="doctor", seed=0, tasks=[], strategy=Strategy())
+        model = await asyncio.to_thread(open_model, text, context)
+        try:
+            if not isinstance(model, HttpModel):
+                return [_ok(text, "can be opened; nothing more is known of it")]
+            answer = await model.listed()
+            return list(_of_provider(text, spec, model, answer))
+        finally:
+            await model.close()
+
+    return check
+
+
+def _of_provider(text: str, spec: ModelSpec, model: HttpModel, answer: Response | ModelUnavailable) -> Iterator[Finding]:
+    """What the free list of models tells: key, address, model and clock."""
+    place = model.base_url
+    if isinstance(answer, ModelUnavailable):
+        yield _missing(f"{text} endpoint", f"{place} cannot be reached: {answer.args[1]}; check the address and the network")
+    elif answer.status_code in (401, 403):
+        yield _missing(f"{text} key", f"{place} refuses the key (HTTP {answer.status_code}); set the environment variable to a valid one")
+    elif answer.is_success:
+        yield _ok(f"{text} endpoint", f"{place} answers, and takes the key")
+    else:
+        yield _ok(f"{text} endpoint", f"{place} answers, and has no list of models (HTTP {answer.status_code}), so the key is not checked")
+    yield _model_known(text, spec, answer, is_vendor=model.base_url == model.url)
+    if model.priced:
+        yield _ok(f"{text} price", "known")
+    else:
+        yield _missing(f"{text} price", "unknown, so --max-cost cannot be used; give price_in and price_out, or --prices", is_needed=False)
+    if isinstance(answer, Response) and (sent := answer.headers.get("date")):
+        yield from _clock(sent)
+
+
+def _model_known(text: str, spec: ModelSpec, answer: Response | ModelUnavailable, *, is_vendor: bool) -> Finding:
+    subject, today = f"{text} model", datetime.now(UTC).date()
+    capabilities = capabilities_of(spec.provider, spec.name)
+    near = nearest_model(spec.provider, spec.name, today)
+    instead = f"; today's nearest is {near}" if near else ""
+    listed = _names_in(answer)
+    if has_ended(capabilities, today):
+        return _missing(subject, f"was shut down on {capabilities.shutdown}{instead}")
+    if listed and spec.name not in listed:
+        said = f"is not among the {len(listed)} models of the provider, such as {', '.join(listed[:3])}{instead}"
+        return _missing(subject, said, is_needed=is_vendor)  # some servers take any name
+    end = _days_left(capabilities.shutdown, today)
+    return _ok(subject, f"{'is served' if listed else 'is not checked'}{f'; it will be shut down {end}{instead}' if end else ''}")
+
+
+def _days_left(shutdown: date | None, today: date) -> str | None:
+    return None if shutdown is None else f"on {shutdown}, in {(shutdown - today).days} days"
+
+
+class _Listed(Struct):
+    id: str
+
+
+class _List(Struct):
+    data: list[_Listed] = []
+
+
+def _names_in(answer: Response | ModelUnavailable) -> list[str]:
+    if isinstance(answer, ModelUnavailable) or not answer.is_success:
+        return []
+    try:
+        return [each.id for each in msgspec.json.decode(answer.content, type=_List).data]
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return []
+
+
+def _clock(sent: str) -> Iterator[Finding]:
+    try:
+        behind_s = (parsedate_to_datetime(sent) - datetime.now(UTC)).total_seconds()
+    except (ValueError, TypeError, OverflowError):
+        return
+    if abs(behind_s) <= MAX_CLOCK_S:
+        yield _ok("clock", "agrees with the provider's")
+    else:
+        where = "behind" if behind_s > 0 else "ahead of"
+        yield _missing("clock", f"is {abs(behind_s):.0f} s {where} the provider's; set it", is_needed=False)
+
+
+# -- this machine ------------------------------------------------------------------------------------------------------
+
+
+def _key(provider: str) -> Iterator[Finding]:
+    name = KEYS[provider]
+    if os.environ.get(name, "").strip():
+        yield _ok(f"{provider} key", f"${name} is set; check it with --model {provider}:NAME")
+    else:
+        said = f"${name} is not set; set it to use {provider}:NAME, or give base_url for a server of your own"
+        yield _missing(f"{provider} key", said, is_needed=False)
+
+
+def _open_files() -> Iterator[Finding]:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= LEAST_FILES:
+        yield _ok("open files", "without limit" if soft == resource.RLIM_INFINITY else f"{soft:,}, one for each call in flight")
+    else:
+        yield _missing("open files", f"{soft:,}, one for each call in flight; raise them: ulimit -n {4 * LEAST_FILES}", is_needed=False)
+
+
+def _ray(is_needed: bool) -> Iterator[Finding]:  # noqa: FBT001 - called in a thread
+    if find_spec("ray") is None or find_spec("grpc") is None:
+        yield _missing("Ray", f"is not installed; for --runtime ray: pip install {REQUIREMENTS['ray']}", is_needed=is_needed)
+        return
+    address = os.environ.get("RAY_ADDRESS")
+    if address is None:
+        token = "with a token" if os.environ.get("RAY_AUTH_MODE") == "token" else "for this machine alone"
+        yield _ok("Ray", f"is installed; --runtime ray starts one, {token}")
+        return
+    from microagents.runtimes.ray.cluster import probe  # noqa: PLC0415 - imports Ray, for a second
+
+    try:
+        probe(address, insecure=False)
+    except InvalidUsage as error:
+        yield _missing("Ray", str(error), is_needed=is_needed)
+    else:
+        yield _ok("Ray", f"answers at {address}")
+
+
+def _disk(runs_dir: Path) -> Iterator[Finding]:
+    place = runs_dir.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if not (place.is_dir() and os.access(place, os.W_OK)):
+        yield _missing("disk", f"journals cannot be written into {str(runs_dir)!r}; give another folder with --runs-dir")
+    elif free < LEAST_FREE_BYTES:
+        yield _missing("disk", f"{free / 2**20:,.0f} MB are free at {str(runs_dir)!r}; make room, or give another folder with --runs-dir")
+    else:
+        yield _ok("disk", f"{free / 2**30:,.0f} GB are free at {str(runs_dir)!r}")

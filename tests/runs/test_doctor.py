@@ -1,0 +1,122 @@
+"""`microagents doctor`: a line for each thing that is needed, what to do where it is missing, and no paid call."""
+
+from __future__ import annotations
+
+import json
+import resource
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from microagents.runs import doctor
+from microagents.runs.doctor import Finding, examine
+from microagents.serving.server import Endpoint, serving
+from microagents.tasks.drift import Drift
+from tests.cli.commands import COMPLETED, FAILED, WRONG_USAGE, microagents
+from tests.models import server as scripted
+from tests.models.server import Answer
+from tests.models.server import serving as answering
+
+RUNS = Path("runs")
+MODELS = {"data": [{"id": "gpt-6-luna"}, {"id": "gpt-6-sol"}]}
+
+
+@pytest.fixture(autouse=True)
+def without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def found(findings: list[Finding], subject: str) -> tuple[str, str]:
+    (one,) = [each for each in findings if each.subject.endswith(subject)]
+    return one.state, one.said
+
+
+async def findings_of(answer: Answer, name: str = "gpt-6-luna") -> list[Finding]:
+    async with answering(answer) as server:
+        findings = await examine([f"openai:{name}@base_url={server.url}"], RUNS)
+    assert [request.path for request in server.received] == ["/models"], "nothing that is paid is asked for"
+    return findings
+
+
+def test_for_the_simulated_model_nothing_is_missing_and_each_key_is_named() -> None:
+    ended = microagents("doctor")
+    assert ended.code == COMPLETED
+    lines = [line.split(None, 1) for line in ended.out.splitlines()]
+    assert {state for state, _ in lines} == {"ok", "optional"}
+    for subject in ("sim:gpt-4.1-mini", "open files", "Ray", "disk", "clock"):
+        assert any(said.startswith(subject) for state, said in lines if state == "ok")
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        assert any(f"${name} is not set; set it to use" in said for state, said in lines if state == "optional")
+
+
+def test_json_has_the_same_and_a_missing_key_of_a_named_model_is_a_failure() -> None:
+    ended = microagents("doctor", "--model", "openai:gpt-6-luna", "--json")
+    (one,) = [each for each in json.loads(ended.out) if each["state"] == "missing"]
+    assert ended.code == FAILED
+    assert "set the environment variable OPENAI_API_KEY" in one["said"]
+
+
+@pytest.mark.parametrize(("spec", "code"), [("sim:gpt-9", FAILED), ("nonsense", WRONG_USAGE)])
+def test_a_wrong_model_is_said_in_one_line(spec: str, code: int) -> None:
+    assert microagents("doctor", "--model", spec).code == code
+
+
+async def test_a_provider_that_answers_tells_key_model_price_and_clock() -> None:
+    findings = await findings_of(scripted.reply(MODELS, headers={"date": "Wed, 21 Oct 2020 07:28:00 GMT"}))
+    assert found(findings, "endpoint")[0] == "ok"
+    assert found(findings, "model") == ("ok", "is served")
+    assert found(findings, "clock")[0] == "optional"
+    assert "ahead of the provider's; set it" in found(findings, "clock")[1]
+
+
+async def test_a_key_that_is_refused_and_a_model_that_is_unknown_are_said() -> None:
+    refused = await findings_of(scripted.reply({}, 401))
+    assert any(each.state == "missing" and "refuses the key (HTTP 401)" in each.said for each in refused)
+    unknown = await findings_of(scripted.reply(MODELS), "gpt-6-lunar")
+    state, said = found(unknown, "model")
+    assert (state, "is not among the 2 models" in said, "today's nearest is gpt-6-luna" in said) == ("optional", True, True)
+
+
+async def test_a_model_with_an_announced_end_names_its_day_and_what_takes_its_place() -> None:
+    said = found(await findings_of(scripted.reply({"data": []}), "gpt-4o-mini"), "model")[1]
+    assert "it will be shut down on 2027-01-14" in said or "was shut down on 2027-01-14" in said
+    assert "today's nearest is gpt-6-luna" in said
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[" * 100_000, b'{"data": "many"}'])
+async def test_a_list_that_cannot_be_read_is_no_list(body: bytes) -> None:
+    assert found(await findings_of(scripted.reply(body)), "model") == ("ok", "is not checked")
+
+
+async def test_a_provider_that_does_not_answer_takes_no_longer_than_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "CHECK_S", 0.3)
+    findings = await findings_of(scripted.silent())
+    assert any(each.state == "missing" and "no answer within 0.3 s" in each.said for each in findings)
+
+
+async def test_nobody_listening_is_said() -> None:
+    findings = await examine(["anthropic:m@base_url=http://127.0.0.1:1"], RUNS)
+    assert "cannot be reached: no connection to 127.0.0.1:1" in found(findings, "endpoint")[1]
+
+
+async def test_an_endpoint_of_serve_is_ready() -> None:
+    async with serving(Endpoint(model="sim:perfect", task=Drift())) as served:
+        for spec in (f"openai:any@base_url={served.url}/v1", f"anthropic:any@base_url={served.url}"):
+            assert [each for each in await examine([spec], RUNS) if each.state == "missing"] == []
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+async def test_few_open_files_a_full_disk_and_a_missing_ray_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
+    monkeypatch.setattr("microagents.runs.doctor.shutil.disk_usage", lambda _: Usage(1, 1, 2**20))
+    monkeypatch.setattr("microagents.runs.doctor.find_spec", lambda _: None)
+    findings = await examine(["sim:perfect"], RUNS, on_ray=True)
+    assert "raise them: ulimit -n" in found(findings, "open files")[1]
+    assert found(findings, "disk")[0] == found(findings, "Ray")[0] == "missing"
