@@ -26,7 +26,7 @@ from microagents.errors import (
 )
 from microagents.messages import Message, Request, Stream
 from microagents.models.clients import client_model
-from microagents.models.model import Call, Model, ModelSpec
+from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.problems.problem import Problem
 from microagents.task import ChainTask, Task
 
@@ -35,6 +35,7 @@ try:
     from microagents.runs.api import resume, run, run_sync
     from microagents.runs.compare import compare
     from microagents.runs.comparison import Comparison
+    from microagents.runs.forecast import Forecast
     from microagents.runs.result import Result
     from microagents.runs.settings import Settings
 except ModuleNotFoundError as error:
@@ -68,6 +69,7 @@ __all__ = [
     "FirstValid",
     "Flagged",
     "Follow",
+    "Forecast",
     "InputMismatch",
     "InvalidDefinition",
     "InvalidUsage",
@@ -77,6 +79,7 @@ __all__ = [
     "Model",
     "ModelSpec",
     "ModelUnavailable",
+    "Most",
     "NoHandler",
     "NotSent",
     "PeerLost",

@@ -112,7 +112,7 @@ def command(
     results, `solved` is `?`. An undecided or failed input is not solved, and stops no other.
 
     Each row is a run with its own journal, and the same command again continues where it ended. Another N, seed, model or option of the
-    task makes another comparison. --max-cost, --max-calls and --max-time apply to all rows together.
+    task makes another comparison. --max-cost, --max-tokens, --max-calls and --max-time apply to all rows together.
 
     Exit codes: 0 all inputs of all rows have ended, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk,
     130 interrupted.

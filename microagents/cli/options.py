@@ -17,7 +17,7 @@ from microagents.cli.reporting import exit_on_error, warn
 from microagents.errors import InvalidUsage
 from microagents.packages import require_packages
 from microagents.registry import STRATEGIES, TASKS
-from microagents.runs.settings import Flag, Settings, plain_type, read_value, strategy_of, validated
+from microagents.runs.settings import LIMITS, Flag, Settings, plain_type, read_value, strategy_of, validated
 from microagents.runs.summary import RUNS_DIR
 from microagents.task import Task
 
@@ -163,7 +163,9 @@ def _setting_options() -> Iterator[Parameter]:
                     help=f"{(info.description or '').replace('`', '')}{shown}",
                 )
                 kind = plain_type(info.annotation)
-                kind = str | None if flag.is_file else list[str] | None if get_origin(kind) is dict else kind | None
+                if flag.is_file or (name in LIMITS and kind == int | None):  # a limit may be `inf`
+                    kind = str
+                kind = list[str] | None if get_origin(kind) is dict else kind | None
                 yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, given])
     yield Parameter("speculate", Parameter.KEYWORD_ONLY, default=None, annotation=Speculate)
 

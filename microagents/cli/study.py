@@ -91,7 +91,8 @@ def command(
     how right each field of the reply is where the fields before it are right, by single samples and by their majority.
 
     The samples of a model are a run with its own journal, and the same command again continues where it ended. errors, distance and
-    parts use the same samples, so the second of them asks nothing. --max-cost, --max-calls and --max-time apply to all models together.
+    parts use the same samples, so the second of them asks nothing. --max-cost, --max-tokens, --max-calls and --max-time apply to all
+    models together.
 
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 130 interrupted.
     """

@@ -73,6 +73,10 @@ class Totals(Struct, kw_only=True):
     """Calls in flight by the name of the solver replica that sent them."""
     leased: dict[str, int] = {}
     """Calls that a solver may have sent since it reported, at most, by the name of the replica."""
+    call_tokens: int = 0
+    """The most tokens that a leased call can use; 0 where neither tokens nor cost are limited."""
+    call_usd: float = 0.0
+    """The most that a leased call can cost."""
     undecided: dict[str, UndecidedElection] = {}
     """Undecided elections by path."""
     checksums: dict[str, int] = {}
@@ -113,7 +117,7 @@ class Books:
         self._handlers: dict[type[Record], Callable[[Any], None]] = {
             LeaseCalls: self._add_lease,
             RecordCalls: self._add_calls,
-            CallsOver: lambda _: self.totals.leased.clear(),
+            CallsOver: lambda _: self._end_calls(),
             RecordLost: lambda record: self.lose(record.source),
             RecordDecision: self._add_decision,
             RecordProgress: self._add_progress,
@@ -170,6 +174,12 @@ class Books:
     def _add_lease(self, record: LeaseCalls) -> None:
         leased = self.totals.leased
         leased[record.source] = leased.get(record.source, 0) + record.calls
+        self.totals.call_tokens = max(self.totals.call_tokens, record.call_tokens)
+        self.totals.call_usd = max(self.totals.call_usd, record.call_usd)
+
+    def _end_calls(self) -> None:
+        self.totals.leased.clear()
+        self.totals.call_tokens, self.totals.call_usd = 0, 0.0
 
     def _add_calls(self, record: RecordCalls) -> None:
         account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
@@ -179,6 +189,8 @@ class Books:
         account.calls += record.billed
         account.unanswered += record.unanswered
         account.estimated_usd += record.estimated_usd
+        account.unsettled_usd += record.unsettled_usd
+        account.unsettled_tokens += record.unsettled_tokens
         account.unmeasured += record.unmeasured
         for reason, count in record.repeated.items():
             account.repeated[reason] = account.repeated.get(reason, 0) + count
@@ -197,8 +209,11 @@ class Books:
 
     def lose(self, source: str) -> None:
         """Count the calls as lost that a dead replica had in flight, at most: they may be billed, and are made again."""
-        lost = self.totals.in_flight.pop(source, 0) + self.totals.leased.pop(source, 0)
-        self.totals.account.lost_in_flight += max(0, lost)
+        lost = max(0, self.totals.in_flight.pop(source, 0) + self.totals.leased.pop(source, 0))
+        account = self.totals.account
+        account.lost_in_flight += lost
+        account.unsettled_usd += lost * self.totals.call_usd
+        account.unsettled_tokens += lost * self.totals.call_tokens
 
     def lose_all(self) -> None:
         """Count the calls of all replicas as lost, after their process was killed."""

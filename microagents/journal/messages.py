@@ -82,6 +82,10 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
     """Billed calls whose reply did not arrive: they were cancelled or timed out."""
     estimated_usd: float = 0.0
     """The part of the cost that is estimated: that of unanswered calls."""
+    unsettled_usd: float = 0.0
+    """What unanswered calls may have cost beyond their estimate, at most."""
+    unsettled_tokens: int = 0
+    """Tokens that calls may have used beyond those that are counted, at most."""
     unmeasured: int = 0
     """Replies whose length was to be compared with a limit, and is unknown."""
     repeated: dict[str, int] = field(default_factory=dict)
@@ -107,6 +111,8 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
             ),
             unanswered=self.unanswered + later.unanswered,
             estimated_usd=self.estimated_usd + later.estimated_usd,
+            unsettled_usd=self.unsettled_usd + later.unsettled_usd,
+            unsettled_tokens=self.unsettled_tokens + later.unsettled_tokens,
             unmeasured=self.unmeasured + later.unmeasured,
             repeated={name: self.repeated.get(name, 0) + later.repeated.get(name, 0) for name in {**self.repeated, **later.repeated}},
             refused={**self.refused, **later.refused},
@@ -120,6 +126,10 @@ class LeaseCalls(Request[bool], frozen=True, kw_only=True):
     source: str
     """Name of the replica."""
     calls: int
+    call_tokens: int = 0
+    """The most tokens that one of them can use; 0 where neither tokens nor cost are limited."""
+    call_usd: float = 0.0
+    """The most that one of them can cost."""
 
 
 class CallsOver(Struct, frozen=True, kw_only=True):
@@ -145,6 +155,8 @@ class RecordLimit(Request[None], frozen=True, kw_only=True):
 
     limit: str
     """The option and its value, such as ``--max-calls 100``."""
+    left: str = ""
+    """What is left of it, and why that is not enough; empty where nothing is left."""
 
 
 class RecordDecision(Recorded, frozen=True, kw_only=True, tag=True):
@@ -294,6 +306,10 @@ class Account(Struct, kw_only=True):
     """Calls that were cancelled or timed out before their reply arrived. They may be billed."""
     estimated_usd: float = 0.0
     """The part of the cost that is estimated: unanswered calls count as much as an average one."""
+    unsettled_usd: float = 0.0
+    """What unanswered and lost calls may have cost beyond ``cost_usd``, at most, while a limit of tokens or cost was given."""
+    unsettled_tokens: int = 0
+    """Tokens that they may have used beyond those that are counted, at most."""
     unmeasured: int = 0
     """Replies of unknown length, to which the flag ``too_long`` could not be applied."""
     repeated: dict[str, int] = field(default_factory=dict)
@@ -311,6 +327,16 @@ class Account(Struct, kw_only=True):
     """Why calls are being retried now; None while providers deliver."""
     decisions_sha256: str = ""
     ballots_sha256: str = ""
+
+    @property
+    def cost_at_most_usd(self) -> float | None:
+        """The most that all calls can have cost, those without a reply included; None where a price is unknown."""
+        return None if self.cost_usd is None else self.cost_usd + self.unsettled_usd
+
+    @property
+    def tokens_at_most(self) -> int:
+        """The most tokens that all calls can have used."""
+        return self.input_tokens + self.output_tokens + self.unsettled_tokens
 
     @property
     def wasted_calls(self) -> int:

@@ -12,6 +12,7 @@ from microagents.chat import Sample
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.http import Counts, HttpModel, read_or_empty, sum_of
 from microagents.models.json_schema import strict_schema
+from microagents.models.model import Most
 from microagents.models.sending import Client, Sender
 
 if TYPE_CHECKING:
@@ -82,6 +83,15 @@ class AnthropicModel(HttpModel):
         if system:
             content["system"] = system
         return content
+
+    def at_most(self, call: Call) -> Most:
+        """The most that a call can use, with one that writes the constant part of its prompt into the cache before."""
+        own = super().at_most(call)
+        if not self._is_cached(call.prompt):
+            return own
+        warming = super().at_most(structs.replace(call, max_output_tokens=0))
+        cost_usd = None if own.cost_usd is None or warming.cost_usd is None else own.cost_usd + warming.cost_usd
+        return Most(tokens=own.tokens + warming.tokens, cost_usd=cost_usd)
 
     async def _warm(self, client: Client, call: Call) -> bool:
         if self._thinking is not None and self._thinking["type"] == "enabled":

@@ -27,7 +27,7 @@ from microagents.elections.red_flags import known_finish
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
-from microagents.models.model import Model
+from microagents.models.model import Model, Most, most_tokens
 from microagents.models.prices import Tariff, flat_tariff, tariff_of
 from microagents.models.sending import MAX_BODY_BYTES, Client, Response
 from microagents.models.warming import Warming
@@ -104,7 +104,7 @@ class HttpModel(Model, ABC):
     """Name of the run, for idempotency keys."""
 
     def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
-        require_packages(f"{spec.provider}:{spec.name}", self.sdk, "aiohttp", "genai_prices")
+        require_packages(f"{spec.provider}:{spec.name}", self.sdk, "aiohttp")
         options, known = spec.options, (*_OPTIONS, *self.more_options)
         for name in options:
             if name not in known:
@@ -268,6 +268,12 @@ class HttpModel(Model, ABC):
         if not (key.isascii() and key.isprintable()):
             raise InvalidUsage(f"the environment variable {name} contains characters that no key has; set it to the key alone")
         return key or None
+
+    def at_most(self, call: Call) -> Most:
+        """The most that a call can use."""
+        read = most_tokens(call.prompt)
+        cost_usd = None if self._tariff is None else self._tariff.most_usd(read, call.max_output_tokens)
+        return Most(tokens=read + call.max_output_tokens, cost_usd=cost_usd)
 
     @classmethod
     def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:

@@ -24,6 +24,10 @@ OBJECT = "object"
 """The provider in specs of models that were given as objects."""
 
 
+TEMPLATE_TOKENS = 512
+"""Tokens that a server may add to a prompt: the marks of messages, and instructions of its own."""
+
+
 class Call(Struct, frozen=True, kw_only=True):
     """One request for one sample."""
 
@@ -45,6 +49,20 @@ class Call(Struct, frozen=True, kw_only=True):
     """The prompt without these; None where there are none."""
     choices: tuple[str, ...] = ()
     """Votes that the reply may cast, such as the labels of candidates; empty for any vote."""
+
+
+class Most(Struct, frozen=True, kw_only=True):
+    """The most that one call can use."""
+
+    tokens: int
+    """Tokens of the prompt and of the reply."""
+    cost_usd: float | None
+    """None where the model's price is known only from its replies."""
+
+
+def most_tokens(prompt: Prompt) -> int:
+    """A bound on the tokens of a prompt: no token of a text is shorter than a byte."""
+    return len(prompt.system.encode("utf-8", "replace")) + len(prompt.user.encode("utf-8", "replace")) + TEMPLATE_TOKENS
 
 
 class ModelSpec(Struct, frozen=True, kw_only=True):
@@ -94,6 +112,10 @@ class Model:
     def answers_at_once(self) -> bool:
         """Whether a call takes no time, so that none has to be watched for taking too long."""
         return False
+
+    def at_most(self, call: Call) -> Most:
+        """The most that a call can use; ``--max-tokens`` and ``--max-cost`` reserve it before the call is sent."""
+        return Most(tokens=most_tokens(call.prompt) + call.max_output_tokens, cost_usd=None)
 
     @classmethod
     def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:  # noqa: ARG003 - for providers that have prices

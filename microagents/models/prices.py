@@ -13,6 +13,7 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from microagents.errors import InvalidUsage, read_failure
+from microagents.packages import require_packages
 from microagents.registry import unknown
 
 if TYPE_CHECKING:
@@ -188,10 +189,14 @@ def tariff_of(names: Sequence[str], base_url: str, own: Mapping[str, Any], *, as
         base_url: address of its server: a model of the same name elsewhere may have another price, or none.
         own: the user's prices.
         asked: the service tier that calls ask for.
+
+    Raises:
+        InvalidUsage: the package of prices is needed, and not installed.
     """
     for name in names:
         if name in own:
             return Tariff(tuple(_own_steps(OwnPrice.model_validate(own[name]))), is_own=True, asked=asked)
+    require_packages(names[0], "genai_prices")
     # Here, since it imports 1.6 MB of prices, which takes 0.15 s.
     from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
 

@@ -21,7 +21,7 @@ from microagents.chat import Prompt, Reply, Sample, Usage, system_with_instructi
 from microagents.elections.election import SampleId
 from microagents.errors import InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.models.answers import Answer, Answers, broken
-from microagents.models.model import Call, Model, ModelSpec
+from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.models.profiles import profile_of
 from microagents.rollouts import MAX_OUTPUT_TOKENS, Rollout
 from microagents.task import ChainTask, Task, chain_types
@@ -121,6 +121,11 @@ class SimulatedModel(Model):
         """Whether it has neither a latency nor hangs."""
         return not (self.profile.latency or self.profile.hang)
 
+    def at_most(self, call: Call) -> Most:
+        """The most that a call can use: the tokens of its prompt are known."""
+        read = self._input_tokens(call)
+        return Most(tokens=read + call.max_output_tokens, cost_usd=self._cost_usd(read, call.max_output_tokens))
+
     def complete(self, call: Call) -> Coroutine[Any, Any, Sample]:
         """Return one sample, after its latency."""
         return self._draw(call) if self._purchases is None else self._draw_and_log(self._purchases, call)
@@ -144,10 +149,16 @@ class SimulatedModel(Model):
         finish = "stop"
         if tokens > call.max_output_tokens:
             text, tokens, finish = text[: call.max_output_tokens * CHARS_PER_TOKEN], call.max_output_tokens, "length"
-        input_tokens = (len(prompt.system) + len(prompt.user)) // CHARS_PER_TOKEN
-        cost = (input_tokens * self.profile.price_in + tokens * self.profile.price_out) / 1e6
-        usage = Usage(input_tokens=input_tokens, output_tokens=tokens, cost_usd=cost)
+        input_tokens = self._input_tokens(call)
+        usage = Usage(input_tokens=input_tokens, output_tokens=tokens, cost_usd=self._cost_usd(input_tokens, tokens))
         return Sample(text=text, finish=finish, usage=usage, model=self.name)
+
+    def _input_tokens(self, call: Call) -> int:
+        prompt = call.first_prompt or call.prompt
+        return (len(prompt.system) + len(prompt.user)) // CHARS_PER_TOKEN
+
+    def _cost_usd(self, read: int, written: int) -> float:
+        return (read * self.profile.price_in + written * self.profile.price_out) / 1e6
 
     async def close(self) -> None:
         """Close the log of calls."""

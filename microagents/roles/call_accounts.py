@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from microagents.chat import Usage
 from microagents.journal.messages import RecordCalls
+from microagents.models.model import Most
 
 
 class Prices:
@@ -15,6 +16,8 @@ class Prices:
     def __init__(self) -> None:
         self._answered = 0
         self._total_usd: float | None = 0.0
+        self.largest_usd = 0.0
+        """The largest cost of a reply."""
         self._owed = 0
         """Number of unanswered calls that no estimate was possible for."""
 
@@ -22,6 +25,8 @@ class Prices:
         """Add an answered call; returns the estimated cost of the unanswered calls before it that had no estimate."""
         self._answered += 1
         self._total_usd = None if cost_usd is None or self._total_usd is None else self._total_usd + cost_usd
+        if cost_usd is not None and cost_usd > self.largest_usd:
+            self.largest_usd = cost_usd
         if not self._owed:
             return 0.0
         owed, self._owed = self._owed, 0
@@ -54,7 +59,8 @@ class CallAccounts:
         self._sent = self._ended = self._billed = self._unanswered = self._unmeasured = 0
         self._input_tokens = self._output_tokens = self._cached_tokens = self._cache_write_tokens = 0
         self._cost_usd: float | None = 0.0
-        self._estimated_usd = 0.0
+        self._estimated_usd = self._unsettled_usd = 0.0
+        self._unsettled_tokens = 0
         self._repeated: dict[str, int] = {}
         self._refused: dict[str, dict[str, str | None]] = {}
 
@@ -64,13 +70,14 @@ class CallAccounts:
             self._report_soon()
         self._sent += 1
 
-    def end_answered(self, usage: Usage, prices: Prices, *, measured: bool) -> None:
+    def end_answered(self, usage: Usage, prices: Prices, *, measured: bool, most: Most | None = None) -> None:
         """Count the end of a call with its reply.
 
         Args:
             usage: its tokens and its cost.
             prices: those of its model.
             measured: whether the length flag can tell the length of the reply, or does not ask for it.
+            most: what was reserved of a limit of tokens or cost; None where neither is limited.
         """
         # With few calls of functions, since it runs for every sample.
         if not self._is_due:
@@ -82,16 +89,34 @@ class CallAccounts:
         self._output_tokens += usage.output_tokens or 0
         self._cached_tokens += usage.cached_tokens
         self._cache_write_tokens += usage.cache_write_tokens
-        self._cost_usd = None if usage.cost_usd is None or self._cost_usd is None else self._cost_usd + usage.cost_usd
-        if owed_usd := prices.answered(usage.cost_usd):
+        cost_usd = usage.cost_usd
+        if most is not None:
+            cost_usd = self._settle(usage, most)
+        self._cost_usd = None if cost_usd is None or self._cost_usd is None else self._cost_usd + cost_usd
+        if owed_usd := prices.answered(cost_usd):
             self._add_estimate(owed_usd)
+            if most is not None:  # as for the call that it is owed for
+                self._unsettled_usd -= owed_usd
 
-    def end_unanswered(self, prices: Prices) -> None:
+    def end_unanswered(self, prices: Prices, most: Most | None = None) -> None:
         """Count the end of a call whose reply did not arrive, but which the provider may bill."""
         self.end_unbilled()
         self._billed += 1
         self._unanswered += 1
-        self._add_estimate(prices.unanswered())
+        estimate_usd = prices.unanswered()
+        self._add_estimate(estimate_usd)
+        if most is not None:
+            self._unsettled_usd += (most.cost_usd or 0.0) - estimate_usd
+            self._unsettled_tokens += most.tokens
+
+    def _settle(self, usage: Usage, most: Most) -> float | None:
+        """The cost of a reply under a limit. Where the reply does not tell, it is what was reserved: a limit must hold all the same."""
+        if usage.input_tokens is None or usage.output_tokens is None:
+            self._unsettled_tokens += most.tokens - (usage.input_tokens or 0) - (usage.output_tokens or 0)
+        if usage.cost_usd is None and most.cost_usd:
+            self._estimated_usd += most.cost_usd
+            return most.cost_usd
+        return usage.cost_usd
 
     def end_unbilled(self) -> None:
         """Count the end of a call that failed, and is not billed."""
@@ -128,6 +153,8 @@ class CallAccounts:
                     usage=usage,
                     unanswered=self._unanswered,
                     estimated_usd=self._estimated_usd,
+                    unsettled_usd=self._unsettled_usd,
+                    unsettled_tokens=self._unsettled_tokens,
                     unmeasured=self._unmeasured,
                     repeated=self._repeated,
                     refused=self._refused,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from math import exp, inf
 
 from microagents.aio import Notifier, TaskScope
 from microagents.errors import MicroagentsError
 from microagents.journal.messages import LeaseCalls
+from microagents.models.model import Most
 
 LEAST = 4
 """Calls of the smallest block."""
@@ -17,6 +19,8 @@ AT_ONCE = 256
 AHEAD_S = 0.06
 """A block is for the calls of this time, three intervals of commits, and the next one is asked for when half of it is left. So after a kill
 at most 1.5 blocks are counted too many, about the calls of 0.1 s: a tenth of those in flight where a reply takes a second."""
+HEADROOM = 1.25
+"""A lease is for calls that use so many times the most of the largest one so far."""
 MEMORY_S = 0.2
 """Calls that were sent this long ago count for a third in the rate of calls."""
 
@@ -37,6 +41,10 @@ class CallLeases:
         self._scope = TaskScope()
         self._left: float = 0
         self._block = 0
+        self._most = Most(tokens=0, cost_usd=0.0)
+        """The most that a call of the lease may use."""
+        self._wanted = self._most
+        """The most that any call wanted to use."""
         self._sent = self._waiting = 0
         """Number of calls since the last block was asked for, and of those that wait for the next one."""
         self._rate = first / AHEAD_S
@@ -46,13 +54,16 @@ class CallLeases:
         self._granted = Notifier()
         self._failure: MicroagentsError | None = None
 
-    async def take(self) -> None:
-        """Take one call of the lease; where none is left, wait for the next block.
+    async def take(self, most: Most | None = None) -> None:
+        """Take one call of the lease; where none is left, or none that may use so much, wait for the next block.
+
+        Args:
+            most: the most that the call can use; None where neither tokens nor cost are limited.
 
         Raises:
             MicroagentsError: the journal cannot be written any more.
         """
-        while self._left < 1:
+        while self._left < 1 or (most is not None and self._is_beyond(most)):
             if self._failure is not None:
                 raise self._failure
             self._waiting += 1
@@ -66,6 +77,17 @@ class CallLeases:
         if self._left < self._block / 2:
             self._ask_soon()
 
+    def _is_beyond(self, most: Most) -> bool:
+        """Whether the lease is for smaller calls. The next one then is for somewhat larger ones, since prompts grow slowly."""
+        leased = self._most
+        if most.tokens <= leased.tokens and (most.cost_usd or 0.0) <= (leased.cost_usd or 0.0):
+            return False
+        self._wanted = Most(
+            tokens=max(self._wanted.tokens, round(most.tokens * HEADROOM)),
+            cost_usd=max(self._wanted.cost_usd or 0.0, (most.cost_usd or 0.0) * HEADROOM),
+        )
+        return True
+
     async def close(self) -> None:
         """Ask for no more."""
         await self._scope.close()
@@ -76,10 +98,14 @@ class CallLeases:
             self._scope.start(self._extend())
 
     async def _extend(self) -> None:
-        calls = self._block = self._next_block()
+        calls, most = self._next_block(), self._wanted
+        self._block = calls
         try:
-            is_needed = await self._ask(LeaseCalls(source=self._source, calls=calls))
-            self._left = self._left + calls if is_needed else inf
+            leased = LeaseCalls(source=self._source, calls=calls, call_tokens=most.tokens, call_usd=most.cost_usd or 0.0)
+            if await self._ask(leased):
+                self._left, self._most = self._left + calls, most
+            else:
+                self._left, self._most = inf, Most(tokens=sys.maxsize, cost_usd=inf)
         except MicroagentsError as error:
             self._failure = error
         finally:

@@ -3,35 +3,74 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import TaskScope
+from microagents.errors import InvalidUsage
 from microagents.journal.messages import Account, RecordLimit, Report
 from microagents.roles.pools import Pool
+from microagents.roles.reservations import CALLS, CONCURRENCY, COST, TOKENS, UNITS_PER_USD, units
 from microagents.roles.shares import Grant, HoldShares, Trade
 
 LEVEL_EVERY_S = 0.02
 """Shortest time between two changes of what holders may keep, and as much more for every 20 holders, since each is told."""
 LIFT_S = 0.5
 """So long after the last call had to wait, holders may keep again whatever they have."""
-CONCURRENCY = "concurrency"
-"""The pool of the calls in flight."""
-CALLS = "calls"
-"""The pool of the calls that may be billed."""
 
 
-def amounts_of_call(settings: Mapping[str, Any]) -> dict[str, int]:
-    """What each call takes of the bounds of a run; empty where there are none."""
-    given = {CONCURRENCY: settings.get("concurrency"), CALLS: settings.get("max_calls")}
-    return {name: 1 for name, bound in given.items() if bound is not None}
+class Limit(Struct, frozen=True, kw_only=True):
+    """A limit that a run does not pass, over all its sittings."""
+
+    option: str
+    """The option and its value, such as ``--max-calls 100``."""
+    total: int
+    used: Callable[[Account], int]
+    """What calls have used up, at most."""
+    text: Callable[[int], str]
+    """Writes an amount."""
+
+    def left(self, account: Account) -> int:
+        """What calls may still use."""
+        return max(0, self.total - self.used(account))
+
+
+def _limits(settings: Mapping[str, Any]) -> dict[str, Limit]:
+    """The limits of a run by the names of their pools."""
+    calls, tokens, cost_usd = [settings.get(name) for name in ("max_calls", "max_tokens", "max_cost_usd")]
+    found = {}
+    if calls is not None:
+        found[CALLS] = Limit(
+            option=f"--max-calls {calls}",
+            total=calls,
+            used=lambda account: account.calls + account.in_flight + account.lost_in_flight,
+            text=lambda amount: f"{amount:,} calls",
+        )
+    if tokens is not None:
+        found[TOKENS] = Limit(
+            option=f"--max-tokens {tokens}",
+            total=tokens,
+            used=lambda account: account.tokens_at_most,
+            text=lambda amount: f"{amount:,} tokens",
+        )
+    if cost_usd is not None:
+        found[COST] = Limit(
+            option=f"--max-cost {cost_usd:g}",
+            total=units(cost_usd),
+            used=lambda account: units(account.cost_at_most_usd or 0.0),
+            text=lambda amount: f"${amount / UNITS_PER_USD:,.6f}",
+        )
+    return found
 
 
 class Limiter(Role):
-    """Bounds the calls in flight (``--concurrency``) and the billed calls (``--max-calls``)."""
+    """Bounds the calls in flight (``--concurrency``), the billed calls (``--max-calls``), their tokens and their cost.
+
+    Before it is sent, a call takes the most that it can use, so no limit is passed.
+    """
 
     asks = (RecordLimit, Report)
 
@@ -41,7 +80,7 @@ class Limiter(Role):
         self._holders: dict[int, Holder] = {}
         self._came = 0
         """Number of holders so far."""
-        self._max_calls: int | None = context.settings.get("max_calls")
+        self._limits = _limits(context.settings)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._times: dict[str, Times] = {}
         self._changed: dict[str, None] = {}
@@ -53,12 +92,24 @@ class Limiter(Role):
         self._loop = asyncio.get_running_loop()
 
     async def start(self) -> None:
-        """Subtract the calls of earlier sittings from the limit."""
+        """Subtract what earlier sittings used from the limits.
+
+        Raises:
+            InvalidUsage: the cost is limited, and that of earlier calls is unknown.
+        """
         concurrency: int | None = self.context.settings.get("concurrency")
         if concurrency is not None:
             self._add(CONCURRENCY, Pool(concurrency, renews=True))
-        if self._max_calls is not None:
-            self._add(CALLS, Pool(self._calls_left(await self.ask(Report())), renews=False))
+        if not self._limits:
+            return
+        account = await self.ask(Report())
+        if COST in self._limits and account.cost_usd is None:
+            raise InvalidUsage(
+                f"the cost of earlier calls of this run is unknown, so {self._limits[COST].option} cannot be kept; lift the limit, "
+                "--max-cost inf, or begin another run"
+            )
+        for name, limit in self._limits.items():
+            self._add(name, Pool(limit.left(account), renews=False))
 
     async def stop(self) -> None:
         """Forget all timers."""
@@ -91,9 +142,6 @@ class Limiter(Role):
     def _add(self, name: str, pool: Pool) -> None:
         self._pools[name] = pool
         self._times[name] = Times()
-
-    def _calls_left(self, account: Account) -> int:
-        return max(0, (self._max_calls or 0) - account.calls - account.in_flight - account.lost_in_flight)
 
     def _deal_soon(self, name: str) -> None:
         """Deal once for all trades of this turn of the loop."""
@@ -150,14 +198,16 @@ class Limiter(Role):
             self._scope.start(self._count_again(name, pool))
         else:
             self._is_reported = True
-            self.tell(RecordLimit(limit=f"--max-calls {self._max_calls}"))
+            limit = self._limits[name]
+            left = f"{limit.text(pool.free)} are left, and the next call may use {limit.text(pool.lacking)}" if pool.free > 0 else ""
+            self.tell(RecordLimit(limit=limit.option, left=left))
 
     async def _count_again(self, name: str, pool: Pool) -> None:
         """Ask the recorder what the dead have spent. All calls of the living have ended, and are recorded."""
         (lost, pool.lost), total = (pool.lost, 0), pool.total
         account = await self.ask(Report(final=True))
         self._is_counting = False
-        pool.total += max(0, min(lost, self._calls_left(account) - total))
+        pool.total += max(0, min(lost, self._limits[name].left(account) - total))
         self._deal_soon(name)
 
 

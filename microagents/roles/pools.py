@@ -83,6 +83,12 @@ class Pool:
         waiting = [position for position in self._positions.values() if position.wanted > 0 and position.first is not None]
         return not self.renews and bool(waiting) and not self.is_held and min(waiting, key=lambda each: each.order).first_lacks > self.free
 
+    @property
+    def lacking(self) -> int:
+        """What the first waiting call lacks."""
+        waiting = [position for position in self._positions.values() if position.wanted > 0 and position.first is not None]
+        return min(waiting, key=lambda each: each.order).first_lacks if waiting else 0
+
     def trade(self, holder: int, change: Change) -> None:
         """Take what a holder gives back, and note what it wants."""
         position = self._positions.get(holder)

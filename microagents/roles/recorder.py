@@ -64,8 +64,7 @@ COMMIT_EVERY_S = 0.02
 MAX_DRAIN_S = 60.0
 """Longest wait for calls in flight when a run is ended early."""
 HIGHER_LIMIT = "resume with a higher limit"
-NO_COST_LIMIT = "resume with --max-cost inf, or begin another run with a spec that names the price: @price_in=...,price_out=..."
-"""Next steps for the user, by the cause of the stop. A resumed run keeps a limit that is not given."""
+"""What the user can do after a limit. A resumed run keeps a limit that is not given."""
 
 
 class JournalConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +154,6 @@ class Recorder(Role):
         """Whether nothing more is admitted; whether a commit is under way; whether the work on an input has begun."""
         self._first_replies: FirstReplies | None = FirstReplies(len(context.tasks), context.tasks[0])
         """The flags of the first replies; None once enough of them were valid."""
-        self._max_cost_usd: float | None = context.options.get("max_cost_usd")
         self._expected_usd: float | None = context.options.get("expected_usd")
         """Expected cost from now on; None where it is unknown."""
         self._on_decision: OnDecision | None = context.options.get("on_decision")
@@ -199,7 +197,6 @@ class Recorder(Role):
             raise
         if self._durable.valid:
             self._first_replies = None
-        self._check_cost()
         self._writing = self._scope.start(self._write())
         self._writing.add_done_callback(lambda _: self._changed.notify())
         if self._on_decision is not None:
@@ -285,13 +282,12 @@ class Recorder(Role):
 
     async def limit(self, request: RecordLimit) -> None:
         """Stop the run after the calls in flight."""
-        self._stop(f"{request.limit} is reached", HIGHER_LIMIT)
+        self._stop(f"{request.limit} is reached{request.left and ': '}{request.left}", HIGHER_LIMIT)
 
     def _add(self, *records: Record) -> None:
         if self._null is not None:
             self._null.add(records)
             self._release_decisions()
-            self._check_cost()
             self._changed.notify()
             return
         self._queue += records
@@ -320,7 +316,6 @@ class Recorder(Role):
                 self._durable = await self._writer.do(lambda store, batch=batch: store.commit(batch))  # type: ignore[misc]
                 self._committed += len(batch)
                 self._release_decisions()
-                self._check_cost()
             except MicroagentsError as error:
                 self._fail(error)
             except Exception as error:  # a defect here must stop the run, not leave it waiting for ever
@@ -375,15 +370,6 @@ class Recorder(Role):
     def _account(self) -> Account:
         """The account as of the last commit; without a journal the current one."""
         return self._durable if self._null is None else self._null.books.account()
-
-    def _check_cost(self) -> None:
-        if self._max_cost_usd is None:
-            return
-        cost_usd = self._account.cost_usd
-        if cost_usd is None:
-            self._stop(f"the price of a call is unknown, so --max-cost {self._max_cost_usd:g} cannot be enforced", NO_COST_LIMIT)
-        elif cost_usd >= self._max_cost_usd:
-            self._stop(f"--max-cost {self._max_cost_usd:g} is reached", HIGHER_LIMIT)
 
     def _check_first_replies(self, first: FirstReplies, records: Sequence[RecordSample | RecordReply]) -> None:
         for record in records:

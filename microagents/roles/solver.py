@@ -16,15 +16,15 @@ from microagents.aio import Slots, TaskScope
 from microagents.chat import Reply, Sample, Usage
 from microagents.elections.admission import FollowAdmission
 from microagents.elections.election import Draw, SampleId
-from microagents.errors import ModelUnavailable, NotSent, Stopped
+from microagents.errors import InvalidUsage, ModelUnavailable, NotSent, Stopped
 from microagents.journal.digests import in_order
 from microagents.journal.messages import LeaseCalls, RecordCalls, RecordOutage, Report
 from microagents.messages import resolve
 from microagents.models.latencies import LEAST_STRAGGLER_S, Latencies
-from microagents.models.model import Call, Model, checked_model, checked_sample, open_model
+from microagents.models.model import Call, Model, Most, checked_model, checked_sample, open_model
 from microagents.roles.call_accounts import CallAccounts, Prices
 from microagents.roles.call_leases import AT_ONCE, LEAST, CallLeases
-from microagents.roles.limiter import CALLS, amounts_of_call
+from microagents.roles.reservations import Reservations
 from microagents.roles.shares import HoldShares, Shares, Trade
 
 BACKOFF_S = (0.5, 60.0)
@@ -72,10 +72,7 @@ class Solver(Role):
         super().__init__(context, messenger)
         self._sources: dict[str, Source] = {}
         """The models by spec."""
-        self._amounts = amounts_of_call(context.settings)
-        """What each call takes of the bounds of the run."""
-        self._billed = {name: amount for name, amount in self._amounts.items() if name == CALLS}
-        """What it has used up if it may be billed."""
+        self._reservations = Reservations(context.settings)
         self._replaces: bool = context.settings.get("hedge", True)
         """Whether stragglers are sent again."""
         self._is_out = False
@@ -102,7 +99,7 @@ class Solver(Role):
                     self._sources[spec].model.refuse(refused)
         self._leases = CallLeases(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
         self._scope.start(self._follow_admission())
-        if self._amounts:
+        if self._reservations.are_needed:
             self._shares.start()
 
     async def stop(self) -> None:
@@ -196,7 +193,7 @@ class Solver(Role):
         if slots is not None:
             await slots.acquire(lambda: (in_order(call.id.election.path), call.id.seq))
         try:
-            if self._amounts:
+            if self._reservations.are_needed:
                 return await self._send_with_permit(source, call, sent)
             await self._leases.take()
             if not self._may_send:
@@ -208,22 +205,29 @@ class Solver(Role):
 
     async def _send_with_permit(self, source: Source, call: Call, sent: asyncio.Future[float] | None) -> Sample:
         """Send a call as soon as the shares of this replica have room for it."""
-        await self._shares.take(call.id, self._amounts)
+        reserved = self._reservations.of(source.model, call, source.prices.largest_usd)
+        await self._shares.take(call.id, reserved.amounts)
         spent: Mapping[str, int] = {}
         try:
-            await self._leases.take()
+            await self._leases.take(reserved.most)
             if not self._may_send:
                 raise NotSent(call.id.election.path)
-            spent = self._billed
-            return await self._send(source, call, sent)
+            spent = reserved.whole
+            sample = await self._send(source, call, sent, reserved.most)
+            spent = reserved.spent(sample.usage)
         except ModelUnavailable as error:
-            spent = self._billed if error.kind in MAY_BE_BILLED else {}
+            spent = reserved.whole if error.kind in MAY_BE_BILLED else {}
             raise
+        else:
+            return sample
         finally:
-            self._shares.give_back(self._amounts, spent)
+            self._shares.give_back(reserved.amounts, spent)
 
-    async def _send(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
-        """Send one call, and account for it."""
+    async def _send(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None, most: Most | None = None) -> Sample:
+        """Send one call, and account for it.
+
+        ``most`` was reserved for it where tokens or cost are limited.
+        """
         if sent is not None:
             sent.set_result(self._loop.time())
         self._accounts.send()
@@ -245,9 +249,10 @@ class Solver(Role):
         finally:
             # A cancelled call is accounted for as well: the provider may bill it.
             if usage is not None:
-                self._accounts.end_answered(usage, source.prices, measured=not call.needs_length or usage.visible_tokens is not None)
+                is_measured = not call.needs_length or usage.visible_tokens is not None
+                self._accounts.end_answered(usage, source.prices, measured=is_measured, most=most)
             elif may_be_billed:
-                self._accounts.end_unanswered(source.prices)
+                self._accounts.end_unanswered(source.prices, most)
             else:
                 self._accounts.end_unbilled()
 
@@ -268,6 +273,11 @@ class Solver(Role):
         if found is None:
             found = self._sources[spec] = Source(checked_model(open_model(spec, self.context), spec), spec)
             if not found.model.priced:
+                if (max_cost_usd := self.context.settings.get("max_cost_usd")) is not None:
+                    raise InvalidUsage(
+                        f"the price of {spec!r} is unknown, so --max-cost {max_cost_usd:g} cannot be kept; give the price in the spec, "
+                        "@price_in=...,price_out=..., or in a file, --prices FILE; or lift the limit, --max-cost inf"
+                    )
                 self.tell(RecordCalls(source=self.context.name, usage=Usage(cost_usd=None)))
         return found
 

@@ -1,12 +1,12 @@
-"""Limits of calls, cost and time over several runs, such as the rows of a comparison."""
+"""Limits of calls, tokens, cost and time over several runs, such as the rows of a comparison."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from microagents.runs.result import Result
-from microagents.runs.settings import Settings
+from microagents.runs.settings import LIMITS, Settings
 
 
 class Budget:
@@ -29,17 +29,22 @@ class Budget:
 
     def spent_before(self, run_id: str) -> str | None:
         """The limit that the other runs have used up; None where this run may begin."""
-        return self._reached(self._others(run_id))
+        left = self.left_for(run_id)
+        options = [text for _, text in self._options()]
+        limited = [amount for amount in left.values() if amount is not None]
+        return next((text for text, amount in zip(options, limited, strict=True) if amount <= 0), None)
 
-    def reached(self) -> str | None:
-        """The limit that all runs together have reached; None for none."""
-        return self._reached(list(self._results.values()))
+    def reached(self, result: Result) -> str | None:
+        """The limit over all runs that a run has stopped at; None for none."""
+        reason = result.reason or ""
+        return next((text for name, text in self._options() if result.outcome == "stopped" and reason.startswith(f"{name} ")), None)
 
     def left_for(self, run_id: str) -> dict[str, float | None]:
         """The limits of one run."""
         limits, others = self._limits, self._others(run_id)
         return {
             "max_calls": None if limits.max_calls is None else limits.max_calls - _calls(others),
+            "max_tokens": None if limits.max_tokens is None else limits.max_tokens - _tokens(others),
             "max_cost_usd": None if limits.max_cost_usd is None else limits.max_cost_usd - _cost_usd(others),
             "max_time_s": None if limits.max_time_s is None else limits.max_time_s - self._elapsed_s(),
         }
@@ -47,24 +52,25 @@ class Budget:
     def _others(self, run_id: str) -> list[Result]:
         return [result for name, result in self._results.items() if name != run_id]
 
-    def _reached(self, results: Sequence[Result]) -> str | None:
-        limits = self._limits
-        if limits.max_calls is not None and _calls(results) >= limits.max_calls:
-            return f"--max-calls {limits.max_calls}"
-        if limits.max_cost_usd is not None and _cost_usd(results) >= limits.max_cost_usd:
-            return f"--max-cost {limits.max_cost_usd:g}"
-        if limits.max_time_s is not None and self._elapsed_s() >= limits.max_time_s:
-            return f"--max-time {limits.max_time_s:g}"
-        return None
+    def _options(self) -> Iterator[tuple[str, str]]:
+        """Each limit as an option: its name, and with its value."""
+        for name in LIMITS:
+            if (value := getattr(self._limits, name)) is not None:
+                option = f"--{name.removesuffix('_usd').removesuffix('_s').replace('_', '-')}"
+                yield option, f"{option} {value:g}" if isinstance(value, float) else f"{option} {value}"
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._began_s
 
 
 def _calls(results: Sequence[Result]) -> int:
-    return sum(result.calls for result in results)
+    return sum(result.calls + result.account.lost_in_flight for result in results)
+
+
+def _tokens(results: Sequence[Result]) -> int:
+    return sum(result.account.tokens_at_most for result in results)
 
 
 def _cost_usd(results: Sequence[Result]) -> float:
-    """Cost of all runs with known prices. A run with a limit of cost stops by itself at a call without a price."""
-    return sum(result.cost_usd or 0.0 for result in results)
+    """The most that the calls of all runs can have cost. A run with a limit of cost asks no model without a price."""
+    return sum(result.account.cost_at_most_usd or 0.0 for result in results)

@@ -80,6 +80,7 @@ async def compare(
     runs_dir: str | Path = "runs",
     run_id: str | None = None,
     max_calls: int | None = None,
+    max_tokens: int | None = None,
     max_cost_usd: float | None = None,
     max_time_s: float | None = None,
     on_row: Callable[[str], None] | None = None,
@@ -106,7 +107,8 @@ async def compare(
         runs_dir: the folder of journals; each row has one.
         run_id: prefix of the names of the rows' runs; by default made from the arguments of the comparison.
         max_calls: stop after this many calls, over all rows and sittings.
-        max_cost_usd: stop once these calls cost this much.
+        max_tokens: stop before these calls use more tokens.
+        max_cost_usd: stop before these calls cost more.
         max_time_s: stop this many seconds after the call.
         on_row: called with the name of each row as it begins.
         on_progress: called a few times a second with the account of the current row.
@@ -126,7 +128,7 @@ async def compare(
     short = {"speculate": speculate, "known_inputs": known_inputs}
     chosen = _strategies(first, strategies or [first.default_strategy], k, options or {}, short)
     given = model_pools(models, [each.strategy for each in chosen])
-    limits = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "max_time_s": max_time_s}
+    limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_cost_usd": max_cost_usd, "max_time_s": max_time_s}
     shared = validated(Settings, "the comparison", {**settings, **limits, "models": given.pools, "run_id": run_id or "compare"})
     compared = dump_options(task) if isinstance(task, Task) else _options_of(inputs)
     entries = _entries(chosen, inputs, shared, given.objects, run_id or _run_id_prefix(first, compared, shared, len(inputs)))
@@ -191,7 +193,7 @@ async def _do_rows(
         if result.outcome == "interrupted":
             return "interrupted", f"interrupted in {place}", tuple(rows)
         if result.outcome not in ENDED:
-            limit = budget.reached()
+            limit = budget.reached(result)
             return "stopped", f"{limit} is reached in {place}" if limit else f"stopped in {place}: {result.reason}", tuple(rows)
     return "completed", None, tuple(rows)
 

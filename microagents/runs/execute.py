@@ -133,7 +133,6 @@ async def execute_plan(
                 experiment,
                 own,
                 accepted,
-                settings,
                 full=full,
                 on_decision=control.on_decision,
                 expected_usd=None if forecast is None else forecast.cost_usd,
@@ -256,7 +255,6 @@ def _recorder_deployment(
     experiment: Experiment,
     own: Sequence[str],
     accepted: Sequence[str],
-    settings: Settings,
     *,
     full: bool,
     on_decision: OnDecision | None,
@@ -273,7 +271,7 @@ def _recorder_deployment(
             full=full and not is_virtual,
             inline_s=VIRTUAL_COMMIT_S if is_virtual else None,
         )
-    options = {"max_cost_usd": settings.max_cost_usd, "expected_usd": expected_usd, "on_decision": on_decision}
+    options = {"expected_usd": expected_usd, "on_decision": on_decision}
     return Deployment(role=Recorder, options={"journaling": journaling, **options}, in_driver=True)
 
 

@@ -22,7 +22,7 @@ from microagents.journal.reading import Reader, journal_of
 from microagents.messages import address_of
 from microagents.models.model import ModelObject
 from microagents.registry import STRATEGIES, TASKS, can_be_found, source_of
-from microagents.runs.settings import Settings, strategy_of, validated
+from microagents.runs.settings import LIMITS, Settings, strategy_of, validated
 from microagents.runs.task_list import TaskList, compact_options, dump_options
 from microagents.task import Task
 from microagents.user_code import called
@@ -114,11 +114,8 @@ def settings_of(experiment: Experiment) -> Settings:
     return validated(Settings, "the run", experiment.recipe.run_settings)
 
 
-LIMITS = ("max_calls", "max_cost_usd", "max_time_s")
-
-
 def recorded_limits(runs_dir: Path, run_id: str) -> dict[str, Any]:
-    """The recorded limits of a run, by their setting; none where nothing is recorded.
+    """The recorded limits of a run, by their setting, and its prices; none where nothing is recorded.
 
     Raises:
         InvalidUsage: the journal cannot be read.
@@ -128,7 +125,7 @@ def recorded_limits(runs_dir: Path, run_id: str) -> dict[str, Any]:
         return {}
     with Reader(path) as reader:
         settings = settings_of(reader.experiment)
-    return {name: getattr(settings, name) for name in LIMITS}
+    return {name: getattr(settings, name) for name in (*LIMITS, "prices")}
 
 
 def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -153,6 +153,8 @@ class Result(Struct, frozen=True, kw_only=True):
             "cost_usd": account.cost_usd,
             "expected_usd": account.expected_usd,
             "estimated_usd": account.estimated_usd,
+            "unsettled_usd": account.unsettled_usd,
+            "unsettled_tokens": account.unsettled_tokens,
             "created_at": self.created_at,
             "wall_s": round(self.wall_s, 3),
             "result": list(self.value) if isinstance(self.value, Results) else self.value,

@@ -43,6 +43,12 @@ def plain_type(annotation: Any) -> Any:
     return annotation
 
 
+LIMITS = ("max_calls", "max_tokens", "max_cost_usd", "max_time_s")
+"""The settings that end a run. Its journal keeps them for the next sitting."""
+NO_LIMIT = "inf"
+"""The value that lifts a limit."""
+
+
 class Flag(NamedTuple):
     """Marks a setting as a command-line option. Such a setting may change from one sitting of a run to the next."""
 
@@ -96,12 +102,16 @@ it. [default: auto for many inputs, else 1]"""
     """Maximum number of calls in flight over the whole run. \
 [default: no bound, but 512 to each model behind HTTP from each solver]"""
     max_calls: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
-    """Stop after this many calls. A resumed run counts its earlier calls. [default: no limit]"""
-    max_cost_usd: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Flag("USD", "--max-cost")] = None
-    """Stop once the calls cost this much; calls in flight are still paid. A resumed run counts its earlier cost; `inf` lifts its limit. \
+    """Stop after this many calls. A resumed run counts its earlier calls; `inf` lifts a recorded limit, here and below. \
 [default: no limit]"""
+    max_tokens: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
+    """Stop before the calls use more tokens than this, of prompts and replies. A resumed run counts its earlier ones. \
+[default: no limit]"""
+    max_cost_usd: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Flag("USD", "--max-cost")] = None
+    """Stop before the calls cost more than this: each is sent only if the most that it can cost is left. A resumed run counts its earlier \
+cost. [default: no limit]"""
     max_time_s: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Flag("S", "--max-time")] = None
-    """Stop this many seconds after the start or the resume of the run; `inf` lifts an earlier limit. [default: no limit]"""
+    """Stop this many seconds after the start or the resume of the run. [default: no limit]"""
     max_outage_s: Annotated[float, Field(ge=0, allow_inf_nan=False), Flag("S", "--max-outage")] = 7200.0
     """Stop once a provider has delivered nothing for this many seconds."""
     prices: Annotated[dict[str, OwnPrice], Flag("FILE", is_file=True)] = {}
@@ -113,10 +123,10 @@ tokens. They go before those that are known. [default: no file]"""
     def _read_prices(cls, value: object) -> dict[str, OwnPrice]:
         return read_prices(value)
 
-    @field_validator("max_cost_usd", "max_time_s", mode="before")
+    @field_validator(*LIMITS, mode="before")
     @classmethod
     def _no_limit(cls, value: object) -> object:
-        return None if value == math.inf else value
+        return None if value in (math.inf, NO_LIMIT) else value
 
     @field_validator("runtime")
     @classmethod

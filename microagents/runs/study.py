@@ -87,6 +87,7 @@ async def study(
     runs_dir: str | Path = "runs",
     run_id: str | None = None,
     max_calls: int | None = None,
+    max_tokens: int | None = None,
     max_cost_usd: float | None = None,
     max_time_s: float | None = None,
     on_model: Callable[[str], None] | None = None,
@@ -107,7 +108,8 @@ async def study(
         runs_dir: the folder of journals; each model has one.
         run_id: prefix of the names of the models' runs; by default made from the arguments.
         max_calls: stop after this many calls, over all models and sittings.
-        max_cost_usd: stop once these calls cost this much.
+        max_tokens: stop before these calls use more tokens.
+        max_cost_usd: stop before these calls cost more.
         max_time_s: stop this many seconds after the call.
         on_model: called with the spec of each model as its run begins.
         on_progress: called a few times a second with the account of the current run.
@@ -127,7 +129,7 @@ async def study(
     horizon = _horizon(task, kind, horizon)
     rollouts = {} if horizon is None else {"rollouts": samples, "horizon": horizon}
     strategy = validated(Study, "the study", {"samples": samples, **rollouts})
-    limits = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "max_time_s": max_time_s}
+    limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_cost_usd": max_cost_usd, "max_time_s": max_time_s}
     plans = _plans(task, strategy, models, run_id, {**settings, **limits})
     control = RunControl(on_progress=on_progress, interrupt=interrupt, terminate=terminate)
     recorded = _recorded(plans.values(), Path(runs_dir))
@@ -236,7 +238,7 @@ async def _draw(
         if result.outcome == "interrupted":
             return "interrupted", f"interrupted in {spec}", results
         if result.outcome != "completed":
-            limit = budget.reached()
+            limit = budget.reached(result)
             return "stopped", f"{limit} is reached in {spec}" if limit else f"stopped in {spec}: {result.reason}", results
         results[spec] = result
     return "completed", None, results

@@ -386,16 +386,18 @@ def test_an_option_of_the_experiment_is_refused_with_the_command_that_changes_it
     [
         ("drift", ("--max-calls", "40"), ("--max-calls", "9999")),
         ("drift", ("--max-cost", "0.02"), ("--max-cost", "99")),
+        ("drift", ("--max-tokens", "9000"), ("--max-tokens", "inf")),
         ("drift", ("--max-time", "0.1"), ("--max-time", "99")),
         ("own strategy", ("--max-cost", "0.02"), ("--max-cost", "99")),
     ],
-    ids=["calls", "cost", "time", "own strategy"],
+    ids=["calls", "cost", "tokens", "time", "own strategy"],
 )
 def test_a_limit_stops_a_run_and_a_higher_one_takes_it_on(case: str, limit: tuple[str, str], higher: tuple[str, str]) -> None:
     words = CASES[case]
     ran, first = shopping("run", *words, "--run-id", "limited", *limit)
     assert (ran.code, ran.err) == (STOPPED, "")
-    assert ran.rows["why"].startswith(f"{' '.join(limit)} is reached; all decisions so far are kept; resume ")
+    assert ran.rows["why"].startswith(f"{' '.join(limit)} is reached")
+    assert "; all decisions so far are kept; resume " in ran.rows["why"]
     assert ran.rows["go on"] == "microagents resume limited"
     shown = show("limited")
     assert (shown["outcome"], shown["calls"]) == ("stopped", len(first.sent))
@@ -455,15 +457,18 @@ def test_a_limit_of_cost_without_a_price_says_what_to_do_and_is_lifted() -> None
     )
     words = ("drift", "-o", "length=3", "--model", "unpriced.py:count", "--run-id", "free")
     ran = microagents("run", *words, "--max-cost", "1", "--json")
-    assert (ran.code, "resume with --max-cost inf" in ran.json["reason"], "@price_in=" in ran.json["reason"]) == (STOPPED, True, True)
-    assert microagents("run", *words).code == STOPPED
-    assert microagents("resume", "free", "--max-cost", "inf").code == COMPLETED
+    assert_one_sentence(ran, "the price of 'unpriced.py:count' is unknown, so --max-cost 1 cannot be kept", "@price_in=", "--prices FILE")
+    assert not [*Path("runs").glob("*.sqlite")]
+    assert microagents("run", *words, "--max-calls", "3").code == STOPPED
+    assert_one_sentence(microagents("resume", "free", "--max-cost", "1"), "so --max-cost 1 cannot be kept; lift the limit")
+    assert microagents("resume", "free", "--max-calls", "inf").code == COMPLETED
 
 
 def test_a_limit_that_comes_to_nothing_is_refused() -> None:
-    for flag in ("--max-calls", "--max-cost", "--max-time"):
-        ran = microagents("run", "drift", flag, "0")
-        assert (ran.code, ran.out) == (WRONG_USAGE, "")
+    for flag in ("--max-calls", "--max-tokens", "--max-cost", "--max-time"):
+        for amount in ("0", "-3", "nan", "much"):
+            ran = microagents("run", "drift", flag, amount)
+            assert (ran.code, ran.out) == (WRONG_USAGE, "")
     assert not Path("runs").exists()
 
 

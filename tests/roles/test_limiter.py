@@ -12,7 +12,7 @@ from microagents import Context, Deployment, Draw, Prompt, Result, Sample, run
 from microagents.elections.election import ElectionId, SampleId
 from microagents.errors import ModelUnavailable, RoleFailed
 from microagents.messages import address_of
-from microagents.models.model import Call, Model
+from microagents.models.model import Call, Model, Most
 from microagents.roles import Limiter, Recorder, Solver
 from microagents.roles.shares import Trade
 from microagents.roles.solver import Source
@@ -34,14 +34,14 @@ class GaugedSolver(Solver):
     open: ClassVar[int] = 0
     most: ClassVar[int] = 0
 
-    async def _send(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
+    async def _send(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None, most: Most | None = None) -> Sample:
         own = GaugedSolver
         own.sent.append((call.id.election.path, call.id.seq))
         own.replicas.add(self.context.name)
         own.open += 1
         own.most = max(own.most, own.open)
         try:
-            return await super()._send(source, call, sent)
+            return await super()._send(source, call, sent, most)
         finally:
             own.open -= 1
 

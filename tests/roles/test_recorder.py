@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from microagents import Context, Deployment, Result, Usage, run
+from microagents import Context, Deployment, InvalidUsage, Result, Usage, run
 from microagents.elections.admission import Drain
 from microagents.journal.messages import Account, RecordCalls, RecordLost, Report
 from microagents.journal.reading import Reader
@@ -90,10 +90,9 @@ async def test_a_limit_of_calls_ends_the_run_after_those_in_flight(*, journal: b
 async def test_a_limit_of_cost_cannot_be_kept_where_the_price_is_unknown(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_bytes(b"".join(b'{"path": "0/step/0", "seq": %d, "text": "number = 22", "after_s": 0.2}\n' % seq for seq in range(3)))
-    result = await run(Drift(length=1), models=f"scripted:{script}", max_cost_usd=1.0)
-    assert (result.outcome, result.cost_usd) == ("stopped", None)
-    assert result.reason is not None
-    assert "unknown" in result.reason
+    with pytest.raises(InvalidUsage, match=r"the price of 'scripted:.*' is unknown, so --max-cost 1 cannot be kept; give the price"):
+        await run(Drift(length=1), models=f"scripted:{script}", max_cost_usd=1.0, runs_dir=tmp_path / "runs")
+    assert not [*(tmp_path / "runs").glob("*.sqlite*")]
 
 
 async def test_a_limit_of_time_ends_the_run() -> None:

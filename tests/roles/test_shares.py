@@ -17,8 +17,8 @@ from microagents.elections.election import ElectionId, SampleId
 from microagents.errors import NotSent, Stopped
 from microagents.journal.messages import RecordCalls, RecordLost
 from microagents.roles import Limiter, Recorder
-from microagents.roles.limiter import amounts_of_call
 from microagents.roles.recorder import AwaitFailure
+from microagents.roles.reservations import Reservations
 from microagents.roles.shares import Shares, Trade
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LinkedRuntime
@@ -90,7 +90,7 @@ class World:
 
     def __init__(self, messenger: RoleMessenger, settings: dict[str, int]) -> None:
         self.messenger = messenger
-        self.amounts = amounts_of_call(settings)
+        self.amounts = Reservations(settings).plain.amounts
         self.replicas: list[Replica] = []
         self.began: list[tuple[str, int]] = []
         self.most = self.billed = self.trades = 0

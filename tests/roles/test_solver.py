@@ -17,7 +17,7 @@ from microagents.chat import write
 from microagents.elections.election import Ballot, Flagged, Screen
 from microagents.errors import ModelUnavailable
 from microagents.journal.messages import Report
-from microagents.models.model import Call
+from microagents.models.model import Call, Most
 from microagents.models.scripted import Line
 from microagents.roles import RedFlagger, Solver, solver
 from microagents.roles.solver import Source
@@ -131,9 +131,9 @@ class CountingSolver(Solver):
 
     sent: ClassVar[int] = 0
 
-    async def _send(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
+    async def _send(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None, most: Most | None = None) -> Sample:
         CountingSolver.sent += 1
-        return await super()._send(source, call, sent)
+        return await super()._send(source, call, sent, most)
 
 
 class Counted(Maker):
