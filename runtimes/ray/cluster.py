@@ -13,6 +13,7 @@ import ray
 from msgspec import Struct
 from ray._private import services
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
+from ray.autoscaler.sdk import request_resources
 
 from microagents.errors import InvalidUsage
 
@@ -36,6 +37,8 @@ _connecting = threading.Lock()
 """Held while the connection of this process begins or ends: two runs in threads may do so at the same time."""
 _connected: list[Cluster] = []
 """The uses of the connection that `connect` made; empty where the program itself connected to Ray."""
+_joined = False
+"""Whether the cluster is not one that `connect` started."""
 
 
 def connect(cluster: Cluster) -> None:
@@ -44,11 +47,15 @@ def connect(cluster: Cluster) -> None:
     Raises:
         InvalidUsage: there is no cluster at the address, it runs other versions of Ray or Python, or it has no authentication.
     """
+    global _joined  # noqa: PLW0603 - as the connection itself
     with _connecting:
         if not ray.is_initialized():
             _connected.clear()
-            _init(_address(cluster))
+            address = _address(cluster)
+            _init(address)
+            _joined = address != "local"
         elif not _connected:  # the program connected to Ray itself, so it also disconnects
+            _joined = True
             return
         _connected.append(cluster)
 
@@ -60,6 +67,11 @@ def disconnect() -> None:
             _connected.pop()
             if not _connected:
                 ray.shutdown()
+
+
+def may_grow() -> bool:
+    """Whether nodes may join: it is no Ray of this machine that was started for the run."""
+    return _joined
 
 
 def _address(cluster: Cluster) -> str:
@@ -97,6 +109,11 @@ def living_nodes() -> list[tuple[str, int]]:
     """The ids of the living nodes and the numbers of their CPUs, most first."""
     nodes = [(str(node["NodeID"]), int(node["Resources"].get("CPU", 0))) for node in ray.nodes() if node["Alive"]]
     return sorted(nodes, key=lambda node: (-node[1], node[0]))
+
+
+def request_cpus(number: int) -> None:
+    """Ask the cluster's autoscaler for so many CPUs in all; 0 withdraws it. Without an autoscaler it has no effect."""
+    request_resources(num_cpus=number)
 
 
 def missing_resource(num_cpus: float, resources: dict[str, float]) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import re
 import signal
@@ -30,7 +31,7 @@ from microagents.errors import InvalidDefinition, MicroagentsError, NoHandler, P
 from microagents.journal.messages import RecordLost
 from microagents.runtimes import role_group
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger
-from microagents.runtimes.ray.cluster import Cluster, connect, disconnect, missing_resource
+from microagents.runtimes.ray.cluster import Cluster, connect, disconnect, may_grow, missing_resource, request_cpus
 from microagents.runtimes.ray.host import Host, RayLink, decode_error, encode_error
 from microagents.runtimes.ray.lanes import AUTO, nodes_for_lanes, number_of_lanes, with_lanes
 from microagents.runtimes.ray.placement import ActorSlot, place_replicas, slots_of
@@ -55,6 +56,8 @@ FLUSH_BEFORE_STOP_S = 1.0
 """Seconds that the driver's roles wait, before they stop, for one-way messages from actors."""
 GROW_EVERY_S = 10.0
 """Seconds between two looks for nodes that joined the cluster."""
+WAIT_FOR_NODES_S = 300.0
+"""Seconds that the lanes for which a cluster has no CPU wait for nodes. Then they share those that are there."""
 RETRY_COLLECT_S = 0.5
 """Seconds until the driver collects again from an actor that could not be reached."""
 UNREACHABLE_S = 4.0
@@ -76,6 +79,8 @@ class RayRuntime:
         self._lanes = 1
         self._nodes: list[str] = []
         """Ids of nodes by lane; empty for a single lane."""
+        self._has_requested = False
+        """Whether the autoscaler was asked for CPUs."""
         self._unreachable: dict[str, None] = {}
         """Ids of nodes with an actor that could not be reached; Ray may not have noticed yet that they have gone."""
         self._pickled_context: Any
@@ -109,8 +114,14 @@ class RayRuntime:
             self._pickled_context = await asyncio.to_thread(ray.put, pickled)
             del pickled
             wanted, inputs = self._context.settings.get("lanes"), len(self._context.tasks)
-            self._set_lanes(await asyncio.to_thread(number_of_lanes, wanted, inputs))
-            self._nodes = await asyncio.to_thread(nodes_for_lanes) if self._lanes > 1 else []
+            goal = await asyncio.to_thread(number_of_lanes, wanted, inputs)
+            there = await asyncio.to_thread(number_of_lanes, AUTO, goal)
+            is_waiting = inputs > 1 and goal > there and may_grow()
+            if is_waiting:
+                await asyncio.to_thread(request_cpus, goal)
+                self._has_requested = True
+            self._set_lanes(there if is_waiting else goal)
+            self._nodes = await asyncio.to_thread(nodes_for_lanes) if self._lanes > 1 or is_waiting else []
             self._reset()
             await self._start_with_retries()
         except BaseException:
@@ -119,7 +130,9 @@ class RayRuntime:
         self._is_started.set()
         self._scope.start(self._watch_driver_node())
         if inputs > 1 and wanted in (None, AUTO):
-            self._scope.start(self._grow())
+            self._scope.start(self._grow(inputs))
+        elif is_waiting:
+            self._scope.start(self._grow(goal, WAIT_FOR_NODES_S))
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -348,12 +361,14 @@ class RayRuntime:
             self._deployments = with_lanes(self._given, lanes, shared=has_many)
             self._pickled_deployments = _pickled_deployments(self._deployments)
 
-    async def _grow(self) -> None:
-        """Add a lane for each CPU that joins the cluster."""
+    async def _grow(self, most: int, wait_s: float = math.inf) -> None:
+        """Add a lane for each CPU that joins the cluster, up to a number of lanes; all that are left after some time."""
+        over_s = asyncio.get_running_loop().time() + wait_s
         while True:
             await asyncio.sleep(GROW_EVERY_S)
             with suppress(RayError):
-                wanted = await asyncio.to_thread(number_of_lanes, AUTO, len(self._context.tasks))
+                is_over = asyncio.get_running_loop().time() > over_s
+                wanted = most if is_over else await asyncio.to_thread(number_of_lanes, AUTO, most)
                 self._nodes = await asyncio.to_thread(nodes_for_lanes)
                 while self._lanes < wanted:
                     await self._add_lane()
@@ -439,6 +454,10 @@ class RayRuntime:
     async def _stop(self) -> None:
         try:
             await self._end_actors()
+            if self._has_requested:
+                with suppress(RayError, TimeoutError):
+                    async with asyncio.timeout(SILENT_S):
+                        await asyncio.to_thread(request_cpus, 0)
         finally:
             await self._disconnect()
 

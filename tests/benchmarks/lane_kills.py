@@ -28,7 +28,7 @@ MODEL = "sim:perfect@error=0.4,flag=0.1,latency=0.05"
 OWN_SOLVERS = ("--deploy", "solver.colocate=solvers")
 KINDS = {"actor": 0.8, "driver": 0.1, "node": 0.1}
 MOST_OF_A_RUN = 4
-"""Kills of one run. A lane is given up after more than five deaths in ten minutes, and the loss of a node may take two attempts to start."""
+"""Kills of one run. A lane is given up after more than five deaths in ten minutes, and a lost node may take two attempts."""
 PAUSE_S = (0.3, 2.5)
 WAIT_S = 120.0
 MARK = "MARK_OF_LANE_KILLS"
@@ -55,11 +55,12 @@ class Hunt:
         words = [sys.executable, "-m", "microagents", *_words(folder, number), "--runtime", "ray", "--address", self._cluster.address]
         words += ["--insecure", "--lanes", "3", *(OWN_SOLVERS if number % 2 else ())]
         driver, left = _started(words, folder), most
+        code: int | None = None
         try:
-            while True:
+            while code is None:
                 try:
                     code = driver.wait(self._random.uniform(*PAUSE_S) if left else WAIT_S)
-                    break
+                    continue
                 except subprocess.TimeoutExpired:
                     assert left, "the run does not end"
                 kind = self._random.choices(list(KINDS), list(KINDS.values()))[0]

@@ -364,6 +364,15 @@ def test_a_node_that_joins_gets_a_lane_and_changes_no_decision(tmp_path: Path) -
 
 
 @pytest.mark.slow
+def test_lanes_without_a_cpu_ask_for_nodes_and_begin_when_these_come(tmp_path: Path) -> None:
+    end = tmp_path / "end.json"
+    with Program("-m", "tests.runtimes.ray.growing_cluster", str(end), PYTHONPATH=str(ROOT)) as program:
+        code, _, err = program.end()
+        assert code == 0, err
+    assert json.loads(end.read_text()) == {"lanes": [1, 2], "outcome": "interrupted", "still_asked": 0}
+
+
+@pytest.mark.slow
 def test_each_node_has_a_lane_and_one_that_is_lost_is_replaced_before_ray_misses_its_node(tmp_path: Path) -> None:
     end = tmp_path / "end.json"
     with Program("-m", "tests.runtimes.ray.lost_node", str(end), PYTHONPATH=str(ROOT)) as program:

@@ -1,0 +1,73 @@
+"""A run with more lanes than its cluster has CPUs: writes what came of it into the file that is its argument.
+
+In the place of the autoscaler stands a task that adds a node for each CPU that it finds asked for, where an autoscaler looks. Run as a
+program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
+from ray.cluster_utils import Cluster
+from ray.experimental.internal_kv import _internal_kv_get
+
+from microagents import run
+from microagents.runtimes.ray import runtime as ray_module
+from microagents.tasks.drift import Drift
+from tests.runtimes.ray.three_nodes import MODEL
+
+INPUTS = [Drift(length=6)] * 400
+LANES = 3
+
+
+def asked_cpus() -> int:
+    """The CPUs that are asked for in all."""
+    asked: list[dict[str, float]] = json.loads(_internal_kv_get(AUTOSCALER_RESOURCE_REQUEST_CHANNEL) or b"[]")
+    return round(sum(each.get("CPU", 0) for each in asked))
+
+
+async def end_of_a_run(cluster: Cluster) -> dict[str, Any]:
+    """A run that is interrupted as soon as it has all lanes."""
+    grown = asyncio.Event()
+    lanes: list[int] = []
+    add_lane = ray_module.RayRuntime._add_lane
+
+    async def noted(self: ray_module.RayRuntime) -> None:
+        lanes.append(self._lanes)
+        await add_lane(self)
+        if self._lanes == LANES:
+            grown.set()
+
+    ray_module.RayRuntime._add_lane = noted  # type: ignore[method-assign]
+
+    async def scale() -> None:
+        while (asked := asked_cpus()) < LANES:  # noqa: ASYNC110 - an autoscaler looks, too
+            await asyncio.sleep(0.1)
+        for _ in range(asked - 1):
+            cluster.add_node(num_cpus=1)  # in the main thread: it sets signal handlers
+
+    scaling = asyncio.create_task(scale())
+    result = await run(INPUTS, models=MODEL, k=2, runtime="ray", lanes=LANES, concurrency=4, interrupt=grown)
+    await scaling
+    return {"lanes": lanes, "outcome": result.outcome, "still_asked": asked_cpus()}
+
+
+def main() -> None:
+    """Write the lanes, the outcome and what is asked for in the end as JSON."""
+    ray_module.READY_S, ray_module.GROW_EVERY_S = 300.0, 0.5
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+    Path(sys.argv[1]).write_text(json.dumps(asyncio.run(end_of_a_run(cluster))))
+    ray.shutdown()
+    cluster.shutdown()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main()
