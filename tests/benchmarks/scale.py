@@ -20,6 +20,8 @@ from microagents import run
 from microagents.journal.messages import Account
 from microagents.tasks.hanoi import Hanoi
 
+MODELLED = (1, 2, 4, 8, 16, 1000)
+
 
 class Turn(Struct, frozen=True, kw_only=True):
     """One run."""
@@ -55,6 +57,14 @@ def _processor_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def _print_model(lane_steps_per_s: float, driver_us: float) -> None:
+    """Print what many lanes do at most: so much as one each on a core of its own, until the driver's core is the limit."""
+    most = 1e6 / driver_us
+    rates = [f"{lanes:,}: {min(lanes * lane_steps_per_s, most):,.0f}" for lanes in MODELLED]
+    print(f"by the model min(lanes x {lane_steps_per_s:,.0f}, 1 s / {driver_us:.0f} us) steps/s with a core a lane: {'; '.join(rates)}")
+    print(f"  the driver is the limit from {most / lane_steps_per_s:,.0f} lanes on")
+
+
 def main() -> None:
     """Print the rates of all sides, and their ratios turn by turn."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -85,6 +95,8 @@ def main() -> None:
                 ratios = [a.steps_per_s / b.steps_per_s for a, b in zip(turns[side], turns[other], strict=True)]
                 against = "one process" if other is None else "1 lane"
                 print(f"{side} lanes / {against}: {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+    if 1 in sides:
+        _print_model(median([each.steps_per_s for each in turns[1]]), median([each.driver_us for each in turns[1]]))
     if options.concurrency is None:
         print(f"decisions: {'the same on all sides' if len(digests) == 1 else 'DIFFERENT'}")
 
