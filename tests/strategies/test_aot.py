@@ -17,7 +17,7 @@ from microagents.problems.tree import ProblemNode
 from microagents.runs.inspection import solution_of
 from microagents.runs.settings import strategy_of
 from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies.aot import MAX_QUESTION_CHARS, Aot
+from microagents.strategies.aot import MAX_QUESTION_CHARS, Aot, to_contract
 from microagents.tasks.ask import Answer, Ask
 from microagents.tasks.word_problems import WordProblem
 from microagents.trajectories import trajectory_of
@@ -127,10 +127,10 @@ async def test_no_transition_is_chain_of_thought() -> None:
     assert (answer_of(result), result.calls) == (("4", [0], ["transitions"]), 1)
 
 
-@pytest.mark.parametrize(("length", "transitions"), [(2, 2), (3, 3)])
+@pytest.mark.parametrize(("length", "transitions"), [(1, 2), (2, 3)])
 async def test_adaptive_takes_as_many_transitions_as_the_longest_path_of_the_first_graph(length: int, transitions: int) -> None:
     """The released code takes the shortest path."""
-    wide = Subquestions(nodes=(*chain(length).nodes, node(), node(length)))
+    wide = Subquestions(nodes=(*chain(length).nodes, node(), node(length - 1, length)))
     questions = [f"Given {number}, how many limbs?" for number in range(transitions)]
     script: dict[str, Any] = {"solve/answer": [way("4")]}
     for number, text in enumerate(questions):
@@ -327,9 +327,12 @@ async def test_without_decomposition_the_reasoning_itself_is_contracted() -> Non
 
 
 async def test_without_guidance_the_contractor_sees_the_first_independent_subquestion_alone() -> None:
-    graph = Subquestions(nodes=(node(), node(question="How many arms?"), node(0, 1)))
+    graph = Subquestions(nodes=(node(), node(question="How many arms?"), node(0, 1, question="How many in all?")))
     script = {"solve/answer": [way("4")], **transition("solve/1", NEXT, followed="4", solved="4"), "solve/1/decompose": [graph]}
     assert answer_of(await reduced(script, transitions=1, without="guidance")) == ("4", [1], ["transitions"])
+    legs, arms, whole = (each.question for each in graph.nodes)
+    seen = [to_contract(QUESTION, graph, guided=guided) for guided in (True, False)]
+    assert [([each.question for each in asked.known], [*asked.open]) for asked in seen] == [([legs, arms], [whole]), ([legs], [])]
 
 
 # -- the simulated model ---------------------------------------------------------------------------------------------------------------
