@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
@@ -28,7 +29,9 @@ from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
 from microagents.models.model import Model, Most, most_tokens
+from microagents.models.open_files import connections_allowed
 from microagents.models.prices import Tariff, flat_tariff, tariff_of
+from microagents.models.rates import Rate, rates_of
 from microagents.models.sending import MAX_BODY_BYTES, Client, Response
 from microagents.models.warming import Warming
 from microagents.packages import require_packages
@@ -44,8 +47,6 @@ if TYPE_CHECKING:
 MAX_MESSAGE_CHARS = 300
 MAX_RETRY_AFTER_S = 86_400.0
 MAX_COUNT_DIGITS = 9
-MAX_CONNECTIONS = 512
-"""Number of connections to one model from one process."""
 MIN_KEY_CHARS = 8
 """A shorter key is a dummy, such as ``none``, and may stand in any text by chance."""
 KEY = "[key]"
@@ -118,9 +119,13 @@ class HttpModel(Model, ABC):
         self._refuse_ended()
         self._tariff = self.tariff(spec, prices)
         self._key = self._find_key(options)
+        self._connections = connections_allowed()
+        self._rates: Mapping[str, Rate] = {}
+        key = blake2b((self._key or "").encode(), digest_size=4).hexdigest()
+        self._throttled_as = f"{self.sdk}:{spec.name} at {self.base_url}, key {key}"
         self._options = options
         self._effort = self._checked_effort()
-        self._has_schema = _flag(options, "json_schema")
+        self._has_schema = flag(options, "json_schema")
         self._refused: dict[str, str | None] = {}
         self._cache_key: str | None = None
         self._warming = Warming()
@@ -184,7 +189,17 @@ class HttpModel(Model, ABC):
     @property
     def max_in_flight(self) -> int:
         """The number of connections. A call beyond them waits unsent, so that its timeout does not run."""
-        return MAX_CONNECTIONS
+        return self._connections
+
+    @property
+    def rates(self) -> Mapping[str, Rate]:
+        """Requests and tokens a minute that the provider allows, as its first reply told."""
+        return self._rates
+
+    @property
+    def throttled_as(self) -> str:
+        """Provider, model, address and key, of which a hash stands for the key: what providers limit by."""
+        return self._throttled_as
 
     @property
     def priced(self) -> bool:
@@ -350,6 +365,8 @@ class HttpModel(Model, ABC):
         return False
 
     def _sample(self, response: Response, call: Call) -> Sample | ModelUnavailable:
+        if not self._rates:
+            self._rates = rates_of(response.headers)
         if not response.is_success:
             return self._refusal(response, call.prompt)
         if len(response.content) > MAX_BODY_BYTES:
@@ -568,7 +585,12 @@ def _either(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def _flag(options: Mapping[str, str], name: str) -> bool:
+def flag(options: Mapping[str, str], name: str) -> bool:
+    """An option that is true or false; false by default.
+
+    Raises:
+        InvalidUsage: it is neither.
+    """
     given = options.get(name, "false")
     if given not in ("true", "false"):
         raise InvalidUsage(f"{name}={given!r} is neither true nor false")

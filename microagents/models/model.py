@@ -18,6 +18,7 @@ from microagents.chat import Prompt, Reply, Sample
 from microagents.elections.election import SampleId
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.prices import Tariff
+from microagents.models.rates import Rate
 from microagents.registry import MODELS, can_be_found, source_of
 
 OBJECT = "object"
@@ -107,6 +108,16 @@ class Model:
 
     def refuse(self, refused: Mapping[str, str | None]) -> None:
         """Take over the refusals that an earlier sitting of the run met."""
+
+    @property
+    def throttled_as(self) -> str | None:
+        """The name under which all solvers of a run share a throttle for it (`microagents.models.throttle`); None for no throttle."""
+        return None
+
+    @property
+    def rates(self) -> Mapping[str, Rate]:
+        """Requests and tokens a minute that the provider allows, as far as its first reply told."""
+        return {}
 
     @property
     def answers_at_once(self) -> bool:

@@ -11,7 +11,7 @@ from msgspec import Meta, Raw, Struct, structs
 
 from microagents.chat import Sample
 from microagents.errors import InvalidUsage
-from microagents.models.http import Counts, HttpModel, read_or_empty
+from microagents.models.http import Counts, HttpModel, flag, read_or_empty
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.sending import Client, Sender
 from microagents.models.weighing import LETTERS, LOGPROBS, by_letter, weighed_by_letter
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from microagents.models.model import Call
 
 
+MAX_STEPS = 2**20
+"""Steps of an input that have a priority of their own."""
 CACHING: dict[str, str | None] = {"prompt_cache_key": None, "prompt_cache_options": None}
 """Parameters of caching. Servers that do not know them may refuse them."""
 
@@ -65,6 +67,12 @@ class OpenAIWire(HttpModel):
         return [{"role": role, "content": content} for role, content in parts if content]
 
 
+def priority_of(path: str) -> int:
+    """The place of a call in vLLM's queue, lowest first: by input, then by step."""
+    of_input, step = ([int(part) for part in path.split("/") if part.isdecimal()] + [0, 0])[:2]
+    return of_input * MAX_STEPS + min(step, MAX_STEPS - 1)
+
+
 class OpenAIModel(OpenAIWire):
     """A model behind OpenAI's chat completions API.
 
@@ -72,11 +80,13 @@ class OpenAIModel(OpenAIWire):
     other addresses get ``max_tokens``: a server that does not know the newer name may ignore it and set no cap. A server that
     refuses one name gets the other.
 
+    With ``priority=true`` each request carries its place in the queue, which vLLM takes where its scheduler is ``priority``.
+
     With ``ballots=logprobs`` the model writes one letter, that of an option, and the log-probabilities of the letters weigh the options.
     """
 
     path = "/chat/completions"
-    more_options: ClassVar[tuple[str, ...]] = ("ballots", "at_least")
+    more_options: ClassVar[tuple[str, ...]] = ("ballots", "at_least", "priority")
     effort_name = "reasoning_effort"
     substitutes: ClassVar = {
         "temperature": None,
@@ -104,6 +114,8 @@ class OpenAIModel(OpenAIWire):
 
     def _parameters(self, call: Call) -> dict[str, Any]:
         parameters = {**super()._parameters(call), self._cap_name(): call.max_output_tokens}
+        if flag(self._options, "priority"):
+            parameters["priority"] = priority_of(call.id.election.path)
         if self._weighs:
             parameters.pop("temperature", None)
             return {**parameters, self._cap_name(): 1, "logprobs": True, "top_logprobs": len(LETTERS)}

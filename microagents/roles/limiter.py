@@ -12,12 +12,16 @@ from microagents.actors import Context, Messenger, Role
 from microagents.aio import TaskScope
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import Account, RecordLimit, Report
+from microagents.models.rates import Rate
+from microagents.models.throttle import START, Throttle
 from microagents.roles.pools import Pool
 from microagents.roles.reservations import CALLS, CONCURRENCY, COST, TOKENS, UNITS_PER_USD, units
-from microagents.roles.shares import Grant, HoldShares, Trade
+from microagents.roles.shares import Grant, HoldShares, Outcomes, Trade
 
 LEVEL_EVERY_S = 0.02
 """Shortest time between two changes of what holders may keep, and as much more for every 20 holders, since each is told."""
+REFILL_S = 0.05
+"""Shortest time between two looks at what a provider has filled again."""
 LIFT_S = 0.5
 """So long after the last call had to wait, holders may keep again whatever they have."""
 
@@ -67,7 +71,7 @@ def _limits(settings: Mapping[str, Any]) -> dict[str, Limit]:
 
 
 class Limiter(Role):
-    """Bounds the calls in flight (``--concurrency``), the billed calls (``--max-calls``), their tokens and their cost.
+    """Bounds the calls in flight (``--concurrency``), those to each model (`Throttle`), the billed ones, their tokens and their cost.
 
     Before it is sent, a call takes the most that it can use, so no limit is passed.
     """
@@ -81,6 +85,12 @@ class Limiter(Role):
         self._came = 0
         """Number of holders so far."""
         self._limits = _limits(context.settings)
+        self._throttles: dict[str, Throttle] = {}
+        """Of the pools that bound the calls in flight to one model."""
+        self._rates: dict[str, Refill] = {}
+        """Of the pools that a provider fills again each minute."""
+        self._in_use: dict[str, dict[int, int]] = {}
+        """Calls in flight to each of these models by holder, as last reported."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._times: dict[str, Times] = {}
         self._changed: dict[str, None] = {}
@@ -121,12 +131,16 @@ class Limiter(Role):
         """Yield what the holder is granted, until it leaves."""
         self._came += 1
         number = self._came
-        holder = self._holders[number] = Holder(number, {name: pool.keep for name, pool in self._pools.items() if pool.keep is not None})
+        keep: dict[str, int | None] = {name: pool.keep for name, pool in self._pools.items() if pool.keep is not None}
+        epochs = {name: throttle.epoch for name, throttle in self._throttles.items()}
+        holder = self._holders[number] = Holder(Grant(holder=number, keep=keep, epochs=epochs))
         try:
             while True:
                 yield await holder.next()
         finally:
             del self._holders[number]
+            for in_use in self._in_use.values():
+                in_use.pop(number, None)
             for name, pool in self._pools.items():
                 pool.leave(number)
                 self._deal_soon(name)
@@ -136,8 +150,35 @@ class Limiter(Role):
         if request.holder not in self._holders:  # it died meanwhile, and its shares are free already
             return
         for name, change in request.changes.items():
+            if name not in self._pools and change.rate is not None:
+                self._add(name, Pool(change.rate.left, renews=False))
+                self._rates[name] = Refill(change.rate, self._loop.time())
+            elif name not in self._pools:
+                self._add(name, Pool(START, renews=True))
+                self._throttles[name] = Throttle()
             self._pools[name].trade(request.holder, change)
+            if change.outcomes is not None:
+                self._note(name, request.holder, change.outcomes)
             self._deal_soon(name)
+
+    def _note(self, name: str, number: int, outcomes: Outcomes) -> None:
+        """Let the throttle of a model learn how its calls ended."""
+        throttle, now_s = self._throttles[name], self._loop.time()
+        in_use = self._in_use.setdefault(name, {})
+        in_use[number] = outcomes.in_use
+        if outcomes.epoch != throttle.epoch:
+            return
+        if outcomes.replies:
+            throttle.reply(outcomes.replies, sum(in_use.values()), now_s)
+        for _ in range(outcomes.refusals):
+            throttle.refuse(now_s, outcomes.wait_s)
+            if throttle.epoch != outcomes.epoch:  # the others were sent before the cut
+                break
+        for _ in range(outcomes.failures):
+            throttle.fail(now_s)
+        if throttle.epoch != outcomes.epoch:
+            for holder in self._holders.values():
+                holder.set_epoch(name, throttle.epoch)
 
     def _add(self, name: str, pool: Pool) -> None:
         self._pools[name] = pool
@@ -156,10 +197,18 @@ class Limiter(Role):
 
     def _deal(self, name: str) -> None:
         pool = self._pools[name]
+        if (throttle := self._throttles.get(name)) is not None:
+            pool.total = throttle.allowed(self._loop.time())
+            if throttle.probe_s is not None and not pool.total:
+                self._look_again(name, throttle.probe_s)
+        if (rate := self._rates.get(name)) is not None:
+            rate.refill(pool, self._loop.time())
         self._set_keep(name, pool)
         for number, amount in pool.deal():
             self._holders[number].grant(name, amount)
-        if pool.is_spent:
+        if rate is not None and pool.is_wanted:
+            self._look_again(name, self._loop.time() + max(REFILL_S, (pool.lacking - pool.free) / rate.each_s))
+        elif name in self._limits and pool.is_spent:
             self._end(name, pool)
 
     def _set_keep(self, name: str, pool: Pool) -> None:
@@ -182,8 +231,12 @@ class Limiter(Role):
                 holder.keep(name, pool.keep)
 
     def _look_again(self, name: str, at_s: float) -> None:
-        if name not in self._timers:
-            self._timers[name] = self._loop.call_at(at_s, self._on_timer, name)
+        timer = self._timers.get(name)
+        if timer is not None and timer.when() <= at_s:
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timers[name] = self._loop.call_at(at_s, self._on_timer, name)
 
     def _on_timer(self, name: str) -> None:
         del self._timers[name]
@@ -215,12 +268,11 @@ class Holder:
     """A replica of the solver, and what it has to be told.
 
     Args:
-        number: its number.
-        keep: what it may keep now.
+        told_first: what it has to know first, its number at least.
     """
 
-    def __init__(self, number: int, keep: dict[str, int | None]) -> None:
-        self._untold = Grant(holder=number, keep=keep)
+    def __init__(self, told_first: Grant) -> None:
+        self._untold = told_first
         self._has_news = asyncio.Event()
         self._has_news.set()
 
@@ -242,6 +294,11 @@ class Holder:
         self._untold = structs.replace(self._untold, keep={**self._untold.keep, name: most})
         self._has_news.set()
 
+    def set_epoch(self, name: str, epoch: int) -> None:
+        """Tell it the epoch of a throttle."""
+        self._untold = structs.replace(self._untold, epochs={**self._untold.epochs, name: epoch})
+        self._has_news.set()
+
 
 class Times:
     """When things may change in a pool."""
@@ -251,3 +308,25 @@ class Times:
         """Time from which what holders may keep can be changed."""
         self.scarce_s = 0.0
         """Last time at which a call had to wait."""
+
+
+class Refill:
+    """What a provider fills into a pool.
+
+    Args:
+        rate: its limit.
+        now_s: the time.
+    """
+
+    def __init__(self, rate: Rate, now_s: float) -> None:
+        self.each_s = rate.each_minute / 60
+        """What it fills in each second."""
+        self._most = rate.each_minute
+        self._until_s = now_s
+
+    def refill(self, pool: Pool, now_s: float) -> None:
+        """Fill in what is due."""
+        due = int((now_s - self._until_s) * self.each_s)
+        if due:
+            self._until_s += due / self.each_s
+            pool.refill(due, self._most)

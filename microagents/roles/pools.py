@@ -112,6 +112,10 @@ class Pool:
             self.total -= position.held
             self.lost += position.held
 
+    def refill(self, amount: int, most: int) -> None:
+        """Add to the total, up to so much that is free."""
+        self.total += max(0, min(amount, most - self.free))
+
     def level(self) -> int:
         """What each holder may keep, so that all have as much of what they want as possible, and none more than another that waits."""
         if not self.renews:

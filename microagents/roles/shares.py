@@ -9,17 +9,25 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from heapq import heappop, heappush
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.aio import TaskScope
 from microagents.elections.election import SampleId
 from microagents.errors import MicroagentsError, NotSent
 from microagents.journal.digests import in_order
 from microagents.messages import Request, Stream
+from microagents.models.rates import Rate
 
+OUTCOMES_S = 0.2
+"""Replies are reported once in this time, other outcomes at once."""
 IDLE_S = 0.05
 """What stood idle so long goes back, while other replicas wait."""
+
+
+Outcome = Literal["replied", "refused", "failed"]
+"""How a call to a throttled model may end: with a reply, with 429, or with a failure of the provider or the network."""
 
 
 class Grant(Struct, frozen=True, kw_only=True):
@@ -31,6 +39,8 @@ class Grant(Struct, frozen=True, kw_only=True):
     """Additions to its shares, by the name of the bound."""
     keep: dict[str, int | None] = {}
     """The largest share that it may keep while others wait; None once no other waits."""
+    epochs: dict[str, int] = {}
+    """Epochs of throttles (`microagents.models.throttle`), as they change."""
 
 
 class HoldShares(Stream[Grant], frozen=True, kw_only=True):
@@ -38,6 +48,21 @@ class HoldShares(Stream[Grant], frozen=True, kw_only=True):
 
     asker: str
     """Name of the solver's replica."""
+
+
+class Outcomes(Struct, frozen=True, kw_only=True):
+    """How calls to one model have ended. Only those count that were sent in the current epoch."""
+
+    epoch: int
+    in_use: int
+    """Largest number of calls in flight since the last report."""
+    replies: int = 0
+    refusals: int = 0
+    """Calls that were refused with 429."""
+    failures: int = 0
+    """Calls that the provider or the network failed."""
+    wait_s: float | None = None
+    """The longest wait that a refusal asked for."""
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -57,6 +82,10 @@ class Change(Struct, frozen=True, kw_only=True):
     """Sequence number of that call."""
     first: int = 0
     """What that call lacks."""
+    outcomes: Outcomes | None = None
+    """How calls have ended, where the bound is a throttle."""
+    rate: Rate | None = None
+    """What the bound is, where it comes again each minute."""
 
 
 class Trade(Request[None], frozen=True, kw_only=True):
@@ -107,6 +136,14 @@ class Share:
         """Number of the waiter that the limiter knows to be the first; None if it has to be told."""
         self._least_free: int | None = None
         """What stood idle all the time since the timer was set; None where none is set."""
+        self._outcomes: Outcomes | None = None
+        self._reports = False
+        """Whether outcomes are reported with the next trade."""
+        self._most_in_use = 0
+        self.rate: Rate | None = None
+        """What comes of the bound each minute; None where nothing does."""
+        self.epoch = 0
+        """Epoch of the throttle, if the bound is one."""
         self._is_over = False
         self._failure: MicroagentsError | None = None
 
@@ -140,12 +177,46 @@ class Share:
         if not may_send:
             raise NotSent(sample.election.path)
 
-    def give_back(self, amount: int, spent: int = 0) -> None:
-        """End the use of an amount, of which a part may be used up for good; more than the amount makes a debt."""
+    def give_back(self, amount: int, spent: int = 0, *, to_all: bool = False) -> None:
+        """End the use of an amount, of which a part may be used up for good; more than the amount makes a debt.
+
+        Args:
+            amount: what was taken.
+            spent: the part that is used up.
+            to_all: whether the rest leaves the share, because the bound may be lower now.
+        """
         self._in_use -= amount
-        self._free += amount - spent
         self._spent += spent
+        if to_all:
+            self._returned += amount - spent
+        else:
+            self._free += amount - spent
         self._settle()
+
+    def note(self, outcome: Outcome, epoch: int, wait_s: float | None = None) -> None:
+        """Note how a call to a throttled model has ended; ``epoch`` is the one in which it was sent."""
+        if epoch != self.epoch:
+            return
+        before = self._outcomes
+        if before is None or before.epoch != epoch:
+            before = Outcomes(epoch=epoch, in_use=0)
+            self._loop.call_later(OUTCOMES_S, self._report)
+        waits = [each for each in (before.wait_s, wait_s) if each is not None]
+        self._outcomes = Outcomes(
+            epoch=epoch,
+            in_use=max(before.in_use, self._most_in_use),
+            replies=before.replies + (outcome == "replied"),
+            refusals=before.refusals + (outcome == "refused"),
+            failures=before.failures + (outcome == "failed"),
+            wait_s=max(waits, default=None),
+        )
+        if outcome != "replied":
+            self._report()
+
+    def _report(self) -> None:
+        if self._outcomes is not None:
+            self._reports = True
+            self._tell_if_due()
 
     def receive(self, amount: int) -> None:
         """Add what the limiter grants."""
@@ -177,25 +248,25 @@ class Share:
         if not self._is_due():
             return None
         first, wanted = self._first(), self._wanted()
-        told = Change(returned=self._returned, spent=self._spent, wanted=wanted, received=self._received)
+        told = Change(returned=self._returned, spent=self._spent, wanted=wanted, received=self._received, rate=self.rate)
         self._returned = self._spent = 0
         self._told_wanted, self._told_first = wanted, None
         if first is not None:
             self._told_first = first.number
-            told = Change(
-                returned=told.returned,
-                spent=told.spent,
-                wanted=wanted,
-                received=self._received,
+            told = structs.replace(
+                told,
                 path=first.sample.election.path,
                 seq=first.sample.seq,
                 first=first.amount - self._free,
             )
+        if self._reports and self._outcomes is not None:
+            told = structs.replace(told, outcomes=self._outcomes)
+            self._outcomes, self._reports, self._most_in_use = None, False, self._in_use
         return told
 
     def _is_due(self) -> bool:
         first, wanted, told, keep = self._first(), self._wanted(), self._told_wanted, self._keep
-        if self._returned or (self._spent and keep is not None):
+        if self._returned or self._reports or (self._spent and keep is not None):
             return True
         if first is None or not told:
             return wanted != told
@@ -236,6 +307,7 @@ class Share:
     def _use(self, amount: int) -> None:
         self._free -= amount
         self._in_use += amount
+        self._most_in_use = max(self._most_in_use, self._in_use)
         if self._least_free is not None and self._free < self._least_free:
             self._least_free = self._free
 
@@ -258,8 +330,8 @@ class Shares:
 
     A call takes amounts of several bounds: ``{"concurrency": 1, "calls": 1}``. Of a bound that is used up (``calls``) it may take an
     estimate and tell what it has really spent when it gives the rest back, so a bound may as well count tokens or money, in whole units.
-    Amounts are taken one after the other, in the order of the mapping. All callers name bounds in one order: first what every call gives
-    back (`Pool.renews`), then what is used up. So no two calls wait for each other.
+    Amounts are taken one after the other, in the order of the mapping. All callers name bounds in one order: first what comes again
+    each minute, then what every call gives back (`Pool.renews`), then what is used up. So no two calls wait for each other.
 
     Args:
         asker: name of the replica.
@@ -284,10 +356,6 @@ class Shares:
         self._failure: MicroagentsError | None = None
         self._scope = TaskScope()
 
-    def start(self) -> None:
-        """Begin to hold shares."""
-        self._scope.start(self._receive())
-
     async def close(self) -> None:
         """Give all shares back."""
         self._holder = None  # a call that ends later tells nothing
@@ -309,10 +377,23 @@ class Shares:
                 self._shares[name].give_back(amounts[name])
             raise
 
-    def give_back(self, amounts: Mapping[str, int], spent: Mapping[str, int]) -> None:
-        """End the use of amounts, except for what was spent of them."""
+    def give_back(self, amounts: Mapping[str, int], spent: Mapping[str, int], *, to_all: str | None = None) -> None:
+        """End the use of amounts, except for what was spent of them; ``to_all`` names a share that does not keep the rest."""
         for name, amount in amounts.items():
-            self._shares[name].give_back(amount, spent.get(name, 0))
+            self._shares[name].give_back(amount, spent.get(name, 0), to_all=name == to_all)
+
+    def epoch(self, name: str) -> int:
+        """The epoch of a throttle."""
+        return self._shares[name].epoch
+
+    def note(self, name: str, outcome: Outcome, epoch: int, wait_s: float | None = None) -> None:
+        """Note how a call to a throttled model has ended; ``epoch`` is the one in which it was sent."""
+        self._shares[name].note(outcome, epoch, wait_s)
+
+    def set_rate(self, name: str, rate: Rate) -> None:
+        """Tell that a bound comes again each minute; the limiter learns it with the first amount that is wanted."""
+        share = self._share(name)
+        share.rate = share.rate or rate
 
     def dismiss(self, failure: MicroagentsError | None = None) -> None:
         """Let no call take anything from now on: the work is over, or the limiter is lost."""
@@ -323,6 +404,8 @@ class Shares:
     def _share(self, name: str) -> Share:
         found = self._shares.get(name)
         if found is None:
+            if not self._shares and not self._is_over:
+                self._scope.start(self._receive())
             found = self._shares[name] = Share(self._tell_soon)
             if self._is_over:
                 found.dismiss(self._failure)
@@ -333,6 +416,8 @@ class Shares:
             async with aclosing(self._stream(HoldShares(asker=self._asker))) as grants:
                 async for grant in grants:
                     self._holder = grant.holder
+                    for name, epoch in grant.epochs.items():
+                        self._share(name).epoch = epoch
                     for name, most in grant.keep.items():
                         self._share(name).keep(most)
                     for name, amount in grant.amounts.items():

@@ -22,10 +22,11 @@ from microagents.journal.messages import LeaseCalls, RecordCalls, RecordOutage, 
 from microagents.messages import resolve
 from microagents.models.latencies import LEAST_STRAGGLER_S, Latencies
 from microagents.models.model import Call, Model, Most, checked_model, checked_sample, open_model
+from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
 from microagents.roles.call_accounts import CallAccounts, Prices
 from microagents.roles.call_leases import AT_ONCE, LEAST, CallLeases
 from microagents.roles.reservations import Reservations
-from microagents.roles.shares import HoldShares, Shares, Trade
+from microagents.roles.shares import HoldShares, Outcome, Shares, Trade
 
 BACKOFF_S = (0.5, 60.0)
 """First and longest wait before a call is repeated, unless the provider asks for a longer one."""
@@ -33,6 +34,15 @@ WARN_EVERY_S = 60.0
 """Shortest interval of warnings about outages."""
 MAY_BE_BILLED = ("timeout", "garbled", "broken")
 """Kinds of failure after which the provider may still charge for the call."""
+OUTCOMES: Mapping[str, Outcome] = {
+    "busy": "refused",
+    **dict.fromkeys(("server", "network", "broken", "timeout", "garbled"), "failed"),
+}
+"""What the throttle of a model learns from kinds of failure."""
+A_MINUTE = " a minute"
+"""Ends the names of bounds that providers set by the minute."""
+CHARS_PER_TOKEN = 4
+"""Of ordinary text; the estimate of a prompt's tokens."""
 REPLACED_SHARE = 0.2
 """Largest share of calls to a model that are sent again as stragglers: where more are slow, the model is, and more calls do not help it."""
 STRAGGLER = "straggler"
@@ -99,8 +109,6 @@ class Solver(Role):
                     self._sources[spec].model.refuse(refused)
         self._leases = CallLeases(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
         self._scope.start(self._follow_admission())
-        if self._reservations.are_needed:
-            self._shares.start()
 
     async def stop(self) -> None:
         """Close the models."""
@@ -193,7 +201,7 @@ class Solver(Role):
         if slots is not None:
             await slots.acquire(lambda: (in_order(call.id.election.path), call.id.seq))
         try:
-            if self._reservations.are_needed:
+            if self._reservations.are_needed or source.model.throttled_as is not None:
                 return await self._send_with_permit(source, call, sent)
             await self._leases.take()
             if not self._may_send:
@@ -203,25 +211,52 @@ class Solver(Role):
             if slots is not None:
                 slots.release()
 
+    def _counted_by_provider(self, source: Source, call: Call) -> dict[str, int]:
+        """What a call takes of the requests and tokens that its provider allows each minute, as an estimate."""
+        rates = source.model.rates
+        if not rates:
+            return {}
+        read = len(call.prompt.system + call.prompt.user) // CHARS_PER_TOKEN
+        needed = {REQUESTS: 1, INPUT_TOKENS: read, OUTPUT_TOKENS: call.max_output_tokens, TOKENS: read + call.max_output_tokens}
+        counted = {}
+        for kind, rate in rates.items():
+            name = f"{source.model.throttled_as}, {kind}{A_MINUTE}"
+            self._shares.set_rate(name, rate)
+            counted[name] = min(needed[kind], rate.each_minute)  # a call that needs more is for the provider to refuse
+        return counted
+
     async def _send_with_permit(self, source: Source, call: Call, sent: asyncio.Future[float] | None) -> Sample:
         """Send a call as soon as the shares of this replica have room for it."""
         reserved = self._reservations.of(source.model, call, source.prices.largest_usd)
-        await self._shares.take(call.id, reserved.amounts)
+        throttle, shares = source.model.throttled_as, self._shares
+        counted = self._counted_by_provider(source, call)
+        in_flight = {} if throttle is None else {throttle: 1}
+        amounts = {**counted, **in_flight, **reserved.amounts}
+        await shares.take(call.id, amounts)
         spent: Mapping[str, int] = {}
+        outcome: Outcome | None = None
+        epoch = 0 if throttle is None else shares.epoch(throttle)
+        wait_s: float | None = None
         try:
             await self._leases.take(reserved.most)
             if not self._may_send:
                 raise NotSent(call.id.election.path)
-            spent = reserved.whole
+            spent = {**counted, **reserved.whole}
             sample = await self._send(source, call, sent, reserved.most)
-            spent = reserved.spent(sample.usage)
+            spent = {**{name: _counted(name, amount, sample.usage) for name, amount in counted.items()}, **reserved.spent(sample.usage)}
         except ModelUnavailable as error:
-            spent = reserved.whole if error.kind in MAY_BE_BILLED else {}
+            if error.kind not in MAY_BE_BILLED:
+                spent = {}
+            outcome, wait_s = OUTCOMES.get(error.kind), error.retry_after_s
             raise
         else:
+            outcome = "replied"
             return sample
         finally:
-            self._shares.give_back(reserved.amounts, spent)
+            if throttle is not None and outcome is not None:
+                shares.note(throttle, outcome, epoch, wait_s)
+            # The permit of a call that was refused is not used again before the limiter has heard of it.
+            shares.give_back(amounts, spent, to_all=throttle if outcome in ("refused", "failed") else None)
 
     async def _send(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None, most: Most | None = None) -> Sample:
         """Send one call, and account for it.
@@ -293,6 +328,14 @@ class Solver(Role):
             structlog.get_logger().warning(
                 "calls are tried again until the provider delivers", error=error, max_outage_s=self._max_outage_s
             )
+
+
+def _counted(name: str, estimate: int, usage: Usage) -> int:
+    """What an answered call has used up of a bound, by its usage where that is known."""
+    read, written = usage.input_tokens, usage.output_tokens
+    counted = {INPUT_TOKENS: read, OUTPUT_TOKENS: written, TOKENS: None if read is None or written is None else read + written}
+    found = counted.get(name.rpartition(", ")[2].removesuffix(A_MINUTE))
+    return estimate if found is None else found
 
 
 class _Outage:

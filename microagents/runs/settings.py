@@ -100,7 +100,7 @@ it. [default: auto for many inputs, else 1]"""
     """Send a call again that takes longer than 3 times the 95th percentile of its model, and at least 5 s; the first reply counts."""
     concurrency: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
     """Maximum number of calls in flight over the whole run. \
-[default: no bound, but 512 to each model behind HTTP from each solver]"""
+[default: no bound, but what each model behind HTTP turns out to take]"""
     max_calls: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
     """Stop after this many calls. A resumed run counts its earlier calls; `inf` lifts a recorded limit, here and below. \
 [default: no limit]"""

@@ -15,7 +15,7 @@ import time
 from multiprocessing.connection import Connection
 
 from microagents import run
-from microagents.models.http import MAX_CONNECTIONS
+from microagents.models.open_files import connections_allowed
 from microagents.tasks.drift import Drift, Place
 
 _NUMBER = re.compile(rb"Number: (\d+)")
@@ -85,11 +85,12 @@ def main() -> None:
     ours.send(None)
     received = ours.recv()
     server.join()
-    most = MAX_CONNECTIONS / options.latency
+    connections = connections_allowed()
+    most = connections / options.latency
     print(f"{options.inputs:,} inputs x {options.steps} steps, a reply takes {options.latency:g} s: {result.outcome} in {took_s:.1f} s")
     counted = f"calls booked {result.calls:,}, received {received:,}, wasted {result.account.wasted_calls:,}"
     print(f"  {counted}, repeated {result.account.repeated}")
-    print(f"  rate {received / took_s:.1f} a second, {received / took_s / most:.2f} of what {MAX_CONNECTIONS} connections allow")
+    print(f"  rate {received / took_s:.1f} a second, {received / took_s / most:.2f} of what {connections} connections allow")
 
 
 if __name__ == "__main__":

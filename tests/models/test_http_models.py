@@ -21,7 +21,8 @@ from microagents.chat import Sample, Usage
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.http import MAX_MESSAGE_CHARS, retry_after_s
 from microagents.models.model import Call, Model, ModelSpec, open_model
-from microagents.models.openai import OpenAIModel
+from microagents.models.openai import OpenAIModel, priority_of
+from microagents.models.rates import Rate
 from microagents.models.sending import MAX_BODY_BYTES
 from microagents.strategies.maker import Maker
 from microagents.tasks.drift import Drift
@@ -989,3 +990,39 @@ print(sorted({"openai", "anthropic", "aiohttp"} & set(sys.modules)))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert run.stdout.strip() == "[]"
+
+
+# -- what the solvers of a run share ------------------------------------------------------------------------------------
+
+
+def test_models_with_one_name_address_and_key_share_a_throttle_that_does_not_show_the_key(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_KEY", "secret-1")
+    monkeypatch.setenv("B_KEY", "secret-2")
+    there = {"base_url": "http://localhost:1", "api_key_env": "A_KEY"}
+    name = opened(provider, **there).throttled_as
+    assert name is not None
+    assert name == opened(provider, **there, timeout_s="5").throttled_as
+    assert name != opened(provider, **{**there, "api_key_env": "B_KEY"}).throttled_as
+    assert name != opened(provider, **{**there, "base_url": "http://localhost:2"}).throttled_as
+    assert "secret" not in name
+
+
+async def test_what_a_provider_allows_each_minute_is_read_from_its_first_reply() -> None:
+    first = scripted.reply(OPENAI.good(), headers={"x-ratelimit-limit-requests": "500", "x-ratelimit-remaining-requests": "499"})
+    async with asking(OPENAI, first) as (model, _):
+        assert model.rates == {}
+        await model.complete(a_call())
+        assert model.rates == {"requests": Rate(each_minute=500, left=499)}
+
+
+async def test_a_request_carries_its_place_in_the_queue_where_the_server_takes_one() -> None:
+    answer = scripted.reply(OPENAI.good())
+    async with asking(OPENAI, answer, priority="true") as (model, server):
+        await model.complete(a_call())
+    async with asking(OPENAI, answer) as (model, plain):
+        await model.complete(a_call())
+    assert server.received[0].json["priority"] == priority_of(a_call().id.election.path)
+    assert "priority" not in plain.received[0].json
+    assert priority_of("0/step/9") < priority_of("0/step/10/undecided") < priority_of("1/line/2")

@@ -75,7 +75,7 @@ def test_no_call_that_waits_when_a_run_ends_is_sent_or_booked() -> None:
 
 
 async def test_the_timeout_of_a_call_starts_when_it_has_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(http, "connections_allowed", lambda: 2)
     replied = scripted.reply({"choices": [{"message": {"content": "number = 22"}, "finish_reason": "stop"}]})
 
     async def late(connection: Connection) -> None:

@@ -23,7 +23,7 @@ from microagents.strategies import Maker
 
 ROBUST_S = 20.0
 """A time that is not meant to pass."""
-TURNS = 20
+TURNS = 40
 """Turns of the loop in which all has happened that can happen without another arrival, links between dispatchers included."""
 
 

@@ -1,0 +1,45 @@
+"""Requests and tokens a minute, as a provider's headers tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+MOST_DIGITS = 12
+"""A longer number in a header is no limit."""
+
+
+class Rate(Struct, frozen=True, kw_only=True):
+    """A limit of a provider."""
+
+    each_minute: int
+    left: int
+    """What is left of it now."""
+
+
+REQUESTS, TOKENS, INPUT_TOKENS, OUTPUT_TOKENS = "requests", "tokens", "input tokens", "output tokens"
+HEADERS = {
+    "x-ratelimit-limit-requests": (REQUESTS, "x-ratelimit-remaining-requests"),
+    "x-ratelimit-limit-tokens": (TOKENS, "x-ratelimit-remaining-tokens"),
+    "anthropic-ratelimit-requests-limit": (REQUESTS, "anthropic-ratelimit-requests-remaining"),
+    "anthropic-ratelimit-input-tokens-limit": (INPUT_TOKENS, "anthropic-ratelimit-input-tokens-remaining"),
+    "anthropic-ratelimit-output-tokens-limit": (OUTPUT_TOKENS, "anthropic-ratelimit-output-tokens-remaining"),
+}
+"""By the header with a limit: what it limits, and the header with what is left."""
+RATE_HEADERS = (*HEADERS, *(left for _, left in HEADERS.values()))
+
+
+def rates_of(headers: Mapping[str, str]) -> dict[str, Rate]:
+    """The limits that the headers of a reply tell; those that cannot be read are left out."""
+    found = {}
+    for header, (name, left) in HEADERS.items():
+        limit = _number(headers.get(header, ""))
+        if limit:
+            remaining = _number(headers.get(left, ""))
+            found[name] = Rate(each_minute=limit, left=limit if remaining is None else min(limit, remaining))
+    return found
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else None

@@ -1,0 +1,139 @@
+"""Replicas of the solver without models, and the limiter whose shares they hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from microagents import Context, Deployment
+from microagents.aio import TaskScope
+from microagents.chat import Usage
+from microagents.elections.election import ElectionId, SampleId
+from microagents.journal.messages import RecordCalls, RecordLost
+from microagents.models.rates import Rate
+from microagents.roles import Limiter, Recorder
+from microagents.roles.reservations import Reservations
+from microagents.roles.shares import Outcome, Shares, Trade
+from microagents.runtimes.dispatcher import RoleMessenger
+from microagents.runtimes.local import LinkedRuntime
+from microagents.runtimes.testing.lossy import Faults, LossyRuntime
+from microagents.strategies import Maker
+from microagents.tasks.drift import Drift
+
+
+class Replica:
+    """A replica of the solver without a model: a call lasts as long as it is told."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self.open = 0
+        self._world = world
+        self._scope = TaskScope()
+        self._calls: list[asyncio.Task[None]] = []
+        self._shares = Shares(name, world.messenger.stream, self._trade)
+        world.replicas.append(self)
+
+    async def _trade(self, trade: Trade) -> None:
+        self._world.trades += 1
+        await self._world.messenger.ask(trade)
+
+    def call(self, path: str, seq: int = 0, *, lasts_s: float = 1.0, is_billed: bool = True) -> asyncio.Task[None]:
+        """Send a call."""
+        self._calls.append(self._scope.start(self._call(path, seq, lasts_s, is_billed=is_billed)))
+        return self._calls[-1]
+
+    async def _call(self, path: str, seq: int, lasts_s: float, *, is_billed: bool) -> None:
+        world, sample = self._world, SampleId(election=ElectionId(path=path, question_digest=b""), seq=seq)
+        await self._shares.take(sample, world.amounts)
+        world.began.append((path, seq))
+        world.messenger.tell(RecordCalls(source=self.name, sent=1, usage=Usage()))
+        self.open += 1
+        world.most = max(world.most, world.open)
+        try:
+            await asyncio.sleep(lasts_s)
+        finally:
+            self.open -= 1
+            if self in world.replicas:
+                world.billed += is_billed
+                world.messenger.tell(RecordCalls(source=self.name, ended=1, billed=int(is_billed), usage=Usage()))
+                self._shares.give_back(world.amounts, {"calls": 1} if is_billed else {})
+
+    async def die(self) -> int:
+        """End like a process that is killed: its calls are not heard of again. Returns their number."""
+        unended = sum(not call.done() for call in self._calls)
+        self._scope.cancel()
+        self._world.replicas.remove(self)
+        self._world.billed += self.open
+        self._world.messenger.tell(RecordLost(source=self.name))
+        await self._shares.close()
+        await self._scope.close()
+        return unended
+
+    async def close(self) -> None:
+        await self._scope.close()
+        await self._shares.close()
+
+    async def attempt(self, path: str, model: str) -> Outcome:
+        """Make one attempt at a call to a throttled model, and tell the throttle how it ended."""
+        amounts, sample = {model: 1}, SampleId(election=ElectionId(path=path, question_digest=b""), seq=0)
+        await self._shares.take(sample, amounts)
+        epoch = self._shares.epoch(model)
+        outcome = await self._world.answer()
+        self._shares.note(model, outcome, epoch)
+        self._shares.give_back(amounts, {}, to_all=None if outcome == "replied" else model)
+        return outcome
+
+    async def counted(self, path: str, name: str, rate: Rate, *, takes: int, spends: int) -> None:
+        """Make a call that a provider counts by the minute, at once."""
+        self._shares.set_rate(name, rate)
+        await self._shares.take(SampleId(election=ElectionId(path=path, question_digest=b""), seq=0), {name: takes})
+        self._world.billed += spends
+        self._shares.give_back({name: takes}, {name: spends})
+
+    def dismiss(self) -> None:
+        self._shares.dismiss()
+
+
+class World:
+    """A limiter, and what its holders did."""
+
+    def __init__(self, messenger: RoleMessenger, settings: dict[str, int]) -> None:
+        self.messenger = messenger
+        self.amounts = Reservations(settings).plain.amounts
+        self.replicas: list[Replica] = []
+        self.began: list[tuple[str, int]] = []
+        self.most = self.billed = self.trades = 0
+
+    async def answer(self) -> Outcome:
+        """How an attempt ends; a test sets it."""
+        raise NotImplementedError
+
+    @property
+    def open(self) -> int:
+        return sum(replica.open for replica in self.replicas)
+
+
+class Linked(LinkedRuntime):
+    """A limiter behind a link."""
+
+    def _place_replicas(self) -> dict[str, str]:
+        return {**super()._place_replicas(), "Limiter/0": self.OTHER}
+
+
+class Lossy(Linked, LossyRuntime):
+    """A limiter behind a link that loses, repeats and delays messages."""
+
+
+@asynccontextmanager
+async def a_world(faults: Faults | None = None, **settings: int) -> AsyncIterator[World]:
+    context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings=settings)
+    deployments = [Deployment(role=Recorder), Deployment(role=Limiter)]
+    runtime = Linked(context, deployments) if faults is None else Lossy(context, deployments, faults=faults)
+    async with asyncio.timeout(1e5), runtime as opened:
+        world = World(opened.messenger, settings)
+        try:
+            yield world
+        finally:
+            for replica in world.replicas:
+                await replica.close()
