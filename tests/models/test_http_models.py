@@ -308,6 +308,13 @@ async def test_the_users_price_of_a_model_holds_where_its_spec_gives_none(provid
     assert costs == pytest.approx([4.0, 1.5])
 
 
+def test_the_most_of_a_call_is_a_token_for_each_byte_of_its_prompt_and_the_longest_reply(provider: Provider) -> None:
+    model = provider.open("http://localhost:1", price_in="1000", price_out="1000")
+    most = model.at_most(a_call(user="\N{SNOWMAN}" * 1000, system=""))
+    assert 3 * 1000 + 64 <= most.tokens < 4 * 1000
+    assert most.cost_usd == pytest.approx(most.tokens / 1000)
+
+
 async def test_an_unknown_price_is_none_and_never_zero(provider: Provider) -> None:
     assert (await sample_of(provider, provider.good())).usage.cost_usd is None
 
