@@ -252,7 +252,7 @@ class Limiter(Role):
         else:
             self._is_reported = True
             limit = self._limits[name]
-            left = f"{limit.text(pool.free)} are left, and the next call may use {limit.text(pool.lacking)}" if pool.free > 0 else ""
+            left = f"{limit.text(pool.free)} left, and the next call may use up to {limit.text(pool.lacking)}" if pool.free > 0 else ""
             self.tell(RecordLimit(limit=limit.option, left=left))
 
     async def _count_again(self, name: str, pool: Pool) -> None:

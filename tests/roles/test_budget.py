@@ -131,7 +131,7 @@ def test_a_limit_that_has_no_room_for_a_call_says_so() -> None:
     shop = Shop()
     result = sell(shop, max_cost_usd=0.004)
     assert shop.sold == 0
-    assert str(result.reason).startswith("--max-cost 0.004 is reached: $0.004000 are left, and the next call may use $0.010000;")
+    assert str(result.reason).startswith("--max-cost 0.004 is reached: $0.004000 left, and the next call may use up to $0.010000;")
 
 
 @pytest.mark.parametrize("raised", [{"max_cost_usd": 0.4}, {"max_cost_usd": None}, {"max_cost_usd": inf}])
