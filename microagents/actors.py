@@ -22,6 +22,7 @@ from microagents.task import Task
 
 T = TypeVar("T", bound=Task)
 G = TypeVar("G", bound="Strategy")
+H = TypeVar("H", bound=Callable[..., Any])
 
 
 class Context(Struct, frozen=True, kw_only=True):
@@ -48,6 +49,21 @@ class Context(Struct, frozen=True, kw_only=True):
         return self.models.get(role.lower()) or self.models[""]
 
 
+def eager(handler: H) -> H:
+    """Let a handler run to its first wait at once, in the sender's task: a message then need not cost a task or a turn of the event loop.
+
+    Before its first wait the handler must not ask for the current task, as a timeout does, and if it handles one-way messages, it must not
+    mind that the sender is in the middle of its own work.
+    """
+    handler.is_eager = True  # type: ignore[attr-defined]
+    return handler
+
+
+def is_eager(handler: Callable[..., Any]) -> bool:
+    """Whether a handler is `eager`; one that overrides it in a subclass is not."""
+    return getattr(handler, "is_eager", False)
+
+
 class Messenger(Protocol):
     """Sends a role's messages. Each runtime implements it."""
 
@@ -61,6 +77,10 @@ class Messenger(Protocol):
 
     def tell(self, request: Request[None]) -> None:
         """Send a request without awaiting a reply."""
+        ...
+
+    def reaches_eager(self, message: type[Message]) -> bool:
+        """Whether all handlers that a message may go to are `eager`, and in this process."""
         ...
 
 
@@ -111,6 +131,10 @@ class Role:
     def tell(self, request: Request[None]) -> None:
         """Send a request without awaiting a reply. Messages from one sender to one replica keep their order."""
         self._messenger.tell(request)
+
+    def reaches_eager(self, message: type[Message]) -> bool:
+        """Whether all handlers that a message of this role may go to are `eager`, and in this process."""
+        return self._messenger.reaches_eager(message)
 
 
 def asked_by(role: type[Role], handled: Container[type[Message]] = ()) -> tuple[type[Message], ...]:

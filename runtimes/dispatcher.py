@@ -83,6 +83,10 @@ class RoleMessenger:
         """Number of replicas that a message may go to."""
         return len(self._routes[message].refs)
 
+    def reaches_eager(self, message: type[Message]) -> bool:
+        """Whether all handlers that a message may go to are eager, and in this dispatcher."""
+        return all(isinstance(ref, LocalRef) and ref.is_eager(message) for ref in self._routes[message].refs)
+
     def ask_replica(self, number: int, request: Request[R]) -> Coroutine[Any, Any, R]:
         """Send a request to one replica of those that handle it, and await its reply.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Container, Coroutine
 from contextlib import aclosing, nullcontext
 from contextvars import ContextVar
 from types import UnionType
 from typing import Any, get_args
 
-from microagents.actors import Role
+from microagents.actors import Role, is_eager
 from microagents.aio import Notifier, TaskScope, is_cancelled
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import Message, R, Request, Stream, reply_type
@@ -33,7 +33,12 @@ class LocalRef:
         }
         """By message: the handler, and the type of its reply as `_checkable` gives it."""
         self._gate = None if role.concurrency is None else asyncio.Semaphore(role.concurrency)
-        self._mailbox = Mailbox(self._handle_queued, scope)
+        self._eager = frozenset(message for message, (handler, _) in self._handlers.items() if is_eager(handler) and self._gate is None)
+        self._mailbox = Mailbox(self._handle_queued, self._eager, scope)
+
+    def is_eager(self, message: type[Message]) -> bool:
+        """Whether the handler of a message may begin in the sender's task."""
+        return message in self._eager
 
     def ask(self, request: Request[R]) -> Coroutine[Any, Any, R]:
         """Handle a request in the caller's task, after all one-way messages that came before it.
@@ -117,15 +122,20 @@ class Mailbox:
 
     Args:
         handle: handles one message.
+        eager: messages whose handlers begin at once where no message waits.
         scope: owns the task.
     """
 
-    def __init__(self, handle: Callable[[Request[None]], Coroutine[Any, Any, None]], scope: TaskScope) -> None:
+    def __init__(
+        self, handle: Callable[[Request[None]], Coroutine[Any, Any, None]], eager: Container[type[Message]], scope: TaskScope
+    ) -> None:
         self.is_blocking = False
         """Whether a message is not handled yet, or one has failed, so that each caller must go through `join` first."""
         self._handle = handle
+        self._eager = eager
         self._scope = scope
-        self._waiting: deque[Request[None]] = deque()
+        self._waiting: deque[Request[None] | asyncio.Task[None]] = deque()
+        """Messages, the first of which may be in the hands of an eager handler."""
         self._reader: asyncio.Task[None] | None = None
         self._wakeup: asyncio.Future[None] | None = None
         """Wakes the reader; None while it handles messages."""
@@ -133,14 +143,19 @@ class Mailbox:
         self._failure: MicroagentsError | None = None
 
     def put(self, request: Request[None]) -> None:
-        """Queue a message; the reader takes it in the next turn of the event loop.
+        """Queue a message; the reader takes it in the next turn of the event loop. An eager handler takes it now if no other one waits.
 
         Raises:
             MicroagentsError: the error of an earlier message, which had no caller to be raised to.
         """
         if self._failure is not None:
             raise self._failure
-        self._waiting.append(request)
+        if self.is_blocking or type(request) not in self._eager:
+            self._waiting.append(request)
+        elif (rest := self._begin(request)) is not None:
+            self._waiting.append(rest)
+        else:
+            return
         self.is_blocking = True
         if self._reader is None:
             self._reader = self._scope.start(self._read())
@@ -148,6 +163,17 @@ class Mailbox:
             wakeup, self._wakeup = self._wakeup, None
             if not wakeup.done():  # it is done if the reader was cancelled
                 wakeup.set_result(None)
+
+    def _begin(self, request: Request[None]) -> asyncio.Task[None] | None:
+        """Begin to handle a message; returns the rest where its handler waits."""
+        reading = _reading.set((*_reading.get(), self))
+        try:
+            return self._scope.begin(self._handle(request))
+        except MicroagentsError as error:
+            self._failure, self.is_blocking = error, True
+            return None
+        finally:
+            _reading.reset(reading)
 
     async def join(self) -> None:
         """Wait until all messages are handled.
@@ -170,7 +196,8 @@ class Mailbox:
         while self._failure is None:
             while self._waiting:
                 try:
-                    await self._handle(self._waiting.popleft())
+                    first = self._waiting.popleft()
+                    await (first if isinstance(first, asyncio.Task) else self._handle(first))
                 except MicroagentsError as error:
                     # The messages behind it may rely on its effect, so they are dropped, and every later caller gets the error.
                     self._failure = error

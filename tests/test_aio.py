@@ -1,11 +1,13 @@
-"""Slots go to the waiter with the lowest key, and none is lost when a waiter is cancelled."""
+"""Slots go to the waiter with the lowest key, and none is lost when a waiter is cancelled. A coroutine can begin without a task."""
 
 from __future__ import annotations
 
 import asyncio
 from random import Random
 
-from microagents.aio import Slots
+import pytest
+
+from microagents.aio import Slots, begin
 from microagents.runtimes.testing.virtual import run_virtual
 
 
@@ -75,3 +77,73 @@ def test_dismissed_waiters_pass_at_once_and_the_number_of_slots_is_kept_afterwar
         return late.done()
 
     assert run_virtual(dismissed()) is False
+
+
+# -- coroutines that begin without a task --------------------------------------------------------------------------------
+
+
+async def test_a_coroutine_without_a_wait_ends_at_once_and_makes_no_task() -> None:
+    done = list[int]()
+
+    async def work() -> None:
+        done.append(1)
+
+    before = asyncio.all_tasks()
+    assert begin(work()) is None
+    assert (done, asyncio.all_tasks()) == ([1], before)
+
+
+async def test_an_error_before_the_first_wait_reaches_the_caller() -> None:
+    async def work() -> None:
+        raise ValueError("at once")
+
+    with pytest.raises(ValueError, match="at once"):
+        begin(work())
+
+
+def test_a_coroutine_that_waits_goes_on_as_a_task_in_every_order_of_tasks() -> None:
+    async def worked() -> tuple[list[str], int]:
+        steps, event = list[str](), asyncio.Event()
+
+        async def work() -> int:
+            steps.append("begun")
+            await asyncio.sleep(0)
+            steps.append("a turn later")
+            await event.wait()
+            async with asyncio.timeout(1.0):  # in a task of its own by now
+                await asyncio.sleep(0.5)
+            steps.append("ended")
+            return 7
+
+        task = begin(work())
+        assert steps == ["begun"]
+        event.set()
+        assert task is not None
+        assert "work" in repr(task)
+        assert task.get_stack()
+        return steps, await task
+
+    for seed in range(20):
+        assert run_virtual(worked(), seed=seed) == (["begun", "a turn later", "ended"], 7)
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_it_is_cancelled_as_a_task_is_whenever_that_comes(turns: int) -> None:
+    awaited, cancelled = asyncio.get_running_loop().create_future(), list[int]()
+
+    async def work() -> None:
+        try:
+            await awaited
+        except asyncio.CancelledError:
+            cancelled.append(1)
+            raise
+
+    task = begin(work())
+    assert task is not None
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cancelled == [1]
+    assert awaited.cancelled(), "by this the holder of a slot knows that no one waits for it"

@@ -121,7 +121,7 @@ class Model:
 
     @property
     def answers_at_once(self) -> bool:
-        """Whether a call takes no time, so that none has to be watched for taking too long."""
+        """Whether `complete` waits for nothing, so that no call has to be watched for taking too long, or needs a task of its own."""
         return False
 
     def at_most(self, call: Call) -> Most:

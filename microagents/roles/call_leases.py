@@ -63,7 +63,7 @@ class CallLeases:
         Raises:
             MicroagentsError: the journal cannot be written any more.
         """
-        while self._left < 1 or (most is not None and self._is_beyond(most)):
+        while not self.take_now(most):
             if self._failure is not None:
                 raise self._failure
             self._waiting += 1
@@ -72,10 +72,16 @@ class CallLeases:
                 await self._granted.wait()
             finally:
                 self._waiting -= 1
+
+    def take_now(self, most: Most | None = None) -> bool:
+        """Take one call of the lease; False where none is left, or none that may use so much."""
+        if self._left < 1 or (most is not None and self._is_beyond(most)):
+            return False
         self._left -= 1
         self._sent += 1
         if self._left < self._block / 2:
             self._ask_soon()
+        return True
 
     def _is_beyond(self, most: Most) -> bool:
         """Whether the lease is for smaller calls. The next one then is for somewhat larger ones, since prompts grow slowly."""

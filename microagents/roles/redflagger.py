@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from microagents.actors import Role
+from microagents.actors import Role, eager
 from microagents.chat import CheckedReply, Reply
 from microagents.elections.election import Ballot, Flagged, Screen
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread
@@ -16,6 +16,7 @@ from microagents.task import Task, flag_of
 class RedFlagger(Role):
     """Flags a sample, or reads a ballot from it. It screens replies, it does not solve the task."""
 
+    @eager
     async def screen(self, request: Screen) -> Ballot | Flagged:
         """Screen a sample. The order of flags is: cut off, too long, empty, malformed, no such choice, its own flaw, the task's."""
         seq, cost_usd = request.id.seq, request.sample.usage.cost_usd

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from msgspec import structs
 
-from microagents.actors import Context, Messenger, Role
+from microagents.actors import Context, Messenger, Role, eager
 from microagents.aio import Slots, TaskScope
 from microagents.chat import Reply, Sample, Usage
 from microagents.elections.admission import FollowAdmission
@@ -59,6 +59,7 @@ class Source:
         """Number of refused parameters that the journal knows."""
         self.slots = None if model.max_in_flight is None else Slots(model.max_in_flight)
         """Its connections; None if it takes any number of calls at a time."""
+        self.answers_at_once = model.answers_at_once
         self.latencies = Latencies()
         self.prices = Prices()
         self.replaced = 0
@@ -102,7 +103,7 @@ class Solver(Role):
         for pool in self.context.models.values():
             for spec in pool:
                 self._source(spec)
-        at_once = all(source.model.answers_at_once for source in self._sources.values())
+        at_once = all(source.answers_at_once for source in self._sources.values())
         if not at_once:
             for spec, refused in (await self.ask(Report())).refused.items():
                 if spec in self._sources:
@@ -119,6 +120,7 @@ class Solver(Role):
         for source in self._sources.values():
             await source.model.close()
 
+    @eager
     async def draw(self, request: Draw) -> Sample:
         """Take one sample.
 
@@ -139,16 +141,20 @@ class Solver(Role):
             first_prompt=request.first_prompt,
             choices=request.choices,
         )
-        outage = _Outage(request.id, self._max_outage_s)
+        outage: _Outage | None = None
         while True:
             try:
-                if self._replaces and not source.model.answers_at_once:
+                if source.answers_at_once:
+                    sample = await self._attempt(source, call)
+                elif self._replaces:
                     sample = await self._first_reply(source, self._source(request.substitute or request.model), call)
                 else:
+                    await asyncio.sleep(0)  # the model is called in a task of the draw's own, which it may set a timeout for
                     sample = await self._attempt(source, call)
             except ModelUnavailable as error:
                 if error.retryable:
                     self._note_outage(str(error))
+                outage = outage or _Outage(request.id, self._max_outage_s)
                 await outage.wait(error)
                 self._accounts.repeat(error.kind)
                 call = structs.replace(call, attempt=call.attempt + 1)
@@ -203,7 +209,8 @@ class Solver(Role):
         try:
             if self._reservations.are_needed or source.model.throttled_as is not None:
                 return await self._send_with_permit(source, call, sent)
-            await self._leases.take()
+            if not self._leases.take_now():
+                await self._leases.take()
             if not self._may_send:
                 raise NotSent(call.id.election.path)
             return await self._send(source, call, sent)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 
+import structlog
 from msgspec import structs
 
 from microagents.actors import Context, Messenger, Role
-from microagents.aio import CLOSE_S, Notifier, TaskScope, wait_to_end
+from microagents.aio import CLOSE_S, Notifier, TaskScope, begin, wait_to_end
 from microagents.chat import Prompt
 from microagents.elections.admission import Admission, FollowAdmission
 from microagents.elections.count import Count
@@ -21,7 +22,7 @@ from microagents.journal.messages import RecallOpen, RecordDraws, RecordReply, R
 from microagents.roles.matcher import MeanTheSame
 from microagents.roles.verification import Drawn, Verification
 from microagents.task import flags_by_state, verifies
-from microagents.user_code import role_failed
+from microagents.user_code import described, role_failed
 
 MAX_ABANDONED = 1024
 """Number of abandoned elections whose ballots are kept."""
@@ -43,13 +44,20 @@ class Voter(Role):
         self._loop = asyncio.get_running_loop()
         self._admission_changed = Notifier()
         self._records: list[RecordSample | RecordReply] = []
+        self._closed: list[RunningElection] = []
+        """Elections whose count was closed in this turn of the loop."""
+        self._is_turn_ending = False
+        """Whether `_end_turn` is due."""
         self.flags_by_state = any(flags_by_state(task) for task in context.tasks[:1])
         """Whether the red-flagger needs the state of a step; all tasks have one class."""
+        self.draws_are_eager = False
+        """Whether draws begin in the turn in which they are launched, since solver and red-flagger are in this process."""
 
     async def start(self) -> None:
         """Load the paid ballots of earlier sittings, and follow the admission."""
         self._paid.update({each.id: [*each.ballots, *each.rejected] for each in await self.ask(RecallOpen())})
         self._scope.start(self._follow_admission())
+        self.draws_are_eager = self.reaches_eager(Draw) and self.reaches_eager(Screen)
 
     async def stop(self) -> None:
         """Stop following the admission, and send the last records."""
@@ -58,9 +66,27 @@ class Voter(Role):
 
     def record(self, record: RecordSample | RecordReply) -> None:
         """Queue a record for the recorder. All records of one turn of the loop go in one message."""
-        if not self._records:
-            self._loop.call_soon(self.send_records)
         self._records.append(record)
+        self._end_turn_soon()
+
+    def announce_soon(self, election: RunningElection) -> None:
+        """Let followers read the verdict of an election, or its failure, on the next turn of the loop."""
+        # The solver and this role send their records on the next turn of the loop. If the verdict were announced now, a follower that an
+        # earlier ballot has woken could report it before the calls that led to it are accounted for.
+        self._closed.append(election)
+        self._end_turn_soon()
+
+    def _end_turn_soon(self) -> None:
+        if not self._is_turn_ending:
+            self._is_turn_ending = True
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_turn_ending = False
+        self.send_records()
+        for election in self._closed:
+            election.announced = True
+        self._closed.clear()
 
     def send_records(self) -> None:
         """Send the queued records."""
@@ -70,10 +96,12 @@ class Voter(Role):
 
     async def elect(self, request: Elect) -> Verdict:
         """Hold an election, or join the open one; returns its verdict."""
-        election = await self._join(request)
+        if not self._is_admitted(request):
+            await self._admitted(request)
+        election = self._join(request)
         try:
             while not election.announced:
-                await election.updates.wait()
+                await election.change()
             return election.verdict()
         finally:
             if self._remove_follower(election):
@@ -81,7 +109,9 @@ class Voter(Role):
 
     async def follow(self, request: Follow) -> AsyncIterator[Ballot | Verdict]:
         """Hold an election, or join the open one; yields all its valid ballots in order of arrival, then the verdict."""
-        election = await self._join(request)
+        if not self._is_admitted(request):
+            await self._admitted(request)
+        election = self._join(request)
         sent = 0
         try:
             while True:
@@ -90,16 +120,22 @@ class Voter(Role):
                     sent += 1
                 if election.announced:
                     break
-                await election.updates.wait()
+                await election.change()
             yield election.verdict()
         finally:
             if self._remove_follower(election):
                 await election.cancel_draws()
 
-    async def _join(self, request: Elect | Follow) -> RunningElection:
-        """The open election of a request; opens it once elections are admitted."""
-        while self.admission != "elections" and request.id not in self._open:
+    def _is_admitted(self, request: Elect | Follow) -> bool:
+        return self.admission == "elections" or request.id in self._open
+
+    async def _admitted(self, request: Elect | Follow) -> None:
+        """Wait until the election of a request is open or may be opened."""
+        while not self._is_admitted(request):
             await self._admission_changed.wait()
+
+    def _join(self, request: Elect | Follow) -> RunningElection:
+        """The open election of a request; opens it if there is none."""
         election = self._open.get(request.id)
         if election is None:
             hedge = request.hedge if isinstance(request, Follow) else 0
@@ -162,6 +198,7 @@ class RunningElection:
         self._count = Count(question)
         self._launched = 0
         """Number of draws launched so far, paid ballots included."""
+        self._is_launching = False
         self._paid: dict[int, Ballot | Flagged] = {}
         """Ballots that were paid for before and are not launched yet, by seq."""
         self._arrived: dict[int, Ballot | Flagged] = {}
@@ -170,7 +207,7 @@ class RunningElection:
         """Number of flagged replies among them."""
         self._texts: dict[int, str] = {}
         """Raw replies by seq. After the decision those that lost are recorded."""
-        self.updates = Notifier()
+        self._updates = Notifier()
         """Notifies followers of ballots and of the verdict."""
         self._loop = asyncio.get_running_loop()
         self._guessed: dict[int, Ballot] = {}
@@ -197,19 +234,35 @@ class RunningElection:
         The number of launched draws is n + votes needed + f + hedge, at most the cap, where n ballots are counted and f flagged replies
         arrived beyond them. Without a hedge exactly the samples of the decisive prefix are drawn, in whatever order they arrive.
         """
-        count = self._count
-        while not self.count_is_closed and self._launched < min(
-            self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead + self._hedge
-        ):
+        if self._is_launching:  # a draw has ended with its first step, and the loop below goes on
+            return
+        self._is_launching = True
+        wanted = self._wanted
+        while not self.count_is_closed and self._launched < wanted:
             seq = self._launched
             paid = self._paid.pop(seq, None) if self._paid else None
             if paid is None and self._voter.admission == "nothing":
                 break
             self._launched += 1
-            if paid is None:
-                self.draws[seq] = self._loop.create_task(self._draw(seq))
-            else:
+            if paid is not None:
                 self._arrive(seq, paid)
+                wanted = self._wanted
+            elif self._voter.draws_are_eager:
+                draw = begin(self._draw(seq))
+                if draw is not None:
+                    self.draws[seq] = draw
+            else:
+                self.draws[seq] = self._loop.create_task(self._draw(seq))
+        self._is_launching = False
+        # Draws that ended at once may leave more to draw. These wait a turn, in which the run may be stopped, and other work is done.
+        if wanted == self._launched < self._wanted and not self.count_is_closed:
+            self._loop.call_soon(self.launch)
+
+    @property
+    def _wanted(self) -> int:
+        """Number of draws that should be launched so far."""
+        count = self._count
+        return min(self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead + self._hedge)
 
     def verdict(self) -> Verdict:
         """The verdict of the ballots counted so far.
@@ -282,8 +335,9 @@ class RunningElection:
 
     async def _draw(self, seq: int) -> None:
         sample_id = SampleId(election=self.id, seq=seq)
+        verification = self._verification
         try:
-            drawn = await (self._sample(seq, self._prompt(seq)) if self._verification is None else self._verification.sample(seq))
+            drawn = await (self._sample(seq, self._prompt(seq)) if verification is None else verification.sample(seq))
             if drawn is None:
                 return
             sample, ballot = drawn
@@ -292,11 +346,12 @@ class RunningElection:
         except MicroagentsError as error:
             self.close_count(error)
             return
-        except Exception as error:  # a defect here must fail the election, not leave its followers waiting
+        except Exception as error:  # noqa: BLE001 - a defect here must fail the election, not leave its followers waiting
+            structlog.get_logger().error("a draw failed", path=self.id.path, seq=seq, error=described(error))
             self.close_count(role_failed("Voter", "Elect", error))
-            raise
+            return
         finally:
-            del self.draws[seq]
+            self.draws.pop(seq, None)  # one that ended with its first step was never in flight
         self._voter.record(RecordSample(id=sample_id, ballot=ballot))
         if isinstance(ballot, Flagged):
             self._voter.record(RecordReply(id=sample_id, text=sample.text))
@@ -310,7 +365,7 @@ class RunningElection:
         """Show followers a ballot that is not verified yet."""
         self._guessed[ballot.seq] = ballot
         self.arrivals.append(ballot)
-        self.updates.notify()
+        self._updates.notify()
 
     def _arrive(self, seq: int, ballot: Ballot | Flagged) -> None:
         """Take in a ballot, and count all ballots whose turn it is. The count is closed once it is decided or at the cap."""
@@ -321,7 +376,7 @@ class RunningElection:
             self._flagged_ahead += 1
         elif self._guessed.pop(seq, None) != ballot:
             self.arrivals.append(ballot)
-            self.updates.notify()
+            self._updates.notify()
         self._count_on()
 
     def _count_on(self) -> None:
@@ -403,14 +458,12 @@ class RunningElection:
         if not self.count_is_closed:
             self.count_is_closed = True
             self._failure = failure
-            # The solver and this role send their records on the next turn of the loop. If the verdict were announced now, a follower that
-            # an earlier ballot has woken could report it before the calls that led to it are accounted for.
-            self._loop.call_soon(self._announce)
-            self.updates.notify()
+            self._voter.announce_soon(self)
+            self._updates.notify()
 
-    def _announce(self) -> None:
-        self.announced = True
-        self.updates.notify()
+    def change(self) -> Awaitable[None]:
+        """Wait for a ballot, or for the verdict. Once the count is closed, that is the next turn of the loop."""
+        return asyncio.sleep(0) if self.count_is_closed else self._updates.wait()
 
 
 def _models_of(sample: SampleId, models: tuple[str, ...]) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from microagents.elections.count import Count
 from microagents.elections.election import ESCALATED, Question, input_of
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader
+from microagents.messages import Message
 from microagents.runs.climbs import RUNG_DEPTH, step_of
 from microagents.runs.plan import Plan, plan_of, settings_of
 from microagents.runs.replay import conducted, replayed_question
@@ -48,6 +49,10 @@ class _Unasked:
     def tell(self, request: object) -> None:
         """Refuse, as above."""
         self.ask(request, None)
+
+    def reaches_eager(self, message: type[Message]) -> bool:  # noqa: ARG002 - nothing is asked
+        """No."""
+        return False
 
 
 def asked_at(reader: Reader, path: str, digest: bytes) -> tuple[Asked | None, str | None]:

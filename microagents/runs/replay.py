@@ -98,6 +98,10 @@ class _Replay:
     def tell(self, request: object) -> None:
         """Do nothing: all records are there."""
 
+    def reaches_eager(self, message: type[Message]) -> bool:  # noqa: ARG002 - no draws are made
+        """No."""
+        return False
+
     def _recalled(self, path: str) -> Recalled | None:
         row = None if path == self._path else self._reader.decision_at(path)
         return None if row is None else structs.replace(row, changed=self._is_changed)

@@ -39,18 +39,19 @@ def restored(name: str) -> str:
 
 def came_to(result: Result) -> tuple[str, int, str, str]:
     account = result.account
-    return result.outcome, account.calls, account.decisions_sha256[:16], account.ballots_sha256[:16]
+    used = account.calls - account.wasted_calls  # how many calls wrong guesses waste depends on timing
+    return result.outcome, used, account.decisions_sha256[:16], account.ballots_sha256[:16]
 
 
 @pytest.mark.parametrize(
     ("name", "changed", "end"),
     [
-        ("chain", {"max_calls": 1000}, ("completed", 111, "7c737365a44c0da5", "88c5c3356f1280fc")),
+        ("chain", {"max_calls": 1000}, ("completed", 101, "7c737365a44c0da5", "88c5c3356f1280fc")),
         ("known", {}, ("completed", 54, "8378581b826a6fe0", "82601600ba0a1847")),
         ("problem", {"max_calls": 1000}, ("completed", 209, "dd3547f7a413fd5b", "9eb25f9ef4926273")),
-        ("many", {"max_calls": 1000}, ("completed", 51, "54f22e50efb7a5ba", "49bd8813d1f0ec27")),
+        ("many", {"max_calls": 1000}, ("completed", 43, "54f22e50efb7a5ba", "49bd8813d1f0ec27")),
         ("undecided", {"on_undecided": "sim:perfect"}, ("completed", 72, "f79784837df6010e", "0bd0475620891e49")),
-        ("chain", {"max_calls": 1000, "speculate": False}, ("completed", 109, "7c737365a44c0da5", "88c5c3356f1280fc")),
+        ("chain", {"max_calls": 1000, "speculate": False}, ("completed", 101, "7c737365a44c0da5", "88c5c3356f1280fc")),
     ],
 )
 async def test_a_journal_of_before_is_resumed_to_the_end_that_its_own_version_came_to(

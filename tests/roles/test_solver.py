@@ -23,7 +23,7 @@ from microagents.roles import RedFlagger, Solver, solver
 from microagents.roles.solver import Source
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
-from microagents.tasks.drift import Drift, Onward
+from microagents.tasks.drift import RING, Drift, Onward
 from tests.roles.voting import Say, a_line, a_question, elect, says, scripted, tally_of, turns, voting
 
 both_runtimes = pytest.mark.parametrize("runtime", ["local", "linked"])
@@ -93,6 +93,23 @@ async def test_a_refusal_of_the_model_is_not_tried_again(tmp_path: Path) -> None
             with pytest.raises(ModelUnavailable, match=r"refused.*no reply for sample [12] of 0/q"):
                 await messenger.ask(elect(a_question(models=[model])))
     assert logs == []
+
+
+async def late_at_first(call: Call) -> Sample:
+    """A model that bounds its own time, and passes the bound in every first attempt."""
+    try:
+        async with asyncio.timeout(1.0):
+            await asyncio.sleep(0.5 if call.attempt else 2.0)
+    except TimeoutError:
+        raise ModelUnavailable("timeout", "too slow") from None
+    number = int(call.prompt.user.removeprefix("Number: "))
+    return Sample(text=write(Onward(number=(number * 17 + 5) % RING)))
+
+
+@pytest.mark.parametrize("hedge", [True, False])
+def test_a_model_may_set_a_timeout_since_its_call_has_a_task_of_its_own(*, hedge: bool) -> None:
+    result = run_virtual(run(Drift(length=3), models=late_at_first, runs_dir=None, hedge=hedge, strategy=Maker(speculate=False)))
+    assert (result.outcome, result.account.repeated) == ("completed", {"timeout": 9})
 
 
 # -- every call is accounted for -----------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from msgspec import Struct
 from structlog.testing import capture_logs
 
 from microagents import Context, Deployment, MicroagentsError, Request, Role, RoleFailed, Stopped, Stream, Undecided
+from microagents.actors import eager
 from microagents.errors import DeadlinePassed, InvalidUsage, ModelUnavailable, NoHandler
 from microagents.registry import RUNTIMES
 from microagents.runs.execute import runtime_of
@@ -124,6 +125,72 @@ async def read(items: AsyncIterator[T], into: list[T] | None = None) -> list[T]:
     async for item in items:
         so_far.append(item)  # noqa: PERF401 - what was read before an error counts
     return so_far
+
+
+# -- handlers that begin at once ---------------------------------------------------------------------------------------
+
+
+class Noted(Request[list[str]], frozen=True):
+    """What a role was told, in order."""
+
+
+class Notes(Role):
+    """Notes what it is told at once, and waits where it is told to wait. A list in its options is shared by memory with a test."""
+
+    asks = (Noted,)
+
+    async def start(self) -> None:
+        self.told: list[str] = self.context.options.get("told", [])
+
+    @eager
+    async def note(self, request: Mark) -> None:
+        if request.name.startswith("wait"):
+            await asyncio.sleep(0)
+            await self.ask(Noted())  # of its own replica, which must not wait for this message
+        if request.name.endswith("fail"):
+            raise ValueError("told to")
+        self.told.append(request.name)
+
+    async def noted(self, _: Noted) -> list[str]:
+        return list(self.told)
+
+
+class LateNotes(Notes):
+    """Overrides the handler, and does not say that it is eager."""
+
+    async def note(self, request: Mark) -> None:
+        async with asyncio.timeout(ROBUST_S):  # needs a task of its own
+            await super().note(request)
+
+
+@pytest.mark.parametrize(("role", "at_once"), [(Notes, True), (LateNotes, False)])
+async def test_an_eager_handler_takes_a_one_way_message_in_the_turn_in_which_it_is_sent(role: type[Notes], *, at_once: bool) -> None:
+    told, context = list[str](), Context(run_id="suite", seed=0, tasks=[], strategy=Maker())
+    async with runtime_of("local", context, [Deployment(role=role, options={"told": told})]) as roles:
+        roles.messenger.tell(Mark(name="a"))
+        assert told == (["a"] if at_once else [])
+        assert await roles.messenger.ask(Noted()) == ["a"]
+        assert roles.messenger.reaches_eager(Mark) is at_once
+
+
+@pytest.mark.parametrize("role", [Notes, LateNotes])
+async def test_one_way_messages_keep_their_order_whether_their_handlers_wait_or_not(opened: Opened, role: type[Role]) -> None:
+    names = ["a", "wait b", "c", "wait d", "wait e", "f"]
+    async with opened(role) as messenger:
+        for name in names[:4]:
+            messenger.tell(Mark(name=name))
+        assert await messenger.ask(Noted()) == names[:4]
+        for name in names[4:]:
+            messenger.tell(Mark(name=name))
+        assert await messenger.ask(Noted()) == names
+
+
+@pytest.mark.parametrize("name", ["fail", "wait and fail"])
+async def test_the_error_of_an_eager_handler_reaches_the_next_ask(opened: Opened, name: str) -> None:
+    async with opened(Notes) as messenger:
+        messenger.tell(Mark(name=name))
+        with pytest.raises(RoleFailed, match="told to"):
+            await messenger.ask(Noted())
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from functools import cache
 from itertools import pairwise
 from statistics import NormalDist
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from msgspec import Struct
@@ -78,6 +79,33 @@ class Stumble(Drift):
         if state.steps_done == 3:
             raise ValueError("no such place")
         return super().advance(state, reply)
+
+
+# -- what a step costs -------------------------------------------------------------------------------------------------
+
+
+async def test_a_step_takes_one_turn_of_the_loop_and_no_task_where_the_model_answers_at_once() -> None:
+    """One turn, so that it costs little; not less, so that other work goes on beside a long chain."""
+    steps, turns, tasks, loop = 500, 0, 0, asyncio.get_running_loop()
+
+    def counted(loop: asyncio.AbstractEventLoop, work: Any) -> asyncio.Task[Any]:
+        nonlocal tasks
+        tasks += 1
+        return asyncio.Task(work, loop=loop)
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    ticking = asyncio.create_task(count_turns())
+    loop.set_task_factory(counted)
+    result = await run(Drift(length=steps), models="sim:perfect@error=0", strategy=Maker(speculate=False), runs_dir=None)
+    ticking.cancel()
+    assert (result.outcome, result.calls) == ("completed", 3 * steps)
+    assert steps <= turns < 1.2 * steps
+    assert tasks < 0.1 * steps
 
 
 # -- chains ------------------------------------------------------------------------------------------------------------
