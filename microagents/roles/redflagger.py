@@ -4,31 +4,51 @@ from __future__ import annotations
 
 import msgspec
 
-from microagents.actors import Role, eager
+from microagents.actors import Context, Messenger, Role, eager
 from microagents.chat import CheckedReply, Reply
-from microagents.elections.election import Ballot, Flagged, Screen
+from microagents.elections.election import Ballot, Flagged, Screen, input_of
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread
 from microagents.messages import resolve
 from microagents.parsing import Malformed, parse
 from microagents.task import Task, flag_of
 
+MAX_JUDGED = 64
+"""Number of replies whose flag is remembered: the ballots of an election are mostly for the same few replies."""
+
 
 class RedFlagger(Role):
     """Flags a sample, or reads a ballot from it. It screens replies, it does not solve the task."""
+
+    def __init__(self, context: Context, messenger: Messenger) -> None:
+        super().__init__(context, messenger)
+        self._judged: dict[tuple[int, str, bytes, bytes], str | None] = {}
+        """The task's own flag of the last replies: by input, class, state and JSON."""
 
     @eager
     async def screen(self, request: Screen) -> Ballot | Flagged:
         """Screen a sample. The order of flags is: cut off, too long, empty, malformed, no such choice, its own flaw, the task's."""
         seq, cost_usd = request.id.seq, request.sample.usage.cost_usd
-        task = self.context.tasks[request.id.election.input]
+        path = request.id.election.path
+        of_input = input_of(path)
+        task = self.context.tasks[of_input]
         screened = _reply_or_flag(request, task)
-        if isinstance(screened, Reply):
-            return Ballot(seq=seq, value=msgspec.json.encode(screened), cost_usd=cost_usd, shares=request.sample.shares)
-        return Flagged(seq=seq, flag=screened, cost_usd=cost_usd)
+        if isinstance(screened, str):
+            return Flagged(seq=seq, flag=screened, cost_usd=cost_usd)
+        value = msgspec.json.encode(screened)
+        # A state is read and a flag is asked for once an answer, not once a ballot: 7 us a step of a tower.
+        judged, key = self._judged, (of_input, request.reply, request.state, value)
+        if key not in judged:
+            if len(judged) >= MAX_JUDGED:
+                del judged[next(iter(judged))]
+            judged[key] = flag_of(task, screened, request.state, at=path)
+        flag = judged[key]
+        if flag is not None:
+            return Flagged(seq=seq, flag=flag, cost_usd=cost_usd)
+        return Ballot(seq=seq, value=value, cost_usd=cost_usd, shares=request.sample.shares)
 
 
 def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
-    """The reply in a sample, or the name of its red flag."""
+    """The reply in a sample, or the name of its red flag, the task's own left out."""
     flag = flag_unread(request.sample, request.flag_above_tokens)
     if flag is not None:
         return flag
@@ -41,4 +61,4 @@ def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
         return NO_SUCH_CHOICE
     if isinstance(reply, CheckedReply) and (flaw := reply.flaw()) is not None:
         return flaw
-    return flag_of(task, reply, request.state, at=request.id.election.path) or reply
+    return reply

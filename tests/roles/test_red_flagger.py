@@ -74,3 +74,27 @@ async def test_what_a_tasks_own_flag_raises_is_named() -> None:
 async def test_a_tasks_own_flag_that_is_no_short_name_is_refused(verdict: object) -> None:
     with pytest.raises(TaskFailed, match=r"Judged\.flag must give None or a short name, not"):
         await screened(RIGHT, task=Judged(verdict=verdict))
+
+
+class Counting(Task):
+    """Counts how often it is asked for a flag."""
+
+    asked: list[str]
+
+    def flag(self, reply: Reply) -> str | None:
+        self.asked.append(getattr(reply, "word", ""))
+        return "rude" if getattr(reply, "word", "") == "damn" else None
+
+
+async def test_equal_replies_to_one_question_are_judged_once_and_each_under_its_own_seq() -> None:
+    task = Counting(asked=[])
+    context = Context(run_id="a", seed=0, tasks=[task], strategy=Maker())
+    found = []
+    async with LocalRuntime(context, [Deployment(role=RedFlagger)]) as roles:
+        for state in (b"1", b"2"):
+            for seq, text in enumerate((RIGHT, f"Well.\n{RIGHT}", RUDE, RUDE, RIGHT)):
+                of = SampleId(election=ElectionId(path="0/q", question_digest=b""), seq=seq)
+                screen = Screen(id=of, sample=Sample(text=text), reply=address_of(Say), flag_above_tokens=None, state=state)
+                found.append(await roles.messenger.ask(screen))
+    assert task.asked == ["a", "damn", "a", "damn"]
+    assert [(each.seq, isinstance(each, Flagged)) for each in found] == 2 * [(0, False), (1, False), (2, True), (3, True), (4, False)]
