@@ -138,6 +138,8 @@ class Work(Generic[T, G]):
         self.input = of_input
         self.checkpoint = checkpoint
         self._asker_recalls = recalls
+        self._form: tuple[Question, tuple[object, ...]] | None = None
+        """The last question without its prompts and its state, and what it was made of: most questions of a work are alike."""
         self._questions: dict[str, bytes] = {}
         """The digest of the question at each of the latest places."""
         self._progress: tuple[int, int | None] = (0, None)
@@ -418,25 +420,39 @@ class Work(Generic[T, G]):
         for each in prompts:
             if not isinstance(each, Prompt):
                 raise TaskFailed(f"the prompt of an election of {type(self.task).__name__}", f"must be a Prompt, not {shown(each)}")
+        given = (reply, options.get("rule"), options.get("sampling"), options.get("model"), max_draws, options.get("choices", ()))
+        if self._form is None or self._form[1] != given:
+            self._form = self._form_of(reply, options, max_draws), given
+        form = self.task.format
+        asked = structs.replace(
+            self._form[0],
+            prompts=tuple([structs.replace(each, system=system_with_instructions(each.system, reply, form)) for each in prompts]),
+            state=b"" if state is None else encode_state(state),
+        )
+        return asked if at_least(asked.models) is None else put_to(asked, asked.models)
+
+    def _form_of(self, reply: type[A], options: ElectionOptions, max_draws: int) -> Question:
+        """A question without its prompts and its state.
+
+        Raises:
+            InvalidDefinition: another class has the same address as the reply class.
+        """
         address = address_of(reply)
         if resolve(address, Reply) is not reply:
             raise InvalidDefinition(f"there are two classes {address}; an election names its reply by it: give one another name")
         context, task, model = self.role.context, self.task, options.get("model")
-        pool = context.pool(self.role.draws_as) if model is None else (model,)
-        asked = Question(
-            prompts=tuple([structs.replace(each, system=system_with_instructions(each.system, reply, task.format)) for each in prompts]),
+        return Question(
+            prompts=(),
             reply=address,
             form=fingerprint(reply),
             rule=portable(options.get("rule") or context.strategy.default_rule),
             sampling=self._limited(options.get("sampling") or task.sampling),
-            models=pool,
+            models=context.pool(self.role.draws_as) if model is None else (model,),
             max_draws=max_draws,
-            state=b"" if state is None else encode_state(state),
             choices=tuple(options.get("choices", ())),
             reading=task.reading,
             votes="exact" if options.get("choices") or not has_prose(reply) else context.strategy.votes,
         )
-        return asked if at_least(pool) is None else put_to(asked, pool)
 
     @property
     def weighs(self) -> bool:

@@ -192,7 +192,8 @@ class Chain:
 
     async def hold(self, step: Step) -> Verdict:
         """The recorded verdict of a step, or that of an election held now."""
-        return await self._recall(step) or await self.work.hold(step.election, step.question)
+        recalled = await self._recall(step) if step.number == self._first else None
+        return recalled or await self.work.hold(step.election, step.question)
 
     def follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
         """The same as `hold`, item by item: valid ballots as they arrive, then the verdict."""
@@ -287,7 +288,7 @@ class Chain:
 
     async def _recall(self, step: Step) -> Verdict | None:
         # Of the steps still to do, only the first can have a record: it ended undecided, and a person may have decided it since.
-        return await self.work.recall(step.election, step.question) if step.number == self._first else None
+        return await self.work.recall(step.election, step.question)
 
     async def _resume(self) -> tuple[Any, int]:
         checkpoint = self.work.checkpoint
@@ -347,8 +348,9 @@ async def step_by_step(chain: Chain) -> object:
     while not chain.is_done(state, done):
         step = chain.step(done, state)
         decision = await chain.commit(step, await chain.hold(step))
-        chain.go_on(step, decision.require())
-        state, done = chain.advance(step, decision.require()), done + 1
+        reply = decision.require()
+        chain.go_on(step, reply)
+        state, done = chain.advance(step, reply), done + 1
         chain.work.progress(done, total)
     return chain.result(state)
 
