@@ -1,15 +1,17 @@
 """Atom of Thoughts in figures: ``python -m tests.benchmarks.aot``.
 
 `--part table`: success over transitions beside chain of thought, self-consistency at equal tokens, self-refine and the ablations, each with
-the chance by a Monte Carlo that does not use the engine (`aot_monte_carlo`). `--part states`: do accepted contractions keep the answer, how
-long is the last answer, and figures 5 to 7 of the paper. `--part pairs`: aot before recursive, on products of six digits. `--part time`:
-virtual time beside the critical path. `--part digests`: over orders of events, runtimes and kills.
+the chance by a Monte Carlo that does not use the engine (`aot_monte_carlo`). `--part ablations`: these on more problems.
+`--part states`: do accepted contractions keep the answer, how long is the last answer, and figures 5 to 7 of the paper.
+`--part pairs`: aot before recursive, on products of six digits. `--part time`: virtual time beside the critical path.
+`--part digests`: over orders of events, runtimes and kills.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import ceil, sqrt
@@ -114,6 +116,14 @@ async def table(problems: int, seed: int) -> None:
         print(told(name, await solved(tasks, strategy, seed)), flush=True)
 
 
+async def ablations(problems: int, seed: int) -> None:
+    """Print both ablations at three transitions, on ten times as many problems: the smaller difference needs them."""
+    tasks = [WordProblem(instance=instance) for instance in range(10 * problems)]
+    for without in ("nothing", "guidance", "decomposition"):
+        row = await solved(tasks, Aot(without=without), seed)
+        print(told(f"without {without}", row, lambda each, w=without: each.chain(3, w)[0]), flush=True)  # type: ignore[misc]
+
+
 class Walk(Struct, frozen=True, kw_only=True):
     """The states of one problem."""
 
@@ -152,8 +162,8 @@ async def walks(problems: int, seed: int, transitions: int) -> list[Walk]:
     return found
 
 
-async def states(problems: int, seed: int) -> None:
-    """Print what becomes of states, and figures 5 to 7."""
+async def states(problems: int, seed: int, svg: Path | None) -> None:
+    """Print what becomes of states, and figures 5 to 7; draw these into a file if one is given."""
     found = await walks(problems, seed, 3)
     tasks = [WordProblem(instance=instance) for instance in range(problems)]
     kept = [
@@ -177,6 +187,8 @@ async def states(problems: int, seed: int) -> None:
         print(f"state {transitions}: mean output tokens of its answer {mean(lengths):6.1f}, {len(lengths)} problems")
     _shares("depth (figures 5 and 7b)", [(walk.depth, walk) for walk in found])
     _shares("subquestions (figures 6 and 7a)", [(walk.subquestions, walk) for walk in found])
+    if svg is not None:
+        _draw(found, svg)
 
 
 def _shares(title: str, found: Sequence[tuple[int, Walk]]) -> None:
@@ -184,6 +196,43 @@ def _shares(title: str, found: Sequence[tuple[int, Walk]]) -> None:
         these = [walk for size, walk in found if size == value]
         solved_share, last = mean(walk.correct for walk in these), mean(walk.tokens[-1] for walk in these)
         print(f"{title} {value}: {len(these):>3} problems, solved {solved_share:.3f}, tokens of the last answer {last:.1f}")
+
+
+def _draw(found: Sequence[Walk], file: Path) -> None:
+    """Draw figures 5, 6, 7a and 7b of the paper, and the length of the last answer."""
+    import matplotlib as mpl  # noqa: PLC0415 - an extra, which only --svg needs
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    from microagents.runs.pictures import BLUE, ORANGE, STYLE  # noqa: PLC0415
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(11, 5.6), layout="constrained")
+        (depths, sizes, lengths), (by_depth, by_size, rest) = figure.subplots(2, 3)
+        for panel, below, title, number, values in (
+            (depths, by_depth, "depth of the graph", ("5", "7b"), [walk.depth for walk in found]),
+            (sizes, by_size, "subquestions", ("6", "7a"), [walk.subquestions for walk in found]),
+        ):
+            counts = Counter(values)
+            for each in (panel, below):
+                each.set_xticks(sorted(counts))
+            panel.bar([*counts], [*counts.values()], color=BLUE)
+            panel.set_title(f"figure {number[0]}: problems by {title}")
+            for value, count in counts.items():
+                right = sum(walk.correct for walk, each in zip(found, values, strict=True) if each == value)
+                low, high = wilson_interval(right, count, 0.95)
+                share = right / count
+                shade = 0.3 + 0.7 * count / max(counts.values())
+                below.errorbar([value], [share], yerr=[[share - low], [high - share]], color=ORANGE, marker="o", capsize=2, alpha=shade)
+            below.set_title(f"figure {number[1]}: share solved, 95 %")
+            below.set_xlabel(title)
+            below.set_ylim(0, 1.05)
+        most = max(len(walk.tokens) for walk in found)
+        drawn = [[walk.tokens[number] for walk in found if len(walk.tokens) > number] for number in range(most)]
+        lengths.boxplot(drawn, positions=range(most), showfliers=False)
+        lengths.set_title("tokens of the answer to each state")
+        lengths.set_xlabel("transitions")
+        rest.set_visible(False)
+        figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
 
 
 async def pairs(problems: int, seed: int) -> None:
@@ -301,7 +350,7 @@ def _digests(result: Result) -> tuple[str, str]:
     return result.account.decisions_sha256, result.account.ballots_sha256
 
 
-PARTS = ("table", "states", "pairs", "time", "digests")
+PARTS = ("table", "ablations", "states", "pairs", "time", "digests")
 
 
 def main() -> None:
@@ -312,13 +361,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=200, help="of the virtual loop (default: %(default)s)")
     parser.add_argument("--kills", type=int, default=30, help="(default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
+    parser.add_argument("--svg", type=Path, help="draw figures 5 to 7 into this file (part states; needs matplotlib)")
     options = parser.parse_args()
     for part in options.part or PARTS:
         match part:
             case "table":
                 asyncio.run(table(options.problems, options.seed))
+            case "ablations":
+                asyncio.run(ablations(options.problems, options.seed))
             case "states":
-                asyncio.run(states(options.problems, options.seed))
+                asyncio.run(states(options.problems, options.seed, options.svg))
             case "pairs":
                 asyncio.run(pairs(options.problems, options.seed))
             case "time":
