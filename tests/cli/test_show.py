@@ -134,9 +134,11 @@ TWO_MODELS = ("--model", "sim:perfect@flag=0.1", "--model", "sim:o3-mini@error=0
         ("multiplication", "-o", "digits=3", "-k", "2", "--model", "sim:perfect@error=0.3", "--model", "solver=sim:perfect@error=0.2"),
         ("multiplication", "-o", "digits=3", "--strategy", "self-consistency"),
         ("consistency", "-o", "sections=3", *TWO_MODELS),
+        ("word-problems", "-o", "depth=3", "-s", "k=2", "-s", "refine=1", "-s", "branches=2"),
+        ("word-problems", "-o", "depth=3", "--strategy", "aot+recursive"),
         ("drift", "-o", "length=4", "--model", "sim:perfect@error=0.3", "--strategy", "aside.py:Aside"),
     ],
-    ids=["tree", "self-consistency", "document", "own conductor"],
+    ids=["tree", "self-consistency", "document", "states", "pair", "own conductor"],
 )
 def test_every_question_of_any_strategy_is_rebuilt_by_a_replay_that_asks_nothing(words: tuple[str, ...]) -> None:
     write("aside.py", ASIDE)

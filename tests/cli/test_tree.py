@@ -245,3 +245,28 @@ def test_what_is_undecided_is_counted_where_it_is_folded() -> None:
     whole = ProblemNode(at="", problem="p", depth=0, turns=(), answer=None, calls=3, cost_usd=0.0, children=(half, leaf))
     assert "+4 problems, 3 of them undecided" in draw_tree(fold(whole, 0))
     assert "+2 problems, 2 of them undecided" in draw_tree(fold(whole, 1))
+
+
+# -- states ----------------------------------------------------------------------------------------------------------------------------
+
+STORY = ("run", "word-problems", "-o", "depth=2", "--model", "sim:perfect", "--run-id", "r")
+TRANSITION = "answer agreed 1 of 1, decompose agreed 1 of 1, contract agreed 1 of 1, graph agreed 1 of 1"
+
+
+def test_each_state_of_a_question_stands_below_the_one_before_it_with_its_turns() -> None:
+    completed(*STORY)
+    lines = shown()
+    assert any(TRANSITION in line for line in lines)
+    _, after = [line for line in lines if " -> " in line]
+    assert after.startswith("\N{BOX DRAWINGS LIGHT UP AND RIGHT}")
+    tree = whole()
+    assert [node["at"] for node in nodes(tree)] == ["solve", "solve/1"]
+    assert [node["answer"] for node in nodes(tree)] == [tree["answer"]] * 2
+
+
+def test_of_a_pair_the_work_of_both_stands_below_the_problem() -> None:
+    completed(*STORY, "--strategy", "aot+recursive")
+    tree = whole()
+    assert [child["at"] for child in tree["children"]] == ["before", "solve"]
+    assert [node["problem"] for node in nodes(tree)][-1] != tree["problem"] == tree["children"][0]["problem"]
+    assert "nothing recorded" not in "\n".join(shown())
