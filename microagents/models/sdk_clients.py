@@ -78,11 +78,12 @@ class _Through:
         try:
             answer = await asked
         except Exception as error:  # noqa: BLE001 - errors of an SDK may contain the key, and no list of them is complete
-            answer = getattr(error, "response", None)
-            if isinstance(error.__cause__, _Failed):
-                return error.__cause__.failed
-            if not isinstance(answer, httpx2.Response):
+            refused, cause = getattr(error, "response", None), error.__cause__
+            if isinstance(cause, _Failed):
+                return cause.failed
+            if not isinstance(refused, httpx2.Response):
                 return ModelUnavailable("refused", f"the SDK cannot send the request: {type(error).__name__}")
+            answer = refused
         return Response(status_code=answer.status_code, headers=answer.headers, content=answer.content)
 
     async def close(self) -> None:
