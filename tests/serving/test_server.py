@@ -81,11 +81,11 @@ async def test_a_streamed_chat_has_every_choice_and_usage_if_asked_for(chat: Asy
             finishes[each.index] = each.finish_reason
     assert all(text.endswith(RIGHT) for text in texts.values())
     assert finishes == {0: "stop", 1: "stop"}
-    assert [each.prompt_tokens for each in usages] == [whole.usage.prompt_tokens] if whole.usage else []
+    assert [each and each.prompt_tokens for each in usages] == [whole.usage and whole.usage.prompt_tokens]
 
 
 async def test_a_cut_off_reply_says_so_on_each_wire(chat: AsyncOpenAI, messages: AsyncAnthropic) -> None:
-    asked = {"model": "m", "max_tokens": 20}
+    asked: Any = {"model": "m", "max_tokens": 20}
     chosen = await chat.chat.completions.create(**asked, messages=CHAT)
     assert (chosen.choices[0].finish_reason, chosen.usage and chosen.usage.completion_tokens) == ("length", 20)
     response = await chat.responses.create(model="m", input=PROMPT.user, instructions=PROMPT.system, max_output_tokens=20)
@@ -113,8 +113,7 @@ async def test_messages_are_whole_or_streamed(messages: AsyncAnthropic) -> None:
         streamed = await stream.get_final_message()
     for message in (whole, streamed):
         (block,) = message.content
-        assert block.type == "text"
-        assert block.text.endswith(RIGHT)
+        assert getattr(block, "text", "").endswith(RIGHT)
         assert (message.stop_reason, message.usage.input_tokens > 0) == ("end_turn", True)
 
 
