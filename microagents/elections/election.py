@@ -7,6 +7,7 @@ of the question, never a counter, a time or a guess. So roles that ask the same 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Generic, Literal
@@ -99,10 +100,17 @@ class Question(Struct, frozen=True, kw_only=True):
         asked = [(_digest(prompt.system), prompt.user) for prompt in self.prompts]
         reading = () if self.reading == "strict" else (self.reading,)
         votes = () if self.votes == "exact" else (self.votes,)
-        terms = (self.reply, self.form, self.rule, self.sampling, self.models, self.max_draws, *reading, *votes)
+        terms = (self.reply, self.form, self.rule, self.sampling, _identities(self.models), self.max_draws, *reading, *votes)
         return ElectionId(path=path, question_digest=hashlib.blake2b(_canonical((asked, terms, self.state)), digest_size=16).digest())
 
 
+@lru_cache(maxsize=256)
+def _identities(models: tuple[str, ...]) -> tuple[str, ...]:
+    """The specs without the number of samples in a request: it changes the price, and no sample."""
+    return tuple([_SAMPLES_PER_REQUEST.sub("", spec).rstrip("@") if "@" in spec else spec for spec in models])
+
+
+_SAMPLES_PER_REQUEST = re.compile(r"(?<=@)votes_per_request=[^,]*,?|,votes_per_request=[^,]*")
 _canonical = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
@@ -259,6 +267,8 @@ class Draw(Request[Sample], frozen=True, kw_only=True):
     """The prompt without these; None where there are none."""
     choices: tuple[str, ...] = ()
     """Votes that the reply may cast; empty for any vote."""
+    is_followed: bool = False
+    """Whether its first reply is waited for, to guess on."""
 
 
 class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):

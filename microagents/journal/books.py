@@ -192,6 +192,7 @@ class Books:
         account.unsettled_usd += record.unsettled_usd
         account.unsettled_tokens += record.unsettled_tokens
         account.unmeasured += record.unmeasured
+        account.joined += record.joined
         for reason, count in record.repeated.items():
             account.repeated[reason] = account.repeated.get(reason, 0) + count
         for spec, refused in record.refused.items():
@@ -299,8 +300,8 @@ class Books:
             account.valid += each.valid
             flagged.update(each.flagged)
         account.flagged = dict(flagged)
-        # A solver that died may not have reported its last calls. Every counted ballot proves one call.
-        account.calls = max(account.calls, account.valid + flagged.total())
+        # A solver that died may not have reported its last calls. Every counted ballot proves one call, or one joined sample.
+        account.calls = max(account.calls, account.valid + flagged.total() - account.joined)
         # The escalated election reports for both: it is undecided itself, or it settled the first one.
         later = {**undecided, **account.settled_at}
         account.undecided_at = tuple(path for path in undecided if f"{path}{ESCALATED}" not in later)

@@ -88,6 +88,8 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
     """Tokens that calls may have used beyond those that are counted, at most."""
     unmeasured: int = 0
     """Replies whose length was to be compared with a limit, and is unknown."""
+    joined: int = 0
+    """Samples that came in the request of another one."""
     repeated: dict[str, int] = field(default_factory=dict)
     """Number of calls that are sent again, by the kind of failure; ``straggler`` for those whose first attempt is still open."""
     refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
@@ -114,6 +116,7 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
             unsettled_usd=self.unsettled_usd + later.unsettled_usd,
             unsettled_tokens=self.unsettled_tokens + later.unsettled_tokens,
             unmeasured=self.unmeasured + later.unmeasured,
+            joined=self.joined + later.joined,
             repeated={name: self.repeated.get(name, 0) + later.repeated.get(name, 0) for name in {**self.repeated, **later.repeated}},
             refused={**self.refused, **later.refused},
         )
@@ -312,6 +315,8 @@ class Account(Struct, kw_only=True):
     """Tokens that they may have used beyond those that are counted, at most."""
     unmeasured: int = 0
     """Replies of unknown length, to which the flag ``too_long`` could not be applied."""
+    joined: int = 0
+    """Samples that came in the request of another one, so that they are no calls."""
     repeated: dict[str, int] = field(default_factory=dict)
     """Calls that were sent again, by the reason: ``busy``, ``server``, ``network``, ``timeout``, ``garbled``, or ``straggler``."""
     refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
@@ -340,8 +345,8 @@ class Account(Struct, kw_only=True):
 
     @property
     def wasted_calls(self) -> int:
-        """Calls whose replies no election counted."""
-        return self.calls - self.valid - sum(self.flagged.values())
+        """Calls, and samples joined to calls, that no election counted."""
+        return self.calls + self.joined - self.valid - sum(self.flagged.values())
 
     @property
     def votes_per_step(self) -> float | None:

@@ -28,7 +28,7 @@ from microagents.elections.red_flags import known_finish
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
-from microagents.models.model import Model, Most, most_tokens
+from microagents.models.model import Model, Most, most_tokens, split
 from microagents.models.open_files import connections_allowed
 from microagents.models.prices import Tariff, flat_tariff, tariff_of
 from microagents.models.rates import Rate, rates_of
@@ -58,6 +58,8 @@ _CHARS_PER_TOKEN = 4
 """Characters of a token of ordinary text."""
 _MOST_CHARS_PER_TOKEN = 6
 """More than a token of ordinary text has, so that no prompt is refused that would fit."""
+_TOO_MANY_CHARS = 8
+"""More characters a token than the texts of several samples have: fewer tokens are those of one sample alone."""
 _ECHO_CHARS = 24
 """An error message that contains so many characters of the prompt in a row counts as an echo of it."""
 
@@ -156,6 +158,14 @@ class HttpModel(Model, ABC):
         Raises:
             ModelUnavailable: no reply arrived, or it cannot be read.
         """
+        return (await self._take(call))[0]
+
+    async def _take(self, call: Call) -> Sequence[Sample]:
+        """Take the samples of a request in one attempt.
+
+        Raises:
+            ModelUnavailable: no reply arrived, or it cannot be read.
+        """
         self._check_length(call)
         # Outside of the timeout: the first call imports the SDK, which takes a second.
         client = self._client()
@@ -164,12 +174,12 @@ class HttpModel(Model, ABC):
                 answer = await self._ask_in_turn(client, call)
         except TimeoutError:
             answer = ModelUnavailable("timeout", f"no complete reply within {self.timeout_s:g} s")
-        sample = answer if isinstance(answer, ModelUnavailable) else self._sample(answer, call)
+        samples = answer if isinstance(answer, ModelUnavailable) else self._samples(answer, call)
         # Raised outside of every except clause: its context would be the SDK's error, which contains the request and the key.
-        if isinstance(sample, ModelUnavailable):
-            raise sample
+        if isinstance(samples, ModelUnavailable):
+            raise samples
         spent, self._spent = self._spent, None
-        return sample if spent is None else structs.replace(sample, usage=sum_of(sample.usage, spent))
+        return samples if spent is None else [structs.replace(samples[0], usage=sum_of(samples[0].usage, spent)), *samples[1:]]
 
     async def listed(self) -> Response | ModelUnavailable:
         """The provider's list of models, which costs nothing; or why there is none."""
@@ -240,6 +250,11 @@ class HttpModel(Model, ABC):
             msgspec.MsgspecError: the reply has another form.
         """
 
+    def _read_all(self, body: bytes, call: Call) -> Sequence[Sample] | ModelUnavailable:
+        """Read all samples of a reply to a call that asks for several."""
+        sample = self._read(body, call)
+        return sample if isinstance(sample, ModelUnavailable) else [sample]
+
     def _refuse_ended(self) -> None:
         today = _today()
         if self.base_url == self.url and has_ended(self.capabilities, today):
@@ -287,8 +302,8 @@ class HttpModel(Model, ABC):
     def at_most(self, call: Call) -> Most:
         """The most that a call can use."""
         read = most_tokens(call.prompt)
-        cost_usd = None if self._tariff is None else self._tariff.most_usd(read, call.max_output_tokens)
-        return Most(tokens=read + call.max_output_tokens, cost_usd=cost_usd)
+        written = call.samples * call.max_output_tokens
+        return Most(tokens=read + written, cost_usd=None if self._tariff is None else self._tariff.most_usd(read, written))
 
     @classmethod
     def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:
@@ -364,7 +379,7 @@ class HttpModel(Model, ABC):
                 return True
         return False
 
-    def _sample(self, response: Response, call: Call) -> Sample | ModelUnavailable:
+    def _samples(self, response: Response, call: Call) -> Sequence[Sample] | ModelUnavailable:
         if not self._rates:
             self._rates = rates_of(response.headers)
         if not response.is_success:
@@ -373,16 +388,18 @@ class HttpModel(Model, ABC):
             reason = f"longer than {MAX_BODY_BYTES} bytes"
         else:
             try:
-                sample = self._read(response.content, call)
-                if isinstance(sample, ModelUnavailable):
-                    message = self._public(str(sample.args[1]), call.prompt)
-                    return ModelUnavailable(sample.kind, message, response.status_code, None, self._request_id(response))
-                # A server may repeat the request, headers included, and the journal keeps texts of replies.
-                text = sample.text if len(self._key or "") < MIN_KEY_CHARS else sample.text.replace(str(self._key), KEY)
-                return structs.replace(sample, text=text, finish=known_finish(sample.finish))
+                samples = self._read_all(response.content, call)
+                if isinstance(samples, ModelUnavailable):
+                    message = self._public(str(samples.args[1]), call.prompt)
+                    return ModelUnavailable(samples.kind, message, response.status_code, None, self._request_id(response))
+                return [structs.replace(each, text=self._without_key(each.text), finish=known_finish(each.finish)) for each in samples]
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 reason = self._sanitize(str(error))
         return ModelUnavailable("garbled", reason, response.status_code, None, self._request_id(response))
+
+    def _without_key(self, text: str) -> str:
+        """A reply without the key: a server may repeat the request, headers included, and the journal keeps texts of replies."""
+        return text if len(self._key or "") < MIN_KEY_CHARS else text.replace(str(self._key), KEY)
 
     def _refusal(self, response: Response, prompt: Prompt) -> ModelUnavailable:
         status = response.status_code
@@ -428,6 +445,40 @@ class HttpModel(Model, ABC):
         found = response.headers.get("x-request-id") or response.headers.get("request-id")
         return found if found and self._sanitize(found) == found and _NAME.fullmatch(found) else None
 
+    def _split_usage(self, usage: Usage, lengths: Sequence[int], served: str | None) -> list[Usage]:
+        """The usage of each of several samples: the prompt in equal parts, the output by the lengths of the texts, in characters.
+
+        Some servers count the output of one sample alone. Where the count is too small for all texts, their lengths make it.
+        """
+        number, written = len(lengths), usage.output_tokens
+        if usage.visible_tokens is not None and written is not None and usage.visible_tokens * _TOO_MANY_CHARS < sum(lengths):
+            usage = structs.replace(usage, output_tokens=written - usage.visible_tokens + sum(map(_tokens_in, lengths)))
+        total_usd = None if self._tariff is None else self._tariff.cost_usd(usage, served)
+        unwritten = structs.replace(usage, output_tokens=0)
+        read_usd = 0.0 if self._tariff is None else self._tariff.cost_usd(unwritten, served) or 0.0
+        shares = [length / sum(lengths) if any(lengths) else 1 / number for length in lengths]
+        read, cached, cache_written, outputs, reasoned = (
+            [None] * number if total is None else split(total, parts)
+            for total, parts in (
+                (usage.input_tokens, [1.0] * number),
+                (usage.cached_tokens, [1.0] * number),
+                (usage.cache_write_tokens, [1.0] * number),
+                (usage.output_tokens, shares),
+                (usage.reasoning_tokens, shares),
+            )
+        )
+        return [
+            Usage(
+                input_tokens=read[place],
+                output_tokens=outputs[place],
+                cost_usd=None if total_usd is None else read_usd / number + (total_usd - read_usd) * shares[place],
+                reasoning_tokens=reasoned[place],
+                cached_tokens=cached[place] or 0,
+                cache_write_tokens=cache_written[place] or 0,
+            )
+            for place in range(number)
+        ]
+
     def _usage(self, counts: Counts) -> Usage:
         """Usage of a reply; a count is None where the provider's is missing or implausible."""
         input_tokens, output_tokens, reasoning_tokens = _count(counts.read), _count(counts.written), _count(counts.reasoned)
@@ -446,7 +497,7 @@ class HttpModel(Model, ABC):
             cached_tokens=cached_tokens,
             cache_write_tokens=cache_write_tokens,
         )
-        return usage if self._tariff is None else structs.replace(usage, cost_usd=self._tariff.cost_usd(usage, _name(counts.served)))
+        return usage if self._tariff is None else structs.replace(usage, cost_usd=self._tariff.cost_usd(usage, name_or_none(counts.served)))
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
@@ -537,11 +588,17 @@ def _count(written: Raw) -> int | None:
     return int(digits) if digits.isdigit() and len(digits) <= MAX_COUNT_DIGITS else None
 
 
-def _name(written: Raw) -> str | None:
+def name_or_none(written: Raw) -> str | None:
+    """Decode an optional name; None where it is no text."""
     try:
         return msgspec.json.decode(written, type=str)
     except (msgspec.MsgspecError, RecursionError):
         return None
+
+
+def _tokens_in(length: int) -> int:
+    """About as many tokens as a text of this length has."""
+    return -(-length // _CHARS_PER_TOKEN)
 
 
 def read_or_empty(raw: Raw, kind: type[S]) -> S:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
 from inspect import iscoroutinefunction
+from itertools import accumulate
 from math import inf
 from typing import Any, Protocol, Self, get_type_hints
 
@@ -50,6 +51,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """The prompt without these; None where there are none."""
     choices: tuple[str, ...] = ()
     """Votes that the reply may cast, such as the labels of candidates; empty for any vote."""
+    samples: int = 1
+    """Number of samples that its request asks for, this one included."""
 
 
 class Most(Struct, frozen=True, kw_only=True):
@@ -120,13 +123,23 @@ class Model:
         return {}
 
     @property
+    def max_samples(self) -> int:
+        """Number of samples of one prompt that one request can give (`complete_several`)."""
+        return 1
+
+    @property
+    def joins_guesses(self) -> bool:
+        """Whether a request asks for several samples also where the first reply is waited for, to guess on."""
+        return False
+
+    @property
     def answers_at_once(self) -> bool:
         """Whether `complete` waits for nothing, so that no call has to be watched for taking too long, or needs a task of its own."""
         return False
 
     def at_most(self, call: Call) -> Most:
         """The most that a call can use; ``--max-tokens`` and ``--max-cost`` reserve it before the call is sent."""
-        return Most(tokens=most_tokens(call.prompt) + call.max_output_tokens, cost_usd=None)
+        return Most(tokens=most_tokens(call.prompt) + call.samples * call.max_output_tokens, cost_usd=None)
 
     @classmethod
     def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:  # noqa: ARG003 - for providers that have prices
@@ -164,8 +177,59 @@ class Model:
         """
         raise NotImplementedError
 
+    async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
+        """Take several samples of one prompt, in one request and one attempt; gives each call's sample as it arrives.
+
+        The price of the prompt is split over the samples. A model may give fewer samples than calls: the solver draws the rest singly.
+
+        Args:
+            calls: as many as `max_samples` at most, in launch order. They differ in nothing but their seqs.
+
+        Raises:
+            ModelUnavailable: no reply arrived.
+        """
+        for call in calls:
+            yield call, await self.complete(call)
+
     async def close(self) -> None:
         """Release connections."""
+
+
+SEVERAL = "votes_per_request"
+"""The option of a spec that says how many samples a request asks for: a number, or ``auto``."""
+
+
+def samples_per_request(options: Mapping[str, str], most: int, default: str = "1") -> int:
+    """The number of samples of a request by the options of a spec.
+
+    Args:
+        options: the options.
+        most: the number that the model can give, or that ``auto`` asks for at most.
+        default: the value where the option is missing.
+
+    Raises:
+        InvalidUsage: the option is no number from 1 on.
+    """
+    text = options.get(SEVERAL, default)
+    if text == "auto":
+        return most
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= MAX_SAMPLES):
+        raise InvalidUsage(f"{SEVERAL}={text!r} is neither auto nor a number from 1 to {MAX_SAMPLES}")
+    return int(text)
+
+
+MAX_SAMPLES = 128
+"""Largest number of samples that a request asks for (OpenAI)."""
+
+
+def split(total: int, shares: Sequence[float]) -> list[int]:
+    """Whole parts of a number by shares, which add up to it."""
+    whole, parts, before = sum(shares), list[int](), 0
+    for upto in accumulate(shares):
+        end = round(total * upto / whole)
+        parts.append(end - before)
+        before = end
+    return parts
 
 
 def _typed(model: type[Model], options: Mapping[str, str]) -> dict[str, Any]:

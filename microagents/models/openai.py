@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from math import exp
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Raw, Struct, structs
 
-from microagents.chat import Sample
+from microagents.chat import Sample, Usage
 from microagents.errors import InvalidUsage
-from microagents.models.http import Counts, HttpModel, flag, read_or_empty
+from microagents.models.http import Counts, HttpModel, flag, name_or_none, read_or_empty
 from microagents.models.json_schema import schema_name, strict_schema
+from microagents.models.model import MAX_SAMPLES, SEVERAL, samples_per_request
 from microagents.models.sending import Client, Sender
 from microagents.models.weighing import LETTERS, LOGPROBS, by_letter, weighed_by_letter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from microagents.chat import Prompt
-    from microagents.models.model import Call
+    from microagents.models.model import Call, ModelSpec
 
 
 MAX_STEPS = 2**20
@@ -86,7 +88,7 @@ class OpenAIModel(OpenAIWire):
     """
 
     path = "/chat/completions"
-    more_options: ClassVar[tuple[str, ...]] = ("ballots", "at_least", "priority")
+    more_options: ClassVar[tuple[str, ...]] = ("ballots", "at_least", "priority", SEVERAL)
     effort_name = "reasoning_effort"
     substitutes: ClassVar = {
         "temperature": None,
@@ -94,7 +96,31 @@ class OpenAIModel(OpenAIWire):
         "max_tokens": "max_completion_tokens",
         "max_completion_tokens": "max_tokens",
         **CACHING,
+        "n": None,
     }
+
+    def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(spec, prices)
+        most = self.capabilities.max_choices
+        self._samples_asked = samples_per_request(spec.options, most or MAX_SAMPLES, "auto" if most else "1")
+
+    @property
+    def max_samples(self) -> int:
+        """Number of samples that a request asks for; 1 once the server has given fewer than asked for."""
+        return 1 if self._weighs or "n" in self._refused else self._samples_asked
+
+    @property
+    def joins_guesses(self) -> bool:
+        """Whether the spec gives a number: a reply comes with its last sample, which is late for guesses."""
+        return self._options.get(SEVERAL, "auto") != "auto"
+
+    async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
+        """Take several samples in one request. Once a server gives fewer than asked for, they are asked for singly."""
+        samples = await self._take(structs.replace(calls[0], samples=len(calls)))
+        if len(samples) < len(calls):
+            self._refused.setdefault("n", None)
+        for each in zip(calls, samples, strict=False):
+            yield each
 
     @property
     def _weighs(self) -> bool:
@@ -122,6 +148,8 @@ class OpenAIModel(OpenAIWire):
         if self._has_schema:
             named = {"name": schema_name(call.reply), "schema": strict_schema(call.reply), "strict": True}
             parameters["response_format"] = {"type": "json_schema", "json_schema": named}
+        if call.samples > 1:
+            parameters["n"] = call.samples
         return parameters
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,10 +166,16 @@ class OpenAIModel(OpenAIWire):
         return self.capabilities.max_tokens_name or ("max_completion_tokens" if is_openai else "max_tokens")
 
     def _read(self, body: bytes, call: Call) -> Sample:
+        return self._read_all(body, call)[0]
+
+    def _read_all(self, body: bytes, call: Call) -> Sequence[Sample]:
         reply = _decode(body)
-        choice = reply.choices[0]
-        message = choice.message
-        finish = "refusal" if message.refusal else choice.finish_reason
+        kept = sorted(reply.choices, key=lambda choice: choice.index)[: call.samples]
+        usage, served = self._counted(reply, has_reasoning=any(each.message.reasons for each in kept))
+        usages = [usage] if len(kept) == 1 else self._split_usage(usage, [len(each.message.text) for each in kept], served)
+        return [self._sample_of(choice, each, call) for choice, each in zip(kept, usages, strict=True)]
+
+    def _counted(self, reply: _Reply, *, has_reasoning: bool) -> tuple[Usage, str | None]:
         counts = read_or_empty(reply.usage, _Counts)
         read = read_or_empty(counts.prompt_tokens_details, ReadDetails)
         counted = Counts(
@@ -151,9 +185,13 @@ class OpenAIModel(OpenAIWire):
             cached=read.cached_tokens,
             cache_written=read.cache_write_tokens,
             served=reply.service_tier,
-            has_reasoning=bool(message.reasoning or message.reasoning_content),
+            has_reasoning=has_reasoning,
         )
-        sample = Sample(text=message.content or message.refusal or "", finish=finish, usage=self._usage(counted), model=self.name)
+        return self._usage(counted), name_or_none(reply.service_tier)
+
+    def _sample_of(self, choice: _Choice, usage: Usage, call: Call) -> Sample:
+        finish = "refusal" if choice.message.refusal else choice.finish_reason
+        sample = Sample(text=choice.message.text, finish=finish, usage=usage, model=self.name)
         if self._weighs and finish in ("stop", "length"):
             tokens = read_or_empty(choice.logprobs, _Logprobs).content
             found = {each.token: exp(min(0.0, each.logprob)) for each in (tokens[0].top_logprobs if tokens else ())}
@@ -189,6 +227,14 @@ class _Message(Struct):
     reasoning: str | None = None
     reasoning_content: str | None = None
 
+    @property
+    def text(self) -> str:
+        return self.content or self.refusal or ""
+
+    @property
+    def reasons(self) -> bool:
+        return bool(self.reasoning or self.reasoning_content)
+
 
 class _Logprob(Struct):
     token: str
@@ -206,6 +252,7 @@ class _Logprobs(Struct):
 class _Choice(Struct):
     message: _Message
     finish_reason: str
+    index: int = 0
     logprobs: Raw = Raw(b"{}")
 
 

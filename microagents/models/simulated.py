@@ -9,19 +9,22 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from hashlib import blake2b
 from math import exp
 from random import Random
 from statistics import NormalDist
 from typing import Any, Self
 
+from msgspec import structs
+
 from microagents.actors import Context
+from microagents.aio import TaskScope
 from microagents.chat import Prompt, Reply, Sample, Usage, system_with_instructions, write
 from microagents.elections.election import SampleId
 from microagents.errors import InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.models.answers import Answer, Answers, broken
-from microagents.models.model import Call, Model, ModelSpec, Most
+from microagents.models.model import MAX_SAMPLES, SEVERAL, Call, Model, ModelSpec, Most, samples_per_request, split
 from microagents.models.profiles import profile_of
 from microagents.rollouts import MAX_OUTPUT_TOKENS, Rollout
 from microagents.task import ChainTask, Task, chain_types
@@ -92,7 +95,8 @@ class SimulatedModel(Model):
 
     def __init__(self, spec: ModelSpec, tasks: Sequence[Task], seed: int) -> None:
         self.name = f"sim:{spec.name}"
-        self.profile = profile_of(spec)
+        self._samples = samples_per_request(spec.options, MAX_SAMPLES)
+        self.profile = profile_of(structs.replace(spec, options={name: text for name, text in spec.options.items() if name != SEVERAL}))
         for task in tasks[:1]:  # all have one class
             if type(task).expert is Task.expert:
                 define = "" if type(task).__module__.startswith("microagents.") else "define the method, or "
@@ -124,7 +128,43 @@ class SimulatedModel(Model):
     def at_most(self, call: Call) -> Most:
         """The most that a call can use: the tokens of its prompt are known."""
         read = self._input_tokens(call)
-        return Most(tokens=read + call.max_output_tokens, cost_usd=self._cost_usd(read, call.max_output_tokens))
+        written = call.samples * call.max_output_tokens
+        return Most(tokens=read + written, cost_usd=self._cost_usd(read, written))
+
+    @property
+    def max_samples(self) -> int:
+        """The option ``votes_per_request``."""
+        return self._samples
+
+    @property
+    def joins_guesses(self) -> bool:
+        """True: each sample of a request arrives after its own latency."""
+        return True
+
+    async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
+        """Return several samples, each after its latency. Each is the one that its own call would give; the prompt is billed once."""
+        if self._purchases is not None:
+            self._purchases.note("sent", calls[0].id)
+        scope = TaskScope()
+        try:
+            started = {scope.start(self._draw(call)): (call, part) for call, part in zip(calls, range(len(calls)), strict=True)}
+            running = list(started)
+            while running:
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in [task for task in running if task.done()]:
+                    running.remove(task)
+                    call, part = started[task]
+                    yield call, self._with_part_of_prompt(task.result(), part, len(calls))
+        finally:
+            await scope.close()
+        if self._purchases is not None:
+            self._purchases.note("billed", calls[0].id)
+
+    def _with_part_of_prompt(self, sample: Sample, part: int, parts: int) -> Sample:
+        usage = sample.usage
+        read = split(usage.input_tokens or 0, [1] * parts)[part]
+        cost_usd = self._cost_usd(read, usage.output_tokens or 0)
+        return structs.replace(sample, usage=structs.replace(usage, input_tokens=read, cost_usd=cost_usd))
 
     def complete(self, call: Call) -> Coroutine[Any, Any, Sample]:
         """Return one sample, after its latency."""

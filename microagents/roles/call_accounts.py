@@ -56,7 +56,7 @@ class CallAccounts:
         self._clear()
 
     def _clear(self) -> None:
-        self._sent = self._ended = self._billed = self._unanswered = self._unmeasured = 0
+        self._sent = self._ended = self._billed = self._unanswered = self._unmeasured = self._joined = 0
         self._input_tokens = self._output_tokens = self._cached_tokens = self._cache_write_tokens = 0
         self._cost_usd: float | None = 0.0
         self._estimated_usd = self._unsettled_usd = 0.0
@@ -123,6 +123,11 @@ class CallAccounts:
         self._report_soon()
         self._ended += 1
 
+    def join(self) -> None:
+        """Count a sample that came in the request of another one."""
+        self._report_soon()
+        self._joined += 1
+
     def repeat(self, reason: str) -> None:
         """Count a call that is sent again."""
         self._report_soon()
@@ -136,7 +141,7 @@ class CallAccounts:
     def report(self) -> None:
         """Send what was added up since the last report."""
         self._is_due = False
-        if self._sent or self._ended or self._repeated or self._refused:
+        if self._sent or self._ended or self._joined or self._repeated or self._refused:
             usage = Usage(
                 input_tokens=self._input_tokens,
                 output_tokens=self._output_tokens,
@@ -156,6 +161,7 @@ class CallAccounts:
                     unsettled_usd=self._unsettled_usd,
                     unsettled_tokens=self._unsettled_tokens,
                     unmeasured=self._unmeasured,
+                    joined=self._joined,
                     repeated=self._repeated,
                     refused=self._refused,
                 )

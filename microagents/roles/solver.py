@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import aclosing
+from copy import copy
 from hashlib import blake2b
 from typing import Any
 
@@ -16,7 +17,7 @@ from microagents.aio import Slots, TaskScope
 from microagents.chat import Reply, Sample, Usage
 from microagents.elections.admission import FollowAdmission
 from microagents.elections.election import Draw, SampleId
-from microagents.errors import InvalidUsage, ModelUnavailable, NotSent, Stopped
+from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable, NotSent, Stopped
 from microagents.journal.digests import in_order
 from microagents.journal.messages import LeaseCalls, RecordCalls, RecordOutage, Report
 from microagents.messages import resolve
@@ -25,6 +26,7 @@ from microagents.models.model import Call, Model, Most, checked_model, checked_s
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
 from microagents.roles.call_accounts import CallAccounts, Prices
 from microagents.roles.call_leases import AT_ONCE, LEAST, CallLeases
+from microagents.roles.groups import Group, Several
 from microagents.roles.reservations import Reservations
 from microagents.roles.shares import HoldShares, Outcome, Shares, Trade
 
@@ -62,8 +64,21 @@ class Source:
         self.answers_at_once = model.answers_at_once
         self.latencies = Latencies()
         self.prices = Prices()
+        self.is_refused_several = False
+        """Whether a request for several samples was refused."""
         self.replaced = 0
         """Number of its calls that were sent again as stragglers."""
+
+    @property
+    def takes_several(self) -> bool:
+        """Whether a request may ask for several samples."""
+        return self.model.max_samples > 1 and not self.is_refused_several
+
+    def through(self, model: Model) -> Source:
+        """The same source with its model behind another one."""
+        other = copy(self)
+        other.model = model
+        return other
 
     @property
     def straggler_s(self) -> float | None:
@@ -86,6 +101,8 @@ class Solver(Role):
         self._reservations = Reservations(context.settings)
         self._replaces: bool = context.settings.get("hedge", True)
         """Whether stragglers are sent again."""
+        self._groups: dict[Hashable, Group] = {}
+        """Draws of this turn of the loop that may go in one request, by what they have in common."""
         self._is_out = False
         """Whether a provider is out."""
         self._warned_s: float | None = None
@@ -141,6 +158,11 @@ class Solver(Role):
             first_prompt=request.first_prompt,
             choices=request.choices,
         )
+        if source.takes_several and not call.rejected and (source.model.joins_guesses or not request.is_followed):
+            drawn = await self._draw_together(source, call)
+            if isinstance(drawn, Sample):
+                return drawn
+            call = structs.replace(call, attempt=drawn)
         outage: _Outage | None = None
         while True:
             try:
@@ -162,6 +184,79 @@ class Solver(Role):
                 if self._is_out:
                     self._note_outage(None)
                 return sample
+
+    async def _draw_together(self, source: Source, call: Call) -> Sample | int:
+        """Take a sample in one request with those of the same election that are drawn in this turn of the loop.
+
+        Returns:
+            The sample; or, where it has to be drawn singly, the number of attempts that were made.
+        """
+        # The order of arrival decides what goes together, and thus the price alone: a sample is that of its id in any request.
+        temperature = None if "temperature" in source.model.refused else call.temperature
+        like = (call.id.election, source.spec, temperature, call.prompt)
+        group = self._groups.get(like)
+        if group is None:
+            group = self._groups[like] = Group(source, self._loop)
+            self._loop.call_soon(self._send_group, like)
+        return await group.sample(call)
+
+    def _send_group(self, like: Hashable) -> None:
+        for group in self._groups.pop(like).parts():
+            group.request = self._scope.start(self._draw_group(group))
+
+    async def _draw_group(self, group: Group) -> None:
+        """Take the samples of a group in one request; what it does not give is left to be drawn singly."""
+        source, attempts = group.source, 0
+        outage = _Outage(group.calls[0].id, self._max_outage_s)
+        try:
+            while len(calls := group.calls) > 1 and source.takes_several:
+                several = Several(source.model, [structs.replace(call, attempt=attempts) for call in calls], group, self._accounts.join)
+                attempts += 1
+                try:
+                    if not await self._request(source, several):
+                        break
+                except ModelUnavailable as error:
+                    if not error.retryable:  # single draws meet the same refusal, unless it is one of several samples at a time
+                        source.is_refused_several = True
+                        break
+                    self._note_outage(str(error))
+                    await outage.wait(error)
+                    self._accounts.repeat(error.kind)
+                else:
+                    if self._is_out:
+                        self._note_outage(None)
+                    break
+        except MicroagentsError as error:
+            group.fail(error)
+        finally:
+            group.leave(attempts)
+
+    async def _request(self, source: Source, several: Several) -> bool:
+        """Make one attempt at several samples; gives up one that takes too long, and returns False.
+
+        Raises:
+            ModelUnavailable: the attempt gave no reply.
+        """
+        first = structs.replace(several.calls[0], samples=len(several.calls))
+        if not self._replaces or source.model.answers_at_once:
+            await self._attempt(source.through(several), first)
+            return True
+        sent: asyncio.Future[float] = self._loop.create_future()
+        attempts = TaskScope()
+        try:
+            attempt = attempts.start(self._attempt(source.through(several), first, sent))
+            either: list[asyncio.Future[Any]] = [attempt, sent]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            while not attempt.done() and (left_s := self._left_s(source, sent.result())) > 0:
+                await asyncio.wait([attempt], timeout=left_s)
+            if attempt.done():
+                await attempt
+                return True
+            source.replaced += 1
+            self._accounts.repeat(STRAGGLER)
+            return False
+        finally:
+            await attempts.close()
 
     async def _first_reply(self, source: Source, substitute: Source, call: Call) -> Sample:
         """Make one attempt. If it is a straggler, make another one beside it; the first reply counts, and the other call is cancelled.
@@ -224,7 +319,8 @@ class Solver(Role):
         if not rates:
             return {}
         read = len(call.prompt.system + call.prompt.user) // CHARS_PER_TOKEN
-        needed = {REQUESTS: 1, INPUT_TOKENS: read, OUTPUT_TOKENS: call.max_output_tokens, TOKENS: read + call.max_output_tokens}
+        written = call.max_output_tokens * call.samples
+        needed = {REQUESTS: 1, INPUT_TOKENS: read, OUTPUT_TOKENS: written, TOKENS: read + written}
         counted = {}
         for kind, rate in rates.items():
             name = f"{source.model.throttled_as}, {kind}{A_MINUTE}"

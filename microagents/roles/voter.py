@@ -138,7 +138,7 @@ class Voter(Role):
         """The open election of a request; opens it if there is none."""
         election = self._open.get(request.id)
         if election is None:
-            hedge = request.hedge if isinstance(request, Follow) else 0
+            hedge = request.hedge if isinstance(request, Follow) else None
             election = self._open[request.id] = RunningElection(self, request.id, request.question, hedge)
             election.begin(self._paid.pop(request.id, ()))
         election.followers += 1
@@ -175,7 +175,7 @@ class Voter(Role):
 class RunningElection:
     """An open election: its launched draws, the ballots that arrived, and the count."""
 
-    def __init__(self, voter: Voter, election_id: ElectionId, question: Question, hedge: int) -> None:
+    def __init__(self, voter: Voter, election_id: ElectionId, question: Question, hedge: int | None) -> None:
         self.id = election_id
         self.arrivals: list[Ballot] = []
         """Valid ballots in order of arrival: for guesses, not for the count. A later one of the same seq replaces an earlier one."""
@@ -193,8 +193,10 @@ class RunningElection:
         self._groups = Groups() if question.votes == "semantic" else None
         self._matching: asyncio.Task[None] | None = None
         """The comparison of the next ballot to count with the groups so far."""
-        self._hedge = hedge
+        self._hedge = hedge or 0
         """Number of draws in flight beyond those needed."""
+        self._is_followed = hedge is not None
+        """Whether the first ballot is waited for."""
         self._count = Count(question)
         self._launched = 0
         """Number of draws launched so far, paid ballots included."""
@@ -313,6 +315,7 @@ class RunningElection:
                 rejected=rejected,
                 first_prompt=self._prompt(seq) if rejected else None,
                 choices=question.choices,
+                is_followed=self._is_followed,
             )
         )
         if self.count_is_closed:

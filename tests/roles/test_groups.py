@@ -1,0 +1,311 @@
+"""Several votes for one prompt price: draws of one election go in one request, and the votes are those of single draws."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from microagents import Result, Sampling, resume, run
+from microagents.chat import Sample, Usage, write
+from microagents.elections.election import Ballot
+from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.journal.reading import Reader
+from microagents.models.model import Call, Model, ModelSpec
+from microagents.models.openai import OpenAIModel
+from microagents.models.simulated import Purchases
+from microagents.roles import solver
+from microagents.runtimes.testing.virtual import run_virtual
+from microagents.strategies import Maker
+from microagents.tasks.drift import Drift, Onward
+from tests.models.server import Connection, Server, reply, serving
+
+ERRING = "sim:perfect@error=0.2,flag=0.1,latency=1,price_in=1,price_out=1"
+
+
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solver, "BACKOFF_S", (0.01, 0.01))
+
+
+async def drifting(model: object, *, steps: int = 40, strategy: Maker | None = None, **options: Any) -> Result:
+    return await run(Drift(length=steps), models=model, strategy=strategy or Maker(speculate=False), **options)  # type: ignore[arg-type]
+
+
+# -- the simulated model, over seeds of the loop ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runtime", ["local", "linked"])
+@pytest.mark.parametrize("speculate", [True, False])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_votes_and_digests_are_those_of_single_draws(seed: int, runtime: str, *, speculate: bool) -> None:
+    strategy = Maker(k=4, speculate=speculate)
+    single, joined, pairs = [
+        run_virtual(
+            drifting(f"{ERRING},votes_per_request={number}", steps=8, strategy=strategy, seed=seed, runtime=runtime, runs_dir=None),
+            seed=seed,
+        ).account
+        for number in (1, "auto", 2)
+    ]
+    assert single.decisions_sha256 == joined.decisions_sha256 == pairs.decisions_sha256
+    assert single.ballots_sha256 == joined.ballots_sha256 == pairs.ballots_sha256
+    assert single.joined == 0 < pairs.joined < joined.joined
+    assert joined.calls < pairs.calls < single.calls
+
+
+def test_the_prompt_is_billed_once_a_request_and_its_price_split_over_the_ballots() -> None:
+    async def costs(number: int) -> tuple[Result, list[float | None]]:
+        result = await drifting(f"{ERRING},votes_per_request={number}", steps=10)
+        return result, [each.cost_usd for each in result.decisions()]
+
+    single, _ = run_virtual(costs(1))
+    joined, by_step = run_virtual(costs(128))
+    one, several = single.account, joined.account
+    assert (one.output_tokens, one.valid, one.flagged) == (several.output_tokens, several.valid, several.flagged)
+    assert several.calls + several.joined == one.calls
+    assert several.input_tokens == pytest.approx(one.input_tokens * several.calls / one.calls, rel=0.02)
+    assert one.cost_usd is not None
+    assert several.cost_usd == pytest.approx(one.cost_usd - (one.input_tokens - several.input_tokens) / 1e6)
+    assert sum(each or 0.0 for each in by_step) == pytest.approx(several.cost_usd)
+
+
+def test_max_calls_counts_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv(Purchases.VARIABLE, str(tmp_path / "purchases"))
+    result = run_virtual(drifting("sim:perfect@latency=1,votes_per_request=auto", max_calls=7))
+    assert (result.outcome, result.calls, result.account.decided) == ("stopped", 7, 3)
+    assert (tmp_path / "purchases").read_text().count("sent") == 7
+
+
+def test_seq_0_goes_alone_unless_its_temperature_is_that_of_the_others() -> None:
+    for first, calls in ((0.0, 20), (0.1, 10)):
+        task = Drift(length=10)
+        object.__setattr__(task, "sampling", Sampling(first_temperature=first, temperature=0.1))
+        result = run_virtual(_run(task))
+        assert (result.calls, result.account.valid) == (calls, 30)
+
+
+async def _run(task: Drift) -> Result:
+    return await run(task, models="sim:perfect@votes_per_request=auto,latency=1", strategy=Maker(speculate=False), runs_dir=None)
+
+
+# -- a model in Python: cancelled and late requests -------------------------------------------------------------------------------------
+
+
+class Choosing(Model):
+    """Gives several samples a request; the sample of the first request's last call takes as long as it is told."""
+
+    priced = True
+    max_samples = 8
+    joins_guesses = True
+    spec = "choosing"
+
+    def __init__(self, late_s: Callable[[Call], float] = lambda _: 1.0, wrong: Callable[[Call], bool] = lambda _: False) -> None:
+        self.requests: list[list[int]] = []
+        self.cancelled = 0
+        self._late_s = late_s
+        self._wrong = wrong
+
+    async def complete(self, call: Call) -> Sample:
+        self.requests.append([call.id.seq])
+        await asyncio.sleep(0.5)
+        return self._sample(call)
+
+    async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
+        self.requests.append([call.id.seq for call in calls])
+        try:
+            await asyncio.sleep(1.0)
+            for call in calls[:-1]:
+                yield call, self._sample(call)
+            await asyncio.sleep(self._late_s(calls[-1]))
+            yield calls[-1], self._sample(calls[-1])
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    def _sample(self, call: Call) -> Sample:
+        right = int(call.prompt.user.rpartition(" ")[2]) + 1
+        text = write(Onward(number=right + 7 if self._wrong(call) else right))
+        return Sample(text=text, usage=Usage(input_tokens=1, output_tokens=5, cost_usd=1.0))
+
+
+def test_samples_become_ballots_as_they_arrive_and_a_late_one_is_waited_for_as_a_single_draw_is() -> None:
+    model = Choosing(lambda _: 3.0)
+    result = run_virtual(drifting(model, steps=1, strategy=Maker(k=4, speculate=False), runs_dir=None))
+    assert (result.outcome, model.requests, model.cancelled) == ("completed", [[0], [1, 2, 3]], 0)
+    assert (result.account.cost_usd, result.account.joined) == (4.0, 2)
+
+
+def test_a_request_that_takes_too_long_is_given_up_and_what_it_owes_is_drawn_singly() -> None:
+    model = Choosing(lambda call: 1000.0 if call.id.election.path == "0/step/25" else 1.0)
+    result = run_virtual(drifting(model, steps=30, runs_dir=None))
+    assert result.outcome == "completed"
+    assert (result.account.repeated, result.account.unanswered, model.cancelled) == ({"straggler": 1}, 1, 1)
+    assert model.requests == [*[[0], [1, 2]] * 26, [2], *[[0], [1, 2]] * 4]
+
+
+def test_a_request_that_nobody_waits_for_any_more_is_cancelled() -> None:
+    """A wrong guess opens a step whose request is in flight when the guess is dropped."""
+    model = Choosing(lambda _: 2.0, wrong=lambda call: call.id.seq == 0 and call.id.election.path == "0/step/0")
+    result = run_virtual(drifting(model, steps=3, strategy=Maker(k=3), runs_dir=None))
+    assert result.outcome == "completed"
+    assert model.cancelled >= 1
+    assert result.account.unanswered >= 1
+
+
+# -- OpenAI's chat API ------------------------------------------------------------------------------------------------------------------
+
+
+def choices(*texts: str, usage: dict[str, int] | None = None, finishes: Sequence[str] = ()) -> dict[str, Any]:
+    return {
+        "choices": [
+            {"index": index, "message": {"role": "assistant", "content": text}, "finish_reason": finishes[index] if finishes else "stop"}
+            for index, text in enumerate(texts)
+        ],
+        "usage": usage or {"prompt_tokens": 90, "completion_tokens": 10 * len(texts)},
+    }
+
+
+def onward(body: dict[str, Any], *, wrong: bool = False) -> str:
+    return write(Onward(number=int(body["messages"][-1]["content"].rpartition(" ")[2]) + 1 + wrong))
+
+
+async def served(
+    give: Callable[[dict[str, Any], int], Any], *, steps: int = 2, several: str = "auto", keeps: bool = False, k: int = 3
+) -> tuple[Result, Server]:
+    """The run of a chain against a server that is asked for several choices."""
+
+    async def answer(connection: Connection) -> None:
+        body = server.received[-1].json
+        given = give(body, body.get("n", 1))
+        await (reply(given) if isinstance(given, dict) else given)(connection)
+
+    async with serving(answer) as server:
+        spec = f"openai:m@base_url={server.url},votes_per_request={several},price_in=1,price_out=2"
+        options = {"run_id": "served"} if keeps else {"runs_dir": None}
+        result = await drifting(spec, steps=steps, strategy=Maker(k=k, speculate=False), **options)
+        return result, server
+
+
+def asked(server: Server) -> list[int]:
+    """The numbers of choices that requests asked for, in no order: those of a step are under way at the same time."""
+    return sorted(each.json.get("n", 1) for each in server.received)
+
+
+async def test_one_request_asks_for_all_votes_that_are_launched_together() -> None:
+    result, server = await served(lambda body, n: choices(*[onward(body)] * n), keeps=True)
+    assert (result.outcome, result.calls, result.account.joined, asked(server)) == ("completed", 4, 2, [1, 1, 2, 2])
+    assert result.account.input_tokens == 4 * 90
+    assert [each.cost_usd for each in result.decisions()] == [pytest.approx((90 + 90 + 2 * 30) / 1e6)] * 2
+
+
+async def test_choice_i_is_the_ith_seq_in_launch_order_with_a_flag_of_its_own() -> None:
+    def give(body: dict[str, Any], n: int) -> dict[str, Any]:
+        if n != 3:
+            return choices(*[onward(body)] * n)
+        given = choices(onward(body), onward(body, wrong=True), onward(body)[:3], finishes=["stop", "stop", "length"])
+        given["choices"].reverse()  # the index counts, and not the place
+        return given
+
+    await served(give, steps=1, k=4, keeps=True)
+    with Reader(Path("runs/served.sqlite")) as reader:
+        row = reader.decision_at("0/step/0")
+    assert row is not None
+    drawn = [each.value if isinstance(each, Ballot) else each.flag for each in row.ballots[:4]]
+    right, wrong = (msgspec.json.encode(Onward(number=number)) for number in (2, 3))
+    assert drawn == [right, right, wrong, "cut_off"]
+
+
+async def test_fewer_choices_than_asked_are_drawn_singly_and_it_is_not_asked_for_several_again() -> None:
+    """As Ollama does, which ignores n."""
+    result, server = await served(lambda body, _: choices(onward(body)), keeps=True)
+    assert (result.outcome, result.account.valid, asked(server)) == ("completed", 6, [1, 1, 1, 1, 1, 2])
+    assert result.account.refused == {next(iter(result.account.refused)): {"n": None}}
+
+
+async def test_more_choices_than_asked_are_ignored_and_paid() -> None:
+    result, _ = await served(lambda body, n: choices(*[onward(body)] * 5) if n > 1 else choices(onward(body)), steps=1)
+    assert (result.outcome, result.account.valid, result.account.output_tokens) == ("completed", 3, 10 + 50)
+
+
+@pytest.mark.parametrize("message", [
+    "'n' : number must be at most 1",
+    "Only one completion choice is allowed",
+    "Unsupported parameter: 'n'",
+    "no",
+])  # fmt: skip
+async def test_a_server_that_refuses_several_choices_is_asked_singly(message: str) -> None:
+    refusal = reply({"error": {"message": message, "type": "invalid_request_error"}}, status=400)
+    result, server = await served(lambda body, n: refusal if n > 1 else choices(onward(body)))
+    assert (result.outcome, result.calls) == ("completed", 6)
+    assert asked(server).count(2) == 1
+
+
+async def test_a_busy_server_is_asked_for_several_again() -> None:
+    busy = iter([reply({}, status=429), reply({}, status=503)])
+    result, server = await served(lambda body, n: next(busy, choices(*[onward(body)] * n)) if n > 1 else choices(onward(body)), steps=1)
+    assert (result.outcome, asked(server)) == ("completed", [1, 2, 2, 2])
+    assert (result.calls, result.account.repeated) == (2, {"busy": 1, "server": 1})
+
+
+async def test_a_usage_that_counts_one_choice_alone_is_corrected_by_the_lengths_of_the_texts() -> None:
+    """As llama.cpp does."""
+    long = "So it goes on, and on, and on. " * 40
+
+    def give(body: dict[str, Any], n: int) -> dict[str, Any]:
+        return choices(*[f"{long}\n{onward(body)}"] * n, usage={"prompt_tokens": 90, "completion_tokens": 300})
+
+    result, _ = await served(give, steps=1, k=4)
+    assert result.account.output_tokens == pytest.approx(300 + 3 * len(long) / 4, rel=0.02)
+
+
+async def test_a_long_choice_among_short_ones_is_too_long() -> None:
+    def give(body: dict[str, Any], n: int) -> dict[str, Any]:
+        texts = [onward(body)] * n
+        if n > 1 and len(flagged) == 0:
+            flagged.append(n)
+            texts[0] = "word " * 2000 + "\n" + texts[0]
+        return choices(*texts, usage={"prompt_tokens": 90, "completion_tokens": 10 + len(texts[0]) // 5})
+
+    flagged: list[int] = []
+    result, _ = await served(give, steps=1)
+    assert result.account.flagged == {"too_long": 1}
+
+
+async def test_a_resumed_run_does_not_ask_again_for_what_was_not_given() -> None:
+    count = 0
+
+    async def answer(connection: Connection) -> None:
+        nonlocal count
+        count += 1
+        await reply(choices(onward(server.received[-1].json)) if count != 6 else {}, status=200 if count != 6 else 401)(connection)
+
+    async with serving(answer) as server:
+        spec = f"openai:m@base_url={server.url},votes_per_request=auto"
+        with pytest.raises(ModelUnavailable):
+            await drifting(spec, steps=3, run_id="later")
+        before = len(server.received)
+        result = await resume("later")
+    assert result.outcome == "completed"
+    assert all("n" not in each.json for each in server.received[before:])
+
+
+@pytest.mark.parametrize(("spec", "several"), [
+    ("openai:gpt-6-luna@base_url=http://127.0.0.1:9", 128),
+    ("openai:m@base_url=http://127.0.0.1:9", 1),
+    ("openai:m@base_url=http://127.0.0.1:9,votes_per_request=auto", 128),
+    ("openai:gpt-6-luna@base_url=http://127.0.0.1:9,votes_per_request=1", 1),
+    ("openai:gpt-6-luna@base_url=http://127.0.0.1:9,votes_per_request=3", 3),
+    ("openai:m@base_url=http://127.0.0.1:9,ballots=logprobs,votes_per_request=3", 1),
+])  # fmt: skip
+def test_several_are_asked_for_where_the_model_is_known_to_give_them_or_the_spec_says_so(spec: str, several: int) -> None:
+    assert OpenAIModel(ModelSpec.parse(spec)).max_samples == several
+
+
+@pytest.mark.parametrize("text", ["0", "129", "two", "1.5", "", "-1"])
+def test_a_number_of_votes_that_no_request_can_ask_for_is_refused(text: str) -> None:
+    with pytest.raises(InvalidUsage, match="is neither auto nor a number from 1 to 128"):
+        OpenAIModel(ModelSpec(provider="openai", name="m", options={"base_url": "http://127.0.0.1:9", "votes_per_request": text}))
