@@ -105,6 +105,8 @@ class Sample(Struct, frozen=True, kw_only=True):
     """``stop`` for a complete reply, else the reason why it ended."""
     usage: Usage = Usage()
     model: str = ""
+    fallback: str = ""
+    """Spec of the fallback that gave it; empty for the model that was asked."""
     shares: dict[str, float] = {}
     """Probability of each option, of a model that weighs the options of a reply; the text is then the likeliest one as JSON."""
 

@@ -22,6 +22,7 @@ def print_decision(shown: RecordedDecision) -> None:
         parts.add(f"user prompt{several}", shown.user)
     for reply in shown.replies:
         cost = "" if reply.cost_usd is None else f", {price(reply.cost_usd)}"
+        cost += "" if reply.fallback is None else f", by the fallback {reply.fallback}"
         text = NOT_KEPT if reply.text is None else f"{reply.text}{CUT if reply.text_is_cut else ''}"
         if reply.rollout is not None:
             text = f"predicted by the rollout at {reply.rollout}"

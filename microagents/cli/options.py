@@ -155,7 +155,7 @@ def _setting_options() -> Iterator[Parameter]:
                 if info.default is True:
                     option = f"{option}/--no-{option.removeprefix('--')}"
                 default = f"{info.default:g}" if isinstance(info.default, float) else info.default
-                shown = "" if info.default in (None, False, {}, True) else f" [default: {default}]"
+                shown = "" if info.default in (None, False, {}, (), True) else f" [default: {default}]"
                 given = typer.Option(
                     option,
                     metavar=flag.metavar,
@@ -165,7 +165,7 @@ def _setting_options() -> Iterator[Parameter]:
                 kind = plain_type(info.annotation)
                 if flag.is_file or (name in LIMITS and kind == int | None):  # a limit may be `inf`
                     kind = str
-                kind = list[str] | None if get_origin(kind) is dict else kind | None
+                kind = list[str] | None if get_origin(kind) in (dict, tuple) else kind | None
                 yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, given])
     yield Parameter("speculate", Parameter.KEYWORD_ONLY, default=None, annotation=Speculate)
 

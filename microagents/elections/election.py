@@ -130,6 +130,8 @@ class Ballot(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Cost of its sample; None where the price is unknown."""
     shares: dict[str, float] = {}
     """Probability of each option by a model that weighs them: the share that it would have of many votes. Empty for a vote."""
+    fallback: str = ""
+    """Spec of the fallback that gave it; empty for the model that the question names for its seq."""
 
 
 class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):

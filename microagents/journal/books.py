@@ -256,6 +256,9 @@ class Books:
     def _count_ballots(self, record: RecordDecision, valid: int, flagged: dict[str, int]) -> None:
         account, outcome = self.totals.account, record.verdict.outcome
         account.valid += valid
+        for ballot in record.verdict.ballots:
+            if isinstance(ballot, Ballot) and ballot.fallback:
+                account.fallbacks[ballot.fallback] = account.fallbacks.get(ballot.fallback, 0) + 1
         for flag, count in flagged.items():
             account.flagged[flag] = account.flagged.get(flag, 0) + count
         if is_vote(outcome, record.verdict.ballots):
@@ -279,8 +282,7 @@ class Books:
         """Add a decision to the digests."""
         of_input = input_of(path)
         self.decisions.add(of_input, path, outcome, winner)
-        # Costs stay out of the digest: they are no part of the decision, and a journal keeps only their sum.
-        self.ballots.add(of_input, path, [structs.replace(ballot, cost_usd=None) for ballot in ballots])
+        self.ballots.add(of_input, path, [_digested(ballot) for ballot in ballots])
 
     def take_in_answer(self, path: str, value: bytes) -> None:
         """Add the answer to a `once` to the digest of decisions."""
@@ -293,6 +295,7 @@ class Books:
         account.settled_at = dict(account.settled_at)
         account.repeated = dict(account.repeated)
         account.refused = dict(account.refused)
+        account.fallbacks = dict(account.fallbacks)
         account.climbed = dict(account.climbed)
         account.samples = account.valid - account.votes
         flagged = Counter(account.flagged)
@@ -323,6 +326,13 @@ class Books:
         for each in range(self.inputs):
             combined.update(digests.digest(each))
         return combined.hexdigest()
+
+
+def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:
+    """A ballot as it enters the digest: without its cost, of which a journal keeps only the sum, and without the model that gave it."""
+    if isinstance(ballot, Flagged):
+        return structs.replace(ballot, cost_usd=None)
+    return structs.replace(ballot, cost_usd=None, fallback="")
 
 
 def _count_ballots(ballots: Sequence[Ballot | Flagged]) -> tuple[int, dict[str, int]]:

@@ -317,6 +317,8 @@ class Account(Struct, kw_only=True):
     """Replies of unknown length, to which the flag ``too_long`` could not be applied."""
     joined: int = 0
     """Samples that came in the request of another one, so that they are no calls."""
+    fallbacks: dict[str, int] = field(default_factory=dict)
+    """Ballots of decided elections that a fallback gave, by its spec."""
     repeated: dict[str, int] = field(default_factory=dict)
     """Calls that were sent again, by the reason: ``busy``, ``server``, ``network``, ``timeout``, ``garbled``, or ``straggler``."""
     refused: dict[str, dict[str, str | None]] = field(default_factory=dict)

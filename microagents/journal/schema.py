@@ -173,10 +173,10 @@ def key_range(place_id: int) -> tuple[int, int]:
 def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) -> str | None:
     """Ballots as a JSON array in launch order; None if all of them are votes for the decided value.
 
-    An entry is ``true`` for the decided value, a string for a red flag, an array for a reply and the probabilities of the options, and
-    any other JSON for a different reply.
+    An entry is ``true`` for the decided value, a string for a red flag, an array for a reply with the probabilities of the options and
+    the fallback that gave it, and any other JSON for a different reply.
     """
-    if value is not None and all(isinstance(each, Ballot) and each.value == value and not each.shares for each in ballots):
+    if value is not None and all(isinstance(each, Ballot) and each.value == value and _is_plain(each) for each in ballots):
         return None
     return "[" + ",".join(_encode_entry(each, value) for each in ballots) + "]"
 
@@ -185,12 +185,18 @@ def _encode_entry(ballot: Ballot | Flagged, value: bytes | None) -> str:
     if isinstance(ballot, Flagged):
         return msgspec.json.encode(ballot.flag).decode()
     # Unambiguous: a reply is a struct, so its JSON is neither `true` nor a string nor an array.
-    return "true" if ballot.value == value and not ballot.shares else written_ballot(ballot)
+    return "true" if ballot.value == value and _is_plain(ballot) else written_ballot(ballot)
 
 
 def written_ballot(ballot: Ballot) -> str:
-    """A ballot as JSON: its reply, or an array of the reply and the probabilities of the options."""
-    return ballot.value.decode() if not ballot.shares else msgspec.json.encode((msgspec.Raw(ballot.value), ballot.shares)).decode()
+    """A ballot as JSON: its reply, or an array of the reply, the probabilities of the options, and the fallback that gave it."""
+    if _is_plain(ballot):
+        return ballot.value.decode()
+    return msgspec.json.encode(_Written(msgspec.Raw(ballot.value), ballot.shares, ballot.fallback)).decode()
+
+
+def _is_plain(ballot: Ballot) -> bool:
+    return not ballot.shares and not ballot.fallback
 
 
 def read_ballot(seq: int, written: bytes, cost_usd: float | None = None) -> Ballot:
@@ -201,12 +207,20 @@ def read_ballot(seq: int, written: bytes, cost_usd: float | None = None) -> Ball
     """
     if not written.startswith(b"["):
         return Ballot(seq=seq, value=written, cost_usd=cost_usd)
-    value, shares = _weighed.decode(written)
-    return Ballot(seq=seq, value=bytes(value), cost_usd=cost_usd, shares=shares)
+    read = _written.decode(written)
+    return Ballot(seq=seq, value=bytes(read.value), cost_usd=cost_usd, shares=read.shares, fallback=read.fallback)
 
 
 _entries = msgspec.json.Decoder(list[msgspec.Raw])
-_weighed = msgspec.json.Decoder(tuple[msgspec.Raw, dict[str, float]])
+
+
+class _Written(msgspec.Struct, array_like=True):
+    value: msgspec.Raw
+    shares: dict[str, float] = {}
+    fallback: str = ""
+
+
+_written = msgspec.json.Decoder(_Written)
 
 
 def recalled(row: tuple[Any, ...]) -> Recalled:

@@ -24,9 +24,11 @@ from microagents.messages import resolve
 from microagents.models.latencies import LEAST_STRAGGLER_S, Latencies
 from microagents.models.model import Call, Model, Most, checked_model, checked_sample, open_model
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
+from microagents.models.weighing import at_least
 from microagents.roles.call_accounts import CallAccounts, Prices
 from microagents.roles.call_leases import AT_ONCE, LEAST, CallLeases
 from microagents.roles.groups import Group, Several
+from microagents.roles.health import Health
 from microagents.roles.reservations import Reservations
 from microagents.roles.shares import HoldShares, Outcome, Shares, Trade
 
@@ -64,6 +66,7 @@ class Source:
         self.answers_at_once = model.answers_at_once
         self.latencies = Latencies()
         self.prices = Prices()
+        self.health = Health(asyncio.get_running_loop())
         self.is_refused_several = False
         """Whether a request for several samples was refused."""
         self.replaced = 0
@@ -103,6 +106,8 @@ class Solver(Role):
         """Whether stragglers are sent again."""
         self._groups: dict[Hashable, Group] = {}
         """Draws of this turn of the loop that may go in one request, by what they have in common."""
+        self._fallbacks = context.models.get("fallback", ())
+        """Models that are asked while another one is out."""
         self._is_out = False
         """Whether a provider is out."""
         self._warned_s: float | None = None
@@ -146,7 +151,7 @@ class Solver(Role):
             Stopped: the provider was out for longer than ``--max-outage``.
             ModelUnavailable: the provider refuses the request for good.
         """
-        source = self._source(request.model)
+        source = self._delivering(request.model)
         call = Call(
             id=request.id,
             prompt=request.prompt,
@@ -161,29 +166,33 @@ class Solver(Role):
         if source.takes_several and not call.rejected and (source.model.joins_guesses or not request.is_followed):
             drawn = await self._draw_together(source, call)
             if isinstance(drawn, Sample):
-                return drawn
+                return _marked(drawn, source, request.model)
             call = structs.replace(call, attempt=drawn)
+            source = self._delivering(request.model)
         outage: _Outage | None = None
         while True:
             try:
                 if source.answers_at_once:
                     sample = await self._attempt(source, call)
                 elif self._replaces:
-                    sample = await self._first_reply(source, self._source(request.substitute or request.model), call)
+                    sample = await self._first_reply(source, self._substitute_of(source, request), call)
                 else:
                     await asyncio.sleep(0)  # the model is called in a task of the draw's own, which it may set a timeout for
                     sample = await self._attempt(source, call)
             except ModelUnavailable as error:
-                if error.retryable:
-                    self._note_outage(str(error))
-                outage = outage or _Outage(request.id, self._max_outage_s)
-                await outage.wait(error)
+                other = self._one_that_delivers(request.model)
+                if other is None or other is source:
+                    if error.retryable:
+                        self._note_outage(str(error))
+                    outage = outage or _Outage(request.id, self._max_outage_s)
+                    await outage.wait(error)
+                source = self._delivering(request.model)
                 self._accounts.repeat(error.kind)
                 call = structs.replace(call, attempt=call.attempt + 1)
             else:
                 if self._is_out:
                     self._note_outage(None)
-                return sample
+                return _marked(sample, source, request.model)
 
     async def _draw_together(self, source: Source, call: Call) -> Sample | int:
         """Take a sample in one request with those of the same election that are drawn in this turn of the loop.
@@ -216,6 +225,9 @@ class Solver(Role):
                     if not await self._request(source, several):
                         break
                 except ModelUnavailable as error:
+                    if source.health.is_out and self._fallbacks:
+                        self._accounts.repeat(error.kind)
+                        break
                     if not error.retryable:  # single draws meet the same refusal, unless it is one of several samples at a time
                         source.is_refused_several = True
                         break
@@ -237,14 +249,14 @@ class Solver(Role):
         Raises:
             ModelUnavailable: the attempt gave no reply.
         """
-        first = structs.replace(several.calls[0], samples=len(several.calls))
+        first, through = structs.replace(several.calls[0], samples=len(several.calls)), source.through(several)
         if not self._replaces or source.model.answers_at_once:
-            await self._attempt(source.through(several), first)
+            await self._attempt(through, first)
             return True
         sent: asyncio.Future[float] = self._loop.create_future()
         attempts = TaskScope()
         try:
-            attempt = attempts.start(self._attempt(source.through(several), first, sent))
+            attempt = attempts.start(self._attempt(through, first, sent))
             either: list[asyncio.Future[Any]] = [attempt, sent]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             while not attempt.done() and (left_s := self._left_s(source, sent.result())) > 0:
@@ -256,6 +268,7 @@ class Solver(Role):
             self._accounts.repeat(STRAGGLER)
             return False
         finally:
+            source.reported_refusals = through.reported_refusals
             await attempts.close()
 
     async def _first_reply(self, source: Source, substitute: Source, call: Call) -> Sample:
@@ -379,7 +392,10 @@ class Solver(Role):
                 self._accounts.refuse(source.spec, refused)
             if sent is not None:
                 source.latencies.add(self._loop.time() - sent.result())
+            source.health.delivered()
         except ModelUnavailable as error:
+            if source.health.failed(error) and self._fallbacks:
+                structlog.get_logger().warning("a model is out, and its fallback is asked", model=source.spec, error=str(error))
             may_be_billed = error.kind in MAY_BE_BILLED
             raise
         else:
@@ -405,6 +421,21 @@ class Solver(Role):
                             source.slots.dismiss()
                     break
 
+    def _delivering(self, spec: str) -> Source:
+        """The model of a spec, or the first of its fallbacks that delivers while it is out."""
+        return self._one_that_delivers(spec) or self._source(spec)
+
+    def _one_that_delivers(self, spec: str) -> Source | None:
+        source = self._source(spec)
+        if not self._fallbacks or source.health.may_be_asked():
+            return source
+        alike = [each for each in self._fallbacks if each != spec and at_least((each,)) == at_least((spec,))]  # it weighs options, or votes
+        return next((other for each in alike if (other := self._source(each)).health.may_be_asked()), None)
+
+    def _substitute_of(self, source: Source, request: Draw) -> Source:
+        """The model that is asked where a call takes too long: the next one of the pool, if the call is not one to a fallback."""
+        return self._source(request.substitute) if request.substitute and source.spec == request.model else source
+
     def _source(self, spec: str) -> Source:
         """The model of a spec, opened on first use. A model without a price makes the cost of the run unknown at once."""
         found = self._sources.get(spec)
@@ -416,7 +447,8 @@ class Solver(Role):
                         f"the price of {spec!r} is unknown, so --max-cost {max_cost_usd:g} cannot be kept; give the price in the spec, "
                         "@price_in=...,price_out=..., or in a file, --prices FILE; or lift the limit, --max-cost inf"
                     )
-                self.tell(RecordCalls(source=self.context.name, usage=Usage(cost_usd=None)))
+                if spec not in self._fallbacks:  # of a fallback only once it is asked
+                    self.tell(RecordCalls(source=self.context.name, usage=Usage(cost_usd=None)))
         return found
 
     def _note_outage(self, error: str | None) -> None:
@@ -439,6 +471,11 @@ def _counted(name: str, estimate: int, usage: Usage) -> int:
     counted = {INPUT_TOKENS: read, OUTPUT_TOKENS: written, TOKENS: None if read is None or written is None else read + written}
     found = counted.get(name.rpartition(", ")[2].removesuffix(A_MINUTE))
     return estimate if found is None else found
+
+
+def _marked(sample: Sample, source: Source, asked: str) -> Sample:
+    """A sample with the fallback that gave it, if one did."""
+    return sample if source.spec == asked else structs.replace(sample, fallback=source.spec)
 
 
 class _Outage:

@@ -48,6 +48,8 @@ class RecordedReply(Struct, frozen=True, kw_only=True):
     """Whether the journal keeps only the beginning of the text."""
     cost_usd: float | None
     """Cost of this sample, while the election is open. Of a decided one the journal keeps the sum."""
+    fallback: str | None = None
+    """Spec of the fallback that gave it; None for a model of the pool."""
     shares: dict[str, float] = {}
     """Probability of each option, where a model weighed them; empty for a vote."""
     rollout: str | None = None
@@ -204,6 +206,7 @@ def _replies(
                 flag=flag,
                 why=why,
                 vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
+                fallback=ballot.fallback or None if isinstance(ballot, Ballot) else None,
                 shares=ballot.shares if isinstance(ballot, Ballot) else {},
                 agrees=agrees,
                 text=None if text is None else text.text,

@@ -144,6 +144,8 @@ class Result(Struct, frozen=True, kw_only=True):
             "lost_in_flight": account.lost_in_flight,
             "repeated": account.repeated,
             "refused": account.refused,
+            "joined": account.joined,
+            "fallbacks": account.fallbacks,
             "unanswered": account.unanswered,
             "unmeasured": account.unmeasured,
             "input_tokens": account.input_tokens,

@@ -114,6 +114,9 @@ cost. [default: no limit]"""
     """Stop this many seconds after the start or the resume of the run. [default: no limit]"""
     max_outage_s: Annotated[float, Field(ge=0, allow_inf_nan=False), Flag("S", "--max-outage")] = 7200.0
     """Stop once a provider has delivered nothing for this many seconds."""
+    fallback: Annotated[tuple[str, ...], Flag("SPEC")] = ()
+    """Model that is asked while another one is out, or while its provider refuses the account. Repeatable: the first that delivers is \
+asked."""
     prices: Annotated[dict[str, OwnPrice], Flag("FILE", is_file=True)] = {}
     """Your own prices: a TOML file with a table `["provider:model"]` for each model, of `input` and `output` in US dollars per million \
 tokens. They go before those that are known. [default: no file]"""
@@ -153,11 +156,22 @@ tokens. They go before those that are known. [default: no file]"""
                 raise ValueError(f"on_undecided is `stop`, `leader` or a model; {error}") from None
         return value
 
+    @field_validator("fallback", mode="before")
+    @classmethod
+    def _check_fallback(cls, value: object) -> object:
+        specs = [value] if isinstance(value, str) else value
+        for spec in specs if isinstance(specs, list | tuple) else ():
+            try:
+                ModelSpec.parse(spec)
+            except (InvalidUsage, AttributeError) as error:
+                raise ValueError(f"a fallback is the spec of a model; {error}") from None
+        return specs
+
     @property
     def pools(self) -> dict[str, tuple[str, ...]]:
-        """All models that may be asked: the pools by role, and the model for undecided elections."""
+        """All models that may be asked: the pools by role, the model for undecided elections, and the fallbacks."""
         second = {} if self.on_undecided in ("stop", "leader") else {"undecided": (self.on_undecided,)}
-        return {**self.models, **second}
+        return {**self.models, **second, **({"fallback": self.fallback} if self.fallback else {})}
 
 
 def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: str = "") -> M:

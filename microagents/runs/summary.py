@@ -118,6 +118,7 @@ def summary(result: Result, options: str, go_on: str | None, *, with_text: bool 
     rows.append(("model", ", ".join(models) + _cost_text(result, models)))
     of_calls = (
         ("sampling", _sampling_text(account)),
+        ("fallback", _fallback_text(account)),
         ("cached", _cached_text(account)),
         ("calls", _calls_text(account, prices_of(models))),
         ("timeouts", _timeouts_text(account)),
@@ -184,6 +185,12 @@ def _sampling_text(account: Account) -> str | None:
         return None
     takes = "takes" if len(names) == 1 else "take"
     return f"{', '.join(names)} {takes} no temperature: samples differ by the model's own sampling, and the first is not drawn at 0"
+
+
+def _fallback_text(account: Account) -> str | None:
+    """The share of ballots that came from each fallback; None where none did."""
+    given = [f"{number:,} of {account.valid:,} replies came from {spec}" for spec, number in account.fallbacks.items()]
+    return f"{', '.join(given)}, since the model before it was out" if given else None
 
 
 def _cached_text(account: Account) -> str | None:

@@ -1,0 +1,154 @@
+"""Fallbacks: models that are asked for the same samples while another one is out, or while its provider refuses the account."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microagents import Result, run
+from microagents.chat import Sample, Usage, write
+from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.journal.reading import Reader
+from microagents.models.model import Call, Model
+from microagents.roles.health import OUT_AFTER_S, PROBE_EVERY_S, refuses_account
+from microagents.runs.decision import recorded_decision
+from microagents.runs.summary import summary
+from microagents.runtimes.testing.virtual import run_virtual
+from microagents.strategies import Maker
+from microagents.tasks.drift import Drift, Onward
+
+FALLBACK = "sim:perfect@latency=1,sigma=0,price_in=1"
+BUSY = ModelUnavailable("busy", "slow down", 429, None, None)
+REVOKED = ModelUnavailable("refused", "invalid_api_key: no such key", 401)
+NO_CREDIT = ModelUnavailable("busy", "insufficient_quota: check your plan", 429)
+TOO_LONG = ModelUnavailable("refused", "the prompt is too long", 400)
+
+Fails = Callable[[float], ModelUnavailable | None]
+
+
+class First(Model):
+    """Says the next number after a second, unless it fails at this time."""
+
+    priced = True
+    spec = "first"
+
+    def __init__(self, fails: Fails) -> None:
+        self.asked_s: list[float] = []
+        self._fails = fails
+
+    async def complete(self, call: Call) -> Sample:
+        now_s = asyncio.get_running_loop().time()
+        self.asked_s.append(now_s)
+        if (error := self._fails(now_s)) is not None:
+            raise error
+        await asyncio.sleep(1.0)
+        text = write(Drift(length=1).expert(call.prompt, Onward))
+        return Sample(text=text, usage=Usage(input_tokens=1, output_tokens=1, cost_usd=0.0))
+
+
+def between(from_s: float, to_s: float, error: ModelUnavailable) -> Fails:
+    return lambda now_s: error if from_s <= now_s < to_s else None
+
+
+async def drifting(model: object, *, steps: int = 30, fallback: object = (FALLBACK,), **options: Any) -> Result:
+    strategy = Maker(k=1, speculate=False)
+    return await run(Drift(length=steps), models=model, strategy=strategy, fallback=fallback, **{"runs_dir": None, **options})  # type: ignore[arg-type]
+
+
+def drifted(fails: Fails, **options: Any) -> tuple[Result, First]:
+    model = First(fails)
+    return run_virtual(drifting(model, **options)), model
+
+
+@pytest.mark.parametrize("error", [REVOKED, NO_CREDIT, ModelUnavailable("refused", "pay first", 402)])
+def test_where_the_account_is_refused_the_same_samples_are_drawn_from_the_fallback_at_once(error: ModelUnavailable) -> None:
+    result, model = drifted(between(5.0, 1e9, error))
+    assert (result.outcome, result.account.errors) == ("completed", 0)
+    assert result.account.fallbacks == {FALLBACK: 25}
+    assert result.account.valid == 30
+    assert model.asked_s[:6] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_a_model_that_recovers_is_asked_again_and_until_then_tried_once_a_minute() -> None:
+    result, model = drifted(between(5.0, 100.0, REVOKED), steps=200)
+    assert [second for second in model.asked_s if 5.0 <= second < 130.0] == [5.0, 5.0 + PROBE_EVERY_S, *range(125, 130)]
+    assert result.account.fallbacks == {FALLBACK: 120}
+    assert (result.outcome, result.account.outage) == ("completed", None)
+
+
+def test_a_short_trouble_is_waited_out_and_an_outage_is_not() -> None:
+    short, _ = drifted(between(5.0, 5.0 + OUT_AFTER_S / 4, BUSY))
+    assert (short.outcome, short.account.fallbacks) == ("completed", {})
+    long, _ = drifted(between(5.0, 1e9, BUSY))
+    assert (long.outcome, long.account.fallbacks) == ("completed", {FALLBACK: 25})
+
+
+def test_a_model_that_asks_to_wait_for_long_is_not_waited_for() -> None:
+    wait = ModelUnavailable("busy", "slow down", 429, 600.0, None)
+    result, model = drifted(between(5.0, 100.0, wait), steps=300)
+    assert [second for second in model.asked_s if second >= 5.0] == [5.0]
+    assert result.account.fallbacks == {FALLBACK: 295}
+
+
+def test_a_request_that_is_refused_for_another_reason_goes_to_no_fallback() -> None:
+    with pytest.raises(ModelUnavailable, match="too long"):
+        drifted(between(5.0, 1e9, TOO_LONG))
+
+
+def test_where_all_refuse_the_run_ends_with_the_refusal() -> None:
+    with pytest.raises(ModelUnavailable, match="invalid_api_key"):
+        drifted(lambda _: REVOKED, fallback=())
+    with pytest.raises(ModelUnavailable, match="invalid_api_key"):
+        drifted(lambda _: REVOKED, fallback=("tests.roles.test_fallbacks:Revoked",))
+
+
+class Revoked(Model):
+    """Refuses each key."""
+
+    async def complete(self, call: Call) -> Sample:  # noqa: ARG002
+        raise REVOKED
+
+
+def test_the_fallbacks_are_asked_in_their_order() -> None:
+    result, _ = drifted(lambda _: REVOKED, fallback=("tests.roles.test_fallbacks:Revoked", FALLBACK, "sim:o3-mini"))
+    assert result.account.fallbacks == {FALLBACK: 30}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_decisions_and_digests_are_those_of_a_run_without_an_outage(seed: int) -> None:
+    usual = run_virtual(drifting(First(lambda _: None), seed=seed), seed=seed).account
+    out = run_virtual(drifting(First(between(5.0, 40.0, REVOKED)), seed=seed), seed=seed).account
+    assert out.fallbacks
+    assert (out.decisions_sha256, out.ballots_sha256) == (usual.decisions_sha256, usual.ballots_sha256)
+
+
+def test_what_a_fallback_gave_is_in_the_journal_the_summary_and_the_decision() -> None:
+    result, _ = drifted(between(4.5, 1e9, REVOKED), steps=10, runs_dir="runs", run_id="r")
+    with Reader(Path("runs/r.sqlite")) as reader:
+        assert reader.verify() == []
+        replies = [recorded_decision(reader, f"0/step/{step}").replies[0].fallback for step in (4, 5)]
+    assert replies == [None, FALLBACK]
+    assert f"5 of 10 replies came from {FALLBACK}" in summary(result, "", None)
+    assert result.as_json()["fallbacks"] == {FALLBACK: 5}
+
+
+@pytest.mark.parametrize("fallback", ["perfect", ("sim:perfect", 7), 7])
+def test_a_fallback_that_is_no_model_is_refused(fallback: object) -> None:
+    with pytest.raises(InvalidUsage, match="fallback"):
+        run_virtual(drifting("sim:perfect", fallback=fallback))
+
+
+@pytest.mark.parametrize(("error", "is_refusal"), [
+    (REVOKED, True),
+    (NO_CREDIT, True),
+    (ModelUnavailable("refused", "invalid_request_error: Your credit balance is too low", 400), True),
+    (BUSY, False),
+    (TOO_LONG, False),
+    (ModelUnavailable("server", "no", 500), False),
+])  # fmt: skip
+def test_a_refusal_of_the_account_is_known_by_its_status_or_its_words(error: ModelUnavailable, *, is_refusal: bool) -> None:
+    assert refuses_account(error) is is_refusal
