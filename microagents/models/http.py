@@ -160,15 +160,15 @@ class HttpModel(Model, ABC):
         """
         return (await self._take(call))[0]
 
-    async def _take(self, call: Call) -> Sequence[Sample]:
-        """Take the samples of a request in one attempt.
+    async def _take(self, call: Call, client: Client | None = None) -> Sequence[Sample]:
+        """Take the samples of a request in one attempt, through a client of its own or the one of all.
 
         Raises:
             ModelUnavailable: no reply arrived, or it cannot be read.
         """
         self._check_length(call)
         # Outside of the timeout: the first call imports the SDK, which takes a second.
-        client = self._client()
+        client = client or self._client()
         try:
             async with asyncio.timeout(self.timeout_s):
                 answer = await self._ask_in_turn(client, call)
@@ -445,6 +445,16 @@ class HttpModel(Model, ABC):
         found = response.headers.get("x-request-id") or response.headers.get("request-id")
         return found if found and self._sanitize(found) == found and _NAME.fullmatch(found) else None
 
+    def _guessed_usage(self, call: Call, text: str) -> Usage:
+        """The usage of one of several samples that arrives before the provider tells it, by the lengths of the texts."""
+        read, written = _tokens_in(len(call.prompt.system) + len(call.prompt.user)), _tokens_in(len(text))
+        whole = Usage(input_tokens=read, output_tokens=written)
+        cost_usd = None
+        if self._tariff is not None and (total_usd := self._tariff.cost_usd(whole)) is not None:
+            read_usd = self._tariff.cost_usd(structs.replace(whole, output_tokens=0)) or 0.0
+            cost_usd = read_usd / call.samples + total_usd - read_usd
+        return Usage(input_tokens=read // call.samples, output_tokens=written, cost_usd=cost_usd)
+
     def _split_usage(self, usage: Usage, lengths: Sequence[int], served: str | None) -> list[Usage]:
         """The usage of each of several samples: the prompt in equal parts, the output by the lengths of the texts, in characters.
 
@@ -630,6 +640,27 @@ def sum_of(usage: Usage, spent: Usage) -> Usage:
         cached_tokens=usage.cached_tokens + spent.cached_tokens,
         cache_write_tokens=usage.cache_write_tokens + spent.cache_write_tokens,
         cost_usd=(usage.cost_usd or 0.0) + (spent.cost_usd or 0.0) if is_known else None,
+    )
+
+
+def what_is_left(usages: Sequence[Usage], owed: Sequence[Usage]) -> Usage:
+    """The sum of usages less what is owed of it already; no count is below 0."""
+
+    def left(counts: Sequence[float | None], less: Sequence[float | None]) -> float | None:
+        known = [count for count in counts if count is not None]
+        return max(0.0, sum(known) - sum(count or 0.0 for count in less)) if len(known) == len(counts) else None
+
+    counted = {
+        name: None
+        if (found := left([getattr(each, name) for each in usages], [getattr(each, name) for each in owed])) is None
+        else round(found)
+        for name in ("input_tokens", "output_tokens", "reasoning_tokens")
+    }
+    return Usage(
+        **counted,
+        cost_usd=left([each.cost_usd for each in usages], [each.cost_usd for each in owed]),
+        cached_tokens=sum(each.cached_tokens for each in usages),
+        cache_write_tokens=sum(each.cache_write_tokens for each in usages),
     )
 
 

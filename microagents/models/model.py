@@ -51,6 +51,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """The prompt without these; None where there are none."""
     choices: tuple[str, ...] = ()
     """Votes that the reply may cast, such as the labels of candidates; empty for any vote."""
+    is_followed: bool = False
+    """Whether its first reply is waited for, to guess on."""
     samples: int = 1
     """Number of samples that its request asks for, this one included."""
 

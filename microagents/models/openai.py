@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing
 from math import exp
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -10,12 +12,15 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta, Raw, Struct, structs
 
+from microagents.aio import TaskScope
 from microagents.chat import Sample, Usage
+from microagents.elections.red_flags import known_finish
 from microagents.errors import InvalidUsage
-from microagents.models.http import Counts, HttpModel, flag, name_or_none, read_or_empty
+from microagents.models.http import Counts, HttpModel, flag, name_or_none, read_or_empty, what_is_left
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.model import MAX_SAMPLES, SEVERAL, samples_per_request
 from microagents.models.sending import Client, Sender
+from microagents.models.streams import Streaming
 from microagents.models.weighing import LETTERS, LOGPROBS, by_letter, weighed_by_letter
 
 if TYPE_CHECKING:
@@ -111,16 +116,46 @@ class OpenAIModel(OpenAIWire):
 
     @property
     def joins_guesses(self) -> bool:
-        """Whether the spec gives a number: a reply comes with its last sample, which is late for guesses."""
-        return self._options.get(SEVERAL, "auto") != "auto"
+        """Whether replies are streamed where the first sample is waited for; through a client of the user's they are not."""
+        return isinstance(self._client(), Sender)
 
     async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
         """Take several samples in one request. Once a server gives fewer than asked for, they are asked for singly."""
-        samples = await self._take(structs.replace(calls[0], samples=len(calls)))
+        asked, sender = structs.replace(calls[0], samples=len(calls)), self._client()
+        if calls[0].is_followed and isinstance(sender, Sender):
+            async with aclosing(self._streamed(calls, asked, sender)) as given:
+                async for each in given:
+                    yield each
+            return
+        samples = await self._take(asked)
         if len(samples) < len(calls):
             self._refused.setdefault("n", None)
-        for each in zip(calls, samples, strict=False):
-            yield each
+        for pair in zip(calls, samples, strict=False):
+            yield pair
+
+    async def _streamed(self, calls: Sequence[Call], asked: Call, sender: Sender) -> AsyncGenerator[tuple[Call, Sample]]:
+        """Take several samples, each as soon as it is finished. The last one has what the usage of all leaves for it."""
+        arrived = asyncio.Queue[tuple[int, str, str] | None]()
+        client = Streaming(sender, len(calls), lambda *choice: arrived.put_nowait(choice))
+        scope, early = TaskScope(), dict[int, Usage]()
+        try:
+            taking = scope.start(self._take(asked, client))
+            taking.add_done_callback(lambda _: arrived.put_nowait(None))
+            while (choice := await arrived.get()) is not None:
+                index, text, finish = choice
+                early[index] = self._guessed_usage(asked, text)
+                sample = Sample(text=self._without_key(text), finish=known_finish(finish), usage=early[index], model=self.name)
+                yield calls[index], sample
+            samples = dict(zip(client.indexes, taking.result(), strict=False))
+        finally:
+            await scope.close()
+        if len(samples) < len(calls):
+            self._refused.setdefault("n", None)
+        owed = list(early.values())
+        for index in [index for index in samples if index not in early]:
+            usages = [samples[each].usage for each in samples if each in early or each == index]
+            yield calls[index], structs.replace(samples[index], usage=what_is_left(usages, owed))
+            early, owed = {}, []
 
     @property
     def _weighs(self) -> bool:

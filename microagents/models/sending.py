@@ -18,7 +18,7 @@ from microagents.errors import ModelUnavailable
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
 MAX_BODY_BYTES = 8 * 2**20
 """Limit of a reply, after decompression. The longest replies of today's models are below 1 MiB."""
@@ -88,8 +88,16 @@ class Sender:
         """Ask without a body."""
         return await self._send("GET", path, None, {})
 
-    async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response | ModelUnavailable:
+    async def post(
+        self, path: str, body: dict[str, Any], headers: Mapping[str, str], *, on_line: Callable[[bytes], None] | None = None
+    ) -> Response | ModelUnavailable:
         """Send one request, and follow no redirect.
+
+        Args:
+            path: path behind the base URL.
+            body: the JSON of the request.
+            headers: more headers.
+            on_line: called with each line of a successful response as it arrives.
 
         Returns:
             The response; or an error of the kind ``refused`` if the body cannot be written, ``network`` if the request was not sent,
@@ -99,15 +107,19 @@ class Sender:
             data = msgspec.json.encode(body)
         except (TypeError, ValueError, RecursionError) as error:
             return ModelUnavailable("refused", f"the request cannot be encoded: {type(error).__name__}")
-        return await self._send("POST", path, data, headers)
+        return await self._send("POST", path, data, headers, on_line)
 
-    async def _send(self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]) -> Response | ModelUnavailable:
+    async def _send(
+        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str], on_line: Callable[[bytes], None] | None = None
+    ) -> Response | ModelUnavailable:
         try:
             async with self._session.request(method, self._base_url + path, data=data, headers=headers, allow_redirects=False) as response:
                 read = Response(status_code=response.status, headers=response.headers, content=b"")
                 if response.headers.get("content-encoding", "identity") not in ("identity", *_ENCODINGS):
                     return ModelUnavailable("garbled", "the reply is encoded as was not asked for")
-                pieces = response.content.iter_any()
+                pieces: AsyncIterator[bytes] = response.content.iter_any()
+                if on_line is not None and read.is_success:
+                    pieces = _in_lines(pieces, on_line)
                 content = await read_bounded(pieces, MAX_BODY_BYTES + 1 if read.is_success else MAX_ERROR_BYTES)
                 return msgspec.structs.replace(read, content=content)
         except Exception as error:  # noqa: BLE001 - its errors may contain the key, and no list of them is complete
@@ -126,6 +138,18 @@ async def read_bounded(pieces: AsyncIterator[bytes], limit: int) -> bytes:
         if len(body) >= limit:
             break
     return bytes(body[:limit])
+
+
+async def _in_lines(pieces: AsyncIterator[bytes], on_line: Callable[[bytes], None]) -> AsyncGenerator[bytes]:
+    """The pieces of a body; each line is told as soon as it is whole."""
+    rest = b""
+    async for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            on_line(line)
+        yield piece
+    if rest:
+        on_line(rest)
 
 
 def failure(error: Exception, place: str) -> ModelUnavailable:

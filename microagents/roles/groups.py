@@ -54,14 +54,20 @@ class Group:
     def parts(self) -> Iterator[Group]:
         """The group in parts, each for one request; draws that stay alone are left to be drawn singly."""
         most = self.source.model.max_samples
-        waiting = sorted(((call, drawn) for call, drawn in self._waiting if not drawn.done()), key=lambda each: each[0].id.seq)
-        for start in range(0, len(waiting), most):
+        parts: list[list[tuple[Call, asyncio.Future[Sample | int]]]] = []
+        for each in sorted(((call, drawn) for call, drawn in self._waiting if not drawn.done()), key=lambda each: each[0].id.seq):
+            follows = parts and each[0].id.seq == parts[-1][-1][0].id.seq + 1  # choice i is the i-th seq from the first
+            if follows and len(parts[-1]) < most:
+                parts[-1].append(each)
+            else:
+                parts.append([each])
+        for waiting in parts:
             part = Group(self.source, self._loop)
-            part._waiting = waiting[start : start + most]
-            if len(part._waiting) == 1:
+            part._waiting = waiting
+            if len(waiting) == 1:
                 part.leave(0)
                 continue
-            self._part.update({call.id.seq: part for call, _ in part._waiting})
+            self._part.update({call.id.seq: part for call, _ in waiting})
             yield part
 
     def give(self, call: Call, sample: Sample) -> None:

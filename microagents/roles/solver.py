@@ -162,6 +162,7 @@ class Solver(Role):
             rejected=request.rejected,
             first_prompt=request.first_prompt,
             choices=request.choices,
+            is_followed=request.is_followed,
         )
         if source.takes_several and not call.rejected and (source.model.joins_guesses or not request.is_followed):
             drawn = await self._draw_together(source, call)

@@ -22,7 +22,7 @@ from microagents.roles import solver
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Onward
-from tests.models.server import Connection, Server, reply, serving
+from tests.models.server import Answer, Connection, Server, reply, serving
 
 ERRING = "sim:perfect@error=0.2,flag=0.1,latency=1,price_in=1,price_out=1"
 
@@ -291,6 +291,102 @@ async def test_a_resumed_run_does_not_ask_again_for_what_was_not_given() -> None
         result = await resume("later")
     assert result.outcome == "completed"
     assert all("n" not in each.json for each in server.received[before:])
+
+
+# -- streamed ---------------------------------------------------------------------------------------------------------------------------
+
+
+def event(data: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(data) + b"\n\n"
+
+
+def piece(index: int, text: str, finish: str | None = None) -> bytes:
+    return event({"choices": [{"index": index, "delta": {"content": text}, "finish_reason": finish}], "usage": None})
+
+
+DONE = event({"choices": [], "usage": {"prompt_tokens": 90, "completion_tokens": 30}}) + b"data: [DONE]\n\n"
+
+
+def streamed(*parts: bytes | asyncio.Event) -> Answer:
+    """A stream of events, which pauses until each event of asyncio is set."""
+
+    async def answer(connection: Connection) -> None:
+        await connection.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+        for part in parts:
+            if isinstance(part, asyncio.Event):
+                await part.wait()
+            else:
+                await connection.send(part)
+        connection.writer.close()
+
+    return answer
+
+
+async def guessing(stream: Callable[[dict[str, Any], str], Answer], *, steps: int = 2, k: int = 3) -> tuple[Result, Server]:
+    """The run of a chain that guesses ahead, against a server that streams requests for several choices."""
+
+    async def answer(connection: Connection) -> None:
+        body = server.received[-1].json
+        text = onward(body)
+        given = stream(body, text) if body.get("stream") else reply(choices(*[text] * body.get("n", 1)))
+        await given(connection)
+
+    async with serving(answer) as server:
+        spec = f"openai:m@base_url={server.url},votes_per_request=auto,price_in=1,price_out=2"
+        return await drifting(spec, steps=steps, strategy=Maker(k=k), run_id="streamed"), server
+
+
+async def test_a_chain_guesses_on_the_first_choice_of_a_stream() -> None:
+    """The second choice of step 0 is given only once step 1 was asked for."""
+    begun = asyncio.Event()
+    states: list[str] = []
+
+    def stream(body: dict[str, Any], text: str) -> Answer:
+        states.append(body["messages"][-1]["content"])
+        if len(states) == 2:
+            begun.set()
+        wait = [begun] if len(states) == 1 else []
+        return streamed(piece(1, text[:4]), piece(1, text[4:], "stop"), *wait, piece(0, text, "stop"), DONE)
+
+    result, server = await guessing(stream)
+    assert (result.outcome, result.calls, result.account.joined, len(set(states))) == ("completed", 4, 2, 2)
+    assert all(each.json["stream_options"]["include_usage"] for each in server.received if "n" in each.json)
+    assert (result.account.input_tokens, result.account.output_tokens) == (4 * 90, 2 * (10 + 30))
+    assert sum(each.cost_usd or 0.0 for each in result.decisions()) == pytest.approx(result.cost_usd)
+
+
+async def test_a_finished_choice_of_a_stream_keeps_its_own_finish() -> None:
+    result, _ = await guessing(lambda _, text: streamed(piece(0, text, "length"), piece(1, text, "stop"), DONE), steps=1)
+    assert (result.outcome, result.account.flagged["cut_off"] >= 1) == ("completed", True)
+
+
+@pytest.mark.parametrize("broken", [
+    lambda text: streamed(piece(0, text, "stop"), b"data: {"),
+    lambda text: streamed(piece(0, text, "stop")),
+    lambda text: streamed(piece(0, text, "stop"), b"data: 7\n\n", DONE),
+    lambda text: streamed(piece(0, text, "stop"), event({"error": {"message": "overloaded"}})),
+    lambda text: streamed(piece(-1, text, "stop"), piece(99, text, "stop"), piece(0, text, "stop"), piece(1, text)),
+    lambda _: streamed(b"data: " + b"[" * 100_000 + b"\n\n"),
+    lambda _: reply(b"<html>"),
+])  # fmt: skip
+async def test_a_stream_that_breaks_off_keeps_what_was_finished_and_the_rest_is_asked_again(broken: Callable[[str], Answer]) -> None:
+    given = iter([True])
+    result, _ = await guessing(
+        lambda _, text: broken(text) if next(given, False) else streamed(piece(0, text, "stop"), piece(1, text, "stop"), DONE), steps=1
+    )
+    assert (result.outcome, result.account.valid, result.account.refused) == ("completed", 3, {})
+    assert sum(result.account.repeated.values()) <= 1
+
+
+async def test_a_server_that_does_not_stream_is_read_all_the_same() -> None:
+    result, _ = await guessing(lambda body, text: reply(choices(*[text] * body["n"])))
+    assert (result.outcome, result.calls, result.account.joined) == ("completed", 4, 2)
+
+
+async def test_a_stream_of_fewer_choices_leaves_the_others_to_single_draws() -> None:
+    result, _ = await guessing(lambda _, text: streamed(piece(0, text, "stop"), DONE))
+    assert (result.outcome, result.account.valid) == ("completed", 6)
+    assert list(result.account.refused.values()) == [{"n": None}]
 
 
 @pytest.mark.parametrize(("spec", "several"), [

@@ -88,6 +88,26 @@ async def test_with_a_spec_the_votes_decide_as_in_process_in_spite_of_faults(wir
     assert there.account.repeated.keys() <= {"busy", "server", "broken", "garbled"}
 
 
+@pytest.mark.parametrize("speculate", [True, False])
+async def test_several_votes_a_request_are_those_of_single_requests(*, speculate: bool) -> None:
+    """Streamed where the chain guesses ahead, and plain where it does not."""
+    task, model = Drift(length=STEPS), "sim:perfect@error=0.1,flag=0.1"
+    async with serving(Endpoint(model=model, task=task)) as served:
+        single, several = [
+            await run(
+                task,
+                models=f"openai:m@base_url={served.url}/v1,votes_per_request={number}",
+                strategy=Maker(k=4, speculate=speculate),
+                runs_dir=None,
+                run_id="r",
+            )
+            for number in (1, "auto")
+        ]
+    assert digests(several) == digests(single)
+    assert several.account.joined > 2 * STEPS
+    assert several.account.calls < single.account.calls
+
+
 class Proven(Drift):
     """Sends a wrong reply back."""
 
