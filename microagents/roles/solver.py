@@ -170,6 +170,10 @@ class Solver(Role):
                 return _marked(drawn, source, request.model)
             call = structs.replace(call, attempt=drawn)
             source = self._delivering(request.model)
+        return await self._draw_singly(request, source, call)
+
+    async def _draw_singly(self, request: Draw, source: Source, call: Call) -> Sample:
+        """Take a sample in a request of its own, by another model while the first one does not deliver."""
         outage: _Outage | None = None
         while True:
             try:
