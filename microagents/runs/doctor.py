@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
@@ -20,6 +19,7 @@ from microagents.actors import Context, Strategy
 from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable
 from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
 from microagents.models.model import ModelSpec, open_model
+from microagents.models.open_files import connections_allowed
 from microagents.models.sending import Response
 from microagents.packages import REQUIREMENTS
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 CHECK_S = 10.0
 """Seconds that one check may take."""
-LEAST_FILES = 1_024
-"""Open files below which few calls can be in flight: each has a connection."""
 LEAST_FREE_BYTES = 2**30
 """Journals of long runs take some gigabytes."""
 MAX_CLOCK_S = 60.0
@@ -203,11 +201,10 @@ def _key(provider: str) -> Iterator[Finding]:
 
 
 def _open_files() -> Iterator[Finding]:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= LEAST_FILES:
-        yield _ok("open files", "without limit" if soft == resource.RLIM_INFINITY else f"{soft:,}, one for each call in flight")
-    else:
-        yield _missing("open files", f"{soft:,}, one for each call in flight; raise them: ulimit -n {4 * LEAST_FILES}", is_needed=False)
+    try:
+        yield _ok("open files", f"enough for {connections_allowed():,} calls in flight to each model")
+    except InvalidUsage as error:
+        yield _missing("open files", str(error))
 
 
 def _ray(is_needed: bool) -> Iterator[Finding]:  # noqa: FBT001 - called in a thread

@@ -118,5 +118,5 @@ async def test_few_open_files_a_full_disk_and_a_missing_ray_are_said(monkeypatch
     monkeypatch.setattr("microagents.runs.doctor.shutil.disk_usage", lambda _: Usage(1, 1, 2**20))
     monkeypatch.setattr("microagents.runs.doctor.find_spec", lambda _: None)
     findings = await examine(["sim:perfect"], RUNS, on_ray=True)
-    assert "raise them: ulimit -n" in found(findings, "open files")[1]
+    assert "raise the limit: ulimit -n 4096" in found(findings, "open files")[1]
     assert found(findings, "disk")[0] == found(findings, "Ray")[0] == "missing"
