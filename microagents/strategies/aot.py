@@ -353,8 +353,8 @@ class Aot(MakesProblem):
     """Maximum number of transitions; `adaptive`: the longest path of the first graph of subquestions."""
     k: Annotated[int, Field(ge=1, le=100)] = 1
     """Number of votes that decide. With k = 1, as in the paper, there is one candidate at each turn, and one ballot of the judge."""
-    refine: Annotated[int, Field(ge=0, le=10)] = 0
-    """Number of times that a transition is tried again which a judge finds worse than the question before it. The paper's refinement: 2."""
+    refine: Annotated[int, Field(ge=0, le=2)] = 0
+    """Number of times that a transition is tried again which a judge finds worse than the question before it."""
     branches: Annotated[int, Field(ge=1, le=10)] = 1
     """Number of transitions that are tried from every state: with 3, as in the paper, a tree search. The answer is then voted on."""
     trees: Annotated[int, Field(ge=1, le=64)] = 1
