@@ -187,8 +187,9 @@ class Relay(WorkedProblem[Total]):
                 asked = step_question_in(prompt)
                 assert isinstance(asked, ToPick)
                 others = [each.label for each in asked.candidates if each.label != right.choice]
-                more = [MORE] if asked.may_ask_for_more and right.choice != MORE else []
-                return Pick(choice=rng.choice([*others, *more] or [right.choice]), reason="It looks best.")
+                if asked.may_ask_for_more and right.choice != MORE:
+                    others.append(MORE)
+                return Pick(choice=rng.choice(others or [right.choice]), reason="It looks best.")
             case _:
                 return one_field_altered(right, rng)
 
