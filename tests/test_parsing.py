@@ -579,7 +579,9 @@ def test_no_source_file_runs_text_as_code() -> None:
     root = Path(__file__).parents[1]
     sources = [path for folder in ("microagents", "runtimes", "tasks") for path in sorted((root / folder).rglob("*.py"))]
     assert root / "microagents" / "parsing.py" in sources
-    assert {path.name: names for path in sources if (names := names_that_run_text(path.read_text("utf-8")))} == {}
+    confined = root / "tasks" / "confined.py"  # runs programs of models, in a process that can do nothing else
+    found = {path: names for path in sources if (names := names_that_run_text(path.read_text("utf-8")))}
+    assert found == {confined: {"exec"}}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.messages import Account
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
-from microagents.models.model import Model, ModelSpec
+from microagents.models.model import Model, ModelSpec, open_model
 from microagents.models.prices import Tariff
 from microagents.registry import MODELS
 from microagents.runs.plan import Plan
@@ -120,7 +120,13 @@ def _tariff(text: str, plan: Plan) -> Tariff | None:
     spec = ModelSpec.parse(text)
     if spec.provider not in MODELS.addresses:
         return None
-    return MODELS.find(spec.provider, Model).tariff(spec, plan.settings.prices)
+    tariff = MODELS.find(spec.provider, Model).tariff(spec, plan.settings.prices)
+    if tariff is not None and plan.settings.runtime != "ray":  # on Ray keys are where solvers live
+        try:
+            open_model(text, plan.context())
+        except InvalidUsage:  # the run itself will tell what the model lacks, in one sentence
+            return None
+    return tariff
 
 
 def _calls(strategy: Strategy, tasks: Sequence[Task]) -> float | None:

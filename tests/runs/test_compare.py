@@ -323,7 +323,7 @@ def test_a_limit_of_time_holds_for_all_rows_together() -> None:
         ({"repeat": 0}, "repeat=0 will not do"),
         ({"repeat": -3}, "repeat=-3 will not do"),
         ({"k": [0]}, "strategy 'recursive': k=0 will not do"),
-        ({"strategies": ["single-shot"], "k": [2]}, "there is no option of the compared strategies named 'k'; known: temperature"),
+        ({"strategies": ["single-shot"], "k": [2]}, "there is no option of the compared strategies named 'k'; known: votes, temperature"),
         ({"strategies": ["recursiv"]}, "there is no strategy 'recursiv'; did you mean 'recursive'"),
         ({"strategies": ["single-shot", "seqcv"]}, "seqcv solves documents, and multiplication is a problem"),
         ({"strategies": [SingleShot(), SeqCV()]}, "seqcv solves documents"),
