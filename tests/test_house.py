@@ -87,6 +87,22 @@ def test_the_package_says_that_it_is_typed() -> None:
     )
 
 
+def test_the_design_names_every_module_once_and_the_floors_of_the_contract() -> None:
+    design = (ROOT / "docs/design.md").read_text(encoding="utf-8")
+    house, table = design.partition("\nmicroagents/ ")[2].partition("A file imports only from floors below its own.")[::2]
+    named: list[str] = []
+    folder = "microagents/"
+    for line in house.splitlines():
+        if heading := re.match(r"[\w/]+/", line):
+            folder = heading[0]
+        elif names := re.match(r"  ((?:\w+, )*\w+)(?: | *$)", line):
+            named += [f"{folder}{name}.py" for name in names[1].split(", ")]
+    assert sorted(named) == [path.relative_to(ROOT).as_posix() for path in SOURCES if path.name != "__init__.py"]
+    floors = [set(re.findall(r"`(\w+)`", row)) for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)]
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"][0]
+    assert floors[: len(contract["layers"])] == [set(re.findall(r"\w+", layer)) for layer in contract["layers"]]
+
+
 # -- what no file may do -----------------------------------------------------------------------------------------------
 
 
