@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
 
-from microagents.cli.lines import one_line, shorten
+from microagents.cli.lines import columns_of_stdout, joined, one_line, shorten
 from microagents.documents.recording import DocumentRecord
 from microagents.documents.records import SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
 from microagents.runs.summary import number_of, printable
 
-DEFAULT_COLUMNS = 100
-"""Width of the output where stdout is not a terminal."""
 MAX_OBJECTIONS = 12
 """Maximum number of objections that are shown of one subtask."""
 MIN_OBJECTIVE = 20
@@ -42,8 +38,7 @@ def draw_document(document: DocumentRecord, depth: int | None = None) -> str:
         document: the document.
         depth: number of splits down to which parts are shown; None for all.
     """
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    columns = shutil.get_terminal_size().columns if is_terminal else DEFAULT_COLUMNS
+    columns = columns_of_stdout()
     lines: list[str] = []
     heads = _heads(document.subtasks)
     for record in document.subtasks:
@@ -54,9 +49,7 @@ def draw_document(document: DocumentRecord, depth: int | None = None) -> str:
         if record.depth == depth and record.state == "split":
             states = Counter(each.state for each in document.subtasks if each.at.startswith(f"{record.at}/") and each.state != "split")
             lines.append(f"{INDENT}+{states.total()} parts: {', '.join(f'{count} {state}' for state, count in states.items())}")
-    text = "\n".join(lines)
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    return text.encode(encoding, "replace").decode(encoding)
+    return joined(lines)
 
 
 def live_lines(document: DocumentRecord, columns: int, rows: int) -> list[str]:

@@ -1,12 +1,28 @@
-"""Texts of models and users as single lines of a terminal."""
+"""Lines of a terminal: their width, and texts of models and users on them."""
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterable, Iterator
 
 from rich.cells import cell_len, set_cell_size
 
 from microagents.runs.summary import printable
+
+DEFAULT_COLUMNS = 100
+"""Width of drawings where stdout is not a terminal."""
+
+
+def columns_of_stdout(otherwise: int = DEFAULT_COLUMNS) -> int:
+    """The width of the terminal; another one where stdout is none."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else otherwise
+
+
+def joined(lines: Iterable[str]) -> str:
+    """The lines as one text. Characters that stdout cannot encode are replaced."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return "\n".join(lines).encode(encoding, "replace").decode(encoding)
 
 
 def one_line(text: str) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 
 import typer
 
-from microagents.cli.lines import wrapped_cells
+from microagents.cli.lines import columns_of_stdout, wrapped_cells
 from microagents.cli.options import RUNS, AsJson, RunsDir
 from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.cli.tables import local_time
@@ -39,10 +38,8 @@ def command(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
         return
     if not rows:
         typer.echo(f"there is no run in {str(runs_dir)!r}")
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    columns = shutil.get_terminal_size().columns if is_terminal else sys.maxsize
     cells = [[name, str(row)] if isinstance(row, InvalidUsage) else [name, *_cells(row)] for name, row in rows]
-    for line in _lines([[printable(" ".join(cell.split())) for cell in row] for row in cells], columns):
+    for line in _lines([[printable(" ".join(cell.split())) for cell in row] for row in cells], columns_of_stdout(sys.maxsize)):
         typer.echo(line)
 
 

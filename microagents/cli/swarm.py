@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterator
 
 from rich.cells import cell_len
 
-from microagents.cli.lines import one_line, shorten
+from microagents.cli.lines import columns_of_stdout, joined, one_line, shorten
 from microagents.problems.step_records import LoopRecord, SwarmRecord, TurnRecord
 from microagents.runs.prices import money
 from microagents.runs.summary import counted
 
-DEFAULT_COLUMNS = 100
-"""Width of the output where stdout is not a terminal."""
+MIN_COLUMNS = 60
+"""Minimum width of a line."""
 
 
 def draw_swarm(record: SwarmRecord) -> str:
     """The work as text. Control characters and line breaks from models and tasks are replaced."""
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    columns = max(60, shutil.get_terminal_size().columns if is_terminal else DEFAULT_COLUMNS)
+    columns = max(MIN_COLUMNS, columns_of_stdout())
     lines = [shorten(one_line(record.problem), columns)]
     for loop in record.loops:
         lines += _loop_lines(loop, columns)
-    text = "\n".join(lines)
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    return text.encode(encoding, "replace").decode(encoding)
+    return joined(lines)
 
 
 def _loop_lines(loop: LoopRecord, columns: int) -> Iterator[str]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterator
 
 import msgspec
 from msgspec import Raw
 from rich.cells import cell_len
 
-from microagents.cli.lines import one_line, shorten
+from microagents.cli.lines import columns_of_stdout, joined, one_line, shorten
 from microagents.problems.tree import ProblemNode, TurnResult
 from microagents.runs.prices import money
 from microagents.runs.summary import counted
 
-DEFAULT_COLUMNS = 100
-"""Width of the output where stdout is not a terminal."""
 MIN_COLUMNS = 60
 """Minimum width of a problem with its answer. If its turns leave less room on the line, they move to a second line."""
 ANSWER_SHARE = 0.5
@@ -27,10 +23,7 @@ LAST_BRANCHES = ("\N{BOX DRAWINGS LIGHT UP AND RIGHT}\N{BOX DRAWINGS LIGHT HORIZ
 
 def draw_tree(tree: ProblemNode) -> str:
     """The tree as text. Control characters and line breaks from models and tasks are replaced."""
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    text = "\n".join(_lines(tree, "", "", shutil.get_terminal_size().columns if is_terminal else DEFAULT_COLUMNS))
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    return text.encode(encoding, "replace").decode(encoding)
+    return joined(_lines(tree, "", "", columns_of_stdout()))
 
 
 def _lines(node: ProblemNode, head: str, below: str, columns: int) -> Iterator[str]:
