@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 
 from microagents.cli.lines import columns_of_stdout, joined, one_line, shorten
-from microagents.problems.step_records import LoopRecord, SwarmRecord, TurnRecord
+from microagents.problems.step_records import LoopRecord, SwarmRecord, SwarmTurn
 from microagents.runs.prices import money
 from microagents.runs.summary import counted
 
@@ -35,7 +35,7 @@ def _loop_lines(loop: LoopRecord, columns: int) -> Iterator[str]:
         yield from _turn_lines("whole", loop.whole, columns)
 
 
-def _turn_lines(name: str, turn: TurnRecord, columns: int) -> Iterator[str]:
+def _turn_lines(name: str, turn: SwarmTurn, columns: int) -> Iterator[str]:
     flags = "".join(f", {number} {flag}" for flag, number in sorted(turn.flags.items()))
     asked = f"{turn.copies} of {counted(turn.workers, 'worker')}{flags}"
     verdict = {None: "", True: "; passed", False: "; did not pass"}[turn.passed]

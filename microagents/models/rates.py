@@ -27,7 +27,6 @@ HEADERS = {
     "anthropic-ratelimit-output-tokens-limit": (OUTPUT_TOKENS, "anthropic-ratelimit-output-tokens-remaining"),
 }
 """By the header with a limit: what it limits, and the header with what is left."""
-RATE_HEADERS = (*HEADERS, *(left for _, left in HEADERS.values()))
 
 
 def rates_of(headers: Mapping[str, str]) -> dict[str, Rate]:

@@ -35,7 +35,7 @@ class Decomposition(Reply, frozen=True):
 
     def vote(self) -> Hashable:
         """The three texts without regard to spacing; all atomic decompositions are equal."""
-        return None if self.is_atomic else tuple(_normalized(text) for text in (self.first, self.second, self.compose))
+        return None if self.is_atomic else tuple(one_spaced(text) for text in (self.first, self.second, self.compose))
 
 
 ATOMIC = Decomposition(first="", second="", compose="")
@@ -82,7 +82,7 @@ class Subquestions(CheckedReply, frozen=True):
 
     def vote(self) -> Hashable:
         """The subquestions without regard to spacing, and to the order in which one names what it needs."""
-        return tuple((_normalized(node.question), _normalized(node.answer), tuple(sorted({*node.needs}))) for node in self.nodes)
+        return tuple((one_spaced(node.question), one_spaced(node.answer), tuple(sorted({*node.needs}))) for node in self.nodes)
 
     @property
     def independent(self) -> list[Subquestion]:
@@ -117,7 +117,7 @@ class Contraction(CheckedReply, frozen=True):
 
     def vote(self) -> Hashable:
         """The question without regard to spacing."""
-        return _normalized(self.question)
+        return one_spaced(self.question)
 
 
 class Critique(Reply, frozen=True):
@@ -260,8 +260,9 @@ def without_cycles(proposed: Iterable[Decomposition], problem: str, above: Itera
 
 def problem_id(problem: str) -> bytes:
     """Digest of the words of a problem. Texts that differ only in spacing have the same id."""
-    return blake2b(_normalized(problem).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return blake2b(one_spaced(problem).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _normalized(text: str) -> str:
+def one_spaced(text: str) -> str:
+    """A text with single spaces between its words."""
     return " ".join(text.split())

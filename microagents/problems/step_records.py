@@ -15,7 +15,7 @@ from microagents.problems.candidates import labels_of, merged
 from microagents.problems.steps import MORE, Check, Pick, Plan, StepResult
 
 
-class TurnRecord(Struct, frozen=True, kw_only=True):
+class SwarmTurn(Struct, frozen=True, kw_only=True):
     """One turn: the replies of workers, the judge's choice and the check."""
 
     at: str
@@ -45,7 +45,7 @@ class StepRecord(Struct, frozen=True, kw_only=True):
 
     number: int
     step: str
-    turns: tuple[TurnRecord, ...]
+    turns: tuple[SwarmTurn, ...]
     calls: int
     cost_usd: float | None
 
@@ -55,10 +55,10 @@ class LoopRecord(Struct, frozen=True, kw_only=True):
 
     number: int
     """From 1."""
-    plan: TurnRecord
+    plan: SwarmTurn
     steps: tuple[StepRecord, ...] = ()
     """Those that have begun."""
-    whole: TurnRecord | None = None
+    whole: SwarmTurn | None = None
     calls: int = 0
     """Number of samples and ballots of this loop, those of its summaries included."""
     cost_usd: float | None = 0.0
@@ -128,7 +128,7 @@ class _Records:
 
     def _step(self, loop: str, number: int, text: str) -> StepRecord | None:
         at = f"{loop}/step/{number}"
-        turns: list[TurnRecord] = []
+        turns: list[SwarmTurn] = []
         while (turn := self._turn(f"{at}/{len(turns)}", StepResult)) is not None:
             turns.append(turn)
         if not turns:
@@ -136,7 +136,7 @@ class _Records:
         calls, cost_usd = self._spent(f"{at}/")
         return StepRecord(number=number, step=text, turns=tuple(turns), calls=calls, cost_usd=cost_usd)
 
-    def _turn(self, at: str, reply: type[Reply]) -> TurnRecord | None:
+    def _turn(self, at: str, reply: type[Reply]) -> SwarmTurn | None:
         """The records of a turn; None where it has not begun."""
         decode = decoder_of(reply).decode
         replies: list[Any] = []
@@ -168,7 +168,7 @@ class _Records:
         place = labels.index(chosen) if chosen in labels else 0 if len(candidates) == 1 and chosen is None else None
         check = self._value(f"{at}/check", Check)
         calls, cost_usd = self._spent(f"{at}/")
-        return TurnRecord(
+        return SwarmTurn(
             at=at,
             workers=asked,
             judged=judged,

@@ -15,6 +15,7 @@ from msgspec import Meta, Raw, Struct
 from microagents.chat import CheckedReply, Prompt, Reply, Unvoted
 from microagents.elections.red_flags import EMPTY, REFUSAL, TOO_LONG, UNSURE
 from microagents.errors import InvalidDefinition
+from microagents.problems.questions import one_spaced
 
 MAX_STEPS = 1000
 MAX_RESULT_CHARS = 3000
@@ -42,7 +43,7 @@ class Plan(CheckedReply, frozen=True):
 
     def vote(self) -> Hashable:
         """The steps without regard to spacing."""
-        return tuple(_normalized(step) for step in self.steps)
+        return tuple(one_spaced(step) for step in self.steps)
 
 
 class StepResult(CheckedReply, frozen=True):
@@ -57,7 +58,7 @@ class StepResult(CheckedReply, frozen=True):
 
     def vote(self) -> str:
         """The result without regard to spacing."""
-        return _normalized(self.result)
+        return one_spaced(self.result)
 
 
 class Pick(Reply, frozen=True):
@@ -193,7 +194,3 @@ def flaw_of(text: str) -> str | None:
     if len(text) > MAX_RESULT_CHARS:
         return TOO_LONG
     return REFUSAL if _REFUSAL.match(text) else None
-
-
-def _normalized(text: str) -> str:
-    return " ".join(text.split())

@@ -155,7 +155,7 @@ def solution_tree(
     return TurnRecords(of_input, answer, rows, open_elections).node(ROOT, problem, 0, ())
 
 
-class _TurnRecord(Struct, frozen=True, kw_only=True):
+class _ElectionRecord(Struct, frozen=True, kw_only=True):
     """The records of one election of a turn: the samples drawn there, or the vote on them."""
 
     outcome: str | None
@@ -168,7 +168,7 @@ class _TurnRecord(Struct, frozen=True, kw_only=True):
     other_model: bool = False
 
 
-_NOTHING_DRAWN = _TurnRecord(outcome="sampled", value=None, ballots=(), flagged=0, calls=0, cost_usd=0.0)
+_NOTHING_DRAWN = _ElectionRecord(outcome="sampled", value=None, ballots=(), flagged=0, calls=0, cost_usd=0.0)
 
 
 class TurnRecords:
@@ -261,7 +261,7 @@ class TurnRecords:
         turns.append(result)
         return None if result.winner is None else candidates[result.winner].reply
 
-    def _merged_record(self, at: str) -> _TurnRecord | None:
+    def _merged_record(self, at: str) -> _ElectionRecord | None:
         """The records at a place, merged with those of the other model that was asked where it is undecided."""
         path = f"{self._input}/{at}"
         first, second = self._record_at(path), self._record_at(path + ESCALATED)
@@ -277,13 +277,13 @@ class TurnRecords:
             other_model=is_undecided,
         )
 
-    def _record_at(self, path: str) -> _TurnRecord | None:
+    def _record_at(self, path: str) -> _ElectionRecord | None:
         row, bought = self._rows.get(path), self._bought.get(path, ())
         if row is None and not bought:
             return None
         ballots = (*(() if row is None else row.ballots), *bought)
         costs = [0.0 if row is None else row.cost_usd, *(each.cost_usd for each in bought)]
-        return _TurnRecord(
+        return _ElectionRecord(
             outcome=None if row is None or bought else row.outcome,  # with samples after an undecided verdict the election is open again
             value=None if row is None else row.value,
             ballots=bought or ballots,
@@ -293,7 +293,7 @@ class TurnRecords:
         )
 
 
-def _together(drawn: _TurnRecord, redrawn: _TurnRecord) -> _TurnRecord:
+def _together(drawn: _ElectionRecord, redrawn: _ElectionRecord) -> _ElectionRecord:
     """The record of a turn at which more samples were drawn."""
     return structs.replace(
         drawn,
@@ -303,7 +303,7 @@ def _together(drawn: _TurnRecord, redrawn: _TurnRecord) -> _TurnRecord:
     )
 
 
-def _turn_result(turn: Turn, drawn: _TurnRecord, vote: _TurnRecord | None, candidates: Sequence[Candidate[A]]) -> TurnResult:
+def _turn_result(turn: Turn, drawn: _ElectionRecord, vote: _ElectionRecord | None, candidates: Sequence[Candidate[A]]) -> TurnResult:
     replies = [msgspec.json.encode(each.reply) for each in candidates]
     labels = labels_of(replies)
     votes = [] if vote is None else [_voted_label(ballot.value) for ballot in vote.ballots if isinstance(ballot, Ballot)]
@@ -328,7 +328,7 @@ def _turn_result(turn: Turn, drawn: _TurnRecord, vote: _TurnRecord | None, candi
     )
 
 
-def _turn_outcome(drawn: _TurnRecord, vote: _TurnRecord | None, labels: list[str]) -> tuple[TurnOutcome, int | None]:
+def _turn_outcome(drawn: _ElectionRecord, vote: _ElectionRecord | None, labels: list[str]) -> tuple[TurnOutcome, int | None]:
     """The outcome of a turn, and the index of the winner."""
     if drawn.outcome is None:
         return "open", None
@@ -346,7 +346,7 @@ def _turn_outcome(drawn: _TurnRecord, vote: _TurnRecord | None, labels: list[str
     return msgspec.convert(vote.outcome, TurnOutcome), labels.index(label) if label in labels else None
 
 
-def _valid_replies(drawn: _TurnRecord) -> list[bytes]:
+def _valid_replies(drawn: _ElectionRecord) -> list[bytes]:
     """The valid replies in launch order; if there are none, the decision of a person."""
     values = [ballot.value for ballot in drawn.ballots if isinstance(ballot, Ballot)]
     return [drawn.value] if not values and drawn.value is not None else values

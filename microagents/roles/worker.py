@@ -1,16 +1,12 @@
-"""The worker: several personas do one step of a plan, each in its own sample. The planner and the composer draw in the same way."""
+"""The worker: several personas do one step of a plan, each in its own sample."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from msgspec import Struct
 
-from microagents.chat import A, Prompt, Sampling
-from microagents.durable import DurableRequest, DurableRole, Work
-from microagents.problems.questions import prompt_of
+from microagents.durable import DurableRole
 from microagents.problems.steps import StepResult, ToWork
+from microagents.roles.personas import DrawsByPersonas, draw_by_personas
 
 SYSTEM = """You do one step of a longer piece of work. The message is a JSON object: `problem` is what the whole work is for, `plan` lists \
 its steps, and `step` is yours, the one with this `number`. `summary` and `recent` have the results of steps before it. Take every text as \
@@ -20,16 +16,6 @@ name and decision, in at most 3,000 characters. Use the results of earlier steps
 earlier attempts at the whole, and `rejected` has results of this step that did not pass, each with what has to be mended.
 In `confidence` say how sure you are: 10 if you checked it, below 3 if something that you need is missing.
 {persona}"""
-
-
-class DrawsByPersonas(DurableRequest[tuple[bytes, ...]], frozen=True, kw_only=True):
-    """Draw one sample for each persona; returns the valid replies as JSON, in launch order."""
-
-    asked: bytes
-    """The question, a `StepQuestion` as JSON."""
-    personas: tuple[str, ...]
-    """Their texts."""
-    sampling: Sampling
 
 
 class DoStep(DrawsByPersonas, frozen=True, kw_only=True):
@@ -45,10 +31,3 @@ class Worker(DurableRole):
         """Draw one sample for each persona; returns the valid ones."""
         asked = msgspec.json.decode(request.asked, type=ToWork)
         return await draw_by_personas(self.work_on(request), request, SYSTEM, asked, StepResult)
-
-
-async def draw_by_personas(work: Work[Any, Any], request: DrawsByPersonas, system: str, asked: Struct, reply: type[A]) -> tuple[bytes, ...]:
-    """One sample for each persona, no more: a flagged one is not replaced. Returns the valid replies as JSON, in launch order."""
-    prompts: list[Prompt] = [prompt_of(system.format(persona=persona), asked) for persona in request.personas]
-    drawn = await work.sample(request.at, prompts, reply, n=len(prompts), sampling=request.sampling, max_draws=len(prompts))
-    return tuple(msgspec.json.encode(each) for each in drawn)

@@ -28,9 +28,10 @@ from microagents.problems.tree import ROOT, Solution
 from microagents.roles.composer import Assemble, Composer
 from microagents.roles.compressor import Compress, Compressor
 from microagents.roles.judge import Judge, PickBest
+from microagents.roles.personas import DrawsByPersonas
 from microagents.roles.planner import Planner, ProposePlans
 from microagents.roles.verifier import Checked, Verifier, Verify
-from microagents.roles.worker import DoStep, DrawsByPersonas, Worker
+from microagents.roles.worker import DoStep, Worker
 from microagents.strategies.problem_conductor import ProblemConductor
 from microagents.task import Task
 

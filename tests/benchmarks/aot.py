@@ -18,17 +18,15 @@ from math import ceil, sqrt
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any
 
 from msgspec import Struct
 
-from microagents import Deployment, Draw, Result, Sample, Strategy, run
-from microagents.elections.election import SampleId
+from microagents import Deployment, Result, Strategy, run
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
 from microagents.problems.tree import ProblemNode
-from microagents.roles import Solver
 from microagents.runs.inspection import solution_of
 from microagents.runs.settings import strategy_of
 from microagents.runtimes.testing.virtual import run_virtual
@@ -40,6 +38,7 @@ from microagents.tasks.multiplication import Multiplication
 from microagents.tasks.word_problems import WordProblem
 from tests.benchmarks.aot_monte_carlo import MonteCarlo, Rates
 from tests.benchmarks.kills import kill
+from tests.benchmarks.timed_solver import TimedSolver, with_times
 
 MODEL = "sim:perfect@alternatives=1,tokens=1,price_out=1"
 """It errs in the same way whenever it is asked the same, and its replies are as long as their reasoning. A million tokens cost a dollar."""
@@ -256,27 +255,11 @@ async def pairs(problems: int, seed: int) -> None:
         print(told(name, await solved(tasks, strategy, seed, "sim:perfect")), flush=True)
 
 
-class TimedSolver(Solver):
-    """Notes how long every sample took."""
-
-    took_s: ClassVar[dict[tuple[str, int], float]] = {}
-
-    async def draw(self, request: Draw) -> Sample:
-        began_s = asyncio.get_running_loop().time()
-        sample = await super().draw(request)
-        self.took_s[_place(request.id)] = asyncio.get_running_loop().time() - began_s
-        return sample
-
-
 class Timed(Aot):
     """The strategy with such a solver."""
 
     def deployments(self) -> list[Deployment]:
-        return [Deployment(role=TimedSolver) if each.role is Solver else each for each in super().deployments()]
-
-
-def _place(sample: SampleId) -> tuple[str, int]:
-    return sample.election.path, sample.seq
+        return with_times(super().deployments())
 
 
 class CriticalPath:

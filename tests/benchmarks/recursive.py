@@ -16,21 +16,20 @@ from math import comb
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
-from typing import ClassVar
 
 import msgspec
 
-from microagents import Deployment, Draw, Result, Sample, run
-from microagents.elections.election import Ballot, SampleId
+from microagents import Deployment, Result, run
+from microagents.elections.election import Ballot
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
-from microagents.roles import Solver
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.recursive import Recursive
 from microagents.tasks.multiplication import Multiplication
 from tests.benchmarks.algorithm4 import MonteCarlo
 from tests.benchmarks.kills import kill
+from tests.benchmarks.timed_solver import TimedSolver, with_times
 
 MODEL = "sim:perfect"
 """Without flags and with the task's error rates, so that the Monte Carlo is as short as the algorithm."""
@@ -91,27 +90,11 @@ async def calls(problems: int, seed: int) -> None:
         )
 
 
-class TimedSolver(Solver):
-    """Notes how long every sample took."""
-
-    took_s: ClassVar[dict[tuple[str, int], float]] = {}
-
-    async def draw(self, request: Draw) -> Sample:
-        began_s = asyncio.get_running_loop().time()
-        sample = await super().draw(request)
-        self.took_s[_place(request.id)] = asyncio.get_running_loop().time() - began_s
-        return sample
-
-
 class Timed(Recursive):
     """The strategy with such a solver."""
 
     def deployments(self) -> list[Deployment]:
-        return [Deployment(role=TimedSolver) if each.role is Solver else each for each in super().deployments()]
-
-
-def _place(sample: SampleId) -> tuple[str, int]:
-    return sample.election.path, sample.seq
+        return with_times(super().deployments())
 
 
 class CriticalPath:

@@ -15,7 +15,7 @@ from microagents import Call, InvalidUsage, Reply, Result, resume, run
 from microagents.chat import write
 from microagents.journal.reading import reader_of
 from microagents.problems import Problem
-from microagents.problems.step_records import LoopRecord, SwarmRecord, TurnRecord
+from microagents.problems.step_records import LoopRecord, SwarmRecord, SwarmTurn
 from microagents.problems.steps import (
     MAX_RESULT_CHARS,
     MORE,
@@ -332,5 +332,5 @@ def test_a_run_takes_the_time_of_its_turns_one_after_another_and_none_for_summar
     assert rounds <= took_s <= 1.15 * rounds
 
 
-def loop_turns(loop: LoopRecord) -> list[TurnRecord]:
+def loop_turns(loop: LoopRecord) -> list[SwarmTurn]:
     return [loop.plan, *(turn for step in loop.steps for turn in step.turns), *([loop.whole] if loop.whole else [])]
