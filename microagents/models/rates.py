@@ -15,7 +15,7 @@ class Rate(Struct, frozen=True, kw_only=True):
 
     each_minute: int
     left: int
-    """What is left of it now."""
+    """The part of it that is left now."""
 
 
 REQUESTS, TOKENS, INPUT_TOKENS, OUTPUT_TOKENS = "requests", "tokens", "input tokens", "output tokens"

@@ -14,7 +14,7 @@ GROWTH = 0.05
 SURGE = 0.1
 """Largest growth at once, as a share of the limit: replies are reported in batches, and as many calls as it grows are sent at once."""
 CUT = 0.8
-"""What a refusal leaves of the limit."""
+"""The share of the limit that a refusal leaves."""
 DEEP_CUT = 0.5
 """The same where calls that were sent after two cuts are still refused: the provider's limit has fallen far."""
 CUT_EVERY_S = 15.0

@@ -33,12 +33,12 @@ class Limit(Struct, frozen=True, kw_only=True):
     """The option and its value, such as ``--max-calls 100``."""
     total: int
     used: Callable[[Account], int]
-    """What calls have used up, at most."""
+    """The amount that calls have used up, at most."""
     text: Callable[[int], str]
     """Writes an amount."""
 
     def left(self, account: Account) -> int:
-        """What calls may still use."""
+        """The amount that calls may still use."""
         return max(0, self.total - self.used(account))
 
 
@@ -290,7 +290,7 @@ class Holder:
         self._has_news.set()
 
     def keep(self, name: str, most: int | None) -> None:
-        """Tell it what it may keep."""
+        """Tell it the amount that it may keep."""
         self._untold = structs.replace(self._untold, keep={**self._untold.keep, name: most})
         self._has_news.set()
 
@@ -320,12 +320,12 @@ class Refill:
 
     def __init__(self, rate: Rate, now_s: float) -> None:
         self.each_s = rate.each_minute / 60
-        """What it fills in each second."""
+        """The amount that it adds each second."""
         self._most = rate.each_minute
         self._until_s = now_s
 
     def refill(self, pool: Pool, now_s: float) -> None:
-        """Fill in what is due."""
+        """Add the amount that is due."""
         due = int((now_s - self._until_s) * self.each_s)
         if due:
             self._until_s += due / self.each_s

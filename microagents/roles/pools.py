@@ -22,11 +22,11 @@ class Position:
         self.granted = 0
         """All that it was granted."""
         self.wanted = 0
-        """What its waiting calls lack, less what it was granted since."""
+        """The amount that its waiting calls lack, less the grants since."""
         self.first: tuple[Any, ...] | None = None
         """Place of its first waiting call in the order of all; None after a grant, until it tells."""
         self.first_lacks = 0
-        """What that call lacks."""
+        """The amount that this call lacks."""
 
     @property
     def order(self) -> tuple[Any, ...]:
@@ -51,15 +51,15 @@ class Pool:
         """What can be held by all together; of what is used up, what is left."""
         self.renews = renews
         self.keep: int | None = None
-        """What a holder may keep while others wait; None while none waits."""
+        """The amount that a holder may keep while others wait; None while none waits."""
         self.lost = 0
-        """What holders held that have died: part of it may be spent."""
+        """The amount held by holders that have died. Part of it may be spent."""
         self._held = 0
         self._positions: dict[int, Position] = {}
 
     @property
     def free(self) -> int:
-        """What no holder has; negative where the total was lowered."""
+        """The amount that no holder has; negative where the total was lowered."""
         return self.total - self._held
 
     @property
@@ -85,7 +85,7 @@ class Pool:
 
     @property
     def lacking(self) -> int:
-        """What the first waiting call lacks."""
+        """The amount that the first waiting call lacks."""
         waiting = [position for position in self._positions.values() if position.wanted > 0 and position.first is not None]
         return min(waiting, key=lambda each: each.order).first_lacks if waiting else 0
 
@@ -103,7 +103,7 @@ class Pool:
         position.first_lacks = change.first
 
     def leave(self, holder: int) -> None:
-        """Free the share of a holder that has left. Nobody knows how much of it was used up."""
+        """Free the share of a holder that has left. The part of it that was used up is unknown."""
         position = self._positions.pop(holder, None)
         if position is None:
             return

@@ -31,7 +31,7 @@ def units(cost_usd: float) -> int:
 
 
 class Reservation(Struct, frozen=True, kw_only=True):
-    """What one call takes of the bounds."""
+    """The amounts of the bounds that one call takes."""
 
     amounts: dict[str, int]
     """First what it gives back when it ends, then what it uses up."""
@@ -69,7 +69,7 @@ class Reservations:
         """Whether it takes the most that it can use."""
         self._tokens, self._cost = TOKENS in limited, COST in limited
         self.plain = Reservation(amounts=dict.fromkeys(limited, 1), most=None)
-        """What each call takes where neither tokens nor cost are limited."""
+        """The reservation of each call where neither tokens nor cost are limited."""
 
     def of(self, model: Model, call: Call, largest_usd: float) -> Reservation:
         """The reservation of a call.

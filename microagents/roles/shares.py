@@ -69,11 +69,11 @@ class Change(Struct, frozen=True, kw_only=True):
     """What a holder tells of its share of one bound."""
 
     returned: int = 0
-    """What it gives back."""
+    """The amount that it gives back."""
     spent: int = 0
-    """What its calls have used up."""
+    """The amount that its calls have used up."""
     wanted: int = 0
-    """What its waiting calls lack."""
+    """The amount that its waiting calls lack."""
     received: int = 0
     """All that it was granted until now, so that a grant on its way is not given twice."""
     path: str = ""
@@ -81,11 +81,11 @@ class Change(Struct, frozen=True, kw_only=True):
     seq: int = 0
     """Sequence number of that call."""
     first: int = 0
-    """What that call lacks."""
+    """The amount that this call lacks."""
     outcomes: Outcomes | None = None
     """How calls have ended, where the bound is a throttle."""
     rate: Rate | None = None
-    """What the bound is, where it comes again each minute."""
+    """The rate of the bound, where it comes back each minute."""
 
 
 class Trade(Request[None], frozen=True, kw_only=True):
@@ -128,20 +128,20 @@ class Share:
         self._waiting: list[Waiter] = []
         """A heap. A call that was cancelled stays in it until its turn comes."""
         self._needed = 0
-        """The sum of what waits."""
+        """The sum of the amounts that calls wait for."""
         self._received = self._returned = self._spent = 0
         self._told_wanted = 0
-        """What the limiter knows to be wanted."""
+        """The wanted amount that the limiter was told."""
         self._told_first: int | None = None
         """Number of the waiter that the limiter knows to be the first; None if it has to be told."""
         self._least_free: int | None = None
-        """What stood idle all the time since the timer was set; None where none is set."""
+        """The amount that was idle all the time since the timer was set; None where none is set."""
         self._outcomes: Outcomes | None = None
         self._reports = False
         """Whether outcomes are reported with the next trade."""
         self._most_in_use = 0
         self.rate: Rate | None = None
-        """What comes of the bound each minute; None where nothing does."""
+        """The amount that comes back each minute; None where none does."""
         self.epoch = 0
         """Epoch of the throttle, if the bound is one."""
         self._is_over = False
@@ -219,7 +219,7 @@ class Share:
             self._tell_if_due()
 
     def receive(self, amount: int) -> None:
-        """Add what the limiter grants."""
+        """Add a grant of the limiter."""
         self._free += amount
         self._received += amount
         self._told_wanted = max(0, self._told_wanted - amount)
@@ -244,7 +244,7 @@ class Share:
         self._tell_if_due()
 
     def change(self) -> Change | None:
-        """What the limiter has to know; None where it knows enough."""
+        """The report for the limiter; None where there is none."""
         if not self._is_due():
             return None
         first, wanted = self._first(), self._wanted()

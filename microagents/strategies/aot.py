@@ -203,7 +203,7 @@ class _Chains:
         return await self._grow(first)
 
     async def _grow(self, state: State) -> list[Ended]:
-        """The ends of all chains from a state. Branches that lead to the same question go on as one."""
+        """The ends of all chains from a state. Branches that lead to the same question become one."""
         if state.left == 0:
             return [_ended(state, state.answer, "transitions")]
         branches = [f"{state.at}/{number}" for number in range(1, self._strategy.branches + 1)]

@@ -55,7 +55,7 @@ class SwarmSolution(Solution, frozen=True, kw_only=True):
 
 
 class _Loop(Struct, frozen=True, kw_only=True):
-    """What one loop led to."""
+    """The result of one loop."""
 
     at: str
     answer: bytes | None = None
@@ -122,7 +122,7 @@ class _LoopOfSwarm:
         self._done: list[Done] = []
         self._unverified: list[str] = []
         self._feedback: list[str] = []
-        """What the verifier said of results that did not pass."""
+        """The words of the verifier on results that did not pass."""
 
     async def run(self) -> _Loop:
         """Run the loop; it ends early where no worker gives a valid result."""
