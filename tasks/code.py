@@ -24,8 +24,7 @@ class Program(Reply, frozen=True):
 
     def vote(self) -> str:
         """The program without comments and layout. Two programs that do the same in other words are different votes."""
-        tree = _parsed(self.code)
-        return self.code if tree is None else ast.unparse(tree)
+        return _bare(self.code) or self.code
 
 
 class Code(Problem[Program]):
@@ -58,7 +57,7 @@ class Code(Problem[Program]):
     @model_validator(mode="after")
     def _has_readable_tests(self) -> Self:
         for number, test in enumerate((self.test_setup_code, *self.test_list)):
-            if _parsed(test) is None:
+            if _bare(test) is None:
                 place = f"assertion {number}" if number else "test_setup_code"
                 raise ValueError(f"{place} is no Python: {test!r:.80}")
         return self
@@ -73,7 +72,7 @@ class Code(Problem[Program]):
             return None
         if len(reply.code) > MAX_CODE_CHARS:
             return "long_code"
-        return None if _parsed(reply.code) is not None else "no_python"
+        return None if _bare(reply.code) is not None else "no_python"
 
     def correct(self, reply: Program) -> bool | None:
         if not self.test_list:
@@ -82,13 +81,13 @@ class Code(Problem[Program]):
         return run_confined(program, timeout_s=self.timeout_s, memory_bytes=self.memory_bytes) is Ending.PASSED
 
 
-def _parsed(code: str) -> ast.Module | None:
-    """The syntax tree of a program; None if Python cannot read it."""
+def _bare(code: str) -> str | None:
+    """A program without comments and layout; None if Python cannot read it."""
     if len(code) > MAX_CODE_CHARS:
         return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of strange escapes
-            return ast.parse(code)
+            return ast.unparse(ast.parse(code))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -1,7 +1,7 @@
 """The confined side of `microagents.tasks.confinement`: sets the bounds and the filter, then runs the program from stdin.
 
 It is started as a file by an isolated interpreter, so it imports nothing but the standard library. Its arguments are the greatest size of
-its memory in bytes, and the seconds it may take.
+its memory in bytes, the seconds it may take, and the pipe with the token.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Calls(NamedTuple):
 
     architecture: int
     openat: int
+    rt_sigaction: int
     clone: int
     clone3: int
     allowed: tuple[int, ...]
@@ -41,20 +42,22 @@ class Calls(NamedTuple):
 X86_64 = Calls(
     architecture=0xC000003E,
     openat=257,
+    rt_sigaction=13,
     clone=56,
     clone3=435,
     allowed=(
-        *(0, 1, 3, 5, 8, 9, 10, 11, 12, 13, 14, 15, 17, 19, 20, 24, 25, 28, 32, 35, 39, 60, 63, 72, 79, 89, 96, 97, 102, 104, 107, 108),
+        *(0, 1, 3, 5, 8, 9, 10, 11, 12, 14, 15, 17, 19, 20, 24, 25, 28, 32, 35, 39, 60, 63, 72, 79, 89, 96, 97, 102, 104, 107, 108),
         *(131, 158, 186, 202, 217, 218, 228, 229, 230, 231, 262, 267, 273, 318, 332, 334, 4, 6, 21, 7),
     ),
 )
 AARCH64 = Calls(
     architecture=0xC00000B7,
     openat=56,
+    rt_sigaction=134,
     clone=220,
     clone3=435,
     allowed=(
-        *(63, 64, 57, 80, 62, 222, 226, 215, 214, 134, 135, 139, 67, 65, 66, 124, 216, 233, 23, 101, 172, 93, 160, 25, 17, 78, 169, 163),
+        *(63, 64, 57, 80, 62, 222, 226, 215, 214, 135, 139, 67, 65, 66, 124, 216, 233, 23, 101, 172, 93, 160, 25, 17, 78, 169, 163),
         *(174, 176, 175, 177, 132, 178, 98, 61, 96, 113, 114, 115, 94, 79, 99, 278, 291, 293, 48, 73),
     ),
 )
@@ -70,6 +73,9 @@ def _filter(calls: Calls) -> bytes:
     ]
     for number in calls.allowed:
         code += [(JUMP_IF_EQUAL, 0, 1, number), (RETURN, 0, 0, ALLOW)]
+    # The alarm that ends the time of the program cannot be ignored.
+    code += [(JUMP_IF_EQUAL, 0, 4, calls.rt_sigaction), (LOAD, 0, 0, ARGUMENTS), (JUMP_IF_EQUAL, 0, 1, signal.SIGALRM)]
+    code += [(RETURN, 0, 0, NOT_PERMITTED), (RETURN, 0, 0, ALLOW)]
     # Files are opened for reading only.
     code += [(JUMP_IF_EQUAL, 0, 4, calls.openat), (LOAD, 0, 0, ARGUMENTS + 2 * 8), (JUMP_IF_ANY, 1, 0, WRITING)]
     code += [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, NOT_PERMITTED)]
@@ -113,15 +119,16 @@ def _confine(memory_bytes: int, time_s: float) -> None:
 
 def main() -> None:
     """Run the program from stdin; write the token once it has come to its end."""
-    given = sys.stdin.buffer.read()
-    token, text = given[:TOKEN_CHARS], given[TOKEN_CHARS:].decode()
+    text = sys.stdin.buffer.read().decode()
+    memory_bytes, time_s, waiting = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+    del sys.argv[1:]
     answer = os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
-    _confine(int(sys.argv[1]), float(sys.argv[2]))
+    _confine(memory_bytes, time_s)
     exec(compile(text, "program", "exec", dont_inherit=True), {"__name__": "__main__"})  # noqa: S102 - what this process is for
-    os.write(answer, token)
+    os.write(answer, os.read(waiting, TOKEN_CHARS))
     os._exit(0)
 
 

@@ -58,15 +58,19 @@ def run_confined(program: str, *, timeout_s: float, memory_bytes: int = MEMORY_B
         raise InvalidUsage(
             f"programs of models run only on Linux on x86-64 and 64-bit ARM, and this is {sys.platform} {platform.machine()}"
         )
-    # The program passes only if the last line of all has written these characters, which it is not told. Into a file, and not a pipe: the
-    # bound on files then bounds what it can write here.
+    # The program passes only if these characters are written behind its last line. They wait in a pipe that is read only there. The answer
+    # is a file, and not a pipe: the bound on files then bounds what a program can write here.
     token = secrets.token_hex(TOKEN_CHARS // 2).encode()
     with TemporaryDirectory(prefix="microagents-") as folder:
         given, said = Path(folder, "program"), Path(folder, "said")
-        given.write_bytes(token + program.encode(errors="replace"))
+        given.write_bytes(program.encode(errors="replace"))
+        waiting, entry = os.pipe()
+        os.write(entry, token)
+        os.close(entry)
         with given.open("rb") as source, said.open("wb") as answer:
             process = subprocess.Popen(  # noqa: S603 - this interpreter, with a file of this package
-                [sys.executable, "-I", "-S", "-B", "-X", "utf8", str(_CONFINED), str(memory_bytes), str(timeout_s)],
+                [sys.executable, "-I", "-S", "-B", "-X", "utf8", str(_CONFINED), str(memory_bytes), str(timeout_s), str(waiting)],
+                pass_fds=[waiting],
                 cwd=folder,
                 env={},  # nothing of this process's environment: it may hold keys
                 stdin=source,
@@ -74,6 +78,7 @@ def run_confined(program: str, *, timeout_s: float, memory_bytes: int = MEMORY_B
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
+        os.close(waiting)
         try:
             process.wait(START_S + timeout_s)
         except subprocess.TimeoutExpired:

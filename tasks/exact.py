@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable
 from fractions import Fraction
-from math import isqrt
+from functools import lru_cache
+from math import gcd, isqrt
 from typing import Any
 
 MAX_CHARS = 500
@@ -19,6 +20,10 @@ MAX_BITS = 4096
 """Greatest size of a numerator or a denominator."""
 MAX_RADICAND = 10**9
 """A greater radicand is not searched for square factors."""
+MAX_WORK = 10_000
+"""Greatest number of products of two terms in one answer: they take some 50 ms."""
+ROOT_WORK = 400
+"""What the search for the square factors of a radicand counts as."""
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)|(?P<word>\\[A-Za-z]+)|(?P<letter>[A-Za-z])|(?P<sign>[-+*/^_=,()\[\]{}|]))"
@@ -52,6 +57,7 @@ def boxed_in(text: str) -> str | None:
     return None
 
 
+@lru_cache(maxsize=4096)
 def read_exact(text: str) -> Hashable | None:
     r"""The value of an answer, equal for equal answers; None if it cannot be read.
 
@@ -83,12 +89,13 @@ def _value(text: str) -> Hashable:
 
 
 class _Reader:
-    """Reads one answer by recursive descent."""
+    """Reads one answer by recursive descent, within a bound of work."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _tokens(text)
         self._at = 0
         self._depth = 0
+        self._work = 0
 
     def whole(self) -> Hashable:
         """The value of the whole text."""
@@ -145,11 +152,11 @@ class _Reader:
         total = self._power()
         while True:
             if self._take("*"):
-                total = _multiplied(total, self._power())
+                total = self._multiplied(total, self._power())
             elif self._take("/"):
-                total = _divided(total, self._power())
+                total = self._divided(total, self._power())
             elif (follows := self._peek()) is not None and (follows in ("(", "{", "\\frac", "\\sqrt", *_GREEK) or follows.isalpha()):
-                total = _multiplied(total, self._power())
+                total = self._multiplied(total, self._power())
             else:
                 return total
 
@@ -161,8 +168,8 @@ class _Reader:
             self._depth -= 1
             total = _number(Fraction(1))
             for _ in range(abs(exponent)):
-                total = _multiplied(total, base)
-            return _divided(_number(Fraction(1)), total) if exponent < 0 else total
+                total = self._multiplied(total, base)
+            return self._divided(_number(Fraction(1)), total) if exponent < 0 else total
         return base
 
     def _atom(self) -> Polynomial:
@@ -184,6 +191,7 @@ class _Reader:
         if word == "\\sqrt":
             if self._peek() == "[":
                 raise _Unreadable
+            self._spend(ROOT_WORK)
             return _root(self._argument())
         if word in ("(", "{"):
             inner = self._sum()
@@ -193,7 +201,7 @@ class _Reader:
         raise _Unreadable
 
     def _fraction(self) -> Polynomial:
-        return _divided(self._argument(), self._argument())
+        return self._divided(self._argument(), self._argument())
 
     def _argument(self) -> Polynomial:
         """What stands behind a command: a group in braces, or one digit or letter."""
@@ -205,6 +213,27 @@ class _Reader:
         found = self._atom()
         self._depth -= 1
         return found
+
+    def _multiplied(self, one: Polynomial, other: Polynomial) -> Polynomial:
+        self._spend(len(one) * len(other))
+        total: Polynomial = {}
+        for left, a in one.items():
+            for right, b in other.items():
+                powers, factor = _joined(left, right)
+                total[powers] = total.get(powers, Fraction(0)) + a * b * factor
+        return _checked(total)
+
+    def _divided(self, one: Polynomial, other: Polynomial) -> Polynomial:
+        """The quotient by a single term: of two sums it would have no single form here."""
+        if len(other) != 1:
+            raise _Unreadable
+        ((powers, coefficient),) = other.items()
+        return self._multiplied(one, {tuple((symbol, -power) for symbol, power in powers): 1 / coefficient})
+
+    def _spend(self, work: int) -> None:
+        self._work += work
+        if self._work > MAX_WORK:
+            raise _Unreadable
 
     def _descend(self) -> None:
         self._depth += 1
@@ -251,38 +280,24 @@ def _added(one: Polynomial, other: Polynomial) -> Polynomial:
     return _checked(total)
 
 
-def _multiplied(one: Polynomial, other: Polynomial) -> Polynomial:
-    total: Polynomial = {}
-    for left, a in one.items():
-        for right, b in other.items():
-            powers, factor = _joined(left, right)
-            total[powers] = total.get(powers, Fraction(0)) + a * b * factor
-        _checked(total)
-    return _checked(total)
-
-
 def _joined(left: tuple[tuple[str, int], ...], right: tuple[tuple[str, int], ...]) -> tuple[tuple[tuple[str, int], ...], Fraction]:
     """The product of two products of symbols, and the number that comes out of roots in it."""
     powers: dict[str, int] = {}
     for symbol, power in (*left, *right):
         powers[symbol] = powers.get(symbol, 0) + power
-    factor, radicand = Fraction(1), 1
+    factor, inside = Fraction(1), 1
     for symbol in [each for each in powers if each.startswith("root ")]:
         number, power = int(symbol.split()[1]), powers.pop(symbol)
         factor *= Fraction(number) ** (power // 2)
-        radicand *= number if power % 2 else 1
-    outside, inside = _square_part(radicand)
+        if power % 2:  # both are free of squares: what they share is the root of the square in their product
+            shared = gcd(inside, number)
+            factor *= shared
+            inside = (inside // shared) * (number // shared)
+    if inside.bit_length() > MAX_BITS:
+        raise _Unreadable
     if inside > 1:
         powers[f"root {inside}"] = 1
-    return tuple(sorted((symbol, power) for symbol, power in powers.items() if power)), factor * outside
-
-
-def _divided(one: Polynomial, other: Polynomial) -> Polynomial:
-    """The quotient by a single term: of two sums it would have no single form here."""
-    if len(other) != 1:
-        raise _Unreadable
-    ((powers, coefficient),) = other.items()
-    return _multiplied(one, {tuple((symbol, -power) for symbol, power in powers): 1 / coefficient})
+    return tuple(sorted((symbol, power) for symbol, power in powers.items() if power)), factor
 
 
 def _root(given: Polynomial) -> Polynomial:
@@ -297,6 +312,7 @@ def _root(given: Polynomial) -> Polynomial:
     return {((f"root {inside}", 1),) if inside > 1 else (): number} if number else {}
 
 
+@lru_cache(maxsize=1024)
 def _square_part(number: int) -> tuple[int, int]:
     """The numbers a and b, with b free of squares, for which a² b is the number."""
     if number < 0 or (number > MAX_RADICAND and isqrt(number) ** 2 != number):

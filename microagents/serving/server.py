@@ -121,6 +121,8 @@ class _Handler:
             return self._error(wire, 403, "without a token only this machine is served, under its own name")
         if request.method == "POST" and request.content_type != "application/json":
             return self._error(wire, 400, "the content type must be application/json")
+        if request.headers.get("content-encoding", "identity") != "identity":  # no SDK sends one, and a small body could become a large one
+            return self._error(wire, 415, "the body must not be compressed")
         try:
             return await handler(request)
         except web.HTTPException as error:

@@ -914,7 +914,9 @@ def looks(journal: Path, look: Callable[[Reader], object]) -> object:
         return look(reader)
 
 
-@pytest.mark.parametrize("look", [Reader.account, Reader.lease, Reader.ending, Reader.changes, Reader.verify, Reader.undecided], ids=lambda look: look.__name__)
+@pytest.mark.parametrize(
+    "look", [Reader.account, Reader.lease, Reader.ending, Reader.changes, Reader.verify, Reader.undecided], ids=lambda look: look.__name__
+)
 def test_who_looks_on_changes_nothing(look: Callable[[Reader], object]) -> None:
     walk(max_calls=200)
     before = on_disk()

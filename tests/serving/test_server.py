@@ -216,7 +216,10 @@ async def test_without_a_token_no_other_machine_is_served(host: str) -> None:
             pass
 
 
-@pytest.mark.parametrize(("headers", "status"), [({"host": "evil.example"}, 403), ({"content-type": "text/plain"}, 400)])
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [({"host": "evil.example"}, 403), ({"content-type": "text/plain"}, 400), ({"content-encoding": "gzip"}, 415)],
+)
 async def test_a_web_page_in_a_browser_of_this_machine_cannot_ask(served: Serving, headers: dict[str, str], status: int) -> None:
     # A page may send text/plain to any address without asking, and its name may lead to 127.0.0.1.
     sent = {"content-type": "application/json", **headers}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,27 @@ def test_texts_that_are_no_programs_are_flagged() -> None:
     assert TASK.flag(Program(code="\x00")) == "no_python"
     assert TASK.flag(Program(code="1\n" * 20_000)) == "long_code"
     assert TASK.flag(Program(code="1")) is None
+
+
+@pytest.mark.parametrize("code", [f"def f(): return {'+'.join(['1'] * 3000)}", f"x = {'-' * 3000}1"], ids=["sum", "signs"])
+def test_a_program_that_python_reads_but_cannot_write_is_flagged(code: str) -> None:
+    assert TASK.flag(Program(code=code)) == "no_python"
+    assert Program(code=code).vote() == code
+
+
+@linux
+def test_the_mark_of_a_pass_is_in_no_frame_and_no_file_of_the_program() -> None:
+    in_frames = "import sys, os\nframe = sys._getframe(1)\nos.write(frame.f_locals['answer'], frame.f_locals['token'])\nos._exit(0)"
+    in_files = (
+        "import os\nmark = open('program', 'rb').read(32)\n"
+        "for each in range(3, 20):\n    try: os.write(each, mark)\n    except OSError: pass\nos._exit(0)"
+    )
+    assert [run_confined(program, timeout_s=5) for program in (in_frames, in_files)] == [Ending.FAILED] * 2
+
+
+@linux
+def test_a_program_cannot_ignore_the_end_of_its_time() -> None:
+    started = time.monotonic()
+    ignoring = "import signal, time\ntry:\n    signal.signal(signal.SIGALRM, signal.SIG_IGN)\nexcept OSError:\n    pass\ntime.sleep(60)"
+    assert run_confined(ignoring, timeout_s=0.5) is Ending.TIMED_OUT
+    assert time.monotonic() - started < 8

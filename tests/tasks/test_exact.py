@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from fractions import Fraction
 
 import pytest
@@ -66,6 +67,23 @@ def test_products_that_floats_cannot_tell_apart_are_different() -> None:
 )
 def test_what_it_does_not_know_has_no_value(text: str) -> None:
     assert read_exact(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "+".join(["(1+x)^{199}"] * 38),
+        r"(1+\sqrt{999999937}+x)^{20}" * 17,
+        r"(x^{-1}+x+2\sqrt{999999937})^{60}",
+        "+".join(rf"\sqrt{{{999999937 - 2 * number}}}" for number in range(25)),
+        r"(\sqrt2+\sqrt3+\sqrt5+\sqrt7+\sqrt{11}+\sqrt{13})^{40}",
+    ],
+    ids=["powers", "roots", "inverse", "radicands", "many roots"],
+)
+def test_no_short_text_takes_long(text: str) -> None:
+    started = time.process_time()
+    read_exact(text)
+    assert time.process_time() - started < 1.0
 
 
 @given(st.text(alphabet="0123456789x+-*/^(){}[],.\\= frcsqtpi", max_size=80))
