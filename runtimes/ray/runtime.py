@@ -46,6 +46,9 @@ PLACE_S = 30.0
 """Seconds that an actor may wait for resources that the cluster does not have."""
 READY_S = 120.0
 """Seconds that an actor may take to start where the cluster has room for it."""
+MOST_SENT_BYTES = 1 << 20
+"""A longer context goes into Ray's object store. A driver with objects there is ended by Ray itself, without a sentence, once Ray has ended on
+its machine."""
 PING_EVERY_S = 10.0
 """Seconds between two checks that an actor's event loop turns."""
 SILENT_S = 30.0
@@ -84,7 +87,7 @@ class RayRuntime:
         self._unreachable: dict[str, None] = {}
         """Ids of nodes with an actor that could not be reached; Ray may not have noticed yet that they have gone."""
         self._pickled_context: Any
-        """Ray's reference to the pickled context: each node gets one copy of the options of all inputs, not one a lane."""
+        """The pickled context. Of a long one Ray's reference: each node then gets one copy of the options of all inputs, not one a lane."""
         self._pickled_deployments: bytes
         self._reset()
 
@@ -111,7 +114,7 @@ class RayRuntime:
         await self._connect()
         _keep_signal_handlers()
         try:
-            self._pickled_context = await asyncio.to_thread(ray.put, pickled)
+            self._pickled_context = await asyncio.to_thread(ray.put, pickled) if len(pickled) > MOST_SENT_BYTES else pickled
             del pickled
             wanted, inputs = self._context.settings.get("lanes"), len(self._context.tasks)
             goal = await asyncio.to_thread(number_of_lanes, wanted, inputs)
