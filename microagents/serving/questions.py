@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from hashlib import blake2b
 from typing import overload
 
 import msgspec
 
+from microagents.actors import Strategy
 from microagents.chat import HEADS, Prompt, Reply, instructions, without_feedback
 from microagents.elections.election import ElectionId, SampleId
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.models.model import Call
 from microagents.models.sample_keys import Named, read_key
+from microagents.registry import STRATEGIES
 from microagents.serving.wires import Asked
 from microagents.task import Task
+from microagents.trajectories import trajectory_of
 
 MAX_COUNTED = 100_000
 """Number of different requests whose repeats are counted."""
@@ -104,13 +108,13 @@ class Calls:
     @cached_property
     def _replies(self) -> Mapping[str, type[Reply]]:
         """The classes of replies by their instructions. Of several with the same, the task's own comes first."""
-        import microagents.roles  # noqa: PLC0415 - defines the replies that roles ask for
-        import microagents.strategies  # noqa: F401, PLC0415 - and strategies
-
+        for name in STRATEGIES.addresses:  # with a strategy the replies are defined that it and its roles ask for
+            with suppress(InvalidUsage):  # an installed package's may be broken
+                STRATEGIES.find(name, Strategy)
         assert self._task is not None
         own = type(self._task).reply_type()
         found: dict[str, type[Reply]] = {}
-        for reply in [*([own] if own else []), *_subclasses(Reply)]:
+        for reply in [*([own, trajectory_of(own)] if own else []), *_subclasses(Reply)]:  # a trajectory's class is made on demand
             try:
                 found.setdefault(instructions(reply, self._task.format), reply)
             except InvalidDefinition:  # a base class, which nothing asks for

@@ -9,14 +9,19 @@ import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-from microagents import Call, ChainTask, Model, Result, Sample, Task, client_model, run
-from microagents.actors import Context
+from microagents import Call, ChainTask, Model, Prompt, Reply, Result, Sample, Task, client_model, run
+from microagents.actors import Context, Strategy
 from microagents.models.model import open_model
+from microagents.problems import Problem
+from microagents.problems.steps import step_question_in
+from microagents.registry import STRATEGIES
 from microagents.serving.faults import Fault
 from microagents.serving.server import Endpoint, serving
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.sorting import Sorting
+from microagents.tasks.word_problems import WordProblem
+from tests.strategies.test_swarm import Letters, right
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -125,10 +130,33 @@ async def test_a_reply_that_is_sent_back_with_feedback_is_drawn_again_as_in_proc
     assert digests(there) == digests(here)
 
 
-async def test_every_question_of_a_recursive_problem_is_answered_as_in_process() -> None:
-    task, model = Sorting(n=4), "sim:perfect"
-    here = await walked(InProcess(task, "openai:m", model), task)
+class Spelled(Letters):
+    """Letters, with an expert in every role of the swarm."""
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - the prompt tells what is wanted
+        return right(step_question_in(prompt))
+
+
+OF_PROBLEMS = [name for name in STRATEGIES.shipped if issubclass(Problem, STRATEGIES.find(name, Strategy).solves)]
+"""The shipped strategies that solve any problem."""
+
+
+@pytest.mark.parametrize("name", [*OF_PROBLEMS, "aot+recursive"])
+async def test_every_question_of_a_strategy_for_problems_is_answered_as_in_process(name: str) -> None:
+    task, model = Spelled(steps=2) if name == "swarm" else WordProblem(depth=2), "sim:perfect"
+    strategy = STRATEGIES.find(name, Strategy)()
+    here = await run(task, models=InProcess(task, "openai:m", model), strategy=strategy, runs_dir=None, run_id="r")
     async with serving(Endpoint(model=model, task=task)) as served, through_sdk("openai", served.url) as asked:
-        there = await walked(asked, task)
+        there = await run(task, models=asked, strategy=strategy, runs_dir=None, run_id="r")
     assert there.outcome == "completed"
+    assert there.value["correct"] is True
+    assert digests(there) == digests(here)
+
+
+async def test_replies_are_compared_by_meaning_as_in_process() -> None:
+    task, model = WordProblem(depth=2), "sim:perfect@error=0.3"
+    strategy = STRATEGIES.find("recursive", Strategy)(votes="semantic")
+    here = await run(task, models=InProcess(task, "openai:m", model), strategy=strategy, runs_dir=None, run_id="r")
+    async with serving(Endpoint(model=model, task=task)) as served, through_sdk("openai", served.url) as asked:
+        there = await run(task, models=asked, strategy=strategy, runs_dir=None, run_id="r")
     assert digests(there) == digests(here)
