@@ -8,8 +8,12 @@ import subprocess
 
 import pytest
 
+from microagents import run_sync
 from microagents.cli.serve import PORT
+from microagents.errors import ModelUnavailable
+from microagents.tasks.word_problems import WordProblem
 from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, microagents
+from tests.serving.test_decisions import OF_PROBLEMS
 
 
 def test_it_prints_its_addresses_serves_a_run_and_ends_cleanly_with_ctrl_c() -> None:
@@ -26,6 +30,23 @@ def test_it_prints_its_addresses_serves_a_run_and_ends_cleanly_with_ctrl_c() -> 
     assert (process.returncode, out) == (COMPLETED, "")
     busy = result["repeated"].get("busy", 0)
     assert err.strip() == f"served {5 + busy} requests, 5 samples" + (f"; faults: {busy} x 429" if busy else "")
+
+
+def test_a_process_of_its_own_answers_the_questions_of_every_strategy_for_problems() -> None:
+    """In this process a run defines the classes of its replies. The server has to know them without it."""
+    command = [COMMAND, "serve", "word-problems", "-o", "depth=2", "--model", "sim:perfect", "--port", "0", "--json"]
+    ended = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        spec = f"openai:m@base_url={json.loads(process.stdout.readline())['openai']}"
+        for name in OF_PROBLEMS:
+            try:
+                ended[name] = run_sync(WordProblem(depth=2), models=spec, strategy=name, runs_dir=None).outcome
+            except ModelUnavailable as error:
+                ended[name] = str(error)
+        process.send_signal(signal.SIGINT)
+    assert "no instructions" not in ended.pop("swarm"), "the reply is known, though the expert of the task does not know the question"
+    assert ended == dict.fromkeys(ended, "completed")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from microagents.serving.faults import Fault
 from microagents.serving.server import Endpoint, serving
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Onward, Place
-from microagents.tasks.sorting import Sorting
 from microagents.tasks.word_problems import WordProblem
 from tests.strategies.test_swarm import Letters, right
 
