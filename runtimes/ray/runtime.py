@@ -47,8 +47,8 @@ PLACE_S = 30.0
 READY_S = 120.0
 """Seconds that an actor may take to start where the cluster has room for it."""
 MOST_SENT_BYTES = 1 << 20
-"""A longer context goes into Ray's object store. A driver with objects there is ended by Ray itself, without a sentence, once Ray has ended on
-its machine."""
+"""A longer context goes into Ray's object store. A driver with objects there is ended by Ray itself, without a sentence, once Ray has ended
+on its machine."""
 PING_EVERY_S = 10.0
 """Seconds between two checks that an actor's event loop turns."""
 SILENT_S = 30.0
