@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, Future, TimerHandle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from microagents.errors import ModelUnavailable
 
@@ -25,33 +27,76 @@ class Health:
 
     Args:
         loop: the running event loop.
+        on_out: called with the last failure when the model is out since now; None where no other one can be asked.
     """
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
+    def __init__(self, loop: AbstractEventLoop, on_out: Callable[[ModelUnavailable], None] | None) -> None:
         self._loop = loop
+        self._on_out = on_out
         self._failing_since_s: float | None = None
         self._try_at_s: float | None = None
         """Time of the next call that tries the model while it is out."""
+        self._in_flight = 0
+        self._waiting: dict[Future[None], None] = {}
+        """Draws whose next call is not sent yet."""
+        self._timer: TimerHandle | None = None
 
     @property
     def is_out(self) -> bool:
         """Whether its fallback has to be asked."""
         return self._try_at_s is not None
 
+    def fails_since(self, time_s: float) -> bool:
+        """Whether no reply has come since a failure at a time or earlier."""
+        return self._failing_since_s is not None and self._failing_since_s <= time_s
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Count a call among those in flight."""
+        self._in_flight += 1
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+
+    @contextmanager
+    def waiting(self) -> Iterator[Future[None]]:
+        """A future for a draw whose next call is not sent yet, done once the model is out."""
+        out = self._loop.create_future()
+        self._waiting[out] = None
+        try:
+            yield out
+        finally:
+            del self._waiting[out]
+
+    def close(self) -> None:
+        """Forget the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def delivered(self) -> None:
         """Note a reply."""
         self._failing_since_s = self._try_at_s = None
+        self.close()
 
-    def failed(self, error: ModelUnavailable) -> bool:
-        """Note a failure; returns whether the model is out since now."""
+    def failed(self, error: ModelUnavailable) -> None:
+        """Note a failure."""
         now_s, was_out = self._loop.time(), self.is_out
-        if error.retryable or refuses_account(error):
-            if self._failing_since_s is None:
-                self._failing_since_s = now_s
-            wait_s = error.retry_after_s or 0.0
-            if was_out or refuses_account(error) or max(wait_s, now_s - self._failing_since_s) >= OUT_AFTER_S:
-                self._try_at_s = now_s + max(wait_s, PROBE_EVERY_S)
-        return self.is_out and not was_out
+        if not (error.retryable or refuses_account(error)):
+            return
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
+        wait_s = error.retry_after_s or 0.0
+        if was_out or refuses_account(error) or max(wait_s, now_s - self._failing_since_s) >= OUT_AFTER_S:
+            self._try_at_s = now_s + max(wait_s, PROBE_EVERY_S)
+            self.close()
+            if not was_out:
+                self._end(error)
+            return
+        self.close()
+        # The next failure may be far: waits double, and during an outage a throttle lets only one call go at a time.
+        self._timer = self._loop.call_at(self._failing_since_s + OUT_AFTER_S, self._look, error)
 
     def may_be_asked(self) -> bool:
         """Whether a call may go to the model: always while it delivers, and now and then while it is out."""
@@ -61,3 +106,18 @@ class Health:
             return False
         self._try_at_s = self._loop.time() + PROBE_EVERY_S
         return True
+
+    def _look(self, error: ModelUnavailable) -> None:
+        """See the model as out, unless a call in flight may still show otherwise, or no draw needs it."""
+        self._timer = None
+        if self._waiting and not self._in_flight and self._on_out is not None:
+            self._try_at_s = self._loop.time() + PROBE_EVERY_S
+            self._end(error)
+
+    def _end(self, error: ModelUnavailable) -> None:
+        if self._on_out is None:
+            return
+        self._on_out(error)
+        for out in self._waiting:
+            if not out.done():
+                out.set_result(None)

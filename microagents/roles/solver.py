@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import aclosing
 from copy import copy
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -34,6 +35,8 @@ from microagents.roles.shares import HoldShares, Outcome, Shares, Trade
 
 BACKOFF_S = (0.5, 60.0)
 """First and longest wait before a call is repeated, unless the provider asks for a longer one."""
+TRIAL_S = 1.0
+"""Longest wait of a call that tries a model which is out, until it is sent, and of the last one of an outage."""
 WARN_EVERY_S = 60.0
 """Shortest interval of warnings about outages."""
 MAY_BE_BILLED = ("timeout", "garbled", "broken")
@@ -56,7 +59,7 @@ STRAGGLER = "straggler"
 class Source:
     """A model, and the experience of this replica with it."""
 
-    def __init__(self, model: Model, spec: str = "") -> None:
+    def __init__(self, model: Model, spec: str = "", on_out: Callable[[ModelUnavailable], None] | None = None) -> None:
         self.model = model
         self.spec = spec
         self.reported_refusals = 0
@@ -66,7 +69,7 @@ class Source:
         self.answers_at_once = model.answers_at_once
         self.latencies = Latencies()
         self.prices = Prices()
-        self.health = Health(asyncio.get_running_loop())
+        self.health = Health(asyncio.get_running_loop(), on_out)
         self.is_refused_several = False
         """Whether a request for several samples was refused."""
         self.replaced = 0
@@ -140,6 +143,7 @@ class Solver(Role):
         await self._leases.close()
         self._accounts.report()
         for source in self._sources.values():
+            source.health.close()
             await source.model.close()
 
     @eager
@@ -174,23 +178,21 @@ class Solver(Role):
 
     async def _draw_singly(self, request: Draw, source: Source, call: Call) -> Sample:
         """Take a sample in a request of its own, by another model while the first one does not deliver."""
-        outage: _Outage | None = None
+        outage = _Outage(request.id, self._max_outage_s)
         while True:
             try:
                 if source.answers_at_once:
                     sample = await self._attempt(source, call)
-                elif self._replaces:
-                    sample = await self._first_reply(source, self._substitute_of(source, request), call)
                 else:
-                    await asyncio.sleep(0)  # the model is called in a task of the draw's own, which it may set a timeout for
-                    sample = await self._attempt(source, call)
+                    sample = await self._first_reply(source, self._substitute_of(source, request), call, outage)
+            except _Unsent:
+                source = self._delivering(request.model)
             except ModelUnavailable as error:
                 other = self._one_that_delivers(request.model)
                 if other is None or other is source:
                     if error.retryable:
                         self._note_outage(str(error))
-                    outage = outage or _Outage(request.id, self._max_outage_s)
-                    await outage.wait(error)
+                    await outage.wait(error, source.health)
                 source = self._delivering(request.model)
                 self._accounts.repeat(error.kind)
                 call = structs.replace(call, attempt=call.attempt + 1)
@@ -227,7 +229,7 @@ class Solver(Role):
                 several = Several(source.model, [structs.replace(call, attempt=attempts) for call in calls], group, self._accounts.join)
                 attempts += 1
                 try:
-                    if not await self._request(source, several):
+                    if not await self._request(source, several, outage):
                         break
                 except ModelUnavailable as error:
                     if source.health.is_out and self._fallbacks:
@@ -237,8 +239,10 @@ class Solver(Role):
                         source.is_refused_several = True
                         break
                     self._note_outage(str(error))
-                    await outage.wait(error)
+                    await outage.wait(error, source.health)
                     self._accounts.repeat(error.kind)
+                    if source.health.is_out and self._fallbacks:
+                        break
                 else:
                     if self._is_out:
                         self._note_outage(None)
@@ -248,22 +252,21 @@ class Solver(Role):
         finally:
             group.leave(attempts)
 
-    async def _request(self, source: Source, several: Several) -> bool:
-        """Make one attempt at several samples; gives up one that takes too long, and returns False.
+    async def _request(self, source: Source, several: Several, outage: _Outage) -> bool:
+        """Make one attempt at several samples; returns False where it takes too long, or another model has to be asked.
 
         Raises:
             ModelUnavailable: the attempt gave no reply.
         """
         first, through = structs.replace(several.calls[0], samples=len(several.calls)), source.through(several)
-        if not self._replaces or source.model.answers_at_once:
+        if source.model.answers_at_once:
             await self._attempt(through, first)
             return True
         sent: asyncio.Future[float] = self._loop.create_future()
         attempts = TaskScope()
         try:
             attempt = attempts.start(self._attempt(through, first, sent))
-            either: list[asyncio.Future[Any]] = [attempt, sent]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await self._sent(attempt, sent, source, outage)
             while not attempt.done() and (left_s := self._left_s(source, sent.result())) > 0:
                 await asyncio.wait([attempt], timeout=left_s)
             if attempt.done():
@@ -271,23 +274,25 @@ class Solver(Role):
                 return True
             source.replaced += 1
             self._accounts.repeat(STRAGGLER)
-            return False
+        except _Unsent:
+            pass
         finally:
             source.reported_refusals = through.reported_refusals
             await attempts.close()
+        return False
 
-    async def _first_reply(self, source: Source, substitute: Source, call: Call) -> Sample:
+    async def _first_reply(self, source: Source, substitute: Source, call: Call, outage: _Outage) -> Sample:
         """Make one attempt. If it is a straggler, make another one beside it; the first reply counts, and the other call is cancelled.
 
         Raises:
             ModelUnavailable: no attempt gave a reply.
+            _Unsent: another model has to be asked.
         """
         sent: asyncio.Future[float] = self._loop.create_future()
         attempts = TaskScope()
         try:
             first = attempts.start(self._attempt(source, call, sent))
-            either: list[asyncio.Future[Any]] = [first, sent]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await self._sent(first, sent, source, outage)
             # The limit changes with every reply of the model, and before the first ones there is none.
             while not first.done() and (left_s := self._left_s(source, sent.result())) > 0:
                 await asyncio.wait([first], timeout=left_s)
@@ -306,9 +311,29 @@ class Solver(Role):
         finally:
             await attempts.close()
 
+    async def _sent(self, attempt: asyncio.Task[Sample], sent: asyncio.Future[float], source: Source, outage: _Outage) -> None:
+        """Wait until an attempt is sent, or has failed before.
+
+        Raises:
+            _Unsent: the model is out meanwhile, and a fallback has to be asked.
+            Stopped: the outage lasted longer than ``--max-outage``.
+        """
+        with source.health.waiting() as out:
+            ends: list[asyncio.Future[Any]] = [attempt, sent, out]
+            is_trial = source.health.is_out and self._is_replaceable(source)
+            while not any(each.done() for each in ends):
+                within_s = TRIAL_S if is_trial else outage.left_s(source.health)
+                done, _ = await asyncio.wait(ends, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+                if not done and is_trial:
+                    raise _Unsent
+                if not done:
+                    outage.check(source.health)
+            if not attempt.done() and not sent.done():
+                raise _Unsent
+
     def _left_s(self, source: Source, sent_s: float) -> float:
         """Seconds until a call that was sent at a time is a straggler, as far as is known now."""
-        limit_s = source.straggler_s
+        limit_s = source.straggler_s if self._replaces else None
         return LEAST_STRAGGLER_S if limit_s is None else sent_s + limit_s - self._loop.time()
 
     async def _attempt(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
@@ -390,7 +415,8 @@ class Solver(Role):
         usage: Usage | None = None
         may_be_billed = True
         try:
-            sample = checked_sample(await source.model.complete(call), type(source.model).__name__)
+            with source.health.sending():
+                sample = checked_sample(await source.model.complete(call), type(source.model).__name__)
             usage = sample.usage
             if len(refused := source.model.refused) != source.reported_refusals:
                 source.reported_refusals = len(refused)
@@ -399,8 +425,7 @@ class Solver(Role):
                 source.latencies.add(self._loop.time() - sent.result())
             source.health.delivered()
         except ModelUnavailable as error:
-            if source.health.failed(error) and self._fallbacks:
-                structlog.get_logger().warning("a model is out, and its fallback is asked", model=source.spec, error=str(error))
+            source.health.failed(error)
             may_be_billed = error.kind in MAY_BE_BILLED
             raise
         else:
@@ -434,8 +459,15 @@ class Solver(Role):
         source = self._source(spec)
         if not self._fallbacks or source.health.may_be_asked():
             return source
-        alike = [each for each in self._fallbacks if each != spec and at_least((each,)) == at_least((spec,))]  # it weighs options, or votes
-        return next((other for each in alike if (other := self._source(each)).health.may_be_asked()), None)
+        return next((other for other in self._alike(spec) if other.health.may_be_asked()), None)
+
+    def _alike(self, spec: str) -> list[Source]:
+        """The fallbacks of a model: those that weigh options if it does, and those that vote if it votes."""
+        return [self._source(each) for each in self._fallbacks if each != spec and at_least((each,)) == at_least((spec,))]
+
+    def _is_replaceable(self, source: Source) -> bool:
+        """Whether a fallback of the model delivers."""
+        return any(not other.health.is_out for other in self._alike(source.spec))
 
     def _substitute_of(self, source: Source, request: Draw) -> Source:
         """The model that is asked where a call takes too long: the next one of the pool, if the call is not one to a fallback."""
@@ -445,7 +477,9 @@ class Solver(Role):
         """The model of a spec, opened on first use. A model without a price makes the cost of the run unknown at once."""
         found = self._sources.get(spec)
         if found is None:
-            found = self._sources[spec] = Source(checked_model(open_model(spec, self.context), spec), spec)
+            found = self._sources[spec] = Source(
+                checked_model(open_model(spec, self.context), spec), spec, partial(self._warn_out, spec) if self._fallbacks else None
+            )
             if not found.model.priced:
                 if (max_cost_usd := self.context.settings.get("max_cost_usd")) is not None:
                     raise InvalidUsage(
@@ -455,6 +489,9 @@ class Solver(Role):
                 if spec not in self._fallbacks:  # of a fallback only once it is asked
                     self.tell(RecordCalls(source=self.context.name, usage=Usage(cost_usd=None)))
         return found
+
+    def _warn_out(self, spec: str, error: ModelUnavailable) -> None:
+        structlog.get_logger().warning("a model is out, and its fallback is asked", model=spec, error=str(error))
 
     def _note_outage(self, error: str | None) -> None:
         """Report the start or the end of an outage. Busy providers have many short ones, so the log gets at most one a minute."""
@@ -483,6 +520,10 @@ def _marked(sample: Sample, source: Source, asked: str) -> Sample:
     return sample if source.spec == asked else structs.replace(sample, fallback=source.spec)
 
 
+class _Unsent(Exception):
+    """A call was not sent, since its model is out and another one has to be asked."""
+
+
 class _Outage:
     """The failed attempts at one sample, and the waits between them."""
 
@@ -492,9 +533,26 @@ class _Outage:
         self._tries = 0
         self._started_s: float | None = None
         """Time of the first failed attempt."""
+        self._error: ModelUnavailable | None = None
+        """The last failure."""
 
-    async def wait(self, error: ModelUnavailable) -> None:
-        """Wait before the next attempt.
+    def left_s(self, health: Health) -> float | None:
+        """Longest wait until the next attempt is sent; None where none failed, or the model has replied to another call since."""
+        if self._started_s is None or not health.fails_since(self._started_s):
+            return None
+        return max(TRIAL_S, self._started_s + self._max_outage_s - asyncio.get_running_loop().time())
+
+    def check(self, health: Health) -> None:
+        """Check, before an attempt is sent, that the outage lasts no longer than it may.
+
+        Raises:
+            Stopped: it does.
+        """
+        if self._started_s is not None and health.fails_since(self._started_s):
+            self._end_if_over(self._started_s)
+
+    async def wait(self, error: ModelUnavailable, health: Health) -> None:
+        """Wait before the next attempt, or until the model is out.
 
         Raises:
             ModelUnavailable: the error, if another attempt cannot help.
@@ -502,19 +560,24 @@ class _Outage:
         """
         if not error.retryable:
             raise error
-        now_s = asyncio.get_running_loop().time()
         if self._started_s is None:
-            self._started_s = now_s
+            self._started_s = asyncio.get_running_loop().time()
         self._tries += 1
-        left_s = self._started_s + self._max_outage_s - now_s
-        wait_s = min(left_s, max(error.retry_after_s or 0.0, self._backoff_s()))
-        if left_s <= 0:
-            after = f"after {self._tries} tries in {now_s - self._started_s:.0f} s (--max-outage {self._max_outage_s:g})"
-            raise Stopped(f"{error}; gave up {after}; all decisions so far are kept; resume once the provider delivers again")
+        self._error = error
+        wait_s = min(self._end_if_over(self._started_s), max(error.retry_after_s or 0.0, self._backoff_s()))
         structlog.get_logger().info(
             "a call is tried again", path=self._sample.election.path, tries=self._tries, wait_s=wait_s, error=str(error)
         )
-        await asyncio.sleep(wait_s)
+        with health.waiting() as out:
+            await asyncio.wait([out], timeout=wait_s)
+
+    def _end_if_over(self, started_s: float) -> float:
+        """Seconds that the outage may still last."""
+        lasted_s = asyncio.get_running_loop().time() - started_s
+        if lasted_s >= self._max_outage_s:
+            after = f"after {self._tries} tries in {lasted_s:.0f} s (--max-outage {self._max_outage_s:g})"
+            raise Stopped(f"{self._error}; gave up {after}; all decisions so far are kept; resume once the provider delivers again")
+        return self._max_outage_s - lasted_s
 
     def _backoff_s(self) -> float:
         """A wait that doubles with each attempt. The sample's id spreads it: calls that failed together are not repeated together."""

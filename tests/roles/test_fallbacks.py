@@ -25,6 +25,7 @@ FALLBACK = "sim:perfect@latency=1,sigma=0,price_in=1"
 BUSY = ModelUnavailable("busy", "slow down", 429, None, None)
 REVOKED = ModelUnavailable("refused", "invalid_api_key: no such key", 401)
 NO_CREDIT = ModelUnavailable("busy", "insufficient_quota: check your plan", 429)
+DOWN = ModelUnavailable("network", "nobody listens")
 TOO_LONG = ModelUnavailable("refused", "the prompt is too long", 400)
 
 Fails = Callable[[float], ModelUnavailable | None]
@@ -50,6 +51,12 @@ class First(Model):
         return Sample(text=text, usage=Usage(input_tokens=1, output_tokens=1, cost_usd=0.0))
 
 
+class Throttled(First):
+    """Is throttled, as a provider's model is."""
+
+    throttled_as = "a provider"
+
+
 def between(from_s: float, to_s: float, error: ModelUnavailable) -> Fails:
     return lambda now_s: error if from_s <= now_s < to_s else None
 
@@ -57,6 +64,33 @@ def between(from_s: float, to_s: float, error: ModelUnavailable) -> Fails:
 async def drifting(model: object, *, steps: int = 30, fallback: object = (FALLBACK,), **options: Any) -> Result:
     strategy = Maker(k=1, speculate=False)
     return await run(Drift(length=steps), models=model, strategy=strategy, fallback=fallback, **{"runs_dir": None, **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("hedge", [True, False])
+def test_what_waits_for_a_model_that_is_out_goes_to_the_fallback_at_once(*, hedge: bool) -> None:
+    model = Throttled(between(0.0, 1e9, DOWN))
+
+    async def drifts() -> tuple[Result, float]:
+        fast = "sim:perfect@latency=0.1,sigma=0"
+        result = await run(Drift(length=15), models=model, strategy=Maker(k=3), fallback=fast, runs_dir=None, hedge=hedge)
+        return result, asyncio.get_running_loop().time()
+
+    result, took_s = run_virtual(drifts())
+    assert result.outcome == "completed"
+    assert took_s < OUT_AFTER_S + 2
+
+
+def test_a_call_that_takes_long_after_a_failure_is_waited_for() -> None:
+    class Slow(First):
+        """Replies after a time in which another model would be out."""
+
+        async def complete(self, call: Call) -> Sample:
+            sample = await super().complete(call)
+            await asyncio.sleep(3 * OUT_AFTER_S)
+            return sample
+
+    result = run_virtual(drifting(Slow(between(0.0, 0.1, DOWN)), steps=2))
+    assert (result.outcome, result.account.fallbacks) == ("completed", {})
 
 
 def drifted(fails: Fails, **options: Any) -> tuple[Result, First]:

@@ -17,7 +17,7 @@ from microagents.chat import write
 from microagents.elections.election import Ballot, Flagged, Screen
 from microagents.errors import ModelUnavailable
 from microagents.journal.messages import Report
-from microagents.models.model import Call, Most
+from microagents.models.model import Call, Model, Most
 from microagents.models.scripted import Line
 from microagents.roles import RedFlagger, Solver, solver
 from microagents.roles.solver import Source
@@ -84,6 +84,28 @@ async def test_an_outage_longer_than_allowed_stops_the_run(tmp_path: Path) -> No
     async with voting(Deployment(role=Solver), model=model, max_outage_s=0.0) as messenger:
         with pytest.raises(Stopped, match=r"scripted failure.*gave up after 1 tr.*--max-outage"):
             await messenger.ask(elect(a_question(models=[model])))
+
+
+class Dead(Model):
+    """Fails, and is throttled, as a provider's model is."""
+
+    throttled_as = "a provider"
+
+    async def complete(self, call: Call) -> Sample:  # noqa: ARG002
+        await asyncio.sleep(0.1)
+        raise ModelUnavailable("network", "nobody listens")
+
+
+@pytest.mark.parametrize("max_outage_s", [5.0, 100.0, 1000.0])
+@pytest.mark.parametrize("inputs", [1, 50])
+def test_an_outage_ends_the_run_at_its_time_however_many_calls_wait(inputs: int, max_outage_s: float) -> None:
+    async def stopped() -> tuple[Result, float]:
+        result = await run([STEP] * inputs, models=Dead(), runs_dir=None, max_outage_s=max_outage_s)
+        return result, asyncio.get_running_loop().time()
+
+    result, took_s = run_virtual(stopped())
+    assert result.outcome == "stopped"
+    assert max_outage_s <= took_s < max_outage_s + 3
 
 
 async def test_a_refusal_of_the_model_is_not_tried_again(tmp_path: Path) -> None:
