@@ -21,6 +21,8 @@ class _OfClient(HttpModel):
     """A model of a user's client."""
 
     def __init__(self, client: SdkClient, provider: str, name: str, options: Mapping[str, str]) -> None:
+        if not name:
+            raise InvalidUsage("the name of the model is empty; give it as in a request, client_model(client, 'gpt-6-luna')")
         if "base_url" in options or "api_key_env" in options:
             raise InvalidUsage("the client has the address and the key; leave base_url and api_key_env out")
         self._given = client
@@ -34,7 +36,13 @@ class _OfClient(HttpModel):
         )
 
     async def close(self) -> None:
-        """Leave the client open."""
+        """Close the idle connections, and leave the client open: another event loop cannot use them."""
+        await super().close()
+        http = getattr(self._given, "_client", None)
+        for transport in [getattr(http, "_transport", None), *getattr(http, "_mounts", {}).values()]:
+            for connection in getattr(getattr(transport, "_pool", None), "connections", ()):
+                if connection.is_idle():
+                    await connection.aclose()
 
     def _find_key(self, options: Mapping[str, str]) -> str | None:  # noqa: ARG002 - the client has it
         key = getattr(self._given, "api_key", None)

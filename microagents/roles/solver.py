@@ -482,6 +482,12 @@ class Solver(Role):
             )
             if not found.model.priced:
                 if (max_cost_usd := self.context.settings.get("max_cost_usd")) is not None:
+                    if spec in self.context.model_objects:
+                        raise InvalidUsage(
+                            f"the price of {spec!r} is unknown, so max_cost_usd={max_cost_usd:g} cannot be kept; give a client's model its "
+                            "price, client_model(..., price_in='1', price_out='6'), or your own model priced = True and costs with its "
+                            "samples; or lift the limit, max_cost_usd=None"
+                        )
                     raise InvalidUsage(
                         f"the price of {spec!r} is unknown, so --max-cost {max_cost_usd:g} cannot be kept; give the price in the spec, "
                         "@price_in=...,price_out=..., or in a file, --prices FILE; or lift the limit, --max-cost inf"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import tracemalloc
 import zlib
@@ -146,6 +147,34 @@ async def test_a_key_is_in_no_error_and_no_log(provider: Provider, status: int, 
 def test_what_is_no_client_is_refused(given: Any) -> None:
     with pytest.raises(InvalidUsage, match=r"is no client that is known here: give an openai\.AsyncOpenAI"):
         client_model(given, "m")
+
+
+async def test_an_empty_name_is_refused() -> None:
+    async with AsyncOpenAI(api_key=KEY) as client:
+        with pytest.raises(InvalidUsage, match="the name of the model is empty"):
+            client_model(client, "")
+
+
+async def test_a_limit_of_cost_without_a_price_says_how_python_gives_one() -> None:
+    async with AsyncOpenAI(api_key=KEY, base_url="http://127.0.0.1:1") as client:
+        with pytest.raises(
+            InvalidUsage, match=r"max_cost_usd=1 cannot be kept; give .* client_model\(\.\.\., price_in='1', price_out='6'\)"
+        ):
+            await run(Drift(length=1), models=client_model(client, "m"), runs_dir=None, max_cost_usd=1)
+
+
+async def test_a_client_can_be_used_again_in_another_event_loop(provider: Provider) -> None:
+    async with serving(*[scripted.reply(provider.good())] * 4) as server:
+        client = client_of(provider, server.url)
+
+        async def ask(number: int) -> None:
+            model = client_model(client, "m", responses=provider.name == "openai-responses")
+            await asyncio.gather(*(model.complete(a_call()) for _ in range(number)))
+            await model.close()
+
+        for _ in range(2):
+            await asyncio.to_thread(asyncio.run, ask(2))
+        assert len(server.received) == 4
 
 
 @pytest.mark.parametrize("name", ["base_url", "api_key_env"])
