@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import ceil
 from pathlib import Path
 
 from msgspec import Struct
 
 from microagents.actors import Strategy
 from microagents.chat import Usage, system_with_instructions
+from microagents.elections.rules import Tally
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.messages import Account
 from microagents.journal.opening import holds_nothing
@@ -38,7 +40,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     input_tokens: int
     """Tokens of the first prompt, estimated from its length."""
     output_tokens: int
-    """Tokens of a reply: the assumed ones."""
+    """Tokens that a call writes, by the assumed length of a reply."""
     is_measured: bool = False
     """Whether calls and cost are those of the run so far."""
     models: tuple[str, ...]
@@ -77,7 +79,9 @@ def forecast_of(plan: Plan, path: Path | None) -> Forecast | None:
         calls, input_tokens = _calls(plan.strategy, plan.tasks), _prompt_tokens(task)
     except MicroagentsError:  # the run itself will tell what is wrong with the task
         return None
-    output_tokens = min(OUTPUT_TOKENS, plan.settings.max_output_tokens or OUTPUT_TOKENS)
+    joined = _replies_per_call(plan, paid) if calls and len(tariffs) == 1 else 1.0  # members of a pool answer one election
+    calls = None if calls is None else calls / joined
+    output_tokens = round(joined * min(OUTPUT_TOKENS, plan.settings.max_output_tokens or OUTPUT_TOKENS))
     usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
     # Samples rotate through the pool. Simulated models cost nothing.
     costs = [0.0 if tariff is None else tariff.cost_usd(usage) or 0.0 for tariff in tariffs.values()]
@@ -135,6 +139,14 @@ def _calls(strategy: Strategy, tasks: Sequence[Task]) -> float | None:
     calls = [called(strategy.expected_calls, tasks[number]) for number in range(0, len(tasks), every)]
     known = [each for each in calls if each is not None]
     return sum(known) / len(known) * len(tasks) if len(known) == len(calls) else None
+
+
+def _replies_per_call(plan: Plan, paid: Sequence[str]) -> float:
+    """Replies that a call gives where draws go together: those that an election launches at first, of which seq 0 goes alone."""
+    if plan.settings.runtime == "ray":  # on Ray keys are where solvers live
+        return 1.0
+    most, votes = open_model(paid[0], plan.context()).max_samples, Tally(plan.strategy.default_rule).votes_needed
+    return votes / (1 + ceil((votes - 1) / most)) if votes > 1 else 1.0
 
 
 def _prompt_tokens(task: Task) -> int:

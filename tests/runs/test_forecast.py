@@ -74,6 +74,15 @@ def test_strategies_tell_the_calls_that_they_expect(strategy: str, options: dict
     assert forecast(task, strategy=strategy, **options).calls == (None if calls is None else pytest.approx(calls))
 
 
+@pytest.mark.parametrize(("several", "k", "calls_a_step"), [("1", 3, 3), ("auto", 3, 2), ("auto", 1, 1), ("2", 6, 4)])
+def test_votes_that_go_in_one_request_are_one_call_whose_prompt_is_paid_once(several: str, k: int, calls_a_step: int) -> None:
+    single, joined = forecast(k=k), forecast(k=k, models=f"{PRICED},votes_per_request={several}")
+    assert single.calls is not None
+    assert joined.calls == pytest.approx(single.calls * calls_a_step / k)
+    written = single.calls * OUTPUT_TOKENS * 2000 / 1e6
+    assert joined.cost_usd == pytest.approx(((single.cost_usd or 0) - written) * calls_a_step / k + written)
+
+
 def test_many_inputs_cost_as_much_as_each_of_them() -> None:
     assert forecast(inputs=1000).calls == pytest.approx(1000 * (forecast().calls or 0))
 
