@@ -135,6 +135,8 @@ class Pool:
         wanted = sum(each.wanted for each in waiting)
         if wanted <= self.free:
             for each in waiting:
+                if each.first is None and self.keep == 0 and not self.renews:
+                    continue  # a part of an amount is given back as it arrives, so two parts on their way would never meet
                 wanted -= each.wanted
                 ahead = 0 if self.renews else (self.free - each.wanted - wanted) // (SPREAD * len(self._positions))
                 yield self._grant(each, each.wanted + ahead)

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from microagents.errors import NotSent, Stopped
+from microagents.roles.pools import Pool
 from microagents.roles.recorder import AwaitFailure
+from microagents.roles.shares import Change
 from microagents.runtimes.testing.lossy import Faults
 from microagents.runtimes.testing.virtual import run_virtual
 from tests.roles.replicas import Replica, World, a_world
@@ -78,6 +80,19 @@ def test_never_is_more_billed_than_allowed_and_all_that_is_allowed_is_used(first
 
     for seed in range(first, first + 20):
         virtually(seed, working(seed))
+
+
+def test_a_holder_that_gives_parts_back_gets_an_amount_whole_once_it_has_told_of_the_part_on_its_way() -> None:
+    """Granted the difference, it gave back each part as the other one was on its way, for ever."""
+    pool = Pool(60, renews=False)
+    pool.keep = 0
+    pool.trade(1, Change(wanted=6, first=6, path="0/step/9"))
+    part = dict(pool.deal())[1]
+    pool.trade(1, Change(wanted=40, first=40, path="0/step/1"))
+    assert part < 40
+    assert not list(pool.deal())
+    pool.trade(1, Change(returned=part, received=part, wanted=40, first=40, path="0/step/1"))
+    assert dict(pool.deal())[1] >= 40
 
 
 # -- who is next -------------------------------------------------------------------------------------------------------
