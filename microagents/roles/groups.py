@@ -124,12 +124,13 @@ class Several(Model):
         """The most that the request can use."""
         return self._model.at_most(call)
 
-    async def complete(self, call: Call) -> Sample:  # noqa: ARG002 - one of the calls
-        """Send the request; returns a sample without text, with the usage of all.
+    async def complete(self, call: Call) -> Sample:
+        """Send the request, for as many samples as the call says; returns a sample without text, with the usage of all.
 
         Raises:
             ModelUnavailable: no reply arrived.
         """
+        self.calls = self.calls[: call.samples]
         usages: list[Usage] = []
         async with aclosing(self._model.complete_several(self.calls)) as samples:
             async for each, sample in samples:

@@ -27,6 +27,8 @@ class Position:
         """Place of its first waiting call in the order of all; None after a grant, until it tells."""
         self.first_lacks = 0
         """The amount that this call lacks."""
+        self.least_lacks = 0
+        """The amount that it lacks of the least that it can do with."""
 
     @property
     def order(self) -> tuple[Any, ...]:
@@ -80,14 +82,13 @@ class Pool:
     @property
     def is_spent(self) -> bool:
         """Whether a call waits, and nothing that is left, or could still come back, is enough for the first one."""
-        waiting = [position for position in self._positions.values() if position.wanted > 0 and position.first is not None]
-        return not self.renews and bool(waiting) and not self.is_held and min(waiting, key=lambda each: each.order).first_lacks > self.free
+        return not self.renews and not self.is_held and 0 < self.lacking > self.free
 
     @property
     def lacking(self) -> int:
-        """The amount that the first waiting call lacks."""
+        """The amount that the first waiting call lacks of the least that it can do with."""
         waiting = [position for position in self._positions.values() if position.wanted > 0 and position.first is not None]
-        return min(waiting, key=lambda each: each.order).first_lacks if waiting else 0
+        return min(waiting, key=lambda each: each.order).least_lacks if waiting else 0
 
     def trade(self, holder: int, change: Change) -> None:
         """Take what a holder gives back, and note what it wants."""
@@ -101,6 +102,7 @@ class Pool:
         position.wanted = max(0, change.wanted - on_its_way)
         position.first = (in_order(change.path), change.seq) if position.wanted and not on_its_way else None
         position.first_lacks = change.first
+        position.least_lacks = change.first - change.spare
 
     def leave(self, holder: int) -> None:
         """Free the share of a holder that has left. The part of it that was used up is unknown."""
@@ -149,6 +151,9 @@ class Pool:
             if each.first is None or each.first_lacks > self.free:
                 break
             yield self._grant(each, each.first_lacks)
+        for each in waiting[:1]:
+            if not self.renews and not self.is_held and each.first is not None and each.least_lacks <= self.free:
+                yield self._grant(each, self.free)  # nothing comes back, so the first call has to do with what is left
 
     def _grant(self, position: Position, amount: int) -> tuple[int, int]:
         position.held += amount

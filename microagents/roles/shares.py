@@ -82,6 +82,8 @@ class Change(Struct, frozen=True, kw_only=True):
     """Sequence number of that call."""
     first: int = 0
     """The amount that this call lacks."""
+    spare: int = 0
+    """The part of it that this call can do without."""
     outcomes: Outcomes | None = None
     """How calls have ended, where the bound is a throttle."""
     rate: Rate | None = None
@@ -96,14 +98,15 @@ class Trade(Request[None], frozen=True, kw_only=True):
 
 
 class Waiter:
-    """A call that waits for an amount."""
+    """A call that waits for an amount, and can do with the least one."""
 
-    def __init__(self, sample: SampleId, number: int, amount: int) -> None:
+    def __init__(self, sample: SampleId, number: int, amount: int, least: int) -> None:
         self.sample = sample
         self.number = number
         self.amount = amount
-        self.granted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        """False where no call is sent any more."""
+        self.least = least
+        self.granted: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        """The amount that it got; None where no call is sent any more."""
         self._order = (in_order(sample.election.path), sample.seq, number)
 
     def __lt__(self, other: Waiter) -> bool:
@@ -147,35 +150,39 @@ class Share:
         self._is_over = False
         self._failure: MicroagentsError | None = None
 
-    async def take(self, sample: SampleId, amount: int) -> None:
+    async def take(self, sample: SampleId, amount: int, least: int) -> int:
         """Take an amount for a call, and wait for it where the share has not so much free.
+
+        Returns:
+            The amount; less, but the least one or more, where that is all that is left of the bound.
 
         Raises:
             NotSent: no call is sent any more.
         """
         if self._free >= amount and self._first() is None and not self._is_over:
             self._use(amount)
-            return
+            return amount
         if self._failure is not None:
             raise self._failure
         if self._is_over:
             raise NotSent(sample.election.path)
         self._asked_so_far += 1
-        waiter = Waiter(sample, self._asked_so_far, amount)
+        waiter = Waiter(sample, self._asked_so_far, amount, least)
         heappush(self._waiting, waiter)
         self._needed += amount
         self._tell_if_due()
         try:
-            may_send = await waiter.granted
+            granted = await waiter.granted
         except asyncio.CancelledError:
             if waiter.granted.cancelled():
                 self._needed -= amount
                 self._settle()
-            elif waiter.granted.exception() is None and waiter.granted.result():  # granted in the turn of the cancellation
-                self.give_back(amount)
+            elif waiter.granted.exception() is None and (granted := waiter.granted.result()):  # in the turn of the cancellation
+                self.give_back(granted)
             raise
-        if not may_send:
+        if granted is None:
             raise NotSent(sample.election.path)
+        return granted
 
     def give_back(self, amount: int, spent: int = 0, *, to_all: bool = False) -> None:
         """End the use of an amount, of which a part may be used up for good; more than the amount makes a debt.
@@ -223,8 +230,11 @@ class Share:
         self._free += amount
         self._received += amount
         self._told_wanted = max(0, self._told_wanted - amount)
-        self._told_first = None
+        told_first, self._told_first = self._told_first, None
         self._serve()  # what is over the level was granted for the first call
+        first = self._first()
+        if first is not None and first.number == told_first and first.least <= self._free:  # that is all that is left
+            self._grant(first, self._free)
         self._settle()
 
     def keep(self, most: int | None) -> None:
@@ -238,7 +248,7 @@ class Share:
         while (first := self._first()) is not None:
             self._pop(first)
             if failure is None:
-                first.granted.set_result(False)
+                first.granted.set_result(None)
             else:
                 first.granted.set_exception(failure)
         self._tell_if_due()
@@ -258,6 +268,7 @@ class Share:
                 path=first.sample.election.path,
                 seq=first.sample.seq,
                 first=first.amount - self._free,
+                spare=first.amount - first.least,
             )
         if self._reports and self._outcomes is not None:
             told = structs.replace(told, outcomes=self._outcomes)
@@ -292,9 +303,12 @@ class Share:
 
     def _serve(self) -> None:
         while (first := self._first()) is not None and first.amount <= self._free:
-            self._pop(first)
-            self._use(first.amount)
-            first.granted.set_result(True)
+            self._grant(first, first.amount)
+
+    def _grant(self, first: Waiter, amount: int) -> None:
+        self._pop(first)
+        self._use(amount)
+        first.granted.set_result(amount)
 
     def _return_idle(self) -> None:
         idle, self._least_free = self._least_free or 0, None
@@ -361,21 +375,28 @@ class Shares:
         self._holder = None  # a call that ends later tells nothing
         await self._scope.close()
 
-    async def take(self, sample: SampleId, amounts: Mapping[str, int]) -> None:
+    async def take(self, sample: SampleId, amounts: Mapping[str, int], least: Mapping[str, int] = {}) -> dict[str, int]:
         """Take amounts for a call, and wait for those that the shares have not free.
+
+        Args:
+            sample: its place in the order of all calls.
+            amounts: what it takes.
+            least: what it can do with, where that is less.
+
+        Returns:
+            What it took: less than it asked for only of a bound of which not so much is left.
 
         Raises:
             NotSent: no call is sent any more.
         """
-        taken: list[str] = []
+        taken: dict[str, int] = {}
         try:
             for name, amount in amounts.items():
-                await self._share(name).take(sample, amount)
-                taken.append(name)
+                taken[name] = await self._share(name).take(sample, amount, least.get(name, amount))
         except BaseException:
-            for name in taken:
-                self._shares[name].give_back(amounts[name])
+            self.give_back(taken, {})
             raise
+        return taken
 
     def give_back(self, amounts: Mapping[str, int], spent: Mapping[str, int], *, to_all: str | None = None) -> None:
         """End the use of amounts, except for what was spent of them; ``to_all`` names a share that does not keep the rest."""

@@ -246,7 +246,8 @@ class Solver(Role):
                 else:
                     if self._is_out:
                         self._note_outage(None)
-                    break
+                    if len(several.calls) == len(calls) or len(group.calls) == len(calls):  # not cut to what the limits left; or in vain
+                        break
         except MicroagentsError as error:
             group.fail(error)
         finally:
@@ -373,12 +374,18 @@ class Solver(Role):
 
     async def _send_with_permit(self, source: Source, call: Call, sent: asyncio.Future[float] | None) -> Sample:
         """Send a call as soon as the shares of this replica have room for it."""
-        reserved = self._reservations.of(source.model, call, source.prices.largest_usd)
-        throttle, shares = source.model.throttled_as, self._shares
-        counted = self._counted_by_provider(source, call)
+        reserve, throttle, shares = self._reservations.of, source.model.throttled_as, self._shares
         in_flight = {} if throttle is None else {throttle: 1}
+        asked, largest_usd = call.samples, source.prices.largest_usd
+        reserved, counted = reserve(source.model, call, largest_usd), self._counted_by_provider(source, call)
+        least = reserved if asked == 1 else reserve(source.model, structs.replace(call, samples=1), largest_usd)
+        taken = await shares.take(call.id, {**counted, **in_flight, **reserved.amounts}, least.amounts)
+        while any(taken[name] < amount for name, amount in reserved.amounts.items()):  # the limits have no room for so many samples
+            call = structs.replace(call, samples=call.samples - 1)
+            reserved, counted = reserve(source.model, call, largest_usd), self._counted_by_provider(source, call)
         amounts = {**counted, **in_flight, **reserved.amounts}
-        await shares.take(call.id, amounts)
+        if call.samples < asked:
+            shares.give_back({name: amount - amounts[name] for name, amount in taken.items()}, {})
         spent: Mapping[str, int] = {}
         outcome: Outcome | None = None
         epoch = 0 if throttle is None else shares.epoch(throttle)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,14 @@ from microagents.chat import Sample, Usage, write
 from microagents.elections.election import Ballot
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.reading import Reader
-from microagents.models.model import Call, Model, ModelSpec
+from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.models.openai import OpenAIModel
 from microagents.models.simulated import Purchases
 from microagents.roles import solver
 from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies import Maker
+from microagents.strategies import Maker, SelfConsistency
 from microagents.tasks.drift import Drift, Onward
+from microagents.tasks.word_problems import WordProblem
 from tests.models.server import Answer, Connection, Server, reply, serving
 
 ERRING = "sim:perfect@error=0.2,flag=0.1,latency=1,price_in=1,price_out=1"
@@ -154,6 +157,88 @@ def test_a_request_that_nobody_waits_for_any_more_is_cancelled() -> None:
     assert result.outcome == "completed"
     assert model.cancelled >= 1
     assert result.account.unanswered >= 1
+
+
+# -- limits of tokens and of cost -------------------------------------------------------------------------------------------------------
+
+
+class Metered(Choosing):
+    """Its requests use up to 10 tokens and 10 more a sample, and up to $2 a sample. It counts the most that its sales may come to."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.sold_tokens, self.sold_usd = 0, 0.0
+        self.most_tokens, self.most_usd = 0, 0.0
+
+    def at_most(self, call: Call) -> Most:
+        return Most(tokens=10 + 10 * call.samples, cost_usd=2.0 * call.samples)
+
+    async def complete(self, call: Call) -> Sample:
+        self._sell(1)
+        sample = await super().complete(call)
+        self._settle(1)
+        return sample
+
+    async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
+        self._sell(len(calls))
+        async with aclosing(super().complete_several(calls)) as given:
+            async for each in given:
+                yield each
+        self._settle(len(calls))
+
+    def _sell(self, samples: int) -> None:
+        self.sold_tokens += 10 + 10 * samples
+        self.sold_usd += 2.0 * samples
+        self.most_tokens, self.most_usd = max(self.most_tokens, self.sold_tokens), max(self.most_usd, self.sold_usd)
+
+    def _settle(self, samples: int) -> None:
+        self.sold_tokens -= 10 + 4 * samples  # of each sample, 6 are used
+        self.sold_usd -= samples
+
+
+def metered(model: Metered, seed: int, replicas: int = 1, **limits: Any) -> Result:
+    strategy, tasks = Maker(k=5, speculate=bool(seed % 2)), [Drift(length=3)] * 3
+    deploy = {"solver": {"num_replicas": replicas}}
+    return run_virtual(run(tasks, models=model, strategy=strategy, seed=seed, runs_dir=None, deploy=deploy, **limits), seed=seed)
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("limits", [
+    *({"max_tokens": each} for each in (19, 20, 47, 55, 130, 260)),
+    *({"max_cost_usd": each} for each in (1.5, 2.0, 7.0, 20.0, 40.0)),
+    {"max_tokens": 130, "max_cost_usd": 12.0},
+    {"max_tokens": 110, "max_cost_usd": 40.0, "max_calls": 30, "concurrency": 2},
+], ids=str)  # fmt: skip
+def test_a_request_is_cut_to_what_the_limits_leave_and_the_run_ends_once_not_one_single_call_fits(
+    limits: dict[str, Any], replicas: int
+) -> None:
+    max_tokens, max_usd = limits.get("max_tokens", inf), limits.get("max_cost_usd", inf)
+    for seed in range(4):
+        model = Metered()
+        result = metered(model, seed, replicas, **limits)
+        tokens_left, usd_left = max_tokens - result.account.tokens_at_most, max_usd - (result.account.cost_at_most_usd or 0.0)
+        assert (result.outcome, result.account.in_flight) == ("stopped", 0)
+        assert 0 <= tokens_left < 20 or 0 <= usd_left < 2, "a single call fits"
+        assert model.most_tokens <= max_tokens
+        assert model.most_usd <= max_usd
+
+
+@pytest.mark.parametrize("limits", [{"max_tokens": 285}, {"max_cost_usd": 47.0}, {"max_tokens": 288, "max_cost_usd": 48.0}], ids=str)
+def test_decisions_of_cut_requests_are_those_of_whole_ones(limits: dict[str, Any]) -> None:
+    whole, cut = Metered(), Metered()
+    free, limited = metered(whole, 0), metered(cut, 0, **limits)
+    assert (free.outcome, limited.outcome) == ("completed", "completed")
+    assert (free.account.decisions_sha256, free.account.ballots_sha256) == (
+        limited.account.decisions_sha256,
+        limited.account.ballots_sha256,
+    )
+    assert len(whole.requests) < len(cut.requests), "none was cut"
+
+
+def test_a_limit_with_room_for_single_calls_alone_does_not_end_a_run_of_large_requests() -> None:
+    model = "sim:gpt-4.1-nano@votes_per_request=auto"
+    result = run_virtual(run(WordProblem(depth=3), models=model, strategy=SelfConsistency(), runs_dir=None, max_tokens=60_000))
+    assert (result.outcome, result.calls, result.account.samples) == ("completed", 2, 20)
 
 
 # -- OpenAI's chat API ------------------------------------------------------------------------------------------------------------------
