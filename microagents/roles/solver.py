@@ -241,8 +241,6 @@ class Solver(Role):
                     self._note_outage(str(error))
                     await outage.wait(error, source.health)
                     self._accounts.repeat(error.kind)
-                    if source.health.is_out and self._fallbacks:
-                        break
                 else:
                     if self._is_out:
                         self._note_outage(None)
@@ -259,6 +257,8 @@ class Solver(Role):
         Raises:
             ModelUnavailable: the attempt gave no reply.
         """
+        if source.health.is_out and self._is_replaceable(source):
+            return False
         first, through = structs.replace(several.calls[0], samples=len(several.calls)), source.through(several)
         if source.model.answers_at_once:
             await self._attempt(through, first)

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from microagents import Result, run
+from microagents import Deployment, Result, run
 from microagents.chat import Sample, Usage, write
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.reading import Reader
 from microagents.models.model import Call, Model
+from microagents.roles import Solver
 from microagents.roles.health import OUT_AFTER_S, PROBE_EVERY_S, refuses_account
 from microagents.runs.decision import recorded_decision
 from microagents.runs.summary import summary
@@ -78,6 +79,25 @@ def test_what_waits_for_a_model_that_is_out_goes_to_the_fallback_at_once(*, hedg
     result, took_s = run_virtual(drifts())
     assert result.outcome == "completed"
     assert took_s < OUT_AFTER_S + 2
+
+
+class Replicated(Maker):
+    """MAKER with several solvers."""
+
+    def deployments(self) -> list[Deployment]:
+        return [Deployment(role=Solver, num_replicas=5) if each.role is Solver else each for each in super().deployments()]
+
+
+def test_a_call_that_tries_a_model_which_is_out_does_not_wait_in_its_queue() -> None:
+    async def drifts() -> tuple[Result, float]:
+        inputs = [Drift(length=100)] * 10
+        strategy = Replicated(k=1, speculate=False)
+        result = await run(inputs, models=Throttled(between(0.0, 1e9, DOWN)), strategy=strategy, fallback=FALLBACK, runs_dir=None)
+        return result, asyncio.get_running_loop().time()
+
+    result, took_s = run_virtual(drifts())
+    assert result.outcome == "completed"
+    assert took_s < 100 + PROBE_EVERY_S  # a solver none of whose calls has failed yet learns of the outage only by its first one
 
 
 def test_a_call_that_takes_long_after_a_failure_is_waited_for() -> None:
