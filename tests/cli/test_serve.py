@@ -35,7 +35,7 @@ def test_it_prints_its_addresses_serves_a_run_and_ends_cleanly_with_ctrl_c() -> 
 def test_a_process_of_its_own_answers_the_questions_of_every_strategy_for_problems() -> None:
     """In this process a run defines the classes of its replies. The server has to know them without it."""
     command = [COMMAND, "serve", "word-problems", "-o", "depth=2", "--model", "sim:perfect", "--port", "0", "--json"]
-    ended = {}
+    ended: dict[str, str] = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         spec = f"openai:m@base_url={json.loads(process.stdout.readline())['openai']}"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 import httpx2
-from msgspec import Struct
+from msgspec import Struct, structs
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
 from microagents import Call, Prompt, run
@@ -21,6 +21,8 @@ from tests.benchmarks.quick_server import quick_server
 
 IN_FLIGHT = 1_000
 MANY = 5_000
+VOTES = 3
+"""Choices of a request."""
 PROMPT = Prompt(system="Multiply the number by 17.", user="Number: 1")
 CALL = Call(
     id=SampleId(election=ElectionId(path="0/step/0", question_digest=bytes(16)), seq=0),
@@ -105,6 +107,22 @@ async def model_rate(url: str, in_flight: int, requests: int) -> Rate:
         await model.close()
 
 
+async def ballots_rate(url: str, in_flight: int, requests: int) -> Rate:
+    """The rate of ballots, three in one request."""
+    options = {"base_url": url, "timeout_s": "600", "votes_per_request": "3"}
+    model = OpenAIModel(ModelSpec(provider="openai", name="m", options=options))
+    calls = [structs.replace(CALL, id=structs.replace(CALL.id, seq=seq), samples=VOTES) for seq in range(VOTES)]
+
+    async def ask() -> None:
+        assert len([sample async for sample in model.complete_several(calls)]) == VOTES
+
+    try:
+        found = await rate_of(ask, in_flight, requests)
+    finally:
+        await model.close()
+    return structs.replace(found, per_s=VOTES * found.per_s, cpu_ms=found.cpu_ms / VOTES)
+
+
 async def run_rate(url: str, in_flight: int, steps: int) -> Rate:
     """The rate of a run: so many chains side by side, with one draw a step."""
     tasks = [Drift(length=steps)] * in_flight
@@ -128,6 +146,7 @@ async def measure() -> None:
         print(sdk.row(f"openai's default client, {IN_FLIGHT:,} in flight"))
         print(lean.row("  its post, aiohttp backend, raw reply"))
         print(ours.row(f"openai: model, {IN_FLIGHT:,} in flight"))
+        print((await ballots_rate(url, IN_FLIGHT, 5 * IN_FLIGHT)).row(f"ballots, {VOTES} in a request"))
         print((await run_rate(url, IN_FLIGHT, 10)).row(f"run of {IN_FLIGHT:,} chains of 10 steps, k = 1"))
         for name, each in (("its leanest post", lean), ("model", ours)):
             print(
