@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_type_hints
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
+from microagents.chat import Prompt, Reply
 from microagents.elections.election import Votes
 from microagents.elections.rules import FirstToAheadBy, Rule
 from microagents.errors import InvalidDefinition, NoHandler
@@ -325,6 +326,10 @@ class Strategy(BaseModel):
         Raises:
             InvalidUsage: it cannot.
         """
+
+    def trial_questions(self, task: Task) -> Sequence[tuple[Prompt, type[Reply]]]:  # noqa: ARG002 - for strategies to override
+        """Questions that not every expert of such a task knows. The simulated model tries them before a run begins; by default none."""
+        return ()
 
     def solution(self, of_input: int, task: Task, pool: Sequence[str], rows: Mapping[str, Any], open_elections: Sequence[Any]) -> Struct:
         """The recorded work on one input, for ``show``. Only called with `draws_solution`.

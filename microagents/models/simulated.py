@@ -18,14 +18,16 @@ from typing import Any, Self
 
 from msgspec import structs
 
-from microagents.actors import Context
+from microagents.actors import Context, Strategy
 from microagents.aio import TaskScope
 from microagents.chat import Prompt, Reply, Sample, Usage, system_with_instructions, write
 from microagents.elections.election import SampleId
-from microagents.errors import InvalidUsage, ModelUnavailable, TaskFailed
+from microagents.errors import InvalidDefinition, InvalidUsage, ModelUnavailable, TaskFailed
+from microagents.messages import address_of
 from microagents.models.answers import Answer, Answers, broken
 from microagents.models.model import MAX_SAMPLES, SEVERAL, Call, Model, ModelSpec, Most, samples_per_request, split
 from microagents.models.profiles import profile_of
+from microagents.registry import STRATEGIES, TASKS
 from microagents.rollouts import MAX_OUTPUT_TOKENS, Rollout
 from microagents.task import ChainTask, Task, chain_types
 from microagents.user_code import called
@@ -112,7 +114,13 @@ class SimulatedModel(Model):
 
     @classmethod
     def open(cls, spec: ModelSpec, context: Context) -> Self:
-        """The model of a profile, for the tasks of the run."""
+        """The model of a profile, for the tasks of the run.
+
+        Raises:
+            InvalidUsage: it cannot answer the questions of the run's strategy.
+        """
+        if context.tasks and all(each.startswith("sim:") for pool in context.models.values() for each in pool):
+            _check_expert(context.strategy, context.tasks[0])
         return cls(spec, context.tasks, context.seed)
 
     @property
@@ -303,6 +311,27 @@ class SimulatedModel(Model):
         if cool is None or temperature is None or temperature >= 1:
             return warm + added
         return cool + (warm - cool) * max(0.0, (temperature - 0.1) / 0.9) + added
+
+
+def _check_expert(strategy: Strategy, task: Task) -> None:
+    """Refuse a strategy whose questions the task's expert does not know, before the run begins.
+
+    Raises:
+        InvalidUsage: it does not know one of them.
+    """
+    if type(task).expert is Task.expert:
+        return
+    try:
+        for prompt, reply in strategy.trial_questions(task):
+            called(task.expert, prompt, reply)
+    except InvalidDefinition as error:
+        raise InvalidUsage(
+            f"the simulated model cannot do the strategy {STRATEGIES.name_of(address_of(type(strategy)))} for "
+            f"{TASKS.name_of(address_of(type(task)))}, whose expert does not know its questions; name a real model, such as "
+            "--model openai:gpt-6-luna, or another strategy"
+        ) from error
+    except TaskFailed:  # the run itself will tell what fails, and on which input
+        return
 
 
 class _Chance:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from pydantic import Field, field_validator, model_validator
 
 from microagents.actors import Deployment
-from microagents.chat import Reply
+from microagents.chat import Prompt, Reply
 from microagents.durable import Work
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import OpenElection, Recalled
@@ -36,7 +36,7 @@ from microagents.problems.questions import (
 from microagents.problems.states import AGAIN, Shape, states_tree
 from microagents.problems.tree import ROOT, ProblemNode, Solution, Turn, TurnRecords
 from microagents.roles.contractor import Contract, Contractor
-from microagents.roles.decomposer import Decomposer, Trace
+from microagents.roles.decomposer import TRACE_SYSTEM, Decomposer, Trace
 from microagents.roles.discriminator import Discriminate, Discriminator
 from microagents.strategies.chain_of_thought import REASONED
 from microagents.strategies.problem_conductor import MakesProblem, ProblemMaker
@@ -386,6 +386,13 @@ class Aot(MakesProblem):
     def candidates(self) -> int:
         """Number of candidates at a turn: N of MAKER's algorithm 4."""
         return 2 * self.k - 1
+
+    def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
+        """The question for subquestions."""
+        assert isinstance(task, Problem)
+        if self.without == "decomposition" or self.transitions == 0:
+            return []
+        return [(prompt_of(TRACE_SYSTEM, ToTrace(problem=text_of(task), reasoning="")), Subquestions)]
 
     def solution(
         self,

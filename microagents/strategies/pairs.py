@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from pydantic import ValidationError, create_model, model_validator
 
 from microagents.actors import Context, Deployment, Messenger, Role, Strategy, asked_by
+from microagents.chat import Prompt, Reply
 from microagents.conductor import Conductor
 from microagents.durable import DurableRole, Work
 from microagents.elections.rules import Rule
@@ -159,6 +160,10 @@ class Pair(Strategy):
         """Refuse a pool that either cannot work with."""
         for part in self.parts:
             part.check_models(pool)
+
+    def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
+        """Those of both."""
+        return [question for part in self.parts for question in part.trial_questions(task)]
 
     def deployments(self) -> list[Deployment]:
         """The roles of both."""

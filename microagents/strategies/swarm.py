@@ -14,17 +14,18 @@ from pydantic import Field, field_validator, model_validator
 
 from microagents.actors import Deployment, Strategy
 from microagents.aio import TaskScope
-from microagents.chat import Sampling
+from microagents.chat import Prompt, Reply, Sampling
 from microagents.durable import Work
 from microagents.elections.election import Ballot, ElectionId, Verdict
 from microagents.errors import RoleFailed, Undecided
 from microagents.journal.messages import OpenElection, Recalled, RecordDecision
 from microagents.problems.candidates import Candidate, merged
 from microagents.problems.problem import Problem, answer_type, answer_type_of, text_of
-from microagents.problems.questions import problem_id
+from microagents.problems.questions import problem_id, prompt_of
 from microagents.problems.step_records import SwarmRecord, swarm_record
 from microagents.problems.steps import Done, Plan, Rejected, StepQuestion, StepResult, ToAssemble, ToCheck, ToCompress, ToPlan, ToWork
 from microagents.problems.tree import ROOT, Solution
+from microagents.roles import planner
 from microagents.roles.composer import Assemble, Composer
 from microagents.roles.compressor import Compress, Compressor
 from microagents.roles.judge import Judge, PickBest
@@ -362,6 +363,11 @@ class Swarm(Strategy):
     def persona_names(self) -> list[str]:
         """The names of the personas, in their order."""
         return [name for name, _ in _personas(self.personas)]
+
+    def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
+        """The question for a plan."""
+        assert isinstance(task, Problem)
+        return [(prompt_of(planner.SYSTEM, ToPlan(problem=text_of(task))), Plan)]
 
     def solution(
         self,

@@ -15,7 +15,7 @@ from itertools import pairwise
 from math import log, sqrt
 from pathlib import Path
 from statistics import median, stdev
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import msgspec
 import pytest
@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from microagents import run_sync
+from microagents import run, run_sync
 from microagents.actors import Context
 from microagents.chat import Format, Prompt, Reply, Sample
 from microagents.elections.laws import expected_votes, race_won
@@ -35,6 +35,9 @@ from microagents.strategies import Maker
 from microagents.task import ChainTask, Task
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi, Step, Towers
+from microagents.tasks.multiplication import Multiplication
+from microagents.tasks.sorting import Sorting
+from microagents.tasks.word_problems import WordProblem
 from tests.models.simulation import DRIFT, FLAG_ABOVE_TOKENS, NUMBER, RIGHT, call, is_rate, model, read, replies
 
 CONTEXT = Context(run_id="r", seed=0, tasks=[DRIFT], strategy=Maker())
@@ -573,3 +576,21 @@ def test_a_script_that_cannot_be_read_is_refused(content: str, tmp_path: Path) -
 def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidUsage, match=r"nowhere\.jsonl"):
         open_model(f"scripted:{tmp_path}/nowhere.jsonl", CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("task", "strategy"),
+    [(WordProblem(), "swarm"), (Multiplication(), "swarm"), (Sorting(), "aot"), (Sorting(), "aot+tree"), (Sorting(), "aot+recursive")],
+)
+def test_a_strategy_whose_questions_the_expert_does_not_know_is_refused_before_the_run(task: Task, strategy: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidUsage, match=rf"cannot do the strategy {re.escape(strategy)} for .*; name a real model"):
+        run_sync(task, models="sim:perfect", strategy=strategy, runs_dir=tmp_path)
+    assert [*tmp_path.iterdir()] == []
+
+
+async def test_an_expert_may_answer_for_one_role_only() -> None:
+    async def subquestions(_: Call) -> str:
+        return '{"nodes": [{"question": "What is it?", "answer": "sorted", "needs": []}]}'
+
+    models: Any = {"": "sim:perfect", "decomposer": subquestions}
+    assert (await run(Sorting(n=4), models=models, strategy="aot", runs_dir=None)).outcome == "completed"
