@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from microagents import interrupts
 from microagents.cli import compare, decide, doctor, estimate, export, init, resume, rm, run, serve, show, step, study
 from microagents.cli import list as list_
 from microagents.cli.command import Command, with_shared_options
@@ -73,6 +74,7 @@ def _options(
 def main() -> None:
     """Run the `microagents` command."""
     try:
+        interrupts.raise_again()
         app()
     except KeyboardInterrupt:  # Ctrl-C while no run handles it
         sys.exit(EXIT_CODES["interrupted"])

@@ -8,7 +8,7 @@ import typer
 
 from microagents.cli.options import RUNS, AcceptChange, AsJson, AsStream, RunName, RunsDir, Yes, check_stream, with_settings
 from microagents.cli.reporting import exit_on_error, log_to_stderr
-from microagents.cli.watching import Watched, run_in_terminal, show_and_exit
+from microagents.cli.watching import Watched, kept_in, run_in_terminal, show_and_exit
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
 from microagents.runs.api import resume
@@ -58,7 +58,7 @@ def command(
             experiment = reader.experiment
             check_stream(stream, as_json=as_json, is_listed=experiment.listed)
             options = {} if experiment.listed else experiment.recipe.options
-            watched = Watched(run, experiment.unit, specs_in(settings_of(experiment).models))
+            watched = Watched(run, experiment.unit, specs_in(settings_of(experiment).models), kept_in(run, runs_dir))
 
         async def start(control: RunControl) -> Result:
             return await resume(

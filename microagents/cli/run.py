@@ -32,8 +32,8 @@ from microagents.cli.options import (
     with_settings,
 )
 from microagents.cli.reporting import exit_on_error, log_to_stderr
-from microagents.cli.watching import Watched, run_in_terminal, show_and_exit
-from microagents.runs.api import run
+from microagents.cli.watching import Watched, kept_in, run_in_terminal, show_and_exit
+from microagents.runs.api import new_run_id, run
 from microagents.runs.execute import RunControl
 from microagents.runs.prices import specs_in
 from microagents.runs.result import Result
@@ -92,6 +92,7 @@ def command(
         first = work if isinstance(work, Task) else work[0]
         short = {"k": k, "speculate": changed.pop("speculate", None), "known_inputs": known_inputs or None}
         chosen = strategy_named(context, strategy, set_, short, first)
+        named = new_run_id(first) if run_id is None else run_id
 
         async def start(control: RunControl) -> Result:
             return await run(
@@ -100,7 +101,7 @@ def command(
                 strategy=chosen,
                 seed=seed,
                 runs_dir=None if no_journal else runs_dir,
-                run_id=run_id,
+                run_id=named,
                 accept_changes=accept_change,
                 on_progress=control.on_progress,
                 on_solution=control.on_solution,
@@ -112,6 +113,7 @@ def command(
             )
 
         with nullcontext() if lines is None else lines.name_lines():
-            watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)))
+            kept = "" if no_journal else kept_in(named, runs_dir)
+            watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)), kept)
             result = run_in_terminal(watched, start, as_json=as_json, stream=stream, yes=yes)
     show_and_exit(result, work.model_dump() if isinstance(work, Task) else {}, runs_dir, as_json=as_json, stream=stream)

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -53,6 +53,8 @@ class Watched(NamedTuple):
     """Name of a unit of progress."""
     models: Iterable[str]
     """Specs of all models."""
+    kept: str = ""
+    """Where the work can be found after it was left at once, in one sentence; empty without a journal."""
 
 
 def run_in_terminal(
@@ -75,6 +77,11 @@ def run_in_terminal(
     # With --json, a user's code that prints must not mix its output with the JSON object.
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         return asyncio.run(_run_with_display(watched, start, stream=stream, yes=yes))
+
+
+def kept_in(run_id: str, runs_dir: Path) -> str:
+    """The sentence about a run that was left at once."""
+    return f"run {run_id} was left at once, and its recorded decisions are kept; go on: {resume_command(run_id, 'interrupted', runs_dir)}"
 
 
 def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path, *, as_json: bool, stream: bool = False) -> None:
@@ -135,7 +142,7 @@ async def _run_with_display(
             interrupt.set()
             # The second Ctrl-C needs a plain signal handler: the loop's handlers do not run while a user's code blocks the loop.
             loop.remove_signal_handler(signal.SIGINT)
-            signal.signal(signal.SIGINT, _exit_at_once)
+            signal.signal(signal.SIGINT, partial(_exit_at_once, watched.kept))
             display.notify("interrupted: waiting for the calls in flight; Ctrl-C again leaves at once")
 
         def print_ending(ending: InputEnding) -> None:
@@ -215,8 +222,11 @@ def _ending_text(ending: InputEnding) -> str:
     return json.dumps({"input": ending.input, "outcome": ending.outcome, "reason": ending.reason, "result": result})
 
 
-def _exit_at_once(*_: object) -> None:
+def _exit_at_once(kept: str, *_: object) -> None:
     """Exit without cleanup, even if a role blocks the event loop. Only the cursor, which the live display hides, is shown again."""
-    if os.isatty(STDERR):
-        os.write(STDERR, b"\x1b[?25h\n")  # not through the live display: this handler may have interrupted one of its writes
+    with suppress(OSError):  # not through the live display: this handler may have interrupted one of its writes
+        if os.isatty(STDERR):
+            os.write(STDERR, b"\x1b[?25h\n")
+        if kept:
+            os.write(STDERR, f"microagents: {printable(kept)}\n".encode())
     os._exit(EXIT_CODES["interrupted"])

@@ -138,7 +138,7 @@ async def run(
                 raise InvalidUsage(f"{name!r} is an option of the strategy: give it as {given_as}")
             raise InvalidUsage(unknown("argument of run() called", name, list(inspect.signature(run).parameters)))
     given = model_pools(models, [chosen])
-    named = {"models": given.pools, "run_id": _new_run_id(tasks[0]) if run_id is None else run_id}
+    named = {"models": given.pools, "run_id": new_run_id(tasks[0]) if run_id is None else run_id}
     own = validated(Settings, "the run", {**settings, **named})
     if runs_dir is not None and run_id is not None:
         kept = {name: value for name, value in recorded_limits(Path(runs_dir), run_id).items() if name not in settings}
@@ -278,7 +278,7 @@ def run_sync(task: Task | Sequence[Task], **options: Any) -> Result:
     ``await run(...)`` does not block. Ctrl-C ends the run at once: its decisions are kept, and a note of the `KeyboardInterrupt` names it.
     """
     given = options.get("run_id")
-    named = {**options, "run_id": _new_run_id(tasks_of(task)[0]) if given is None else given}
+    named = {**options, "run_id": new_run_id(tasks_of(task)[0]) if given is None else given}
     try:
         return _run_in_thread(task, named) if _has_running_loop() else asyncio.run(run(task, **named))
     except KeyboardInterrupt as error:
@@ -315,5 +315,6 @@ def _has_running_loop() -> bool:
     return True
 
 
-def _new_run_id(task: Task) -> str:
+def new_run_id(task: Task) -> str:
+    """The name of a new run of a task."""
     return f"{TASKS.name_of(address_of(type(task))).lower()}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 from random import Random
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -28,6 +30,7 @@ import pytest
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
 from tests.cli.commands import (
+    COMMAND,
     COMPLETED,
     FAILED,
     INTERRUPTED,
@@ -353,8 +356,26 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_run_goes_on_later() -> None:
         os.close(terminal)
     assert (ran.code, ran.out, sitting.billed) == (INTERRUPTED, "", [])
     assert b"Traceback" not in said
+    assert b"run left was left at once, and its recorded decisions are kept; go on: microagents resume left" in said
     assert said.rpartition(b"\x1b[?25")[2].startswith(b"h"), "the cursor is shown again"
     assert_undisturbed(microagents("resume", "left", "--json").json, *SLOW)
+
+
+@pytest.mark.parametrize("command", [[COMMAND], [sys.executable, "-m", "microagents"]], ids=["installed", "-m"])
+def test_ctrl_c_while_modules_are_imported_ends_the_command_without_a_word(command: list[str], tmp_path: Path) -> None:
+    # Python imports this module before the package: it interrupts the process while the package is imported.
+    (tmp_path / "sitecustomize.py").write_text(
+        dedent("""
+        import os, signal, sys
+        class Interrupting:
+            def find_spec(self, name, path=None, target=None):
+                if name == "microagents.conductor":
+                    os.kill(os.getpid(), signal.SIGINT)
+        sys.meta_path.insert(0, Interrupting())
+        """)
+    )
+    ran = subprocess.run([*command, "list"], env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (INTERRUPTED, b"", b"")
 
 
 def test_sigterm_saves_at_once_and_the_run_goes_on_later() -> None:
