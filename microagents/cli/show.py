@@ -84,7 +84,7 @@ def command(
         climbed = {} if climbs is None else {"climbs": _as_json(climbs)}
         typer.echo(json.dumps(result_as_json(result, runs_dir) | solution | climbed | verified))
     else:
-        typer.echo(summary(result, options_text(options), resume_command(run, result.outcome, runs_dir), with_text=False))
+        typer.echo(summary(result, options_text(options), resume_command(run, result.outcome, runs_dir, result.reason), with_text=False))
         for at, field, before, after in changes:
             typer.echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
         if verify and not problems:

@@ -94,7 +94,9 @@ def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path,
         _print_json(result, runs_dir)
     else:
         is_listed = result.failed_inputs is not None
-        typer.echo(summary(result, options_text(options), resume_command(result.run_id, result.outcome, runs_dir)), err=is_listed)
+        typer.echo(
+            summary(result, options_text(options), resume_command(result.run_id, result.outcome, runs_dir, result.reason)), err=is_listed
+        )
         if is_listed and result.outcome in ALL_ENDED and not stream:
             _print_results(result.value, "\n")
             typer.echo()
@@ -120,7 +122,10 @@ def _print_results(results: Results, between: str) -> None:
 
 def result_as_json(result: Result, runs_dir: Path) -> dict[str, Any]:
     """The object that ``--json`` prints for a run."""
-    return {**result.as_json(), "go_on": resume_command(result.run_id, result.outcome, runs_dir) if result.journal is not None else None}
+    return {
+        **result.as_json(),
+        "go_on": resume_command(result.run_id, result.outcome, runs_dir, result.reason) if result.journal is not None else None,
+    }
 
 
 async def _run_with_display(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
+from microagents.journal.reading import Ending
 from microagents.runs.result import Result
 from microagents.runs.settings import LIMITS, Settings
 
@@ -30,14 +31,14 @@ class Budget:
     def spent_before(self, run_id: str) -> str | None:
         """The limit that the other runs have used up; None where this run may begin."""
         left = self.left_for(run_id)
-        options = [text for _, text in self._options()]
+        options = [text for _, text in _options(self._limits)]
         limited = [amount for amount in left.values() if amount is not None]
         return next((text for text, amount in zip(options, limited, strict=True) if amount <= 0), None)
 
     def reached(self, result: Result) -> str | None:
         """The limit over all runs that a run has stopped at; None for none."""
         reason = result.reason or ""
-        return next((text for name, text in self._options() if result.outcome == "stopped" and reason.startswith(f"{name} ")), None)
+        return next((text for name, text in _options(self._limits) if result.outcome == "stopped" and reason.startswith(f"{name} ")), None)
 
     def left_for(self, run_id: str) -> dict[str, float | None]:
         """The limits of one run."""
@@ -52,15 +53,24 @@ class Budget:
     def _others(self, run_id: str) -> list[Result]:
         return [result for name, result in self._results.items() if name != run_id]
 
-    def _options(self) -> Iterator[tuple[str, str]]:
-        """Each limit as an option: its name, and with its value."""
-        for name in LIMITS:
-            if (value := getattr(self._limits, name)) is not None:
-                option = f"--{name.removesuffix('_usd').removesuffix('_s').replace('_', '-')}"
-                yield option, f"{option} {value:g}" if isinstance(value, float) else f"{option} {value}"
-
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._began_s
+
+
+def stops_again(limits: Settings, ending: Ending | None) -> bool:
+    """Whether a run was stopped by a limit that is still the same: then no call may be sent."""
+    if ending is None or ending.outcome != "stopped":
+        return False
+    reason = ending.reason or ""
+    return any(reason.startswith(f"{text} is reached") for name, text in _options(limits) if name != "--max-time")
+
+
+def _options(limits: Settings) -> Iterator[tuple[str, str]]:
+    """Each limit as an option: its name, and with its value."""
+    for name in LIMITS:
+        if (value := getattr(limits, name)) is not None:
+            option = f"--{name.removesuffix('_usd').removesuffix('_s').replace('_', '-')}"
+            yield option, f"{option} {value:g}" if isinstance(value, float) else f"{option} {value}"
 
 
 def _calls(results: Sequence[Result]) -> int:

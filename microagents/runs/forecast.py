@@ -14,10 +14,11 @@ from microagents.elections.rules import Tally
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.messages import Account
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import Reader, journal_of
+from microagents.journal.reading import Ending, Reader, journal_of
 from microagents.models.model import Model, ModelSpec, open_model
 from microagents.models.prices import Tariff
 from microagents.registry import MODELS
+from microagents.runs.budget import stops_again
 from microagents.runs.plan import Plan
 from microagents.runs.prices import money, specs_in
 from microagents.task import Task
@@ -64,7 +65,7 @@ OnForecast = Callable[[Forecast], None]
 
 
 def forecast_of(plan: Plan, path: Path | None) -> Forecast | None:
-    """The expected cost of a run, or of the rest of a run; None where no paid model has a known price.
+    """The expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent.
 
     Args:
         plan: the run.
@@ -85,7 +86,9 @@ def forecast_of(plan: Plan, path: Path | None) -> Forecast | None:
     usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
     # Samples rotate through the pool. Simulated models cost nothing.
     costs = [0.0 if tariff is None else tariff.cost_usd(usage) or 0.0 for tariff in tariffs.values()]
-    before = None if path is None or holds_nothing(path) else _account(path)
+    before, ending = (None, None) if path is None or holds_nothing(path) else _recorded(path)
+    if stops_again(plan.settings, ending):
+        return None
     found = Forecast(calls=calls, call_usd=sum(costs) / len(costs), input_tokens=input_tokens, output_tokens=output_tokens, models=paid)
     return found if before is None else _continued(found, before)
 
@@ -156,12 +159,12 @@ def _prompt_tokens(task: Task) -> int:
     return len(f"{system_with_instructions(asked.system, reply, task.format)}{asked.user}".encode("utf-8", "replace")) // CHARS_PER_TOKEN
 
 
-def _account(path: Path) -> Account | None:
+def _recorded(path: Path) -> tuple[Account | None, Ending | None]:
     try:
         with Reader(path) as reader:
-            return reader.account()
+            return reader.account(), reader.ending()
     except InvalidUsage:  # the run itself will refuse its journal
-        return None
+        return None, None
 
 
 def _continued(whole: Forecast, before: Account) -> Forecast:

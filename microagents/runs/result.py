@@ -76,7 +76,7 @@ class Result(Struct, frozen=True, kw_only=True):
         from microagents.runs.summary import options_text, resume_command, summary  # noqa: PLC0415 - it describes this class
 
         runs_dir = None if self.journal is None else self.journal.parent
-        go_on = None if runs_dir is None else resume_command(self.run_id, self.outcome, runs_dir)
+        go_on = None if runs_dir is None else resume_command(self.run_id, self.outcome, runs_dir, self.reason)
         return summary(self, options_text(self.options), go_on)
 
     def decisions(self) -> Iterator[RecordedDecision]:

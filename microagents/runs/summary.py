@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from math import exp, inf, log
 from pathlib import Path
 from typing import Any
@@ -31,13 +33,17 @@ MAX_OPTION_CHARS = 60
 """For a longer option of a task only its length is shown."""
 WHOLE = "whole"
 """Number of a document that has no subtasks, or was split into them."""
+_LIMIT = re.compile(r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d[\d.e+-]*) is reached")
+"""The beginning of the reason of a run that was stopped by a limit. That of time is anew in each sitting."""
 
 
-def resume_command(run_id: str, outcome: str, runs_dir: Path) -> str | None:
-    """The command that continues a run; None if it is completed or running."""
+def resume_command(run_id: str, outcome: str, runs_dir: Path, reason: str | None = None) -> str | None:
+    """The command that continues a run; None if it is completed or running. A limit that it was stopped by is doubled."""
     if outcome in ("completed", "running"):
         return None
-    return _command("resume", run_id, runs_dir)
+    limit = _LIMIT.match(reason or "") if outcome == "stopped" else None
+    raised = "" if limit is None else f" {limit['option']} {2 * Decimal(limit['value']):f}"
+    return f"{_command('resume', run_id, runs_dir)}{raised}"
 
 
 def _command(name: str, run_id: str, runs_dir: Path) -> str:

@@ -69,5 +69,15 @@ def test_without_a_terminal_the_expected_cost_is_one_line_and_the_run_begins() -
     assert line.endswith("300 out each")
 
 
+def test_no_cost_is_expected_while_the_limit_that_stopped_the_run_is_the_same() -> None:
+    spec = "openai:m@base_url=http://127.0.0.1:9/v1,price_in=1,price_out=1"
+    begun = ("run", "drift", "-o", "length=30", "--model", spec, "--max-outage", "0", "--run-id", "r", "--max-cost", "0.000001")
+    ran = microagents(*begun)
+    assert "expected cost" in ran.err
+    assert ran.rows["go on"] == "microagents resume r --max-cost 0.000002"
+    assert "expected cost" not in microagents("resume", "r").err
+    assert "expected cost" in microagents("resume", "r", "--max-cost", "0.000002").err
+
+
 def test_a_simulated_run_tells_no_expected_cost() -> None:
     assert microagents("run", "drift", "-o", "length=3").err == ""
