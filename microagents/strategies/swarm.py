@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 
 import msgspec
 from msgspec import Raw, Struct, structs
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
 from microagents.actors import Deployment, Strategy
 from microagents.aio import TaskScope
@@ -334,11 +334,24 @@ class Swarm(Strategy):
     personas: str = PERSONAS
     """The personas of workers, one a line: NAME: TEXT. personas=@FILE reads them from a file."""
 
+    @field_validator("workers", mode="wrap")
+    @classmethod
+    def _are_numbers(cls, given: object, handler: ValidatorFunctionWrapHandler) -> object:
+        try:
+            return handler(given)
+        except ValidationError:
+            if isinstance(given, str):  # the command line's text, which is read as JSON then
+                raise
+            raise ValueError(f"workers are one or more numbers from 1 to 100, such as [2,3,5], not {given!r:.100}") from None
+
     @field_validator("personas")
     @classmethod
     def _has_personas(cls, given: str) -> str:
-        if not _personas(given):
+        names = [name for name, _ in _personas(given)]
+        if not names:
             raise ValueError("there is no persona in it; write one a line, as NAME: TEXT")
+        if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+            raise ValueError(f"two personas are called {twice[0]!r}; give each a name of its own")
         return given
 
     @model_validator(mode="after")
@@ -390,5 +403,16 @@ class Swarm(Strategy):
 
 
 def _personas(text: str) -> list[tuple[str, str]]:
-    lines = [line.partition(":") for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    return [(name.strip(), said.strip()) for name, _, said in lines if name.strip() and said.strip()]
+    """The names and texts of personas.
+
+    Raises:
+        ValueError: a line is neither a persona nor a comment.
+    """
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        name, _, said = (part.strip() for part in line.partition(":"))
+        if name and said and not name.startswith("#"):
+            found.append((name, said))
+        elif line.strip() and not name.startswith("#"):
+            raise ValueError(f"line {number} of the personas is not NAME: TEXT, but {line.strip()!r:.80}")
+    return found

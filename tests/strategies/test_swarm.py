@@ -273,7 +273,11 @@ async def test_a_resumed_run_keeps_its_plan_and_pays_for_nothing_twice(tmp_path:
 def test_strategies_that_cannot_work_are_refused() -> None:
     for options, said in (
         ({"personas": "# nobody\n"}, "there is no persona"),
+        ({"personas": "one: You count.\nYou never guess.\n"}, "line 2 of the personas is not NAME: TEXT, but 'You never guess.'"),
+        ({"personas": "one: You count.\n\none: You never guess."}, "two personas are called 'one'"),
         ({"workers": (3, 2)}, "workers must rise"),
+        ({"workers": []}, r"workers are one or more numbers from 1 to 100, such as \[2,3,5\], not \[\]"),
+        ({"workers": [-1]}, r"workers are one or more numbers from 1 to 100, such as \[2,3,5\], not \[-1\]"),
         ({"k": 11}, "may take 21 ballots"),
     ):
         with pytest.raises(ValueError, match=said):
