@@ -202,10 +202,15 @@ class Undecided(MicroagentsError):
         """Path of the election, such as ``0/step/17``."""
         return str(self.args[0])
 
+    def in_run(self, run_id: str) -> str:
+        """The message, with the name of the run in its command."""
+        return str(self).replace("`microagents decide RUN ", f"`microagents decide {run_id} ")
+
     def __str__(self) -> str:
         path, draws, tally = self.args
+        drawn = f"{draws} draw{'s' * (draws != 1)}"
         return (
-            f"the election at {path} is undecided after {draws} draws ({tally}); all decisions so far are kept; decide it yourself "
+            f"the election at {path} is undecided after {drawn} ({tally}); all decisions so far are kept; decide it yourself "
             f"(`microagents decide RUN {path} 'REPLY'`) and resume, or resume with --on-undecided and `leader` or the spec of a stronger "
             "model"
         )

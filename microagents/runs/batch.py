@@ -31,6 +31,7 @@ class Batch:
     Args:
         journal: the file that records the endings of inputs; None for a run without one, whose endings stay in memory.
         total: number of inputs.
+        run_id: name of the run.
         only: numbers of the inputs to conduct, completed ones included; None for all that are not completed.
         concurrency: maximum number of inputs that are open at a time; None for `MAX_OPEN`.
         passes_undecided: whether the work on an input continues to a result after an election ends undecided.
@@ -43,6 +44,7 @@ class Batch:
         journal: Path | None,
         total: int,
         *,
+        run_id: str,
         only: Sequence[int] | None,
         concurrency: int | None,
         passes_undecided: bool,
@@ -51,6 +53,7 @@ class Batch:
     ) -> None:
         self._journal = journal
         self._total = total
+        self._run_id = run_id
         self._only = only
         self._max_open = concurrency or MAX_OPEN
         self._passes_undecided = passes_undecided
@@ -84,7 +87,7 @@ class Batch:
             lane = min(range(messenger.replicas(Conduct)), key=lambda each: self._open[each])
             self._open[lane] += 1
             try:
-                ending = await _conduct_to_ending(messenger, lane, number)
+                ending = await _conduct_to_ending(messenger, self._run_id, lane, number)
             finally:
                 self._open[lane] -= 1
             self._record(messenger, ending)
@@ -138,18 +141,19 @@ class Batch:
             f"{count:,} {state}" for count, state in ((undecided, "undecided"), (failed, "failed"), (left, "not done yet")) if count
         )
         first = f"; input {unsolved[0].input}: {unsolved[0].reason}" if unsolved else ""
-        reason = f"of {self._total:,} inputs {counts}, the others are completed{first}; resume the run to do those that are not completed"
+        others = ", the others are completed" if account.inputs_done else ""
+        reason = f"of {self._total:,} inputs {counts}{others}{first}; resume the run to do those that are not completed"
         return "undecided" if undecided else "failed" if unsolved else "stopped", reason
 
 
-async def _conduct_to_ending(messenger: RoleMessenger, lane: int, number: int) -> InputEnding:
+async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, number: int) -> InputEnding:
     """Conduct an input. Its failure becomes an ending, unless it concerns the whole run."""
     try:
         conducted = await messenger.ask_replica(lane, Conduct(input=number))
     except (Stopped, TakenOver, JournalMismatch, NoHandler, PeerLost):
         raise
     except Undecided as error:
-        return InputEnding(input=number, outcome="undecided", reason=str(error))
+        return InputEnding(input=number, outcome="undecided", reason=error.in_run(run_id))
     except MicroagentsError as error:
         if isinstance(error, ModelUnavailable) and error.status in REFUSES_ALL:
             raise

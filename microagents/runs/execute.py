@@ -119,6 +119,7 @@ async def execute_plan(
         inputs = Batch(
             path,
             len(plan.tasks),
+            run_id=settings.run_id,
             only=only,
             concurrency=settings.concurrency,
             passes_undecided=plan.strategy.passes_undecided,
@@ -412,7 +413,7 @@ async def _conduct_until_end(
             return INTERRUPTED
         value = await work
     except Undecided as error:
-        return "undecided", str(error), None
+        return "undecided", error.in_run(settings.run_id), None
     except Stopped as error:
         return "stopped", str(error), None
     finally:

@@ -137,14 +137,20 @@ async def test_without_an_oracle_nobody_knows_the_errors() -> None:
 
 
 async def test_a_chain_ends_undecided_at_a_step_that_is_undecided() -> None:
-    result = await run(Drift(length=50), models="sim:perfect@error=0.4,alternatives=1", strategy=Maker(k=3, max_draws=12))
+    result = await run(Drift(length=50), models="sim:perfect@error=0.4,alternatives=1", strategy=Maker(k=3, max_draws=12), run_id="mine")
     at = result.account.steps
     assert at < 50
     assert (result.outcome, result.value) == ("undecided", None)
     assert result.account.undecided_at == (f"0/step/{at}",)
     assert (result.reason or "").startswith(f"the election at 0/step/{at} is undecided after 12 draws (")
-    assert f"decide it yourself (`microagents decide RUN 0/step/{at} 'REPLY'`) and resume" in (result.reason or "")
+    assert f"decide it yourself (`microagents decide mine 0/step/{at} 'REPLY'`) and resume" in (result.reason or "")
     assert result.account.decided == at
+
+
+async def test_inputs_that_are_all_undecided_are_counted_without_any_others() -> None:
+    result = await run([Drift(length=3), Drift(length=4)], models="sim:perfect@flag=1", strategy=Maker(k=1, max_draws=1), run_id="two")
+    assert (result.reason or "").startswith("of 2 inputs 2 undecided; input 0: the election at 0/step/0 is undecided after 1 draw (")
+    assert "`microagents decide two 0/step/0 'REPLY'`" in (result.reason or "")
 
 
 @pytest.mark.parametrize("known_inputs", [False, True])
