@@ -160,7 +160,7 @@ async def test_a_result_prints_as_the_summary_of_the_command_line_does(tmp_path:
 
 async def test_a_result_that_did_not_complete_names_the_command_to_continue_with(tmp_path: Path) -> None:
     result = await run(Drift(length=9), models="sim:perfect", max_calls=3, run_id="a", runs_dir=tmp_path)
-    assert str(result).splitlines()[-1] == f"go on    microagents resume a --runs-dir {tmp_path}"
+    assert str(result).splitlines()[-1] == f"go on    microagents resume a --runs-dir {tmp_path} --max-calls 6"
     many = await run([DRIFT, DRIFT], models="sim:perfect", runs_dir=None)
     assert str(many).startswith("completed  drift: 2 of 2 inputs, 6 of 6 steps")
 
