@@ -86,7 +86,8 @@ def _own_price(name: object, price: object, place: str) -> OwnPrice:
     try:
         return OwnPrice(**price)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        # A misspelt field is also missing: the misspelling tells more.
+        first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
         field = ".".join(map(str, first["loc"]))
         match first["type"]:
             case "extra_forbidden":

@@ -32,7 +32,7 @@ from microagents.runs.output import Outputs, text_in
 from microagents.runs.plan import Plan, plan_of, recorded_limits
 from microagents.runs.prices import prices_of, specs_in
 from microagents.runs.result import Result
-from microagents.runs.settings import Models, Settings, check_address, model_pools, plain_type, strategy_of, validated
+from microagents.runs.settings import Models, Settings, check_address, check_lanes, model_pools, plain_type, strategy_of, validated
 from microagents.runs.task_list import tasks_of
 from microagents.task import Task
 
@@ -118,6 +118,7 @@ async def run(
         ModelUnavailable: a provider refuses the request for good.
     """
     check_address(settings.get("address"), settings.get("runtime", "local"))
+    check_lanes(settings.get("lanes"), settings.get("runtime", "local"))
     check_arguments(
         runs_dir="" if runs_dir is None else runs_dir,
         accept_changes=accept_changes,
@@ -228,6 +229,7 @@ async def resume(
     short = {name: changed.pop(name, None) for name in SHORT_FORMS}
     settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
     check_address(changed.get("address"), settings.runtime)
+    check_lanes(changed.get("lanes"), settings.runtime)
     plan = structs.replace(plan, settings=settings, strategy=strategy_of(plan.strategy, plan.tasks[0], {}, short))
     control = RunControl(
         on_progress=on_progress,

@@ -151,6 +151,8 @@ def _model_known(text: str, spec: ModelSpec, answer: Response | ModelUnavailable
     if listed and spec.name not in listed:
         said = f"is not among the {len(listed)} models of the provider, such as {', '.join(listed[:3])}{instead}"
         return _missing(subject, said, is_needed=is_vendor)  # some servers take any name
+    if isinstance(answer, ModelUnavailable):
+        return _missing(subject, "cannot be checked, since the endpoint cannot be reached")
     end = _days_left(capabilities.shutdown, today)
     return _ok(subject, f"{'is served' if listed else 'is not checked'}{f'; it will be shut down {end}{instead}' if end else ''}")
 

@@ -11,6 +11,8 @@ from pydantic import BaseModel, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import DecimalSchema
 
+NOT_BLANK = r"\S"
+"""The pattern of texts that have more than blanks."""
 _NOUNS = {
     "integer": ("an integer", "integers"),
     "number": ("a number", "numbers"),
@@ -118,7 +120,7 @@ def _bounds(schema: Mapping[str, Any]) -> Iterator[str]:
     if "minLength" in schema:
         yield f"of {schema['minLength']} or more characters"
     if "pattern" in schema:
-        yield f"that matches {schema['pattern']}"
+        yield "that is not blank" if schema["pattern"] == NOT_BLANK else f"that matches {schema['pattern']}"
 
 
 def _written(value: object) -> str:

@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import operator
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -43,6 +44,8 @@ def plain_type(annotation: Any) -> Any:
     return annotation
 
 
+RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+"""The form of the name of a run, which is also the name of a file."""
 LIMITS = ("max_calls", "max_tokens", "max_cost_usd", "max_time_s")
 """The settings that end a run. Its journal keeps them for the next sitting."""
 NO_LIMIT = "inf"
@@ -72,7 +75,7 @@ class Settings(BaseModel):
     """Pools of model specs by role; "" is the pool of every other role."""
     seed: int = 0
     """Seed of simulated models."""
-    run_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    run_id: str
     """Name of the run."""
     runtime: Annotated[str, Flag("NAME")] = "local"
     """Where roles run: `local` in this process, `ray` in Ray actors, `linked` in this process with every message encoded as on Ray."""
@@ -120,6 +123,16 @@ asked."""
     prices: Annotated[dict[str, OwnPrice], Flag("FILE", is_file=True)] = {}
     """Your own prices: a TOML file with a table `["provider:model"]` for each model, of `input` and `output` in US dollars per million \
 tokens. They go before those that are known. [default: no file]"""
+
+    @field_validator("run_id")
+    @classmethod
+    def _check_run_id(cls, value: str) -> str:
+        if re.fullmatch(RUN_ID, value) is None:
+            raise ValueError(
+                "the name of a run has up to 100 letters, digits, dots, dashes and underscores, and begins with a letter or a digit, "
+                f"unlike run_id={value!r:.100}"
+            )
+        return value
 
     @field_validator("prices", mode="before")
     @classmethod
@@ -208,7 +221,13 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
             raise InvalidUsage(f"{subject}: {said}") from None
         allowed = allowed_values(model, name)
         why = f"{first['msg'][:1].lower()}{first['msg'][1:]}" if allowed is None else f"it must be {allowed}"
-        raise InvalidUsage(f"{subject}: {name}={first['input']!r:.100} will not do: {why}") from None
+        raise InvalidUsage(f"{subject}: {name}={first['input']!r:.100}{_as_flag(model, name)} will not do: {why}") from None
+
+
+def _as_flag(model: type[BaseModel], name: str) -> str:
+    """The command-line option of a setting in parentheses, where it has another name than the setting."""
+    flags = [each.name for each in model.model_fields[name].metadata if isinstance(each, Flag)] if name in model.model_fields else []
+    return f" ({flags[0]})" if flags and flags[0] else ""
 
 
 _JSON_TYPES = ("list_type", "tuple_type", "set_type", "frozen_set_type", "dict_type", "model_type", "dataclass_type")
@@ -357,6 +376,16 @@ def check_address(address: str | None, runtime: str) -> None:
     """
     if address is not None and runtime != "ray":
         raise InvalidUsage(f"the address {address!r} is a Ray cluster's, but the runtime is {runtime!r}; add --runtime ray")
+
+
+def check_lanes(lanes: object, runtime: str) -> None:
+    """Refuse lanes on another runtime than Ray, which would ignore them.
+
+    Raises:
+        InvalidUsage: lanes are given, and the runtime is not Ray.
+    """
+    if lanes is not None and runtime != "ray":
+        raise InvalidUsage(f"lanes={lanes!r} are engines on Ray, but the runtime is {runtime!r}; add --runtime ray, or leave out --lanes")
 
 
 def read_value(text: str) -> str:

@@ -200,6 +200,8 @@ def pair_of(name: str) -> type[Pair]:
         InvalidUsage: a strategy is unknown, the first makes no problem, the second solves none, or both have one name.
     """
     first, _, second = name.partition("+")
+    if not (first and second):
+        raise InvalidUsage(f"{name!r} needs the name of a strategy on both sides of the plus, such as aot+recursive")
     return _pair(name, *(Part(each.rpartition(":")[2], STRATEGIES.find(each, Strategy)) for each in (first, second)))
 
 

@@ -698,8 +698,8 @@ def test_a_task_without_an_expert_is_refused_for_the_simulated_model() -> None:
     assert_one_sentence(microagents("run", "blind.py:Blind"), "Blind has no `expert`", "--model openai:")
 
 
-def test_a_bad_run_id_is_refused_with_the_rule_as_it_is() -> None:
-    assert_one_sentence(microagents("run", "drift", "--run-id", "a/b"), "A-Z")
+def test_a_bad_run_id_is_refused_with_the_rule_in_words() -> None:
+    assert_one_sentence(microagents("run", "drift", "--run-id", "a/b"), "letters, digits, dots, dashes and underscores")
 
 
 def test_an_empty_run_id_is_refused() -> None:
@@ -986,3 +986,17 @@ def test_a_file_in_the_place_of_a_command_or_a_task_is_told() -> None:
     Path("stock.py").write_text("", encoding="utf-8")
     assert_one_sentence(microagents("stock.py"), "write microagents run stock.py")
     assert_one_sentence(microagents("run", "stock"), "did you mean the file stock.py?")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("drift", "--max-cost", "-1"), "max_cost_usd=-1.0 (--max-cost) will not do: it must be a number above 0"),
+        (("drift", "--lanes", "2"), "lanes='2' are engines on Ray, but the runtime is 'local'; add --runtime ray"),
+        (("gsm8k", "-o", "question= "), "question=' ' will not do: it must be a text of 1 or more characters that is not blank"),
+        (("drift", "--prices", "prices.toml"), "there is no field called 'ouput'; did you mean 'output'"),
+    ],
+)
+def test_a_value_that_will_not_do_is_refused_in_words(words: tuple[str, ...], said: str) -> None:
+    Path("prices.toml").write_text('["openai:m"]\ninput = 1\nouput = 2\n')
+    assert_one_sentence(microagents("run", *words), said)

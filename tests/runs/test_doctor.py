@@ -99,6 +99,7 @@ async def test_a_provider_that_does_not_answer_takes_no_longer_than_the_check(mo
 async def test_nobody_listening_is_said() -> None:
     findings = await examine(["anthropic:m@base_url=http://127.0.0.1:1"], RUNS)
     assert "cannot be reached: no connection to 127.0.0.1:1" in found(findings, "endpoint")[1]
+    assert found(findings, "model") == ("missing", "cannot be checked, since the endpoint cannot be reached")
 
 
 async def test_an_endpoint_of_serve_is_ready() -> None:

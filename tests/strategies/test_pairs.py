@@ -96,7 +96,8 @@ def test_an_option_of_all_strategies_is_one_of_the_pair_and_goes_to_both() -> No
         ("aot+seqcv", {}, "seqcv solves no problems, so it cannot solve what aot makes"),
         ("aot+aot", {}, "'aot\\+aot' names one strategy twice"),
         ("aot+nothing", {}, "there is no strategy 'nothing'"),
-        ("+", {}, "there is no strategy ''"),
+        ("aot+", {}, r"'aot\+' needs the name of a strategy on both sides of the plus, such as aot\+recursive"),
+        ("+aot", {}, r"'\+aot' needs the name of a strategy on both sides of the plus, such as aot\+recursive"),
     ],
 )
 def test_pairs_and_options_that_will_not_do_are_refused_in_one_sentence(strategy: str, options: dict[str, Any], sentence: str) -> None:
