@@ -1,6 +1,6 @@
 """Long tasks by language models without an error: every micro-decision is an election."""
 
-from microagents import interrupts  # noqa: F401 - first of all: the other imports take most of a second
+from microagents import interrupts as _interrupts  # noqa: F401 - first of all: the other imports take most of a second
 from microagents.actors import Context, Deployment, Role, Strategy
 from microagents.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
 from microagents.conductor import Conductor

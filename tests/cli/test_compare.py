@@ -210,7 +210,7 @@ def test_a_failure_of_the_whole_comparison_ends_with_1_and_one_sentence() -> Non
         (["-s", "sampels=3", "--strategy", "self-consistency"], ["named 'sampels'; did you mean 'samples'"]),
         (["-s", "depth"], ["-s 'depth' is not of the form NAME=VALUE"]),
         (["-o", "digit=3"], ["'digit'; did you mean 'digits'"]),
-        (["--max-cost", "0"], ["max_cost_usd=0.0 will not do"]),
+        (["--max-cost", "0"], ["max_cost_usd=0.0 (--max-cost) will not do"]),
     ],
     ids=str,
 )

@@ -329,7 +329,7 @@ def test_a_limit_of_time_holds_for_all_rows_together() -> None:
         ({"strategies": [SingleShot(), SeqCV()]}, "seqcv solves documents"),
         ({"options": {"sampels": 3}}, "named 'sampels'; did you mean 'samples'"),
         ({"options": {"samples": 0}}, "samples=0 will not do"),
-        ({"run_id": "a/b"}, "run_id='a/b' will not do"),
+        ({"run_id": "a/b"}, "unlike run_id='a/b'"),
         ({"models": []}, "names no model"),
         ({"max_calls": 0}, "max_calls=0 will not do"),
         ({"max_colls": 1}, "there is no option of the comparison named 'max_colls'; did you mean 'max_calls'"),
