@@ -36,7 +36,8 @@ class Health:
         self._failing_since_s: float | None = None
         self._try_at_s: float | None = None
         """Time of the next call that tries the model while it is out."""
-        self._in_flight = 0
+        self.in_flight = 0
+        """Number of calls to the model that are sent and have not ended."""
         self._waiting: dict[Future[None], None] = {}
         """Draws whose next call is not sent yet."""
         self._timer: TimerHandle | None = None
@@ -49,15 +50,6 @@ class Health:
     def fails_since(self, time_s: float) -> bool:
         """Whether no reply has come since a failure at a time or earlier."""
         return self._failing_since_s is not None and self._failing_since_s <= time_s
-
-    @contextmanager
-    def sending(self) -> Iterator[None]:
-        """Count a call among those in flight."""
-        self._in_flight += 1
-        try:
-            yield
-        finally:
-            self._in_flight -= 1
 
     @contextmanager
     def waiting(self) -> Iterator[Future[None]]:
@@ -77,8 +69,9 @@ class Health:
 
     def delivered(self) -> None:
         """Note a reply."""
-        self._failing_since_s = self._try_at_s = None
-        self.close()
+        if self._failing_since_s is not None:  # a model is out, and its timer runs, only since a failure
+            self._failing_since_s = self._try_at_s = None
+            self.close()
 
     def failed(self, error: ModelUnavailable) -> None:
         """Note a failure."""
@@ -110,7 +103,7 @@ class Health:
     def _look(self, error: ModelUnavailable) -> None:
         """See the model as out, unless a call in flight may still show otherwise, or no draw needs it."""
         self._timer = None
-        if self._waiting and not self._in_flight and self._on_out is not None:
+        if self._waiting and not self.in_flight and self._on_out is not None:
             self._try_at_s = self._loop.time() + PROBE_EVERY_S
             self._end(error)
 

@@ -419,11 +419,11 @@ class Solver(Role):
         if sent is not None:
             sent.set_result(self._loop.time())
         self._accounts.send()
+        source.health.in_flight += 1
         usage: Usage | None = None
         may_be_billed = True
         try:
-            with source.health.sending():
-                sample = checked_sample(await source.model.complete(call), type(source.model).__name__)
+            sample = checked_sample(await source.model.complete(call), type(source.model).__name__)
             usage = sample.usage
             if len(refused := source.model.refused) != source.reported_refusals:
                 source.reported_refusals = len(refused)
@@ -438,6 +438,7 @@ class Solver(Role):
         else:
             return sample
         finally:
+            source.health.in_flight -= 1
             # A cancelled call is accounted for as well: the provider may bill it.
             if usage is not None:
                 is_measured = not call.needs_length or usage.visible_tokens is not None
