@@ -424,8 +424,8 @@ class RunningElection:
             self.close_count(error)
             return
         finally:
-            self._matching = None
             await scope.close()
+            self._matching = None  # not before: a ballot that arrives meanwhile would be compared a second time
         if self.count_is_closed:
             return
         if groups.add(self._count.vote_of(ballot.value), ballot.value, same):
