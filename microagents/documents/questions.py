@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from microagents.chat import Prompt, Reply, Unvoted
-from microagents.errors import InvalidDefinition
+from microagents.problems.questions import data_in
 
 
 # Another docstring here would change the digests of questions: see `Reply`.
@@ -161,10 +161,7 @@ def asked_in(prompt: Prompt) -> Asked:
     Raises:
         InvalidDefinition: the prompt is of another kind.
     """
-    try:
-        return _decoder.decode(prompt.user)
-    except msgspec.MsgspecError as error:
-        raise InvalidDefinition(f"{prompt.user!r:.80} is no question about a document: {error}") from None
+    return data_in(prompt, _decoder, "a document")
 
 
 def ranking_vote(best: str, second: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from graphlib import CycleError, TopologicalSorter
 from hashlib import blake2b
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -16,6 +16,8 @@ from msgspec import Meta, Raw, Struct
 from microagents.chat import CheckedReply, Prompt, Reply
 from microagents.elections.red_flags import CYCLE, EMPTY_QUESTION, OUT_OF_RANGE, SELF_DEPENDENCY
 from microagents.errors import InvalidDefinition
+
+D = TypeVar("D")
 
 MAX_SUBQUESTIONS = 64
 
@@ -240,10 +242,19 @@ def asked_in(prompt: Prompt) -> Asked:
     Raises:
         InvalidDefinition: the prompt is of another kind.
     """
+    return data_in(prompt, _decoder, "a problem")
+
+
+def data_in(prompt: Prompt, decoder: msgspec.json.Decoder[D], subject: str) -> D:
+    """Read the data of a question about a subject from the text of its prompt.
+
+    Raises:
+        InvalidDefinition: the prompt is of another kind.
+    """
     try:
-        return _decoder.decode(prompt.user)
+        return decoder.decode(prompt.user)
     except msgspec.MsgspecError as error:
-        raise InvalidDefinition(f"{prompt.user!r:.80} is no question about a problem: {error}") from None
+        raise InvalidDefinition(f"{prompt.user!r:.80} is no question about {subject}: {error}") from None
 
 
 def without_cycles(proposed: Iterable[Decomposition], problem: str, above: Iterable[bytes]) -> tuple[Decomposition, ...]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Struct, structs
 
 from microagents.chat import Reply, decoder_of
-from microagents.elections.election import total_usd
 from microagents.problems.questions import Contraction, Subquestions
-from microagents.problems.tree import MAX_DEPTH, ProblemNode, Turn, TurnRecords, TurnResult
+from microagents.problems.tree import MAX_DEPTH, ProblemNode, Turn, TurnRecords, TurnResult, node_of
 from microagents.trajectories import trajectory_of
 
 AGAIN = "again"
@@ -65,16 +63,7 @@ class _States:
         answer = self._answered(at, Turn.ANSWER, turns)
         branches = range(1, self._shape.branches + 1) if depth < MAX_DEPTH else []
         children = [child for number in branches if (child := self._next(f"{at}/{number}", question, answer, depth, turns)) is not None]
-        return ProblemNode(
-            at=at,
-            problem=question,
-            depth=depth,
-            turns=tuple(turns),
-            answer=None if answer is None else Raw(msgspec.json.encode(answer)),
-            calls=sum(each.calls for each in turns),
-            cost_usd=total_usd([each.cost_usd for each in turns]),
-            children=tuple(children),
-        )
+        return node_of(at, question, depth, turns=turns, answer=answer, children=children)
 
     def _next(self, at: str, question: str, answer: Reply | None, depth: int, turns: list[TurnResult]) -> ProblemNode | None:
         """The state that a transition led to, or tried to; None if there was none. The turns of the transition are appended."""

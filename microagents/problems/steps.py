@@ -14,8 +14,7 @@ from msgspec import Meta, Raw, Struct
 
 from microagents.chat import CheckedReply, Prompt, Reply, Unvoted
 from microagents.elections.red_flags import EMPTY, REFUSAL, TOO_LONG, UNSURE
-from microagents.errors import InvalidDefinition
-from microagents.problems.questions import one_spaced
+from microagents.problems.questions import data_in, one_spaced
 
 MAX_STEPS = 1000
 MAX_RESULT_CHARS = 3000
@@ -181,10 +180,7 @@ def step_question_in(prompt: Prompt) -> AskedInSteps:
     Raises:
         InvalidDefinition: the prompt is of another kind.
     """
-    try:
-        return _decoder.decode(prompt.user)
-    except msgspec.MsgspecError as error:
-        raise InvalidDefinition(f"{prompt.user!r:.80} is no question about work in steps: {error}") from None
+    return data_in(prompt, _decoder, "work in steps")
 
 
 def flaw_of(text: str) -> str | None:

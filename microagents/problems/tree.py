@@ -133,6 +133,22 @@ class ProblemNode(Struct, frozen=True, kw_only=True):
         )
 
 
+def node_of(
+    at: str, problem: str, depth: int, *, turns: Sequence[TurnResult], answer: Reply | None, children: Sequence[ProblemNode]
+) -> ProblemNode:
+    """The node of a problem, with the calls and the cost of its turns added up."""
+    return ProblemNode(
+        at=at,
+        problem=problem,
+        depth=depth,
+        turns=tuple(turns),
+        answer=None if answer is None else Raw(msgspec.json.encode(answer)),
+        calls=sum(each.calls for each in turns),
+        cost_usd=total_usd([each.cost_usd for each in turns]),
+        children=tuple(children),
+    )
+
+
 def fold(node: ProblemNode, depth: int) -> ProblemNode:
     """Cut the tree at a depth, and replace everything deeper by totals."""
     if node.depth < depth or not node.children:
@@ -201,16 +217,7 @@ class TurnRecords:
         # A role of the user may give the whole answer without these turns. It is recorded at the place of the problem.
         if answer is None and (concluded := self.concluded(at)) is not None:
             answer = decoder_of(self.answer).decode(concluded)
-        return ProblemNode(
-            at=at,
-            problem=problem,
-            depth=depth,
-            turns=tuple(turns),
-            answer=None if answer is None else Raw(msgspec.json.encode(answer)),
-            calls=sum(each.calls for each in turns),
-            cost_usd=total_usd([each.cost_usd for each in turns]),
-            children=children,
-        )
+        return node_of(at, problem, depth, turns=turns, answer=answer, children=children)
 
     def concluded(self, at: str) -> Raw | None:
         """The answer that is recorded at the place of a problem, as JSON."""

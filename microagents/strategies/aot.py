@@ -40,7 +40,7 @@ from microagents.roles.decomposer import TRACE_SYSTEM, Decomposer, Trace
 from microagents.roles.discriminator import Discriminate, Discriminator
 from microagents.strategies.chain_of_thought import REASONED
 from microagents.strategies.problem_conductor import MakesProblem, ProblemMaker
-from microagents.strategies.turns import Votes, all_ended, both_ended, sampling_at
+from microagents.strategies.turns import Votes, all_ended, both_ended, check_cap, most_ballots, sampling_at
 from microagents.task import Task
 from microagents.trajectories import Trajectory, trajectory_of
 
@@ -376,8 +376,7 @@ class Aot(MakesProblem):
 
     @model_validator(mode="after")
     def _can_decide(self) -> Self:
-        if self.candidates > self.max_draws:
-            raise ValueError(f"a vote at k = {self.k} may take {self.candidates} ballots, but max_draws = {self.max_draws}")
+        check_cap(self.k, self.max_draws)
         if self.transitions == ADAPTIVE and self.without == "decomposition":
             raise ValueError("without decomposition there is no graph whose longest path could be taken; give the number of transitions")
         return self
@@ -385,7 +384,7 @@ class Aot(MakesProblem):
     @property
     def candidates(self) -> int:
         """Number of candidates at a turn: N of MAKER's algorithm 4."""
-        return 2 * self.k - 1
+        return most_ballots(self.k)
 
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
         """The question for subquestions."""

@@ -21,7 +21,7 @@ from microagents.roles.composer import Compose, Composer, to_compose
 from microagents.roles.decomposer import Decompose, Decomposer
 from microagents.roles.discriminator import Discriminate, Discriminator
 from microagents.strategies.problem_conductor import ProblemConductor
-from microagents.strategies.turns import Votes, all_ended, sampling_at
+from microagents.strategies.turns import Votes, all_ended, check_cap, most_ballots, sampling_at
 from microagents.task import Task
 
 
@@ -202,14 +202,13 @@ class Recursive(Strategy):
 
     @model_validator(mode="after")
     def _can_decide(self) -> Self:
-        if self.candidates > self.max_draws:
-            raise ValueError(f"a vote at k = {self.k} may take {self.candidates} ballots, but max_draws = {self.max_draws}")
+        check_cap(self.k, self.max_draws)
         return self
 
     @property
     def candidates(self) -> int:
         """Number of candidates at a turn: N of algorithm 4."""
-        return 2 * self.k - 1
+        return most_ballots(self.k)
 
     def solution(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
 
-import msgspec
 from pydantic import Field, model_validator
 
 from microagents.durable import Work
@@ -19,6 +18,7 @@ from microagents.strategies.ladder import Climbing, check_no_ladder
 from microagents.strategies.plurality import PluralityChain
 from microagents.strategies.problem_conductor import concluded, is_problem
 from microagents.strategies.speculation import AHEAD, guess_ahead
+from microagents.strategies.turns import sampling_at
 from microagents.task import ChainTask
 
 
@@ -44,14 +44,14 @@ class SelfConsistencyConductor(ChainConductor["SelfConsistency"]):
 
 async def _most_frequent(work: Work[Any, SelfConsistency]) -> Solution:
     """The most frequent answer to a problem, marked ``argmax`` if it is no majority of the samples."""
-    strategy, temperature = work.strategy, work.strategy.temperature
+    strategy = work.strategy
     check_no_ladder(work.task, strategy)
     replies = await work.sample(
         "answer",
         direct_prompt(ToSolve(problem=text_of(work.task))),
         answer_type_of(work.task),
         n=strategy.samples,
-        sampling=msgspec.structs.replace(work.task.sampling, first_temperature=temperature, temperature=temperature),
+        sampling=sampling_at(work, strategy.temperature),
         max_draws=strategy.samples,
         needed=True,
     )

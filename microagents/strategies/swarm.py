@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field
 
 from microagents.actors import Deployment, Strategy
 from microagents.aio import TaskScope
-from microagents.chat import Prompt, Reply, Sampling
+from microagents.chat import Prompt, Reply
 from microagents.durable import Work
 from microagents.elections.election import Ballot, ElectionId, Verdict
 from microagents.errors import RoleFailed, Undecided
@@ -34,6 +34,7 @@ from microagents.roles.planner import Planner, ProposePlans
 from microagents.roles.verifier import Checked, Verifier, Verify
 from microagents.roles.worker import DoStep, Worker
 from microagents.strategies.problem_conductor import ProblemConductor
+from microagents.strategies.turns import check_cap, sampling_at
 from microagents.task import Task
 
 PERSONAS = """pragmatist: You are a pragmatist: you take the shortest way that surely works.
@@ -216,7 +217,7 @@ class _LoopOfSwarm:
                     at=f"{at}/workers/{size}",
                     asked=question,
                     personas=tuple(personas),
-                    sampling=self._sampling(strategy.worker_temperature),
+                    sampling=sampling_at(work, strategy.worker_temperature),
                 )
             )
             drawn = size
@@ -241,7 +242,7 @@ class _LoopOfSwarm:
                 may_ask_for_more=may_ask_for_more,
                 k=self._strategy.k,
                 max_draws=self._strategy.max_draws,
-                sampling=self._sampling(self._strategy.judge_temperature),
+                sampling=sampling_at(self._work, self._strategy.judge_temperature),
             )
         )
         if place is not None and place not in range(len(candidates)):
@@ -257,12 +258,9 @@ class _LoopOfSwarm:
                 asked=msgspec.json.encode(ToCheck(question=asked, reply=Raw(reply))),
                 k=self._strategy.k,
                 max_draws=self._strategy.max_draws,
-                sampling=self._sampling(self._strategy.judge_temperature),
+                sampling=sampling_at(self._work, self._strategy.judge_temperature),
             )
         )
-
-    def _sampling(self, temperature: float) -> Sampling:
-        return structs.replace(self._work.task.sampling, first_temperature=temperature, temperature=temperature)
 
 
 class _Summaries:
@@ -358,8 +356,7 @@ class Swarm(Strategy):
     def _can_decide(self) -> Self:
         if list(self.workers) != sorted(set(self.workers)):
             raise ValueError(f"workers must rise, such as 2,3,5, not {','.join(map(str, self.workers))}")
-        if self.max_draws < 2 * self.k - 1:
-            raise ValueError(f"a vote at k = {self.k} may take {2 * self.k - 1} ballots, but max_draws = {self.max_draws}")
+        check_cap(self.k, self.max_draws)
         return self
 
     @property

@@ -21,6 +21,21 @@ V = TypeVar("V")
 W = TypeVar("W")
 
 
+def most_ballots(k: int) -> int:
+    """Number of candidates at a turn, and of ballots in a vote on them, at most (MAKER, algorithm 4: N = 2k - 1)."""
+    return 2 * k - 1
+
+
+def check_cap(k: int, max_draws: int) -> None:
+    """Refuse a cap of draws that a vote may need more of.
+
+    Raises:
+        ValueError: it is too low.
+    """
+    if most_ballots(k) > max_draws:
+        raise ValueError(f"a vote at k = {k} may take {most_ballots(k)} ballots, but max_draws = {max_draws}")
+
+
 class Votes:
     """Votes by the discriminator, first to k.
 
