@@ -13,6 +13,7 @@ import pytest
 import structlog
 
 from microagents.roles import recorder
+from tests.models.wires import WIRES, Provider
 
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 2**30
@@ -60,3 +61,10 @@ def ray_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         connect(Cluster())
     yield
     disconnect()
+
+
+@pytest.fixture(params=WIRES, ids=lambda provider: provider.name)
+def provider(request: pytest.FixtureRequest) -> Provider:
+    """Each wire of a provider in turn."""
+    assert isinstance(request.param, Provider)
+    return request.param

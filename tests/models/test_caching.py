@@ -21,17 +21,11 @@ from microagents.runtimes.testing.virtual import run_virtual
 from microagents.tasks.drift import Onward, Place
 from tests.models import server as scripted
 from tests.models.server import Connection, Received, serving
-from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, WIRES, Provider, a_call, asking
+from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider, a_call, asking
 
 MODELS = {OPENAI: "gpt-6-luna", RESPONSES: "gpt-6-luna", ANTHROPIC: "claude-haiku-5-5"}
 RULES = "Add one to the number. " * 400
 BOOK = "The book that all questions are about. " * 300
-
-
-@pytest.fixture(params=WIRES, ids=lambda provider: provider.name)
-def provider(request: pytest.FixtureRequest) -> Provider:
-    assert isinstance(request.param, Provider)
-    return request.param
 
 
 @pytest.fixture(autouse=True)

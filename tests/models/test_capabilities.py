@@ -19,17 +19,11 @@ from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
 from tests.models import server as scripted
 from tests.models.server import Answer, serving
-from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, WIRES, Provider, a_call, asking
+from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider, a_call, asking
 
 TODAY = date(2026, 11, 22)
 THINKING = {OPENAI: "gpt-6-luna", RESPONSES: "gpt-6-luna", ANTHROPIC: "claude-haiku-5-5"}
 """A model that thinks by itself, on each wire."""
-
-
-@pytest.fixture(params=WIRES, ids=lambda provider: provider.name)
-def provider(request: pytest.FixtureRequest) -> Provider:
-    assert isinstance(request.param, Provider)
-    return request.param
 
 
 @pytest.fixture(autouse=True)

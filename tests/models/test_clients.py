@@ -19,7 +19,7 @@ from microagents.models.sending import MAX_BODY_BYTES
 from microagents.tasks.drift import Drift
 from tests.models import server as scripted
 from tests.models.server import Answer, Server, serving
-from tests.models.wires import KEY, WIRES, Provider, a_call
+from tests.models.wires import KEY, Provider, a_call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,12 +30,6 @@ ROBUST_S, TINY_S = "10", "0.3"
 
 def client_of(provider: Provider, url: str) -> Any:
     return AsyncAnthropic(api_key=KEY, base_url=url) if provider.name == "anthropic" else AsyncOpenAI(api_key=KEY, base_url=url)
-
-
-@pytest.fixture(params=WIRES, ids=lambda provider: provider.name)
-def provider(request: pytest.FixtureRequest) -> Provider:
-    assert isinstance(request.param, Provider)
-    return request.param
 
 
 @asynccontextmanager

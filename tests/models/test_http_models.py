@@ -28,19 +28,13 @@ from microagents.strategies.maker import Maker
 from microagents.tasks.drift import Drift
 from tests.models import server as scripted
 from tests.models.server import Answer, serving
-from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, WIRES, Provider, a_call, asking
+from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider, a_call, asking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TINY_S = "0.3"
 """A timeout that passes."""
-
-
-@pytest.fixture(params=WIRES, ids=lambda provider: provider.name)
-def provider(request: pytest.FixtureRequest) -> Provider:
-    assert isinstance(request.param, Provider)
-    return request.param
 
 
 @pytest.fixture(autouse=True)

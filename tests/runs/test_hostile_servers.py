@@ -18,16 +18,10 @@ from microagents.runs.summary import summary
 from microagents.tasks.drift import Drift
 from tests.models import server as scripted
 from tests.models.server import Answer, Connection, serving
-from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, WIRES, Provider
+from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider
 
 LENGTH = 60
 TIMEOUT_S = "0.2"
-
-
-@pytest.fixture(params=WIRES, ids=lambda provider: provider.name)
-def provider(request: pytest.FixtureRequest) -> Provider:
-    assert isinstance(request.param, Provider)
-    return request.param
 
 
 @pytest.fixture(autouse=True)

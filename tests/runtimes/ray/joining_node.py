@@ -6,18 +6,14 @@ Run as a program.
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
-import sys
-from pathlib import Path
 
-import ray
 from ray.cluster_utils import Cluster
 
 from microagents import run
 from microagents.journal.messages import Account
 from microagents.runtimes.ray import runtime as ray_module
 from microagents.tasks.drift import Drift
+from tests.runtimes.ray.one_node import write_end
 from tests.runtimes.ray.three_nodes import MODEL
 
 INPUTS = [Drift(length=25)] * 24
@@ -50,12 +46,7 @@ async def end_of_a_run(cluster: Cluster) -> list[object]:
 
 def main() -> None:
     """Write outcome, digests and the number of lanes as JSON."""
-    ray_module.READY_S, ray_module.GROW_EVERY_S = 300.0, 0.5
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
-    Path(sys.argv[1]).write_text(json.dumps(asyncio.run(end_of_a_run(cluster))))
-    ray.shutdown()
-    cluster.shutdown()  # type: ignore[no-untyped-call]
+    write_end(end_of_a_run)
 
 
 if __name__ == "__main__":

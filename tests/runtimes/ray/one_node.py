@@ -1,0 +1,29 @@
+"""A Ray cluster of one node, for programs that let others join it while a run is done."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import ray
+from ray.cluster_utils import Cluster
+
+from microagents.runtimes.ray import runtime as ray_module
+
+
+def write_end(end_of_a_run: Callable[[Cluster], Awaitable[object]]) -> None:
+    """Do a run on a new cluster, and write how it ended, as JSON, into the file that is the program's argument."""
+
+    async def ended() -> object:
+        return await end_of_a_run(cluster)
+
+    ray_module.READY_S, ray_module.GROW_EVERY_S = 300.0, 0.5
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+    Path(sys.argv[1]).write_text(json.dumps(asyncio.run(ended())))
+    ray.shutdown()
+    cluster.shutdown()  # type: ignore[no-untyped-call]
