@@ -51,10 +51,9 @@ class Context(Struct, frozen=True, kw_only=True):
 
 
 def eager(handler: H) -> H:
-    """Let a handler run to its first wait at once, in the sender's task: a message then need not cost a task or a turn of the event loop.
+    """Let an asked handler run to its first wait at once, in the task of who asks: a request then need not cost a task.
 
-    Before its first wait the handler must not ask for the current task, as a timeout does, and if it handles one-way messages, it must not
-    mind that the sender is in the middle of its own work.
+    Before its first wait the handler must not ask for the current task, as a timeout does.
     """
     handler.is_eager = True  # type: ignore[attr-defined]
     return handler
@@ -86,7 +85,11 @@ class Messenger(Protocol):
 
 
 class Role:
-    """The base class of all roles. A role is built from its `Context` alone, in the process where it runs."""
+    """The base class of all roles. A role is built from its `Context` alone, in the process where it runs.
+
+    Its handlers are its public methods that take a message. One that never waits may be a plain method, a `def`: it costs no task and no
+    turn of the event loop, and takes a one-way message in the middle of the sender's own work.
+    """
 
     asks: ClassVar[tuple[type[Message], ...]] = ()
     """The messages it sends; those of its base classes are added."""
@@ -186,8 +189,8 @@ def _message_of(role: type[Role], name: str, method: Callable[..., object]) -> t
     reply = reply_type(given)
     expected = f"{given.__name__} is answered with {_type_name(reply)}"
     if issubclass(given, Request):
-        if not inspect.iscoroutinefunction(method):
-            raise InvalidDefinition(f"{place} must be an `async def` that returns: {expected}")
+        if inspect.isasyncgenfunction(method) or inspect.isgeneratorfunction(method):
+            raise InvalidDefinition(f"{place} must return, and not `yield`: {expected}")
         promised = hints.get("return", reply)
         if (type(None) if promised is None else promised) != (type(None) if reply is None else reply):
             raise InvalidDefinition(f"{place} returns {_type_name(promised)}, but {expected}")

@@ -150,20 +150,10 @@ class TaskScope:
     def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine as a task of this scope."""
         task = asyncio.get_running_loop().create_task(coroutine)
-        self._own(task)
-        return task
-
-    def begin(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T] | None:
-        """Take the first step of a coroutine now, as `begin` does, and the rest as a task of this scope."""
-        task = begin(coroutine)
-        if task is not None:
-            self._own(task)
-        return task
-
-    def _own(self, task: asyncio.Task[Any]) -> None:
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         task.add_done_callback(retrieve_exception)  # of several failures one is raised, and a cancelled task may end with any
+        return task
 
     async def join(self) -> None:
         """Wait until every task has ended, also those that are started meanwhile. The first failure is raised at once."""

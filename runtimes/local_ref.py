@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Container, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, nullcontext
 from contextvars import ContextVar
 from types import UnionType
@@ -33,12 +34,14 @@ class LocalRef:
         }
         """By message: the handler, and the type of its reply as `_checkable` gives it."""
         self._gate = None if role.concurrency is None else asyncio.Semaphore(role.concurrency)
-        self._eager = frozenset(message for message, (handler, _) in self._handlers.items() if is_eager(handler) and self._gate is None)
-        self._mailbox = Mailbox(self._handle_queued, self._eager, scope)
+        self._plain = frozenset(message for message, (handler, _) in self._handlers.items() if not _is_async(handler))
+        self._at_once = self._plain if self._gate is None else frozenset[type[Message]]()
+        """Messages that are answered without a wait."""
+        self._mailbox = Mailbox(self._handle_queued, scope)
 
     def is_eager(self, message: type[Message]) -> bool:
         """Whether the handler of a message may begin in the sender's task."""
-        return message in self._eager
+        return self._gate is None and is_eager(self._handlers[message][0])
 
     def ask(self, request: Request[R]) -> Coroutine[Any, Any, R]:
         """Handle a request in the caller's task, after all one-way messages that came before it.
@@ -70,12 +73,19 @@ class LocalRef:
             raise self._failed(request, error) from error
 
     def tell(self, request: Request[None]) -> None:
-        """Queue a one-way message; the mailbox handles one message after the other.
+        """Handle a one-way message after those before it: now, if its handler is plain and none waits, else from the mailbox.
 
         Raises:
             MicroagentsError: the error of an earlier one-way message.
         """
-        self._mailbox.put(request)
+        mailbox = self._mailbox
+        if type(request) not in self._at_once or mailbox.is_blocking:
+            mailbox.put(request)
+            return
+        try:
+            self._call(request)
+        except MicroagentsError as error:
+            mailbox.fail(error)
 
     def _handle_queued(self, request: Request[None]) -> Coroutine[Any, Any, None]:
         """Handle a message from the mailbox."""
@@ -92,12 +102,27 @@ class LocalRef:
 
     async def _handle(self, request: Request[R]) -> R:
         """Call the handler; every error of it reaches the caller as a `MicroagentsError`."""
+        if type(request) in self._plain:
+            return self._call(request)
         handler, expected = self._handlers[type(request)]
         try:
             reply: R = await handler(request)
         except MicroagentsError:
             raise
         except (Exception, asyncio.CancelledError, SystemExit) as error:
+            raise self._failed(request, error) from error
+        if expected is not None and not isinstance(reply, expected):
+            raise self._mistyped(request, reply, expected)
+        return reply
+
+    def _call(self, request: Request[R]) -> R:
+        """Call a plain handler; as `_handle`, without a wait."""
+        handler, expected = self._handlers[type(request)]
+        try:
+            reply: R = handler(request)
+        except MicroagentsError:
+            raise
+        except (Exception, SystemExit) as error:
             raise self._failed(request, error) from error
         if expected is not None and not isinstance(reply, expected):
             raise self._mistyped(request, reply, expected)
@@ -122,20 +147,15 @@ class Mailbox:
 
     Args:
         handle: handles one message.
-        eager: messages whose handlers begin at once where no message waits.
         scope: owns the task.
     """
 
-    def __init__(
-        self, handle: Callable[[Request[None]], Coroutine[Any, Any, None]], eager: Container[type[Message]], scope: TaskScope
-    ) -> None:
+    def __init__(self, handle: Callable[[Request[None]], Coroutine[Any, Any, None]], scope: TaskScope) -> None:
         self.is_blocking = False
         """Whether a message is not handled yet, or one has failed, so that each caller must go through `join` first."""
         self._handle = handle
-        self._eager = eager
         self._scope = scope
-        self._waiting: deque[Request[None] | asyncio.Task[None]] = deque()
-        """Messages, the first of which may be in the hands of an eager handler."""
+        self._waiting: deque[Request[None]] = deque()
         self._reader: asyncio.Task[None] | None = None
         self._wakeup: asyncio.Future[None] | None = None
         """Wakes the reader; None while it handles messages."""
@@ -143,19 +163,13 @@ class Mailbox:
         self._failure: MicroagentsError | None = None
 
     def put(self, request: Request[None]) -> None:
-        """Queue a message; the reader takes it in the next turn of the event loop. An eager handler takes it now if no other one waits.
+        """Queue a message; the reader takes it in the next turn of the event loop.
 
         Raises:
             MicroagentsError: the error of an earlier message, which had no caller to be raised to.
         """
-        if self._failure is not None:
-            raise self._failure
-        if self.is_blocking or type(request) not in self._eager:
-            self._waiting.append(request)
-        elif (rest := self._begin(request)) is not None:
-            self._waiting.append(rest)
-        else:
-            return
+        self.check()
+        self._waiting.append(request)
         self.is_blocking = True
         if self._reader is None:
             self._reader = self._scope.start(self._read())
@@ -164,16 +178,18 @@ class Mailbox:
             if not wakeup.done():  # it is done if the reader was cancelled
                 wakeup.set_result(None)
 
-    def _begin(self, request: Request[None]) -> asyncio.Task[None] | None:
-        """Begin to handle a message; returns the rest where its handler waits."""
-        reading = _reading.set((*_reading.get(), self))
-        try:
-            return self._scope.begin(self._handle(request))
-        except MicroagentsError as error:
-            self._failure, self.is_blocking = error, True
-            return None
-        finally:
-            _reading.reset(reading)
+    def fail(self, error: MicroagentsError) -> None:
+        """Keep the error of a message for the next caller."""
+        self._failure, self.is_blocking = error, True
+
+    def check(self) -> None:
+        """Raise the error of an earlier message, if one has failed.
+
+        Raises:
+            MicroagentsError: that error.
+        """
+        if self._failure is not None:
+            raise self._failure
 
     async def join(self) -> None:
         """Wait until all messages are handled.
@@ -185,8 +201,7 @@ class Mailbox:
         # for that ask.
         if self._is_reading() and self not in _reading.get():
             await self._emptied.wait()
-        if self._failure is not None:
-            raise self._failure
+        self.check()
 
     def _is_reading(self) -> bool:
         return self._reader is not None and not self._reader.done() and self._wakeup is None
@@ -196,8 +211,7 @@ class Mailbox:
         while self._failure is None:
             while self._waiting:
                 try:
-                    first = self._waiting.popleft()
-                    await (first if isinstance(first, asyncio.Task) else self._handle(first))
+                    await self._handle(self._waiting.popleft())
                 except MicroagentsError as error:
                     # The messages behind it may rely on its effect, so they are dropped, and every later caller gets the error.
                     self._failure = error
@@ -206,6 +220,10 @@ class Mailbox:
             self._emptied.notify()
             self._wakeup = asyncio.get_running_loop().create_future()
             await self._wakeup
+
+
+def _is_async(handler: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler)
 
 
 def _checkable(reply: Any) -> Any:

@@ -186,14 +186,6 @@ def _something_for_nothing() -> object:
     return Wrong
 
 
-def _not_async() -> object:
-    class Wrong(Role):
-        def ping(self, request: Ping) -> int:
-            return request.number
-
-    return Wrong
-
-
 def _request_that_yields() -> object:
     class Wrong(Role):
         async def ping(self, _: Ping) -> AsyncIterator[int]:
@@ -270,8 +262,7 @@ def _unknown_attribute() -> object:
         (_wrong_return, r"Wrong\.ping returns str, but Ping is answered with int"),
         (_returns_nothing, r"Wrong\.ping returns NoneType, but Ping is answered with int"),
         (_something_for_nothing, r"Wrong\.note returns int, but Note is answered with None"),
-        (_not_async, r"Wrong\.ping must be an `async def` that returns: Ping is answered with int"),
-        (_request_that_yields, r"Wrong\.ping must be an `async def` that returns: Ping is answered with int"),
+        (_request_that_yields, r"Wrong\.ping must return, and not `yield`: Ping is answered with int"),
         (_stream_that_returns, r"Wrong\.count must be an `async def` with `yield`: Count is answered with int, item by item"),
         (_stream_that_is_not_async, r"Wrong\.count must be an `async def` with `yield`: Count is answered with int, item by item"),
         (_no_reply_named, r"Bare does not name its reply; write class Bare\(Request\[ReplyType\]\)"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from microagents.actors import Context, Messenger, Role, eager
+from microagents.actors import Context, Messenger, Role
 from microagents.aio import Notifier, TaskScope, is_cancelled
 from microagents.elections.admission import Admission, Drain, FollowAdmission
 from microagents.errors import MicroagentsError, RoleFailed, Stopped, TaskFailed
@@ -224,23 +224,20 @@ class Recorder(Role):
 
     # -- records --------------------------------------------------------------------------------------------------------------------
 
-    @eager
-    async def draws(self, request: RecordDraws) -> None:
+    def draws(self, request: RecordDraws) -> None:
         """Record samples and the texts of replies."""
         self._add(*request.records)
         if self._first_replies is not None:
             self._check_first_replies(self._first_replies, request.records)
 
-    @eager
-    async def batch(self, request: RecordBatch) -> None:
+    def batch(self, request: RecordBatch) -> None:
         """Record what a process has sent together."""
         self._add(*request.calls, *request.draws, *request.decisions, *request.progress)
         if self._first_replies is not None:
             self._first_replies.add_valid(request.valid)
             self._check_first_replies(self._first_replies, request.draws)
 
-    @eager
-    async def calls(self, request: RecordCalls) -> None:
+    def calls(self, request: RecordCalls) -> None:
         """Record calls."""
         self._add(request)
 
@@ -258,37 +255,32 @@ class Recorder(Role):
             raise self._failure
         return True
 
-    @eager
-    async def lost(self, request: RecordLost) -> None:
+    def lost(self, request: RecordLost) -> None:
         """Count the calls in flight of a dead process as lost."""
         self._add(request)
 
-    @eager
-    async def decision(self, request: RecordDecision) -> None:
+    def decision(self, request: RecordDecision) -> None:
         """Record a decision."""
         self._add(request)
 
-    @eager
-    async def answer(self, request: RecordAnswer) -> None:
+    def answer(self, request: RecordAnswer) -> None:
         """Record the answer to a `once`."""
         self._add(request)
 
-    @eager
-    async def progress(self, request: RecordProgress) -> None:
+    def progress(self, request: RecordProgress) -> None:
         """Record the progress of an input."""
         self._add(request)
 
-    @eager
-    async def input_ended(self, request: InputEnding) -> None:
+    def input_ended(self, request: InputEnding) -> None:
         """Record the ending of an input."""
         self._add(request)
 
-    async def outage(self, request: RecordOutage) -> None:
+    def outage(self, request: RecordOutage) -> None:
         """Note the start or the end of a provider's outage."""
         self._outage = request.error
         self._changed.notify()
 
-    async def limit(self, request: RecordLimit) -> None:
+    def limit(self, request: RecordLimit) -> None:
         """Stop the run after the calls in flight."""
         self._stop(f"{request.limit} is reached{request.left and ': '}{request.left}", HIGHER_LIMIT)
 

@@ -70,15 +70,10 @@ class Source:
         self.latencies = Latencies()
         self.prices = Prices()
         self.health = Health(asyncio.get_running_loop(), on_out)
-        self.is_refused_several = False
-        """Whether a request for several samples was refused."""
+        self.takes_several = model.max_samples > 1
+        """Whether a request may ask for several samples: not after one was refused."""
         self.replaced = 0
         """Number of its calls that were sent again as stragglers."""
-
-    @property
-    def takes_several(self) -> bool:
-        """Whether a request may ask for several samples."""
-        return self.model.max_samples > 1 and not self.is_refused_several
 
     def through(self, model: Model) -> Source:
         """The same source with its model behind another one."""
@@ -236,7 +231,7 @@ class Solver(Role):
                         self._accounts.repeat(error.kind)
                         break
                     if not error.retryable:  # single draws meet the same refusal, unless it is one of several samples at a time
-                        source.is_refused_several = True
+                        source.takes_several = False
                         break
                     self._note_outage(str(error))
                     await outage.wait(error, source.health)

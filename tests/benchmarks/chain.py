@@ -1,7 +1,9 @@
-"""What the framework adds to a chain: ``python -m tests.benchmarks.chain``.
+"""What the framework adds to a chain: ``python -m tests.benchmarks.chain [--parts]``.
 
 Both sides run in this process and take turns: the framework (`microagents.run`), and a bare loop with the same prompt, parser and model,
 which calls them directly and gathers as many samples at a time as votes are needed. k = 3, 20 disks, the first steps of the tower.
+
+With ``--parts`` parts of the framework are left out, one at a time, which tells what each of them costs in its place.
 """
 
 from __future__ import annotations
@@ -10,17 +12,26 @@ import argparse
 import asyncio
 import gc
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from statistics import median
+from typing import Any
+from unittest.mock import patch
 
 from microagents import Prompt, run
 from microagents.actors import Context
-from microagents.chat import system_with_instructions
+from microagents.chat import Reply, system_with_instructions
+from microagents.durable import Resolution, Work, _decision
 from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.red_flags import flag_unread
+from microagents.journal.books import Books
 from microagents.models.model import Call, Model, open_model
 from microagents.parsing import Malformed, parse
+from microagents.roles import redflagger
+from microagents.roles.call_accounts import CallAccounts
+from microagents.roles.voter import RunningElection, Voter
 from microagents.strategies import Maker
+from microagents.strategies.chain import Chain
 from microagents.tasks.hanoi import Step, Towers
 from tests.benchmarks.first_steps import FirstSteps
 
@@ -69,6 +80,48 @@ def _call(task: FirstSteps, election: ElectionId, seq: int, prompt: Prompt) -> C
     )
 
 
+def _nothing(*_: object, **__: object) -> None:
+    """Stands for a part that is left out."""
+
+
+def _forget(voter: Voter, election: RunningElection) -> bool:
+    del voter._open[election.id]
+    return False
+
+
+def _uncommitted(_: Work[Any, Any], resolution: Resolution, reply: type[Reply], *__: object, **___: object) -> object:
+    return _decision(resolution.id.path, resolution.verdict, reply)
+
+
+PARTS: dict[str, list[tuple[Any, str, Callable[..., object]]]] = {
+    "the record of a decision: books, digests, oracle": [(Work, "commit", _uncommitted)],
+    "  of these the digests": [(Books, "take_in", _nothing)],
+    "  of these the oracle, for the account of errors": [(Chain, "correct", _nothing)],
+    "the records of samples": [(Voter, "record", _nothing)],
+    "the account of calls": [(CallAccounts, "send", _nothing), (CallAccounts, "end_answered", _nothing)],
+    "the task's own flag": [(redflagger, "flag_of", _nothing)],
+    "the memory of paid samples": [(Voter, "_remove_follower", _forget)],
+    "the progress of the input": [(Work, "progress", _nothing)],
+}
+
+
+@contextmanager
+def _without(part: str) -> Iterator[None]:
+    with patch.multiple(PARTS[part][0][0], **{name: put for _, name, put in PARTS[part]}):
+        yield
+
+
+def _print_parts(task: FirstSteps, turns: int) -> None:
+    took: dict[str, list[float]] = {part: [] for part in PARTS}
+    for _ in range(turns):
+        for part in PARTS:
+            whole = _us_a_step(task, "local")
+            with _without(part):
+                took[part].append(whole - _us_a_step(task, "local"))
+    for part, saved in took.items():
+        print(f"{part:<52} {median(saved):5.1f} ({min(saved):.1f} to {max(saved):.1f}) us a step")
+
+
 def _us_a_step(task: FirstSteps, runtime: str) -> float:
     gc.collect()
     started = time.perf_counter()
@@ -84,9 +137,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=10_000, help="steps a turn (default: %(default)s)")
     parser.add_argument("--turns", type=int, default=9, help="turns of each side (default: %(default)s)")
+    parser.add_argument("--parts", action="store_true", help="leave parts of the framework out, one at a time")
     options = parser.parse_args()
     task = FirstSteps(disks=20, length=options.steps)
     _us_a_step(task, "bare"), _us_a_step(task, "local")  # warm-up
+    if options.parts:
+        _print_parts(task, options.turns)
+        return
     turns = [(_us_a_step(task, "bare"), _us_a_step(task, "local")) for _ in range(options.turns)]
     bare, framework, ratios = zip(*((bare, framework, framework / bare) for bare, framework in turns), strict=True)
     for name, values, unit in (

@@ -127,7 +127,7 @@ async def read(items: AsyncIterator[T], into: list[T] | None = None) -> list[T]:
     return so_far
 
 
-# -- handlers that begin at once ---------------------------------------------------------------------------------------
+# -- handlers that need no task of their own ---------------------------------------------------------------------------------
 
 
 class Noted(Request[list[str]], frozen=True):
@@ -135,19 +135,13 @@ class Noted(Request[list[str]], frozen=True):
 
 
 class Notes(Role):
-    """Notes what it is told at once, and waits where it is told to wait. A list in its options is shared by memory with a test."""
-
-    asks = (Noted,)
+    """Notes what it is told at once. A list in its options is shared by memory with a test."""
 
     async def start(self) -> None:
         self.told: list[str] = self.context.options.get("told", [])
 
-    @eager
-    async def note(self, request: Mark) -> None:
-        if request.name.startswith("wait"):
-            await asyncio.sleep(0)
-            await self.ask(Noted())  # of its own replica, which must not wait for this message
-        if request.name.endswith("fail"):
+    def note(self, request: Mark) -> None:
+        if request.name == "fail":
             raise ValueError("told to")
         self.told.append(request.name)
 
@@ -155,40 +149,88 @@ class Notes(Role):
         return list(self.told)
 
 
-class LateNotes(Notes):
+class Lingering(Request[None], frozen=True):
+    """A message whose handler waits."""
+
+    name: str
+
+
+class BothWays(Notes):
+    """Handles one message without a wait, and another one after a wait."""
+
+    asks = (Noted,)
+
+    async def linger(self, request: Lingering) -> None:
+        await asyncio.sleep(0)
+        await self.ask(Noted())  # of its own replica, which must not wait for this message
+        self.told.append(request.name)
+
+
+class OneAtATime(Notes):
+    """Handles one message at a time."""
+
+    concurrency = 1
+
+    async def linger(self, request: Lingering) -> None:
+        await asyncio.sleep(0)
+        self.told.append(request.name)
+
+
+class Doubled(Request[int], frozen=True):
+    """Twice a number."""
+
+    number: int
+
+
+class Eager(Role):
+    """Its handler may begin in the task of who asks."""
+
+    @eager
+    async def doubled(self, request: Doubled) -> int:
+        return 2 * request.number
+
+
+class Late(Eager):
     """Overrides the handler, and does not say that it is eager."""
 
-    async def note(self, request: Mark) -> None:
+    async def doubled(self, request: Doubled) -> int:
         async with asyncio.timeout(ROBUST_S):  # needs a task of its own
-            await super().note(request)
+            return await super().doubled(request)
 
 
-@pytest.mark.parametrize(("role", "at_once"), [(Notes, True), (LateNotes, False)])
-async def test_an_eager_handler_takes_a_one_way_message_in_the_turn_in_which_it_is_sent(role: type[Notes], *, at_once: bool) -> None:
+@pytest.mark.parametrize(("role", "is_eager"), [(Eager, True), (Late, False)])
+async def test_a_handler_that_overrides_an_eager_one_is_not_eager(role: type[Role], *, is_eager: bool) -> None:
+    context = Context(run_id="suite", seed=0, tasks=[], strategy=Maker())
+    async with runtime_of("local", context, [Deployment(role=role)]) as roles:
+        assert roles.messenger.reaches_eager(Doubled) is is_eager
+        assert await roles.messenger.ask(Doubled(number=2)) == 4
+
+
+@pytest.mark.parametrize(("role", "at_once"), [(Notes, True), (OneAtATime, False)])
+async def test_a_plain_handler_takes_a_one_way_message_in_the_turn_in_which_it_is_sent(role: type[Notes], *, at_once: bool) -> None:
     told, context = list[str](), Context(run_id="suite", seed=0, tasks=[], strategy=Maker())
     async with runtime_of("local", context, [Deployment(role=role, options={"told": told})]) as roles:
         roles.messenger.tell(Mark(name="a"))
         assert told == (["a"] if at_once else [])
         assert await roles.messenger.ask(Noted()) == ["a"]
-        assert roles.messenger.reaches_eager(Mark) is at_once
 
 
-@pytest.mark.parametrize("role", [Notes, LateNotes])
+@pytest.mark.parametrize("role", [BothWays, OneAtATime])
 async def test_one_way_messages_keep_their_order_whether_their_handlers_wait_or_not(opened: Opened, role: type[Role]) -> None:
-    names = ["a", "wait b", "c", "wait d", "wait e", "f"]
     async with opened(role) as messenger:
-        for name in names[:4]:
-            messenger.tell(Mark(name=name))
-        assert await messenger.ask(Noted()) == names[:4]
-        for name in names[4:]:
-            messenger.tell(Mark(name=name))
-        assert await messenger.ask(Noted()) == names
+        messenger.tell(Mark(name="a"))
+        messenger.tell(Lingering(name="b"))
+        messenger.tell(Mark(name="c"))
+        messenger.tell(Lingering(name="d"))
+        assert await messenger.ask(Noted()) == ["a", "b", "c", "d"]
+        messenger.tell(Lingering(name="e"))
+        messenger.tell(Mark(name="f"))
+        assert await messenger.ask(Noted()) == ["a", "b", "c", "d", "e", "f"]
 
 
-@pytest.mark.parametrize("name", ["fail", "wait and fail"])
-async def test_the_error_of_an_eager_handler_reaches_the_next_ask(opened: Opened, name: str) -> None:
+async def test_the_error_of_a_plain_handler_reaches_the_next_ask(opened: Opened) -> None:
     async with opened(Notes) as messenger:
-        messenger.tell(Mark(name=name))
+        messenger.tell(Mark(name="fail"))
         with pytest.raises(RoleFailed, match="told to"):
             await messenger.ask(Noted())
 
