@@ -110,6 +110,7 @@ class Mount(Part, frozen=True, kw_only=True):
 
     name: str
     mount_path: str
+    read_only: bool = False
 
 
 class Container(Part, frozen=True, kw_only=True):
@@ -133,11 +134,45 @@ class ClaimReference(Part, frozen=True, kw_only=True):
     claim_name: str
 
 
+class TokenFile(Part, frozen=True, kw_only=True):
+    """The token of a pod's service account, as a file."""
+
+    path: str
+
+
+class KeyFile(Part, frozen=True, kw_only=True):
+    """A value of a ConfigMap, as a file."""
+
+    key: str
+    path: str
+
+
+class ConfigMapFiles(Part, frozen=True, kw_only=True):
+    """Values of a ConfigMap, as files."""
+
+    name: str
+    items: list[KeyFile]
+
+
+class Source(Part, frozen=True, kw_only=True):
+    """Files of a projected volume."""
+
+    service_account_token: TokenFile | None = None
+    config_map: ConfigMapFiles | None = None
+
+
+class Projection(Part, frozen=True, kw_only=True):
+    """Files that Kubernetes keeps up to date."""
+
+    sources: list[Source]
+
+
 class Volume(Part, frozen=True, kw_only=True):
     """A volume of a pod."""
 
     name: str
-    persistent_volume_claim: ClaimReference
+    persistent_volume_claim: ClaimReference | None = None
+    projected: Projection | None = None
 
 
 class PodSpec(Part, frozen=True, kw_only=True):
@@ -166,6 +201,15 @@ class AuthOptions(Part, frozen=True, kw_only=True):
     mode: Literal["disabled", "token"]
 
 
+class AutoscalerOptions(Part, frozen=True, kw_only=True):
+    """The container that adds and ends workers."""
+
+    idle_timeout_seconds: int
+    resources: Resources
+    security_context: ContainerSecurity
+    volume_mounts: list[Mount]
+
+
 class HeadGroupSpec(Part, frozen=True, kw_only=True):
     """The head of a cluster."""
 
@@ -191,6 +235,8 @@ class RayClusterSpec(Part, frozen=True, kw_only=True):
 
     ray_version: str
     auth_options: AuthOptions | None = None
+    enable_in_tree_autoscaling: bool = False
+    autoscaler_options: AutoscalerOptions | None = None
     head_group_spec: HeadGroupSpec
     worker_group_specs: list[WorkerGroupSpec]
 

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
+from ray.autoscaler._private.kuberay.node_provider import IN_CLUSTER_CA_CERT_PATH, IN_CLUSTER_TOKEN_PATH
 from ray.autoscaler._private.util import prepare_config, validate_config
 from typer.core import TyperGroup
 from typer.main import get_command
@@ -221,7 +222,8 @@ def test_the_driver_runs_on_the_head_and_its_journal_is_on_the_volume_there() ->
 
     head = cluster().spec.head_group_spec.template.spec
     claim = read_as(PersistentVolumeClaim, KUBERAY / "pvc.yaml")
-    (volume,) = [volume for volume in head.volumes if volume.persistent_volume_claim.claim_name == claim.metadata.name]
+    claims = {volume.persistent_volume_claim.claim_name: volume for volume in head.volumes if volume.persistent_volume_claim is not None}
+    volume = claims[claim.metadata.name]
     (mount,) = [mount for mount in head_container().volume_mounts if mount.name == volume.name]
     assert Path(option(spec.entrypoint, "--runs-dir")).is_relative_to(mount.mount_path)
     assert head.security_context.fs_group == head.security_context.run_as_user, "the volume is the user's who writes"
@@ -264,6 +266,23 @@ def test_no_pod_has_rights_that_it_does_not_need() -> None:
         for container in pod.containers:
             assert not container.security_context.allow_privilege_escalation
             assert container.security_context.capabilities.drop == ["ALL"]
+
+
+def test_workers_join_for_waiting_lanes_and_only_the_autoscaler_may_speak_to_kubernetes() -> None:
+    spec, folder = cluster().spec, "/var/run/secrets/kubernetes.io/serviceaccount"  # where Ray's autoscaler looks
+    assert spec.enable_in_tree_autoscaling
+    assert all(group.min_replicas == group.replicas < group.max_replicas for group in spec.worker_group_specs)
+    options = spec.autoscaler_options
+    assert options is not None
+    assert not options.security_context.allow_privilege_escalation
+    (mount,) = options.volume_mounts
+    assert (mount.mount_path, mount.read_only) == (folder, True)
+    (volume,) = [volume for volume in spec.head_group_spec.template.spec.volumes if volume.name == mount.name]
+    assert volume.projected is not None
+    files = [each.service_account_token.path for each in volume.projected.sources if each.service_account_token is not None]
+    files += [item.path for each in volume.projected.sources if each.config_map is not None for item in each.config_map.items]
+    assert {str(Path(folder, name)) for name in files} == {IN_CLUSTER_TOKEN_PATH, IN_CLUSTER_CA_CERT_PATH}
+    assert mount.name not in {other.name for pod in pods() for container in pod.containers for other in container.volume_mounts}
 
 
 def test_every_pod_says_what_it_needs() -> None:
