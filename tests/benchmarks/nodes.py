@@ -110,14 +110,20 @@ def main() -> None:
         return
     nodes, towers = options.nodes, options.towers
     if options.kill:
-        pairs = [(ran(nodes, towers), ran(nodes, towers, kills=True)) for _ in range(options.turns)]
+        pairs = []
+        for _ in range(options.turns):
+            pairs.append((ran(nodes, towers), ran(nodes, towers, kills=True)))
+            print(f"{pairs[-1][0].work_s:.1f} s undisturbed, {pairs[-1][1].work_s:.1f} s with a node killed", flush=True)
         assert len({each.digest for pair in pairs for each in pair}) == 1
         more = [killed.work_s - whole.work_s for whole, killed in pairs]
         whole_s = median(whole.work_s for whole, _ in pairs)
         print(f"undisturbed {whole_s:.1f} s; one of {nodes} nodes killed in the middle, whose share is {whole_s / 2 / nodes:.1f} s, costs")
         print(f"  {median(more):.1f} s more ({min(more):.1f} to {max(more):.1f}); same digests")
         return
-    turns = [(ran(1, towers), ran(nodes, towers)) for _ in range(options.turns)]
+    turns = []
+    for _ in range(options.turns):
+        turns.append((ran(1, towers), ran(nodes, towers)))
+        print(f"{turns[-1][0].steps_per_s:,.0f} steps/s on one node, {turns[-1][1].steps_per_s:,.0f} on {nodes}", flush=True)
     ratios = [many.steps_per_s / one.steps_per_s / nodes for one, many in turns]
     alone, together = (median(turn[number].steps_per_s for turn in turns) for number in (0, 1))
     print(f"one node {alone:,.0f} steps/s, {nodes} nodes {together:,.0f} steps/s")

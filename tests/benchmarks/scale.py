@@ -58,7 +58,10 @@ def _processor_s() -> float:
 
 
 def _print_model(lane_steps_per_s: float, driver_us: float) -> None:
-    """Print what many lanes do at most: so much as one each on a core of its own, until the driver's core is the limit."""
+    """Print what many lanes do at most: so much as one each on a core of its own, until the driver's core is the limit.
+
+    A driver with little to do takes more time a step, since what it looks for comes in smaller parts; so its least time counts.
+    """
     most = 1e6 / driver_us
     rates = [f"{lanes:,}: {min(lanes * lane_steps_per_s, most):,.0f}" for lanes in MODELLED]
     print(f"by the model min(lanes x {lane_steps_per_s:,.0f}, 1 s / {driver_us:.0f} us) steps/s with a core a lane: {'; '.join(rates)}")
@@ -96,7 +99,8 @@ def main() -> None:
                 against = "one process" if other is None else "1 lane"
                 print(f"{side} lanes / {against}: {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
     if 1 in sides:
-        _print_model(median([each.steps_per_s for each in turns[1]]), median([each.driver_us for each in turns[1]]))
+        least_us = min(median(each.driver_us for each in found) for side, found in turns.items() if side is not None)
+        _print_model(median(each.steps_per_s for each in turns[1]), least_us)
     if options.concurrency is None:
         print(f"decisions: {'the same on all sides' if len(digests) == 1 else 'DIFFERENT'}")
 
