@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
 from microagents.chat import Sample, Usage
 from microagents.elections.election import total_usd
 from microagents.errors import MicroagentsError
 from microagents.models.model import Call, Model, Most, checked_sample
 from microagents.models.rates import Rate
-
-if TYPE_CHECKING:
-    from microagents.roles.solver import Source
+from microagents.roles.sources import Source
 
 
 class Group:

@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import aclosing
-from copy import copy
-from functools import partial
-from hashlib import blake2b
 from typing import Any
 
 import structlog
 from msgspec import structs
 
 from microagents.actors import Context, Messenger, Role, eager
-from microagents.aio import Slots, TaskScope
+from microagents.aio import TaskScope
 from microagents.chat import Reply, Sample, Usage
 from microagents.elections.admission import FollowAdmission
-from microagents.elections.election import Draw, SampleId
-from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable, NotSent, Stopped
+from microagents.elections.election import Draw
+from microagents.errors import MicroagentsError, ModelUnavailable, NotSent
 from microagents.journal.digests import in_order
 from microagents.journal.messages import LeaseCalls, RecordCalls, RecordOutage, Report
 from microagents.messages import resolve
-from microagents.models.latencies import LEAST_STRAGGLER_S, Latencies
-from microagents.models.model import Call, Model, Most, checked_model, checked_sample, open_model
+from microagents.models.latencies import LEAST_STRAGGLER_S
+from microagents.models.model import Call, Most, checked_sample
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
-from microagents.models.weighing import at_least
-from microagents.roles.call_accounts import CallAccounts, Prices
+from microagents.roles.call_accounts import CallAccounts
 from microagents.roles.call_leases import AT_ONCE, LEAST, CallLeases
 from microagents.roles.groups import Group, Several
-from microagents.roles.health import Health
+from microagents.roles.outages import TRIAL_S, Outage
 from microagents.roles.reservations import Reservations
 from microagents.roles.shares import HoldShares, Outcome, Shares, Trade
+from microagents.roles.sources import Source, Sources
 
-BACKOFF_S = (0.5, 60.0)
-"""First and longest wait before a call is repeated, unless the provider asks for a longer one."""
-TRIAL_S = 1.0
-"""Longest wait of a call that tries a model which is out, until it is sent, and of the last one of an outage."""
 WARN_EVERY_S = 60.0
 """Shortest interval of warnings about outages."""
 MAY_BE_BILLED = ("timeout", "garbled", "broken")
@@ -50,41 +43,8 @@ A_MINUTE = " a minute"
 """Ends the names of bounds that providers set by the minute."""
 CHARS_PER_TOKEN = 4
 """Of ordinary text; the estimate of a prompt's tokens."""
-REPLACED_SHARE = 0.2
-"""Largest share of calls to a model that are sent again as stragglers: where more are slow, the model is, and more calls do not help it."""
 STRAGGLER = "straggler"
 """The reason of such a second call in the account."""
-
-
-class Source:
-    """A model, and the experience of this replica with it."""
-
-    def __init__(self, model: Model, spec: str = "", on_out: Callable[[ModelUnavailable], None] | None = None) -> None:
-        self.model = model
-        self.spec = spec
-        self.reported_refusals = 0
-        """Number of refused parameters that the journal knows."""
-        self.slots = None if model.max_in_flight is None else Slots(model.max_in_flight)
-        """Its connections; None if it takes any number of calls at a time."""
-        self.answers_at_once = model.answers_at_once
-        self.latencies = Latencies()
-        self.prices = Prices()
-        self.health = Health(asyncio.get_running_loop(), on_out)
-        self.takes_several = model.max_samples > 1
-        """Whether a request may ask for several samples: not after one was refused."""
-        self.replaced = 0
-        """Number of its calls that were sent again as stragglers."""
-
-    def through(self, model: Model) -> Source:
-        """The same source with its model behind another one."""
-        other = copy(self)
-        other.model = model
-        return other
-
-    @property
-    def straggler_s(self) -> float | None:
-        """The duration from which a call should be sent again; None while none should."""
-        return None if self.replaced > REPLACED_SHARE * self.latencies.count else self.latencies.straggler_s
 
 
 class Solver(Role):
@@ -97,15 +57,12 @@ class Solver(Role):
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._sources: dict[str, Source] = {}
-        """The models by spec."""
+        self._sources = Sources(context, self._report_unpriced)
         self._reservations = Reservations(context.settings)
         self._replaces: bool = context.settings.get("hedge", True)
         """Whether stragglers are sent again."""
         self._groups: dict[Hashable, Group] = {}
         """Draws of this turn of the loop that may go in one request, by what they have in common."""
-        self._fallbacks = context.models.get("fallback", ())
-        """Models that are asked while another one is out."""
         self._is_out = False
         """Whether a provider is out."""
         self._warned_s: float | None = None
@@ -120,14 +77,10 @@ class Solver(Role):
 
     async def start(self) -> None:
         """Open every model of the run, so that a wrong name or a missing key is reported before the first call."""
-        for pool in self.context.models.values():
-            for spec in pool:
-                self._source(spec)
-        at_once = all(source.answers_at_once for source in self._sources.values())
+        self._sources.open_all()
+        at_once = all(source.answers_at_once for source in self._sources)
         if not at_once:
-            for spec, refused in (await self.ask(Report())).refused.items():
-                if spec in self._sources:
-                    self._sources[spec].model.refuse(refused)
+            self._sources.refuse((await self.ask(Report())).refused)
         self._leases = CallLeases(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
         self._scope.start(self._follow_admission())
 
@@ -137,7 +90,7 @@ class Solver(Role):
         await self._shares.close()
         await self._leases.close()
         self._accounts.report()
-        for source in self._sources.values():
+        for source in self._sources:
             source.health.close()
             await source.model.close()
 
@@ -150,7 +103,7 @@ class Solver(Role):
             Stopped: the provider was out for longer than ``--max-outage``.
             ModelUnavailable: the provider refuses the request for good.
         """
-        source = self._delivering(request.model)
+        source = self._sources.delivering(request.model)
         call = Call(
             id=request.id,
             prompt=request.prompt,
@@ -168,12 +121,12 @@ class Solver(Role):
             if isinstance(drawn, Sample):
                 return _marked(drawn, source, request.model)
             call = structs.replace(call, attempt=drawn)
-            source = self._delivering(request.model)
+            source = self._sources.delivering(request.model)
         return await self._draw_singly(request, source, call)
 
     async def _draw_singly(self, request: Draw, source: Source, call: Call) -> Sample:
         """Take a sample in a request of its own, by another model while the first one does not deliver."""
-        outage = _Outage(request.id, self._max_outage_s)
+        outage = Outage(request.id, self._max_outage_s)
         while True:
             try:
                 if source.answers_at_once:
@@ -181,14 +134,14 @@ class Solver(Role):
                 else:
                     sample = await self._first_reply(source, self._substitute_of(source, request), call, outage)
             except _Unsent:
-                source = self._delivering(request.model)
+                source = self._sources.delivering(request.model)
             except ModelUnavailable as error:
-                other = self._one_that_delivers(request.model)
+                other = self._sources.one_that_delivers(request.model)
                 if other is None or other is source:
                     if error.retryable:
                         self._note_outage(str(error))
                     await outage.wait(error, source.health)
-                source = self._delivering(request.model)
+                source = self._sources.delivering(request.model)
                 self._accounts.repeat(error.kind)
                 call = structs.replace(call, attempt=call.attempt + 1)
             else:
@@ -218,7 +171,7 @@ class Solver(Role):
     async def _draw_group(self, group: Group) -> None:
         """Take the samples of a group in one request; what it does not give is left to be drawn singly."""
         source, attempts = group.source, 0
-        outage = _Outage(group.calls[0].id, self._max_outage_s)
+        outage = Outage(group.calls[0].id, self._max_outage_s)
         try:
             while len(calls := group.calls) > 1 and source.takes_several:
                 several = Several(source.model, [structs.replace(call, attempt=attempts) for call in calls], group, self._accounts.join)
@@ -227,7 +180,7 @@ class Solver(Role):
                     if not await self._request(source, several, outage):
                         break
                 except ModelUnavailable as error:
-                    if source.health.is_out and self._fallbacks:
+                    if source.health.is_out and self._sources.has_fallbacks:
                         self._accounts.repeat(error.kind)
                         break
                     if not error.retryable:  # single draws meet the same refusal, unless it is one of several samples at a time
@@ -246,13 +199,13 @@ class Solver(Role):
         finally:
             group.leave(attempts)
 
-    async def _request(self, source: Source, several: Several, outage: _Outage) -> bool:
+    async def _request(self, source: Source, several: Several, outage: Outage) -> bool:
         """Make one attempt at several samples; returns False where it takes too long, or another model has to be asked.
 
         Raises:
             ModelUnavailable: the attempt gave no reply.
         """
-        if source.health.is_out and self._is_replaceable(source):
+        if source.health.is_out and self._sources.is_replaceable(source):
             return False
         first, through = structs.replace(several.calls[0], samples=len(several.calls)), source.through(several)
         if source.model.answers_at_once:
@@ -277,7 +230,7 @@ class Solver(Role):
             await attempts.close()
         return False
 
-    async def _first_reply(self, source: Source, substitute: Source, call: Call, outage: _Outage) -> Sample:
+    async def _first_reply(self, source: Source, substitute: Source, call: Call, outage: Outage) -> Sample:
         """Make one attempt. If it is a straggler, make another one beside it; the first reply counts, and the other call is cancelled.
 
         Raises:
@@ -307,7 +260,7 @@ class Solver(Role):
         finally:
             await attempts.close()
 
-    async def _sent(self, attempt: asyncio.Task[Sample], sent: asyncio.Future[float], source: Source, outage: _Outage) -> None:
+    async def _sent(self, attempt: asyncio.Task[Sample], sent: asyncio.Future[float], source: Source, outage: Outage) -> None:
         """Wait until an attempt is sent, or has failed before.
 
         Raises:
@@ -316,7 +269,7 @@ class Solver(Role):
         """
         with source.health.waiting() as out:
             ends: list[asyncio.Future[Any]] = [attempt, sent, out]
-            is_trial = source.health.is_out and self._is_replaceable(source)
+            is_trial = source.health.is_out and self._sources.is_replaceable(source)
             while not any(each.done() for each in ends):
                 within_s = TRIAL_S if is_trial else outage.left_s(source.health)
                 done, _ = await asyncio.wait(ends, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
@@ -449,58 +402,18 @@ class Solver(Role):
                 if admission == "nothing":
                     self._may_send = False
                     self._shares.dismiss()
-                    for source in self._sources.values():
+                    for source in self._sources:
                         if source.slots is not None:
                             source.slots.dismiss()
                     break
 
-    def _delivering(self, spec: str) -> Source:
-        """The model of a spec, or the first of its fallbacks that delivers while it is out."""
-        return self._one_that_delivers(spec) or self._source(spec)
-
-    def _one_that_delivers(self, spec: str) -> Source | None:
-        source = self._source(spec)
-        if not self._fallbacks or source.health.may_be_asked():
-            return source
-        return next((other for other in self._alike(spec) if other.health.may_be_asked()), None)
-
-    def _alike(self, spec: str) -> list[Source]:
-        """The fallbacks of a model: those that weigh options if it does, and those that vote if it votes."""
-        return [self._source(each) for each in self._fallbacks if each != spec and at_least((each,)) == at_least((spec,))]
-
-    def _is_replaceable(self, source: Source) -> bool:
-        """Whether a fallback of the model delivers."""
-        return any(not other.health.is_out for other in self._alike(source.spec))
-
     def _substitute_of(self, source: Source, request: Draw) -> Source:
         """The model that is asked where a call takes too long: the next one of the pool, if the call is not one to a fallback."""
-        return self._source(request.substitute) if request.substitute and source.spec == request.model else source
+        return self._sources.of(request.substitute) if request.substitute and source.spec == request.model else source
 
-    def _source(self, spec: str) -> Source:
-        """The model of a spec, opened on first use. A model without a price makes the cost of the run unknown at once."""
-        found = self._sources.get(spec)
-        if found is None:
-            found = self._sources[spec] = Source(
-                checked_model(open_model(spec, self.context), spec), spec, partial(self._warn_out, spec) if self._fallbacks else None
-            )
-            if not found.model.priced:
-                if (max_cost_usd := self.context.settings.get("max_cost_usd")) is not None:
-                    if spec in self.context.model_objects:
-                        raise InvalidUsage(
-                            f"the price of {spec!r} is unknown, so max_cost_usd={max_cost_usd:g} cannot be kept; give a client's model its "
-                            "price, client_model(..., price_in='1', price_out='6'), or your own model priced = True and costs with its "
-                            "samples; or lift the limit, max_cost_usd=None"
-                        )
-                    raise InvalidUsage(
-                        f"the price of {spec!r} is unknown, so --max-cost {max_cost_usd:g} cannot be kept; give the price in the spec, "
-                        "@price_in=...,price_out=..., or in a file, --prices FILE; or lift the limit, --max-cost inf"
-                    )
-                if spec not in self._fallbacks:  # of a fallback only once it is asked
-                    self.tell(RecordCalls(source=self.context.name, usage=Usage(cost_usd=None)))
-        return found
-
-    def _warn_out(self, spec: str, error: ModelUnavailable) -> None:
-        structlog.get_logger().warning("a model is out, and its fallback is asked", model=spec, error=str(error))
+    def _report_unpriced(self) -> None:
+        """Make the cost of the run unknown at once."""
+        self.tell(RecordCalls(source=self.context.name, usage=Usage(cost_usd=None)))
 
     def _note_outage(self, error: str | None) -> None:
         """Report the start or the end of an outage. Busy providers have many short ones, so the log gets at most one a minute."""
@@ -531,65 +444,3 @@ def _marked(sample: Sample, source: Source, asked: str) -> Sample:
 
 class _Unsent(Exception):
     """A call was not sent, since its model is out and another one has to be asked."""
-
-
-class _Outage:
-    """The failed attempts at one sample, and the waits between them."""
-
-    def __init__(self, sample: SampleId, max_outage_s: float) -> None:
-        self._sample = sample
-        self._max_outage_s = max_outage_s
-        self._tries = 0
-        self._started_s: float | None = None
-        """Time of the first failed attempt."""
-        self._error: ModelUnavailable | None = None
-        """The last failure."""
-
-    def left_s(self, health: Health) -> float | None:
-        """Longest wait until the next attempt is sent; None where none failed, or the model has replied to another call since."""
-        if self._started_s is None or not health.fails_since(self._started_s):
-            return None
-        return max(TRIAL_S, self._started_s + self._max_outage_s - asyncio.get_running_loop().time())
-
-    def check(self, health: Health) -> None:
-        """Check, before an attempt is sent, that the outage lasts no longer than it may.
-
-        Raises:
-            Stopped: it does.
-        """
-        if self._started_s is not None and health.fails_since(self._started_s):
-            self._end_if_over(self._started_s)
-
-    async def wait(self, error: ModelUnavailable, health: Health) -> None:
-        """Wait before the next attempt, or until the model is out.
-
-        Raises:
-            ModelUnavailable: the error, if another attempt cannot help.
-            Stopped: the outage lasted longer than ``--max-outage``.
-        """
-        if not error.retryable:
-            raise error
-        if self._started_s is None:
-            self._started_s = asyncio.get_running_loop().time()
-        self._tries += 1
-        self._error = error
-        wait_s = min(self._end_if_over(self._started_s), max(error.retry_after_s or 0.0, self._backoff_s()))
-        structlog.get_logger().info(
-            "a call is tried again", path=self._sample.election.path, tries=self._tries, wait_s=wait_s, error=str(error)
-        )
-        with health.waiting() as out:
-            await asyncio.wait([out], timeout=wait_s)
-
-    def _end_if_over(self, started_s: float) -> float:
-        """Seconds that the outage may still last."""
-        lasted_s = asyncio.get_running_loop().time() - started_s
-        if lasted_s >= self._max_outage_s:
-            after = f"after {self._tries} tries in {lasted_s:.0f} s (--max-outage {self._max_outage_s:g})"
-            raise Stopped(f"{self._error}; gave up {after}; all decisions so far are kept; resume once the provider delivers again")
-        return self._max_outage_s - lasted_s
-
-    def _backoff_s(self) -> float:
-        """A wait that doubles with each attempt. The sample's id spreads it: calls that failed together are not repeated together."""
-        first_s, longest_s = BACKOFF_S
-        spread = blake2b(self._sample.election.question_digest + f"{self._sample.seq}/{self._tries}".encode(), digest_size=2).digest()
-        return min(longest_s, first_s * (1 << min(self._tries - 1, 20))) * (0.5 + int.from_bytes(spread) / 65536)

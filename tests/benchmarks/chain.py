@@ -13,7 +13,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from statistics import median
 from typing import Any
 from unittest.mock import patch
@@ -107,7 +107,9 @@ PARTS: dict[str, list[tuple[Any, str, Callable[..., object]]]] = {
 
 @contextmanager
 def _without(part: str) -> Iterator[None]:
-    with patch.multiple(PARTS[part][0][0], **{name: put for _, name, put in PARTS[part]}):
+    with ExitStack() as stack:
+        for owner, name, put in PARTS[part]:
+            stack.enter_context(patch.object(owner, name, put))
         yield
 
 

@@ -20,7 +20,7 @@ from microagents.journal.reading import Reader
 from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.models.openai import OpenAIModel
 from microagents.models.simulated import Purchases
-from microagents.roles import solver
+from microagents.roles import outages
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker, SelfConsistency
 from microagents.tasks.drift import Drift, Onward
@@ -32,7 +32,7 @@ ERRING = "sim:perfect@error=0.2,flag=0.1,latency=1,price_in=1,price_out=1"
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solver, "BACKOFF_S", (0.01, 0.01))
+    monkeypatch.setattr(outages, "BACKOFF_S", (0.01, 0.01))
 
 
 async def drifting(model: object, *, steps: int = 40, strategy: Maker | None = None, **options: Any) -> Result:

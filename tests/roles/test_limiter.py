@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 import pytest
 
 from microagents import Context, Deployment, Draw, Prompt, Result, Sample, run
+from microagents.actors import Messenger
 from microagents.elections.election import ElectionId, SampleId
 from microagents.errors import ModelUnavailable, RoleFailed
 from microagents.messages import address_of
 from microagents.models.model import Call, Model, Most
 from microagents.roles import Limiter, Recorder, Solver
 from microagents.roles.shares import Trade
-from microagents.roles.solver import Source
+from microagents.roles.sources import Source, Sources
 from microagents.runs.execute import runtime_of
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
@@ -66,14 +67,22 @@ class Busy(Model):
         await self._model.close()
 
 
+class BusySources(Sources):
+    """Such providers in front of the run's models."""
+
+    def of(self, spec: str) -> Source:
+        found = super().of(spec)
+        if not isinstance(found.model, Busy):
+            found = self._opened[spec] = Source(Busy(found.model), spec)
+        return found
+
+
 class TurnedAwaySolver(GaugedSolver):
     """Asks such a provider."""
 
-    def _source(self, spec: str) -> Source:
-        found = super()._source(spec)
-        if not isinstance(found.model, Busy):
-            found = self._sources[spec] = Source(Busy(found.model))
-        return found
+    def __init__(self, context: Context, messenger: Messenger) -> None:
+        super().__init__(context, messenger)
+        self._sources = BusySources(context, self._report_unpriced)
 
 
 class Gauged(Maker):

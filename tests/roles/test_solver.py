@@ -19,8 +19,8 @@ from microagents.errors import ModelUnavailable
 from microagents.journal.messages import Report
 from microagents.models.model import Call, Model, Most
 from microagents.models.scripted import Line
-from microagents.roles import RedFlagger, Solver, solver
-from microagents.roles.solver import Source
+from microagents.roles import RedFlagger, Solver, outages
+from microagents.roles.sources import Source
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import RING, Drift, Onward
@@ -44,7 +44,7 @@ def steps(numbers: Sequence[int | None], after_s: float = 0.0) -> list[Line]:
 async def test_a_transport_error_is_tried_again_under_its_seq_and_is_neither_flag_nor_vote(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(solver, "BACKOFF_S", (0.0, 0.0))  # inside: a test does not wait for a provider to come back
+    monkeypatch.setattr(outages, "BACKOFF_S", (0.0, 0.0))  # inside: a test does not wait for a provider to come back
     lines = [a_line(0, Say(word="a")), a_line(1, Say(word="a"), fails=3), a_line(2, Say(word="a"), fails=1)]
     model = scripted(tmp_path / "script", lines)
     with capture_logs() as logs:
@@ -59,7 +59,7 @@ async def test_a_transport_error_is_tried_again_under_its_seq_and_is_neither_fla
 
 
 def test_waits_between_tries_double_up_to_a_bound_and_are_spread_by_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solver, "BACKOFF_S", (0.125, 1.0))
+    monkeypatch.setattr(outages, "BACKOFF_S", (0.125, 1.0))
     nominal_s = [0.125, 0.25, 0.5, 1.0, 1.0, 1.0]
 
     async def waited_s(state: bytes) -> float:

@@ -26,7 +26,7 @@ TIMEOUT_S = "0.2"
 
 @pytest.fixture(autouse=True)
 def without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("microagents.roles.solver.BACKOFF_S", (0.001, 0.002))
+    monkeypatch.setattr("microagents.roles.outages.BACKOFF_S", (0.001, 0.002))
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(name, KEY)
 

@@ -16,7 +16,7 @@ from microagents.documents.questions import Asked
 from microagents.documents.recording import DocumentRecord
 from microagents.errors import ModelUnavailable
 from microagents.journal.reading import reader_of
-from microagents.roles import solver
+from microagents.roles import outages
 from microagents.runs.inspection import solution_of
 from microagents.strategies.seqcv import SeqCV
 from microagents.tasks.writing import Writing
@@ -38,7 +38,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.lower(), raising=False)
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(name, "k3y")
-    monkeypatch.setattr(solver, "BACKOFF_S", (0.01, 0.01))
+    monkeypatch.setattr(outages, "BACKOFF_S", (0.01, 0.01))
 
 
 class Scripted(Counting):
