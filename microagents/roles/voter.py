@@ -8,7 +8,6 @@ from contextlib import aclosing
 from hashlib import blake2b
 
 import structlog
-from msgspec import structs
 
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import CLOSE_S, Notifier, TaskScope, begin, wait_to_end
@@ -16,10 +15,10 @@ from microagents.chat import Prompt
 from microagents.elections.admission import Admission, FollowAdmission
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, Rejected, SampleId, Screen, Verdict
-from microagents.elections.groups import Groups
 from microagents.errors import MicroagentsError, NotSent
 from microagents.journal.messages import RecallOpen, RecordDraws, RecordReply, RecordSample
 from microagents.roles.matcher import MeanTheSame
+from microagents.roles.meanings import Meanings
 from microagents.roles.verification import Drawn, Verification
 from microagents.task import flags_by_state, verifies
 from microagents.user_code import described, role_failed
@@ -190,9 +189,6 @@ class RunningElection:
         self._failure: MicroagentsError | None = None
         self._voter = voter
         self._question = question
-        self._groups = Groups() if question.votes == "semantic" else None
-        self._matching: asyncio.Task[None] | None = None
-        """The comparison of the next ballot to count with the groups so far."""
         self._hedge = hedge or 0
         """Number of draws in flight beyond those needed."""
         self._is_followed = hedge is not None
@@ -218,6 +214,11 @@ class RunningElection:
         self._verification = (
             Verification(task, election_id, question, draw=self._sample, guess=self._guess, record=voter.record)
             if task is not None and verifies(task)
+            else None
+        )
+        self._meanings = (
+            Meanings(election_id, self._prompt(0), ask=voter.ask, on_found=self._count_after_comparison, on_failure=self.close_count)
+            if question.votes == "semantic"
             else None
         )
 
@@ -285,7 +286,8 @@ class RunningElection:
     @property
     def calls(self) -> list[asyncio.Task[None]]:
         """The draws in flight, first launched first, and the comparison that is under way."""
-        return [*self.draws.values(), *([] if self._matching is None else [self._matching])]
+        comparison = None if self._meanings is None else self._meanings.comparison
+        return [*self.draws.values(), *([] if comparison is None else [comparison])]
 
     async def cancel_draws(self) -> None:
         """Cancel the draws in flight, first launched first, and wait until they have ended, however often the caller is cancelled."""
@@ -396,60 +398,29 @@ class RunningElection:
         # Counting arrivals would favour fast answers: a ballot waits here until every earlier one is in.
         count = self._count
         while count.tally.votes_needed and (ballot := self._arrived.get(len(count.ballots))) is not None:
-            if self._groups is not None and isinstance(ballot, Ballot):
-                meaning = self._groups.of(count.vote_of(ballot.value))
-                if meaning is None:
-                    self._match(ballot, self._groups)
-                    return
-                ballot = structs.replace(ballot, value=meaning)
+            known = ballot if self._meanings is None else self._as_counted(ballot, self._meanings)
+            if known is None:
+                return
             del self._arrived[ballot.seq]
-            count.add(ballot)
+            count.add(known)
             if isinstance(ballot, Flagged):
                 self._flagged_ahead -= 1
 
-    def _match(self, ballot: Ballot, groups: Groups) -> None:
-        """Find the group of the next ballot to count, and count on from it."""
-        if not groups.representatives:
-            groups.add(self._count.vote_of(ballot.value), ballot.value, ())
-            self._count_arrived()
-        elif self._matching is None:
-            self._matching = self._loop.create_task(self._match_and_count(ballot, groups))
+    def _as_counted(self, ballot: Ballot | Flagged, meanings: Meanings) -> Ballot | Flagged | None:
+        """The ballot as it counts by meaning; None while that is not known."""
+        return ballot if isinstance(ballot, Flagged) else meanings.counted_as(ballot, self._count.vote_of(ballot.value))
 
-    async def _match_and_count(self, ballot: Ballot, groups: Groups) -> None:
-        representatives, scope = groups.representatives, TaskScope()
-        try:
-            answers = [scope.start(self._means(ballot.value, each)) for each in representatives]
-            same = [each for each, answer in zip(representatives, answers, strict=True) if await answer]
-        except MicroagentsError as error:
-            self.close_count(error)
-            return
-        finally:
-            await scope.close()
-            self._matching = None  # not before: a ballot that arrives meanwhile would be compared a second time
+    def _count_after_comparison(self, has_joined: bool) -> None:  # noqa: FBT001 - called by `Meanings` alone
+        """Count on after the group of the next ballot is found; if groups became one, from the first ballot."""
         if self.count_is_closed:
             return
-        if groups.add(self._count.vote_of(ballot.value), ballot.value, same):
-            self._recount(groups)
+        if has_joined and self._meanings is not None:
+            counted, self._count = self._count.ballots, Count(self._question)
+            for each in counted:
+                self._count.add(self._as_counted(each, self._meanings) or each)
         self._count_on()
         if not self.count_is_closed:
             self.launch()
-
-    async def _means(self, one: bytes, other: bytes) -> bool:
-        return await self._voter.ask(
-            MeanTheSame(
-                at=f"{self.id.path.partition('/')[2]}/same/{self.id.question_digest.hex()[:8]}",
-                input=self.id.input,
-                prompt=self._prompt(0),
-                replies=(one, other),
-            )
-        )
-
-    def _recount(self, groups: Groups) -> None:
-        """Count the counted ballots again, after groups became one."""
-        counted, self._count = self._count.ballots, Count(self._question)
-        for each in counted:
-            meaning = groups.of(self._count.vote_of(each.value)) if isinstance(each, Ballot) else None
-            self._count.add(each if meaning is None else structs.replace(each, value=meaning))
 
     def _record_losers(self) -> None:
         for seq in self._count.losers():

@@ -1,0 +1,75 @@
+"""Votes by meaning: which ballots of one election count as one, as the matcher says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+
+from msgspec import structs
+
+from microagents.aio import TaskScope
+from microagents.chat import Prompt
+from microagents.elections.election import Ballot, ElectionId
+from microagents.elections.groups import Groups
+from microagents.errors import MicroagentsError
+from microagents.roles.matcher import MeanTheSame
+
+
+class Meanings:
+    """The groups of one election. Ballots are asked for in launch order, so a comparison goes before the next ballot.
+
+    Args:
+        election: its id.
+        prompt: the prompt of its first sample.
+        ask: asks the matcher.
+        on_found: called once the group of a ballot is found, with whether groups became one, so that counted votes have changed.
+        on_failure: called with the error of a comparison.
+    """
+
+    def __init__(
+        self,
+        election: ElectionId,
+        prompt: Prompt,
+        *,
+        ask: Callable[[MeanTheSame], Awaitable[bool]],
+        on_found: Callable[[bool], None],
+        on_failure: Callable[[MicroagentsError], None],
+    ) -> None:
+        self.comparison: asyncio.Task[None] | None = None
+        """The comparison that is under way."""
+        self._election = election
+        self._prompt = prompt
+        self._ask = ask
+        self._on_found = on_found
+        self._on_failure = on_failure
+        self._groups = Groups()
+        self._loop = asyncio.get_running_loop()
+
+    def counted_as(self, ballot: Ballot, vote: Hashable) -> Ballot | None:
+        """The ballot with the reply of its group that was launched first; None while its group is not known, which is then found out."""
+        representative = self._groups.of(vote)
+        if representative is not None:
+            return structs.replace(ballot, value=representative)
+        if not self._groups.representatives:
+            self._groups.add(vote, ballot.value, ())
+            return ballot
+        if self.comparison is None:
+            self.comparison = self._loop.create_task(self._compare(ballot.value, vote))
+        return None
+
+    async def _compare(self, value: bytes, vote: Hashable) -> None:
+        representatives, scope = self._groups.representatives, TaskScope()
+        try:
+            answers = [scope.start(self._means(value, each)) for each in representatives]
+            same = [each for each, answer in zip(representatives, answers, strict=True) if await answer]
+        except MicroagentsError as error:
+            self._on_failure(error)
+            return
+        finally:
+            await scope.close()
+            self.comparison = None  # not before: a ballot that arrives meanwhile would be compared a second time
+        self._on_found(self._groups.add(vote, value, same))
+
+    async def _means(self, one: bytes, other: bytes) -> bool:
+        at = f"{self._election.path.partition('/')[2]}/same/{self._election.question_digest.hex()[:8]}"
+        return await self._ask(MeanTheSame(at=at, input=self._election.input, prompt=self._prompt, replies=(one, other)))
