@@ -9,7 +9,7 @@ from msgspec import Raw
 from rich.cells import cell_len
 
 from microagents.cli.lines import columns_of_stdout, joined, one_line, shorten
-from microagents.problems.tree import ProblemNode, TurnResult
+from microagents.problems.tree import Branch, ProblemNode, TurnResult
 from microagents.runs.prices import money
 from microagents.runs.summary import counted
 
@@ -17,6 +17,8 @@ MIN_COLUMNS = 60
 """Minimum width of a problem with its answer. If its turns leave less room on the line, they move to a second line."""
 ANSWER_SHARE = 0.5
 """Minimum share of that width for a long answer."""
+MAX_PICKED_COLUMNS = 20
+"""Maximum width of an answer that the judge picked in place of that to the question of the line."""
 BRANCHES = ("\N{BOX DRAWINGS LIGHT VERTICAL AND RIGHT}\N{BOX DRAWINGS LIGHT HORIZONTAL} ", "\N{BOX DRAWINGS LIGHT VERTICAL}  ")
 LAST_BRANCHES = ("\N{BOX DRAWINGS LIGHT UP AND RIGHT}\N{BOX DRAWINGS LIGHT HORIZONTAL} ", "   ")
 
@@ -48,11 +50,25 @@ def _lines(node: ProblemNode, head: str, below: str, columns: int) -> Iterator[s
 
 
 def _problem_and_answer(node: ProblemNode, columns: int) -> str:
-    problem = one_line(node.problem)
+    problem = one_line(node.problem if node.branch is None else f"{_branch_text(node.branch)} {node.problem}")
     if node.answer is None:
         return shorten(problem, columns)
     answer = shorten(one_line(_answer_text(node.answer)), max(int(columns * ANSWER_SHARE), columns - cell_len(problem) - 4))
     return f"{shorten(problem, columns - cell_len(answer) - 4)} -> {answer}"
+
+
+def _branch_text(branch: Branch) -> str:
+    """The number of a branch, and what became of it."""
+    notes = [str(branch.number)]
+    if branch.same_as is not None:
+        notes.append(f"same as {branch.same_as}")
+    if branch.ending == "not picked" and branch.answer is not None:
+        notes.append(f"judge picked {shorten(one_line(_answer_text(branch.answer)), MAX_PICKED_COLUMNS)}")
+    elif branch.ending not in (None, "transitions"):
+        notes.append(branch.ending)
+    if branch.chosen:
+        notes.append("chosen")
+    return f"[{', '.join(notes)}]"
 
 
 def _answer_text(answer: Raw) -> str:

@@ -18,10 +18,11 @@ from microagents.problems.questions import (
     asked_in,
     prompt_of,
 )
-from microagents.problems.tree import ProblemNode, Solution
+from microagents.problems.tree import Branch, ProblemNode, Solution
 
 __all__ = [
     "ATOMIC",
+    "Branch",
     "Choice",
     "Contraction",
     "Decomposition",

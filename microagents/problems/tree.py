@@ -93,13 +93,34 @@ class SubtreeTotals(Struct, frozen=True, kw_only=True):
     """Number of problems with an undecided turn."""
 
 
+Ending = Literal["transitions", "not picked", "no subquestions", "nothing to contract", "no contraction", "worse"]
+"""Why a chain of states ended: at the greatest number of transitions; because the judge picked another answer; because no valid graph was
+drawn; because no subquestion needs another; because no valid contraction was drawn, or none but repetitions; because the next state was
+judged worse each time."""
+
+
+class Branch(Struct, frozen=True, kw_only=True):
+    """One of several transitions from a state, or one of several trees: what became of it."""
+
+    number: int
+    """Its number among them, from 1."""
+    same_as: int | None = None
+    """Number of the earlier branch that led to the same question; both go on as that one."""
+    ending: Ending | None = None
+    """Why a chain ended here; None where its chains go on, or while that is open."""
+    answer: Raw | None = None
+    """The answer that the chain ended with, as JSON."""
+    chosen: bool | None = None
+    """Whether the answer to the whole was taken from one of its chains; None while that is open."""
+
+
 class ProblemNode(Struct, frozen=True, kw_only=True):
     """A problem with its turns and its two sub-problems."""
 
     at: str
     """Place of the problem: the path without the input."""
     problem: str
-    """The text of the problem."""
+    """The text of the problem. It is empty for a branch that led to none."""
     depth: int
     """Number of cuts that led to it."""
     turns: tuple[TurnResult, ...]
@@ -113,6 +134,8 @@ class ProblemNode(Struct, frozen=True, kw_only=True):
     children: tuple[ProblemNode, ...] = ()
     folded: SubtreeTotals | None = None
     """Totals that replace the children in a folded tree."""
+    branch: Branch | None = None
+    """What became of this branch; None where there are no others beside it."""
 
     @property
     def is_undecided(self) -> bool:

@@ -34,7 +34,7 @@ from microagents.problems.questions import (
     prompt_of,
 )
 from microagents.problems.states import AGAIN, Shape, states_tree
-from microagents.problems.tree import ROOT, ProblemNode, Solution, Turn, TurnRecords
+from microagents.problems.tree import ROOT, Ending, ProblemNode, Solution, Turn, TurnRecords
 from microagents.roles.contractor import Contract, Contractor
 from microagents.roles.decomposer import TRACE_SYSTEM, Decomposer, Trace
 from microagents.roles.discriminator import Discriminate, Discriminator
@@ -51,12 +51,6 @@ ADAPTIVE: Literal["adaptive"] = "adaptive"
 MAX_TRANSITIONS = 100
 MAX_QUESTION_CHARS = 100_000
 """A longer question is refused: every turn would send all of it."""
-
-Ending = Literal["transitions", "not picked", "no subquestions", "nothing to contract", "no contraction", "worse"]
-"""Why a chain ended: at the greatest number of transitions; because the judge picked another answer; because no valid graph was drawn;
-because no subquestion needs another; because no valid contraction was drawn, or none but repetitions; because the next state was judged
-worse each time."""
-
 
 AotWork = Work[Problem[Any], "Aot"]
 
@@ -407,9 +401,14 @@ class Aot(MakesProblem):
 
     def states(self, records: TurnRecords, question: str, root: str = ROOT) -> ProblemNode:
         """The recorded states from a question, of which the first has this place."""
-        return states_tree(
-            records, question, Shape(root=root, roots=roots(root, self.trees), branches=self.branches, tries=1 + self.refine)
+        shape = Shape(
+            root=root,
+            roots=roots(root, self.trees),
+            branches=self.branches,
+            tries=1 + self.refine,
+            transitions=None if self.transitions == ADAPTIVE else int(self.transitions),
         )
+        return states_tree(records, question, shape)
 
     def deployments(self) -> list[Deployment]:
         """The roles of an election, and the decomposer, the contractor and the discriminator."""

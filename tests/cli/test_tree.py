@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from microagents.cli.tree import draw_tree
-from microagents.problems.tree import ProblemNode, Turn, TurnResult, fold
+from microagents.problems.tree import Branch, ProblemNode, Turn, TurnResult, fold
 from tests.cli.commands import COMPLETED, STOPPED, UNDECIDED, WRONG_USAGE, Ran, microagents, write
 
 FIVE = ("run", "multiplication", "-o", "digits=5", "--run-id", "r")
@@ -262,6 +263,44 @@ def test_each_state_of_a_question_stands_below_the_one_before_it_with_its_turns(
     tree = whole()
     assert [node["at"] for node in nodes(tree)] == ["solve", "solve/1"]
     assert [node["answer"] for node in nodes(tree)] == [tree["answer"]] * 2
+
+
+BRANCH = "decompose agreed 1 of 1, contract agreed 1 of 1, graph agreed 1 of 1, answer agreed 1 of 1"
+
+
+def test_each_branch_of_a_state_stands_on_lines_of_its_own_and_the_chosen_one_is_marked() -> None:
+    completed(*STORY, "--strategy", "aot+tree")
+    first, *lines = shown()
+    assert first.endswith("  answer agreed 1 of 1  $0.00")
+    assert [line[3:].partition("]")[0] for line in lines if line[3] == "["] == ["[1, chosen", "[2, same as 1", "[3, same as 1"]
+    assert [line[6:] for line in lines if line[6:7] == "["] == [
+        f"[{note}]  decompose agreed 1 of 1  $0.00"
+        for note in ("1, nothing to contract, chosen", "2, nothing to contract", "3, nothing to contract")
+    ]
+    assert sum(BRANCH in line for line in lines) == 3
+    tree = whole()
+    assert tree["branch"] is None
+    assert [(child["branch"]["number"], child["branch"]["same_as"]) for child in tree["children"]] == [(1, None), (2, 1), (3, 1)]
+    chosen = tree["children"][0]
+    assert chosen["branch"] == {"number": 1, "same_as": None, "ending": None, "answer": None, "chosen": True}
+    assert [(chosen["at"], turn["turn"]) for turn in chosen["turns"]] == [
+        ("solve/1", turn) for turn in ("decompose", "contract", "graph", "answer")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("branch", "text"),
+    [
+        (Branch(number=2), "[2] p -> 3"),
+        (Branch(number=2, ending="transitions", answer=Raw(b'{"total":3}'), chosen=False), "[2] p -> 3"),
+        (Branch(number=2, ending="not picked", answer=Raw(b'{"total":4}'), chosen=True), "[2, judge picked 4, chosen] p -> 3"),
+        (Branch(number=2, ending="not picked", answer=Raw(b'{"text":"%s"}' % (b"x" * 90))), f'[2, judge picked "{"x" * 16}...] p -> 3'),
+        (Branch(number=2, ending="worse", answer=Raw(b'{"total":4}')), "[2, worse] p -> 3"),
+    ],
+)
+def test_a_branch_says_what_became_of_it(branch: Branch, text: str) -> None:
+    leaf = ProblemNode(at="", problem="p", depth=0, turns=(), answer=Raw(b'{"total":3}'), calls=0, cost_usd=0.0, branch=branch)
+    assert draw_tree(leaf) == f"{text}  nothing recorded  $0.00"
 
 
 def test_of_a_pair_the_work_of_both_stands_below_the_problem() -> None:
