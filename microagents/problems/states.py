@@ -156,31 +156,32 @@ class _States:
             if graph is not None and not graph.dependent:
                 return _Way(state=led_to, ending="nothing to contract", picked=state.answer)
             contracted = self._records.turn(place, Turn.CONTRACT, Contraction, turns, lambda drawn: simpler(drawn, state.question))
+            has_none, before = _has_none(turns[begun:], Turn.CONTRACT), Contraction(question=state.question)
+            kept = None if contracted is None else self._records.choice(place, Turn.REFLECT, [contracted, before], turns)
+            followed = self._answered(place, Turn.GRAPH, turns)
+            is_followed = graph is None or followed is not None or _has_none(turns[begun:], Turn.GRAPH)
             if contracted is None:
-                ending = "no contraction" if _has_none(turns[begun:], Turn.CONTRACT) else None
-                continue
-            before = Contraction(question=state.question)
-            kept = self._records.choice(place, Turn.REFLECT, [contracted, before], turns)
-            if kept is not None and kept.vote() == before.vote():
-                ending = "worse"
-                continue
-            return self._judged(state, structs.replace(led_to, question=contracted.question), place, graph, turns)
+                ending = "no contraction" if has_none and is_followed else None
+            elif kept is not None and kept.vote() == before.vote():
+                ending = "worse" if is_followed else None
+            else:
+                left = state.left or (0 if graph is None else graph.longest_path)
+                led_to = structs.replace(led_to, question=contracted.question, left=left - 1)
+                return self._judged(state, led_to, place, followed, turns, is_followed=is_followed)
         return _Way(state=led_to, ending=ending, picked=None if ending is None else state.answer)
 
-    def _judged(self, state: _State, led_to: _State, place: str, graph: Subquestions | None, turns: list[TurnResult]) -> _Way:
-        """What the judge made of a transition to a question."""
-        followed = self._answered(place, Turn.GRAPH, turns)
-        is_over = graph is None or followed is not None or _has_none(turns, Turn.GRAPH)
+    def _judged(
+        self, state: _State, led_to: _State, place: str, followed: Reply | None, turns: list[TurnResult], *, is_followed: bool
+    ) -> _Way:
+        """What the judge made of a transition to a question. ``followed`` is the answer along the graph, if that is ``is_followed``."""
         solved = self._answered(led_to.at, Turn.ANSWER, led_to.turns)
-        is_over = is_over and (solved is not None or _has_none(led_to.turns, Turn.ANSWER))
+        is_solved = solved is not None or _has_none(led_to.turns, Turn.ANSWER)
         answers = [each for each in (solved, followed, state.answer) if each is not None]
         picked = self._records.choice(place, Turn.JUDGE, answers, turns)
-        if is_over and len({each.vote() for each in answers}) == 1:
+        if is_solved and is_followed and len({each.vote() for each in answers}) == 1:
             picked = answers[0]
         is_next = solved is not None and picked is not None and picked.vote() == solved.vote()
-        left = state.left or (0 if graph is None else graph.longest_path)
-        led_to = structs.replace(led_to, answer=solved, left=left - 1)
-        return _Way(state=led_to, ending=None if picked is None or is_next else "not picked", picked=picked)
+        return _Way(state=structs.replace(led_to, answer=solved), ending=None if picked is None or is_next else "not picked", picked=picked)
 
     def _answered(self, at: str, turn: Turn, turns: list[TurnResult]) -> Reply | None:
         """The elected answer of a turn; None if there is none yet."""

@@ -46,6 +46,10 @@ def branches(of: ProblemNode) -> dict[str, Branch]:
     return {node.at: node.branch for node in nodes(of) if node.branch is not None}
 
 
+def calls(of: ProblemNode) -> int:
+    return of.calls + of.below.calls
+
+
 async def searched(script: Script, **options: Any) -> Result:
     strategy = Aot(**{"transitions": 1, "branches": 3, **options})
     return await run(Ask(text=QUESTION), models=scripted("script.jsonl", script), strategy=strategy, run_id="r")
@@ -124,6 +128,7 @@ async def test_a_branch_that_led_to_no_question_says_why(replies: dict[str, Any]
     script = {"solve/answer": [way("4")]} | {f"{place}/{turn}": each for place in places for turn, each in replies.items()}
     result = await searched(script, branches=2, refine=1, max_draws=2)
     assert result.value["endings"] == [ending] * 2
+    assert calls(drawn()) == result.calls
     answer = Raw(msgspec.json.encode(four("4")))
     assert [node.branch for node in drawn().children] == [
         Branch(number=1, ending=result.value["endings"][0], answer=answer, chosen=True),
@@ -160,6 +165,7 @@ SEARCHES: list[dict[str, Any]] = [
     {"branches": 3},
     {"branches": 2, "trees": 3},
     {"trees": 4},
+    {"trees": 2, "k": 2, "refine": 2},
     {"branches": 2, "trees": 2, "k": 2, "refine": 2},
     {"branches": 3, "transitions": "adaptive"},
     {"branches": 3, "without": "decomposition"},
@@ -176,6 +182,7 @@ async def test_the_branches_are_the_chains_of_the_result(options: dict[str, Any]
     chosen = [at for at, branch in found.items() if branch.chosen]
     assert all(inner.startswith(f"{outer}/") for outer, inner in itertools.pairwise(chosen)), "one way from the whole"
     last = chosen[-1]
+    assert calls(tree) == result.calls
     if "branches" not in options:
         assert result.value["question"] in [question for at, question in questions.items() if at.startswith(last)]
         return
