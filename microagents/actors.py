@@ -59,6 +59,12 @@ def eager(handler: H) -> H:
     return handler
 
 
+def is_plain(handler: Callable[..., Any]) -> bool:
+    """Whether a handler never waits: it is no ``async def``, nor the wrapper of one."""
+    wrapped = inspect.unwrap(handler)
+    return not (inspect.iscoroutinefunction(wrapped) or inspect.isasyncgenfunction(wrapped))
+
+
 def is_eager(handler: Callable[..., Any]) -> bool:
     """Whether a handler is `eager`; one that overrides it in a subclass is not."""
     return getattr(handler, "is_eager", False)
@@ -88,7 +94,7 @@ class Role:
     """The base class of all roles. A role is built from its `Context` alone, in the process where it runs.
 
     Its handlers are its public methods that take a message. One that never waits may be a plain method, a `def`: it costs no task and no
-    turn of the event loop, and takes a one-way message in the middle of the sender's own work.
+    turn of the event loop, and takes a one-way message in the middle of the sender's own work, if no other one is being handled.
     """
 
     asks: ClassVar[tuple[type[Message], ...]] = ()
@@ -98,7 +104,7 @@ class Role:
     concurrency: ClassVar[int | None] = None
     """Number of messages handled at a time; None for no bound. A role whose messages can lead back to itself must not have a bound."""
     handles_no_message: ClassVar[tuple[str, ...]] = ()
-    """Names of public async methods that are not handlers; those of its base classes are added."""
+    """Names of public methods that are not handlers; those of its base classes are added."""
     handlers: ClassVar[dict[type[Message], str]] = {}
     """Method names by message; filled in when the class is created."""
 
@@ -150,6 +156,7 @@ def asked_by(role: type[Role], handled: Container[type[Message]] = ()) -> tuple[
 
 def _handlers(role: type[Role]) -> Iterator[tuple[type[Message], str]]:
     seen: dict[type[Message], str] = {}
+    inherited = {name for base in role.__mro__[1:] for name in getattr(base, "handlers", {}).values()}
     others = {*Role.__dict__, *(name for base in role.__mro__ for name in base.__dict__.get("handles_no_message", ()))}
     for name in dir(role):
         method = inspect.getattr_static(role, name)
@@ -157,6 +164,8 @@ def _handlers(role: type[Role]) -> Iterator[tuple[type[Message], str]]:
             continue
         message = _message_of(role, name, method)
         if message is None:
+            if name in inherited:
+                raise InvalidDefinition(f"{role.__qualname__}.{name} overrides a handler; annotate its argument with the message, as there")
             continue
         if message in seen:
             raise InvalidDefinition(f"{role.__qualname__} handles {message.__name__} twice: in {seen[message]} and in {name}")

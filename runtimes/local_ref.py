@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, nullcontext
@@ -11,7 +10,7 @@ from contextvars import ContextVar
 from types import UnionType
 from typing import Any, get_args
 
-from microagents.actors import Role, is_eager
+from microagents.actors import Role, is_eager, is_plain
 from microagents.aio import Notifier, TaskScope, is_cancelled
 from microagents.errors import MicroagentsError, RoleFailed
 from microagents.messages import Message, R, Request, Stream, reply_type
@@ -34,9 +33,11 @@ class LocalRef:
         }
         """By message: the handler, and the type of its reply as `_checkable` gives it."""
         self._gate = None if role.concurrency is None else asyncio.Semaphore(role.concurrency)
-        self._plain = frozenset(message for message, (handler, _) in self._handlers.items() if not _is_async(handler))
+        self._plain = frozenset(message for message, (handler, _) in self._handlers.items() if is_plain(handler))
         self._at_once = self._plain if self._gate is None else frozenset[type[Message]]()
-        """Messages that are answered without a wait."""
+        """One-way messages that are handled without a wait."""
+        self._is_told = False
+        """Whether a plain handler takes a one-way message, so that another one waits for its end."""
         self._mailbox = Mailbox(self._handle_queued, scope)
 
     def is_eager(self, message: type[Message]) -> bool:
@@ -79,13 +80,16 @@ class LocalRef:
             MicroagentsError: the error of an earlier one-way message.
         """
         mailbox = self._mailbox
-        if type(request) not in self._at_once or mailbox.is_blocking:
+        if type(request) not in self._at_once or mailbox.is_blocking or self._is_told:
             mailbox.put(request)
             return
+        self._is_told = True
         try:
             self._call(request)
         except MicroagentsError as error:
             mailbox.fail(error)
+        finally:
+            self._is_told = False
 
     def _handle_queued(self, request: Request[None]) -> Coroutine[Any, Any, None]:
         """Handle a message from the mailbox."""
@@ -122,8 +126,8 @@ class LocalRef:
             reply: R = handler(request)
         except MicroagentsError:
             raise
-        except (Exception, SystemExit) as error:
-            raise self._failed(request, error) from error
+        except (Exception, asyncio.CancelledError, SystemExit) as error:  # it waits for nothing, so no cancellation is the caller's
+            raise role_failed(self.name, type(request).__name__, error) from error
         if expected is not None and not isinstance(reply, expected):
             raise self._mistyped(request, reply, expected)
         return reply
@@ -179,8 +183,9 @@ class Mailbox:
                 wakeup.set_result(None)
 
     def fail(self, error: MicroagentsError) -> None:
-        """Keep the error of a message for the next caller."""
+        """Keep the error of a message for all later callers. The messages behind it may rely on its effect, so they are dropped."""
         self._failure, self.is_blocking = error, True
+        self._waiting.clear()
 
     def check(self) -> None:
         """Raise the error of an earlier message, if one has failed.
@@ -199,7 +204,7 @@ class Mailbox:
         """
         # A one-way message may lead to an ask of its own replica. Waiting for the reader would be a deadlock there, for the reader waits
         # for that ask.
-        if self._is_reading() and self not in _reading.get():
+        if self._failure is None and self._is_reading() and self not in _reading.get():
             await self._emptied.wait()
         self.check()
 
@@ -213,17 +218,11 @@ class Mailbox:
                 try:
                     await self._handle(self._waiting.popleft())
                 except MicroagentsError as error:
-                    # The messages behind it may rely on its effect, so they are dropped, and every later caller gets the error.
-                    self._failure = error
-                    self._waiting.clear()
+                    self.fail(error)
             self.is_blocking = self._failure is not None
             self._emptied.notify()
             self._wakeup = asyncio.get_running_loop().create_future()
             await self._wakeup
-
-
-def _is_async(handler: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler)
 
 
 def _checkable(reply: Any) -> Any:

@@ -186,6 +186,18 @@ def _something_for_nothing() -> object:
     return Wrong
 
 
+def _unannotated_override() -> object:
+    class Right(Role):
+        def ping(self, request: Ping) -> int:
+            return request.number
+
+    class Wrong(Right):
+        def ping(self, request):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - that is the point
+            return request.number
+
+    return Wrong
+
+
 def _request_that_yields() -> object:
     class Wrong(Role):
         async def ping(self, _: Ping) -> AsyncIterator[int]:
@@ -262,6 +274,7 @@ def _unknown_attribute() -> object:
         (_wrong_return, r"Wrong\.ping returns str, but Ping is answered with int"),
         (_returns_nothing, r"Wrong\.ping returns NoneType, but Ping is answered with int"),
         (_something_for_nothing, r"Wrong\.note returns int, but Note is answered with None"),
+        (_unannotated_override, r"Wrong\.ping overrides a handler; annotate its argument with the message, as there"),
         (_request_that_yields, r"Wrong\.ping must return, and not `yield`: Ping is answered with int"),
         (_stream_that_returns, r"Wrong\.count must be an `async def` with `yield`: Count is answered with int, item by item"),
         (_stream_that_is_not_async, r"Wrong\.count must be an `async def` with `yield`: Count is answered with int, item by item"),

@@ -28,7 +28,9 @@ class ChainDigests:
 
     def add(self, of_input: int, path: str, *decided: object) -> None:
         """Add the next decision of an input; ``decided`` consists of values that msgpack can encode."""
-        self.set(of_input, sha256(_pack((self.digest(of_input), path, decided))).digest())
+        at, last = of_input * _BYTES, self._last
+        before = bytes(last[at : at + _BYTES])
+        last[at : at + _BYTES] = sha256(_pack((b"" if before == _NONE else before, path, decided))).digest()
 
     def set(self, of_input: int, digest: bytes) -> None:
         """Continue the chain of an input from a recorded digest.

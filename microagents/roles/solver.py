@@ -184,7 +184,7 @@ class Solver(Role):
                         self._accounts.repeat(error.kind)
                         break
                     if not error.retryable:  # single draws meet the same refusal, unless it is one of several samples at a time
-                        source.takes_several = False
+                        source.is_refused_several = True
                         break
                     self._note_outage(str(error))
                     await outage.wait(error, source.health)

@@ -36,10 +36,15 @@ class Source:
         self.latencies = Latencies()
         self.prices = Prices()
         self.health = Health(asyncio.get_running_loop(), on_out)
-        self.takes_several = model.max_samples > 1
-        """Whether a request may ask for several samples: not after one was refused."""
+        self.is_refused_several = False
+        """Whether a request for several samples was refused."""
         self.replaced = 0
         """Number of its calls that were sent again as stragglers."""
+
+    @property
+    def takes_several(self) -> bool:
+        """Whether a request may ask for several samples."""
+        return self.model.max_samples > 1 and not self.is_refused_several
 
     def through(self, model: Model) -> Source:
         """The same source with its model behind another one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
@@ -37,7 +38,7 @@ class Voter(Role):
         super().__init__(context, messenger)
         self.admission: Admission = "elections"
         self._open: dict[ElectionId, RunningElection] = {}
-        self._paid: dict[ElectionId, Sequence[Ballot | Flagged | Rejected]] = {}
+        self._paid: OrderedDict[ElectionId, Sequence[Ballot | Flagged | Rejected]] = OrderedDict()
         """Paid samples of elections that are not open: those of an earlier sitting, or of a dropped guess that may be asked again."""
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
@@ -82,9 +83,13 @@ class Voter(Role):
 
     def _end_turn(self) -> None:
         self._is_turn_ending = False
-        self.send_records()
+        failure = None
+        try:
+            self.send_records()
+        except MicroagentsError as error:  # the recorder takes no more, and followers must hear of it
+            failure = error
         for election in self._closed:
-            election.announced = True
+            election.announce(failure)
         self._closed.clear()
 
     def send_records(self) -> None:
@@ -167,8 +172,8 @@ class Voter(Role):
         # A guess that is dropped and then asked again must not be paid twice, so its ballots are kept.
         self._paid[election.id] = election.paid
         if len(self._paid) > MAX_ABANDONED:
-            del self._paid[next(iter(self._paid))]
-        return bool(election.calls)
+            self._paid.popitem(last=False)
+        return election.has_calls
 
 
 class RunningElection:
@@ -280,8 +285,15 @@ class RunningElection:
     @property
     def paid(self) -> Sequence[Ballot | Flagged | Rejected]:
         """All paid samples, counted or not."""
+        if not (self._arrived or self._paid or self._verification):
+            return self._count.ballots
         rejected = () if self._verification is None else self._verification.rejected
         return [*self._count.ballots, *self._arrived.values(), *self._paid.values(), *rejected]
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether a draw or a comparison is in flight."""
+        return bool(self.draws) or (self._meanings is not None and self._meanings.comparison is not None)
 
     @property
     def calls(self) -> list[asyncio.Task[None]]:
@@ -434,6 +446,11 @@ class RunningElection:
             self._failure = failure
             self._voter.announce_soon(self)
             self._updates.notify()
+
+    def announce(self, failure: MicroagentsError | None) -> None:
+        """Let followers read the verdict, or the failure: its own, or that of the recorder."""
+        self._failure = self._failure or failure
+        self.announced = True
 
     def change(self) -> Awaitable[None]:
         """Wait for a ballot, or for the verdict. Once the count is closed, that is the next turn of the loop."""

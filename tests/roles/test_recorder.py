@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from microagents import Context, Deployment, InvalidUsage, Result, Usage, run
+from microagents import Context, Deployment, InvalidUsage, Result, RoleFailed, Usage, run
 from microagents.elections.admission import Drain
 from microagents.journal.messages import Account, RecordCalls, RecordLost, Report
 from microagents.journal.reading import Reader
@@ -75,6 +75,22 @@ async def test_the_end_waits_for_calls_in_flight_but_not_for_those_of_a_replica_
         await draining
         account = await runtime.messenger.ask(Report(final=True))
     assert (account.calls, account.in_flight, account.lost_in_flight) == (3, 0, 3)
+
+
+@pytest.mark.parametrize("handler", ["draws", "calls", "decision"])
+async def test_a_run_whose_recorder_fails_ends_with_its_error(handler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, take = list[object](), getattr(Recorder, handler)
+
+    def taken_once(self: Recorder, request: object) -> None:
+        taken.append(request)
+        if len(taken) > 1:
+            raise ValueError("told to")
+        take(self, request)
+
+    monkeypatch.setattr(Recorder, handler, taken_once)
+    with pytest.raises(RoleFailed, match=r"Recorder/0 failed on Record\w+: ValueError: told to"):
+        async with asyncio.timeout(WAIT_S):
+            await run(Drift(length=8), models="sim:perfect", runs_dir=None)
 
 
 @pytest.mark.parametrize("journal", [True, False])

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from decimal import Decimal
+from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 from uuid import uuid4
@@ -22,6 +23,7 @@ from structlog.testing import capture_logs
 from microagents import Context, Deployment, MicroagentsError, Request, Role, RoleFailed, Stopped, Stream, Undecided
 from microagents.actors import eager
 from microagents.errors import DeadlinePassed, InvalidUsage, ModelUnavailable, NoHandler
+from microagents.messages import Message
 from microagents.registry import RUNTIMES
 from microagents.runs.execute import runtime_of
 from microagents.runtimes import role_group
@@ -137,11 +139,17 @@ class Noted(Request[list[str]], frozen=True):
 class Notes(Role):
     """Notes what it is told at once. A list in its options is shared by memory with a test."""
 
+    asks: ClassVar[tuple[type[Message], ...]] = (Mark,)
+
     async def start(self) -> None:
         self.told: list[str] = self.context.options.get("told", [])
 
     def note(self, request: Mark) -> None:
-        if request.name == "fail":
+        if request.name.startswith("tell"):
+            self.tell(Mark(name="told"))
+        if request.name == "cancel":
+            raise asyncio.CancelledError
+        if request.name.endswith("fail"):
             raise ValueError("told to")
         self.told.append(request.name)
 
@@ -158,7 +166,12 @@ class Lingering(Request[None], frozen=True):
 class BothWays(Notes):
     """Handles one message without a wait, and another one after a wait."""
 
-    asks = (Noted,)
+    asks = (Noted, Lingering)
+
+    def note(self, request: Mark) -> None:
+        if request.name.startswith("tell"):
+            self.tell(Lingering(name="told"))
+        super().note(Mark(name=request.name.removeprefix("tell and ")))
 
     async def linger(self, request: Lingering) -> None:
         await asyncio.sleep(0)
@@ -166,10 +179,19 @@ class BothWays(Notes):
         self.told.append(request.name)
 
 
-class OneAtATime(Notes):
+class OneAtATime(Role):
     """Handles one message at a time."""
 
     concurrency = 1
+
+    async def start(self) -> None:
+        self.told: list[str] = self.context.options.get("told", [])
+
+    def note(self, request: Mark) -> None:
+        self.told.append(request.name)
+
+    async def noted(self, _: Noted) -> list[str]:
+        return list(self.told)
 
     async def linger(self, request: Lingering) -> None:
         await asyncio.sleep(0)
@@ -207,7 +229,7 @@ async def test_a_handler_that_overrides_an_eager_one_is_not_eager(role: type[Rol
 
 
 @pytest.mark.parametrize(("role", "at_once"), [(Notes, True), (OneAtATime, False)])
-async def test_a_plain_handler_takes_a_one_way_message_in_the_turn_in_which_it_is_sent(role: type[Notes], *, at_once: bool) -> None:
+async def test_a_plain_handler_takes_a_one_way_message_in_the_turn_in_which_it_is_sent(role: type[Role], *, at_once: bool) -> None:
     told, context = list[str](), Context(run_id="suite", seed=0, tasks=[], strategy=Maker())
     async with runtime_of("local", context, [Deployment(role=role, options={"told": told})]) as roles:
         roles.messenger.tell(Mark(name="a"))
@@ -228,11 +250,45 @@ async def test_one_way_messages_keep_their_order_whether_their_handlers_wait_or_
         assert await messenger.ask(Noted()) == ["a", "b", "c", "d", "e", "f"]
 
 
-async def test_the_error_of_a_plain_handler_reaches_the_next_ask(opened: Opened) -> None:
-    async with opened(Notes) as messenger:
-        messenger.tell(Mark(name="fail"))
-        with pytest.raises(RoleFailed, match="told to"):
+@pytest.mark.parametrize("role", [Notes, BothWays])
+@pytest.mark.parametrize("name", ["fail", "cancel", "tell and fail"])
+async def test_the_error_of_a_plain_handler_reaches_the_next_ask_and_not_the_sender(opened: Opened, role: type[Role], name: str) -> None:
+    async with opened(role) as messenger:
+        messenger.tell(Mark(name=name))
+        with pytest.raises(RoleFailed, match="told to" if "fail" in name else "CancelledError"):
             await messenger.ask(Noted())
+
+
+async def test_what_a_plain_handler_tells_its_own_role_is_handled_after_it(opened: Opened) -> None:
+    async with opened(Notes) as messenger:
+        messenger.tell(Mark(name="tell"))
+        await messenger.ask(Noted())
+        assert await messenger.ask(Noted()) == ["tell", "told"]
+
+
+def logged(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator as people write it."""
+
+    @wraps(handler)
+    def wrapper(*given: Any) -> Any:
+        return handler(*given)
+
+    return wrapper
+
+
+class Decorated(Notes):
+    """Its handler is the wrapper of one that waits."""
+
+    @logged
+    async def linger(self, request: Lingering) -> None:
+        await asyncio.sleep(0)
+        self.told.append(request.name)
+
+
+async def test_the_wrapper_of_a_handler_that_waits_is_awaited(opened: Opened) -> None:
+    async with opened(Decorated) as messenger:
+        messenger.tell(Lingering(name="a"))
+        assert await messenger.ask(Noted()) == ["a"]
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------
