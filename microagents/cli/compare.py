@@ -32,7 +32,7 @@ from microagents.cli.options import (
 )
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
 from microagents.cli.tables import recorded_note, table, wrapped
-from microagents.cli.watching import TerminalControl, Watched, run_in_terminal
+from microagents.cli.watching import TerminalControl, Watched, kept_in_runs, run_in_terminal
 from microagents.runs.compare import DEFAULT_REPEAT, compare
 from microagents.runs.comparison import Comparison, Row
 from microagents.runs.prices import are_simulated, specs_in
@@ -143,7 +143,7 @@ def command(
             )
 
         first = work if isinstance(work, Task) else work[0]
-        watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)))
+        watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)), kept_in_runs("comparison"))
         with nullcontext() if lines is None else lines.name_lines():
             comparison = run_in_terminal(watched, start, as_json=as_json, yes=yes)
         if svg is not None and comparison.outcome == "completed":

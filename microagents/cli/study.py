@@ -26,7 +26,7 @@ from microagents.cli.options import (
 )
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
 from microagents.cli.tables import recorded_note, table, wrapped
-from microagents.cli.watching import TerminalControl, Watched, run_in_terminal
+from microagents.cli.watching import TerminalControl, Watched, kept_in_runs, run_in_terminal
 from microagents.errors import InvalidUsage
 from microagents.registry import unknown
 from microagents.runs.analysis import Distances, Errors, Lookahead, Parts, Share
@@ -121,7 +121,8 @@ def command(
                 **changed,
             )
 
-        report = run_in_terminal(Watched(task, type(work).progress_unit, models), start, as_json=as_json, yes=yes)
+        watched = Watched(task, type(work).progress_unit, models, kept_in_runs("study"))
+        report = run_in_terminal(watched, start, as_json=as_json, yes=yes)
         if svg is not None and report.outcome == "completed":
             from microagents.runs.pictures import draw_study  # noqa: PLC0415 - matplotlib, which only --svg needs
 

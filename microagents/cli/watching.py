@@ -53,8 +53,8 @@ class Watched(NamedTuple):
     """Name of a unit of progress."""
     models: Iterable[str]
     """Specs of all models."""
-    kept: str = ""
-    """Where the work can be found after it was left at once, in one sentence; empty without a journal."""
+    kept: str
+    """What is kept after the work was left at once, and how to continue it, in one sentence; empty without a journal."""
 
 
 def run_in_terminal(
@@ -82,6 +82,11 @@ def run_in_terminal(
 def kept_in(run_id: str, runs_dir: Path) -> str:
     """The sentence about a run that was left at once."""
     return f"run {run_id} was left at once, and its recorded decisions are kept; go on: {resume_command(run_id, 'interrupted', runs_dir)}"
+
+
+def kept_in_runs(work: str) -> str:
+    """The sentence about the runs of a comparison or a study that was left at once."""
+    return f"the {work} was left at once, and its recorded decisions are kept; the same command continues, and reuses finished runs"
 
 
 def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path, *, as_json: bool, stream: bool = False) -> None:

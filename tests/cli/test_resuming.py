@@ -340,10 +340,11 @@ def until_closed(terminal: int) -> Iterator[bytes]:
             yield said
 
 
-def test_a_second_ctrl_c_leaves_at_once_and_the_run_goes_on_later() -> None:
+def left_at_once(*words: str) -> bytes:
+    """What a command says in a terminal that is left by a second Ctrl-C while its first two calls are in flight."""
     terminal, stderr = pty.openpty()
     try:
-        with Sitting("run", *SLOW, "--run-id", "left", stderr=stderr) as sitting:
+        with Sitting(*words, stderr=stderr) as sitting:
             os.close(stderr)
             sitting.until_sent(2)
             sitting.send(signal.SIGINT)
@@ -356,9 +357,23 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_run_goes_on_later() -> None:
         os.close(terminal)
     assert (ran.code, ran.out, sitting.billed) == (INTERRUPTED, "", [])
     assert b"Traceback" not in said
-    assert b"run left was left at once, and its recorded decisions are kept; go on: microagents resume left" in said
     assert said.rpartition(b"\x1b[?25")[2].startswith(b"h"), "the cursor is shown again"
+    return said
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_the_run_goes_on_later() -> None:
+    said = left_at_once("run", *SLOW, "--run-id", "left")
+    assert b"run left was left at once, and its recorded decisions are kept; go on: microagents resume left" in said
     assert_undisturbed(microagents("resume", "left", "--json").json, *SLOW)
+
+
+@pytest.mark.parametrize(
+    ("words", "work"), [(("compare", "drift"), "comparison"), (("study", "drift", "errors"), "study")], ids=["compare", "study"]
+)
+def test_a_second_ctrl_c_names_the_same_command_where_it_has_many_runs(words: tuple[str, ...], work: str) -> None:
+    said = left_at_once(*words, "-o", "length=1", "--model", "sim:perfect@latency=60")
+    sentence = f"the {work} was left at once, and its recorded decisions are kept; the same command continues, and reuses finished runs"
+    assert sentence.encode() in said
 
 
 @pytest.mark.parametrize("command", [[COMMAND], [sys.executable, "-m", "microagents"]], ids=["installed", "-m"])
