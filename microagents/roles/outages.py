@@ -58,7 +58,7 @@ class Outage:
         self._tries += 1
         self._error = error
         wait_s = min(self._end_if_over(self._started_s), max(error.retry_after_s or 0.0, self._backoff_s()))
-        structlog.get_logger().info(
+        structlog.get_logger().debug(
             "a call is tried again", path=self._sample.election.path, tries=self._tries, wait_s=wait_s, error=str(error)
         )
         with health.waiting() as out:
