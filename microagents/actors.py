@@ -19,7 +19,7 @@ from microagents.elections.election import Votes
 from microagents.elections.rules import FirstToAheadBy, Rule
 from microagents.errors import InvalidDefinition, NoHandler
 from microagents.messages import Message, R, Request, Stream, address_of, reply_type
-from microagents.task import Task
+from microagents.task import ChainTask, Task
 
 T = TypeVar("T", bound=Task)
 G = TypeVar("G", bound="Strategy")
@@ -339,9 +339,13 @@ class Strategy(BaseModel):
             InvalidUsage: it cannot.
         """
 
-    def trial_questions(self, task: Task) -> Sequence[tuple[Prompt, type[Reply]]]:  # noqa: ARG002 - for strategies to override
-        """Questions that not every expert of such a task knows. The simulated model tries them before a run begins; by default none."""
-        return ()
+    def trial_questions(self, task: Task) -> Sequence[tuple[Prompt, type[Reply]]]:
+        """Questions that not every expert of such a task knows, by default the first. The simulated model tries them before a run."""
+        # The expert of a chain knows its steps. `Strategy` itself, which stands for any in an endpoint, solves nothing.
+        if isinstance(task, ChainTask) or not isinstance(task, self.solves):
+            return ()
+        first, reply = task.first_prompt(), task.reply_type()
+        return () if first is None or reply is None else [(first, reply)]
 
     def solution(self, of_input: int, task: Task, pool: Sequence[str], rows: Mapping[str, Any], open_elections: Sequence[Any]) -> Struct:
         """The recorded work on one input, for ``show``. Only called with `draws_solution`.

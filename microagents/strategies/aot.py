@@ -381,11 +381,12 @@ class Aot(MakesProblem):
         return most_ballots(self.k)
 
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
-        """The question for subquestions."""
+        """The question for a direct answer, and that for subquestions."""
         assert isinstance(task, Problem)
+        direct = super().trial_questions(task)
         if self.without == "decomposition" or self.transitions == 0:
-            return []
-        return [(prompt_of(TRACE_SYSTEM, ToTrace(problem=text_of(task), reasoning="")), Subquestions)]
+            return [*direct]
+        return [*direct, (prompt_of(TRACE_SYSTEM, ToTrace(problem=text_of(task), reasoning="")), Subquestions)]
 
     def solution(
         self,

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from microagents.actors import Strategy
 from microagents.aio import TaskScope
+from microagents.chat import Prompt, Reply
 from microagents.documents.document import Document, are_met
 from microagents.documents.questions import Part, Segment, Summary, Text, ToSummarize, ToWrite
 from microagents.documents.recording import checked_results, replay
@@ -103,6 +104,10 @@ class DocumentStrategy(Strategy):
     """Length of the models' context windows in tokens, with the reply. The run stops before a call that would not fit."""
     compress: bool = False
     """Let later authors see summaries of finished subtasks, oldest first, where the text would take more than half of the window."""
+
+    def trial_questions(self, task: Task) -> Sequence[tuple[Prompt, type[Reply]]]:  # noqa: ARG002 - of every document
+        """None: the experts of documents know its questions, and not that for a direct answer."""
+        return ()
 
     def agents(self, pool: Sequence[str]) -> list[Agent]:  # noqa: ARG002 - for subclasses to override
         """The authors; by default one that draws from the pool."""

@@ -21,18 +21,19 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents import run, run_sync
-from microagents.actors import Context
+from microagents.actors import Context, Strategy
 from microagents.chat import Format, Prompt, Reply, Sample
 from microagents.elections.laws import expected_votes, race_won
 from microagents.errors import InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.models import simulated
 from microagents.models.model import Call, Model, open_model
 from microagents.parsing import parse
-from microagents.strategies import Maker
+from microagents.strategies import Aot, Maker
 from microagents.task import ChainTask, Task
+from microagents.tasks.consistency import Consistency
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi, Step, Towers
 from microagents.tasks.multiplication import Multiplication
@@ -580,12 +581,28 @@ def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("task", "strategy"),
-    [(WordProblem(), "swarm"), (Multiplication(), "swarm"), (Sorting(), "aot"), (Sorting(), "aot+tree"), (Sorting(), "aot+recursive")],
+    [
+        (WordProblem(), "swarm"),
+        (Multiplication(), "swarm"),
+        (Sorting(), "aot"),
+        (Sorting(), "aot+tree"),
+        (Sorting(), "aot+recursive"),
+        *((Consistency(), name) for name in ("recursive", "cot", "cot-sc", "self-refine", "single-shot", "self-consistency", "maker")),
+        (Consistency(), Aot(transitions=0)),
+    ],
+    ids=str,
 )
-def test_a_strategy_whose_questions_the_expert_does_not_know_is_refused_before_the_run(task: Task, strategy: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidUsage, match=rf"cannot do the strategy {re.escape(strategy)} for .*; name a real model"):
+def test_a_strategy_whose_questions_the_expert_does_not_know_is_refused_before_the_run(
+    task: Task, strategy: str | Strategy, tmp_path: Path
+) -> None:
+    name = re.escape(strategy) if isinstance(strategy, str) else type(strategy).__name__.lower()
+    with pytest.raises(InvalidUsage, match=rf"cannot do the strategy {name} for .*; name a real model"):
         run_sync(task, models="sim:perfect", strategy=strategy, runs_dir=tmp_path)
     assert [*tmp_path.iterdir()] == []
+
+
+def test_an_endpoint_whose_strategy_is_not_known_has_any_task() -> None:
+    assert isinstance(open_model("sim:perfect", structs.replace(CONTEXT, tasks=[Consistency()], strategy=Strategy())), Model)
 
 
 async def test_an_expert_may_answer_for_one_role_only() -> None:

@@ -38,7 +38,7 @@ class InProcess(Model):
 
     def __init__(self, task: Task, spec: str, model: str) -> None:
         self.spec = spec
-        self._model = open_model(model, Context(run_id="r", seed=0, tasks=[task], strategy=Maker()))
+        self._model = open_model(model, Context(run_id="r", seed=0, tasks=[task], strategy=Strategy()))
 
     async def complete(self, call: Call) -> Sample:
         return await self._model.complete(call)
