@@ -143,14 +143,18 @@ class HttpModel(Model, ABC):
             InvalidUsage: an option is wrong, or ``json_schema`` does not fit the task.
         """
         model = cls(spec, context.settings.get("prices", {}))
-        model._run_id = model._cache_key = context.run_id
+        model.join(context)
+        return model
+
+    def join(self, context: Context) -> None:
+        """Take the name of a run into the requests, and check the options against its task."""
+        self._run_id = self._cache_key = context.run_id
         for task in context.tasks[:1]:  # all have one class
-            if model._has_schema and task.format != "json":
+            if self._has_schema and task.format != "json":
                 raise InvalidUsage(
                     f"json_schema=true constrains replies to JSON, but {type(task).__name__} asks for lines; set format = 'json' in the "
                     "task, or leave json_schema out"
                 )
-        return model
 
     async def complete(self, call: Call) -> Sample:
         """Take one sample in one attempt. A request with a refused parameter is repeated without it.

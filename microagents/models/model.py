@@ -193,6 +193,10 @@ class Model:
         for call in calls:
             yield call, await self.complete(call)
 
+    def in_run(self, context: Context) -> Model:  # noqa: ARG002 - for models that need the run
+        """The model for the calls of one run, where it was given as an object; by default itself."""
+        return self
+
     async def close(self) -> None:
         """Release connections."""
 
@@ -346,7 +350,7 @@ def open_model(text: str, context: Context) -> Model:
     given = context.model_objects.get(text)
     if given is not None:
         if isinstance(given, Model):
-            return given
+            return given.in_run(context)
         # The caller owns an object that is no `Model`, and closes it.
         return FunctionModel(getattr(given, "complete", given), text, priced=getattr(given, "priced", False) is True)
     spec = ModelSpec.parse(text)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import Any, NoReturn
+from types import MappingProxyType
+from typing import Any, NoReturn, Self
 
 import httpx2
 
+from microagents.actors import Context
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.anthropic import AnthropicModel
 from microagents.models.clients import SdkClient
@@ -20,15 +22,24 @@ from microagents.models.sending import MAX_BODY_BYTES, MAX_ERROR_BYTES, Client, 
 class _OfClient(HttpModel):
     """A model of a user's client."""
 
-    def __init__(self, client: SdkClient, provider: str, name: str, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, client: SdkClient, provider: str, name: str, options: Mapping[str, str], prices: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         if not name:
             raise InvalidUsage("the name of the model is empty; give it as in a request, client_model(client, 'gpt-6-luna')")
         if "base_url" in options or "api_key_env" in options:
             raise InvalidUsage("the client has the address and the key; leave base_url and api_key_env out")
         self._given = client
+        self._arguments = (client, provider, name, options)
         self.spec = f"{provider}:{name}"
         """What the journal calls it, behind ``object:``."""
-        super().__init__(ModelSpec(provider=provider, name=name, options={**options, "base_url": str(client.base_url)}))
+        super().__init__(ModelSpec(provider=provider, name=name, options={**options, "base_url": str(client.base_url)}), prices)
+
+    def in_run(self, context: Context) -> Self:
+        """The same model with the prices and the name of a run: a program may use one object in several runs at a time."""
+        model = type(self)(*self._arguments, context.settings.get("prices", {}))
+        model.join(context)
+        return model
 
     def __reduce__(self) -> NoReturn:
         raise InvalidUsage(

@@ -133,8 +133,8 @@ class Sources:
         if spec in self._context.model_objects:
             raise InvalidUsage(
                 f"the price of {spec!r} is unknown, so max_cost_usd={max_cost_usd:g} cannot be kept; give a client's model its "
-                "price, client_model(..., price_in='1', price_out='6'), or your own model priced = True and costs with its "
-                "samples; or lift the limit, max_cost_usd=None"
+                "price, client_model(..., price_in='1', price_out='6') or prices={'PROVIDER:MODEL': ...}, or your own model "
+                "priced = True and costs with its samples; or lift the limit, max_cost_usd=None"
             )
         raise InvalidUsage(
             f"the price of {spec!r} is unknown, so --max-cost {max_cost_usd:g} cannot be kept; give the price in the spec, "

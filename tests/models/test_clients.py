@@ -157,6 +157,18 @@ async def test_a_limit_of_cost_without_a_price_says_how_python_gives_one() -> No
             await run(Drift(length=1), models=client_model(client, "m"), runs_dir=None, max_cost_usd=1)
 
 
+@pytest.mark.parametrize(("own", "cost_usd"), [({}, 53e-6), ({"price_in": "0", "price_out": "1"}, 7e-6)], ids=["run", "own"])
+async def test_a_run_prices_a_clients_model_by_its_name_unless_the_model_has_a_price(
+    provider: Provider, own: dict[str, str], cost_usd: float
+) -> None:
+    prices = {f"{provider.name}:m-1": {"input": 1, "output": 6}}
+    async with asking(provider, scripted.reply(provider.good("number = 5")), **own) as (model, server):
+        ran = await run(Drift(length=1), models=model, k=1, runs_dir=None, prices=prices, max_cost_usd=1)
+    assert ran.calls == 1
+    assert ran.cost_usd == pytest.approx(cost_usd)
+    assert server.received[0].headers["idempotency-key"].startswith(f"{ran.run_id}/0/step/0/")
+
+
 async def test_a_client_can_be_used_again_in_another_event_loop(provider: Provider) -> None:
     async with serving(*[scripted.reply(provider.good())] * 4) as server:
         client = client_of(provider, server.url)
