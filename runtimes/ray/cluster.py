@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import os
 import socket
 import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, ParamSpec, TypeVar
 
 import grpc
 import ray
@@ -16,6 +20,9 @@ from ray._private.authentication.authentication_utils import is_token_auth_enabl
 from ray.autoscaler.sdk import request_resources
 
 from microagents.errors import InvalidUsage
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 PROBE_S = 10.0
 """Seconds in which a cluster must answer before Ray is asked to connect, since Ray itself waits for minutes."""
@@ -67,6 +74,30 @@ def disconnect() -> None:
             _connected.pop()
             if not _connected:
                 ray.shutdown()
+
+
+async def aside(question: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    """Ask Ray something that may block, in a thread of its own.
+
+    A question to a Ray that has ended blocks for a minute. The threads of `asyncio.to_thread` would hold up the end of the program so long.
+    """
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[T] = loop.create_future()
+
+    def answer(set_answer: Callable[[Any], None], answer: object) -> None:
+        if not answered.done():  # who asked may wait no more
+            set_answer(answer)
+
+    def ask() -> None:
+        try:
+            told: tuple[Callable[[Any], None], object] = answered.set_result, question(*given, **named)
+        except Exception as error:  # noqa: BLE001 - for who asked
+            told = answered.set_exception, error
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(answer, *told)
+
+    threading.Thread(target=ask, daemon=True).start()
+    return await answered
 
 
 def may_grow() -> bool:

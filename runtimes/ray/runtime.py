@@ -31,7 +31,7 @@ from microagents.errors import InvalidDefinition, MicroagentsError, NoHandler, P
 from microagents.journal.messages import RecordLost
 from microagents.runtimes import role_group
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger
-from microagents.runtimes.ray.cluster import Cluster, connect, disconnect, may_grow, missing_resource, request_cpus
+from microagents.runtimes.ray.cluster import Cluster, aside, connect, disconnect, may_grow, missing_resource, request_cpus
 from microagents.runtimes.ray.host import Host, RayLink, decode_error, encode_error
 from microagents.runtimes.ray.lanes import AUTO, nodes_for_lanes, number_of_lanes, with_lanes
 from microagents.runtimes.ray.placement import ActorSlot, place_replicas, slots_of
@@ -63,6 +63,8 @@ WAIT_FOR_NODES_S = 300.0
 """Seconds that the lanes for which a cluster has no CPU wait for nodes. Then they share those that are there."""
 RETRY_COLLECT_S = 0.5
 """Seconds until the driver collects again from an actor that could not be reached."""
+ENDED_S = 20.0
+"""Seconds without an answer after which Ray has ended on the driver's machine. Ray ends a program that has asked it in vain for 60."""
 UNREACHABLE_S = 4.0
 """Seconds without a connection after which an actor counts as dead. Ray itself notices the end of a node some 15 seconds later."""
 
@@ -83,6 +85,8 @@ class RayRuntime:
         self._nodes: list[str] = []
         """Ids of nodes by lane; empty for a single lane."""
         self._has_requested = False
+        self._has_ended = False
+        """Whether Ray has ended on the driver's machine."""
         """Whether the autoscaler was asked for CPUs."""
         self._unreachable: dict[str, None] = {}
         """Ids of nodes with an actor that could not be reached; Ray may not have noticed yet that they have gone."""
@@ -114,17 +118,17 @@ class RayRuntime:
         await self._connect()
         _keep_signal_handlers()
         try:
-            self._pickled_context = await asyncio.to_thread(ray.put, pickled) if len(pickled) > MOST_SENT_BYTES else pickled
+            self._pickled_context = await aside(ray.put, pickled) if len(pickled) > MOST_SENT_BYTES else pickled
             del pickled
             wanted, inputs = self._context.settings.get("lanes"), len(self._context.tasks)
-            goal = await asyncio.to_thread(number_of_lanes, wanted, inputs)
-            there = await asyncio.to_thread(number_of_lanes, AUTO, goal)
+            goal = await aside(number_of_lanes, wanted, inputs)
+            there = await aside(number_of_lanes, AUTO, goal)
             is_waiting = inputs > 1 and goal > there and may_grow()
             if is_waiting:
-                await asyncio.to_thread(request_cpus, goal)
+                await aside(request_cpus, goal)
                 self._has_requested = True
             self._set_lanes(there if is_waiting else goal)
-            self._nodes = await asyncio.to_thread(nodes_for_lanes) if self._lanes > 1 or is_waiting else []
+            self._nodes = await aside(nodes_for_lanes) if self._lanes > 1 or is_waiting else []
             self._reset()
             await self._start_with_retries()
         except BaseException:
@@ -159,6 +163,8 @@ class RayRuntime:
         await connecting
 
     async def _disconnect(self) -> None:
+        if self._has_ended:  # nobody is left to answer
+            return
         await wait_to_end([asyncio.get_running_loop().run_in_executor(None, disconnect)])
 
     async def _start_with_retries(self) -> None:
@@ -260,7 +266,7 @@ class RayRuntime:
         ready = asyncio.ensure_future(_future(slot.actor.ping.remote()))
         try:
             if not await _ends_within(ready, PLACE_S):
-                lacking = await asyncio.to_thread(missing_resource, slot.num_cpus, slot.resources)
+                lacking = await aside(missing_resource, slot.num_cpus, slot.resources)
                 if lacking is not None:
                     raise PeerLost(slot.name, f"there was no room for it within {PLACE_S:g} s: {lacking}")
                 if not await _ends_within(ready, READY_S - PLACE_S):
@@ -346,10 +352,11 @@ class RayRuntime:
         while True:
             await asyncio.sleep(PING_EVERY_S)
             with suppress(RayError, TimeoutError):
-                async with asyncio.timeout(SILENT_S):
-                    nodes = await asyncio.to_thread(ray.nodes)
+                async with asyncio.timeout(ENDED_S):
+                    nodes = await aside(ray.nodes)
                     if any(node["NodeID"] == own and node["Alive"] for node in nodes):
                         continue
+            self._has_ended = True
             for slot in self._slots.values():
                 slot.mark_lost()
                 self._dispatcher.lose(slot.name, PeerLost(slot.name, "Ray has ended on the machine of the driver"))
@@ -371,8 +378,8 @@ class RayRuntime:
             await asyncio.sleep(GROW_EVERY_S)
             with suppress(RayError):
                 is_over = asyncio.get_running_loop().time() > over_s
-                wanted = most if is_over else await asyncio.to_thread(number_of_lanes, AUTO, most)
-                self._nodes = await asyncio.to_thread(nodes_for_lanes)
+                wanted = most if is_over else await aside(number_of_lanes, AUTO, most)
+                self._nodes = await aside(nodes_for_lanes)
                 while self._lanes < wanted:
                     await self._add_lane()
 
@@ -416,7 +423,7 @@ class RayRuntime:
 
     async def _look_for_nodes(self) -> None:
         if self._nodes:
-            self._nodes = await asyncio.to_thread(nodes_for_lanes)
+            self._nodes = await aside(nodes_for_lanes)
 
     async def _start_process(self, slot: ActorSlot) -> None:
         """Start a process in a slot while the others work."""
@@ -457,10 +464,10 @@ class RayRuntime:
     async def _stop(self) -> None:
         try:
             await self._end_actors()
-            if self._has_requested:
+            if self._has_requested and not self._has_ended:
                 with suppress(RayError, TimeoutError):
                     async with asyncio.timeout(SILENT_S):
-                        await asyncio.to_thread(request_cpus, 0)
+                        await aside(request_cpus, 0)
         finally:
             await self._disconnect()
 
@@ -484,7 +491,7 @@ class RayRuntime:
 
     def _kill_actors(self) -> None:
         for slot in self._slots.values():
-            if slot.actor is not None:
+            if slot.actor is not None and not self._has_ended:
                 ray.kill(slot.actor)
 
     async def _stop_replica(self, replica: str) -> None:

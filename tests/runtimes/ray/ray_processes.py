@@ -91,12 +91,10 @@ class Program:
         """The processes of its Ray actors."""
         return actors_of(self.process.pid)
 
-    def raylet(self) -> int:
-        """The process by which Ray runs this machine, where the program has started it."""
-        (found,) = [
-            pid for pid in _processes() if b"raylet/raylet" in _read(Path(f"/proc/{pid}/cmdline")) and _parent(pid) == self.process.pid
-        ]
-        return found
+    def rays_own(self) -> list[int]:
+        """The processes by which Ray runs this machine and keeps its state, where the program has started them."""
+        found = [pid for pid in _processes() if _parent(pid) == self.process.pid]
+        return [pid for pid in found if any(name in _read(Path(f"/proc/{pid}/cmdline")) for name in (b"gcs/gcs_server", b"raylet/raylet"))]
 
     def press_ctrl_c(self) -> None:
         """As a terminal does: all of the process group hears of it."""
