@@ -226,7 +226,10 @@ def _put_on_path(kind: str, where: str) -> str:
     """Make a file importable; returns the name of its module."""
     path = Path(where).resolve()
     if not path.is_file():
-        raise InvalidUsage(f"the {kind}'s file {where!r} is not there")
+        raise InvalidUsage(
+            f"the {kind}'s file {where!r} is not there; to continue a run whose file has moved, give its first command again, with its "
+            "--run-id, where the file is now"
+        )
     stem, folder = path.stem, str(path.parent)
     if not stem.isidentifier():
         raise InvalidUsage(f"{where!r} cannot be imported by its name; rename it to letters, digits and underscores")

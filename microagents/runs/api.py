@@ -118,7 +118,6 @@ async def run(
         ModelUnavailable: a provider refuses the request for good.
     """
     check_address(settings.get("address"), settings.get("runtime", "local"))
-    check_lanes(settings.get("lanes"), settings.get("runtime", "local"))
     check_arguments(
         runs_dir="" if runs_dir is None else runs_dir,
         accept_changes=accept_changes,
@@ -141,6 +140,7 @@ async def run(
     given = model_pools(models, [chosen])
     named = {"models": given.pools, "run_id": new_run_id(tasks[0]) if run_id is None else run_id}
     own = validated(Settings, "the run", {**settings, **named})
+    check_lanes(settings.get("lanes"), own.runtime)
     if runs_dir is not None and run_id is not None:
         kept = {name: value for name, value in recorded_limits(Path(runs_dir), run_id).items() if name not in settings}
         own = own.model_copy(update=kept)

@@ -93,8 +93,8 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
     if not experiment.draws_solution:
         strategy = STRATEGIES.name_of(experiment.recipe.strategy)
         raise InvalidUsage(
-            f"run {run} used the strategy {strategy}, whose decisions are its whole record; there is nothing to draw, and "
-            "result.decisions() reads them"
+            f"run {run} used the strategy {strategy}, whose decisions are its whole record; there is nothing to draw; "
+            f"`microagents export {run}` writes them, and result.decisions() reads them"
         )
     experiment.check_there([of_input])
     plan = plan_of(reader)

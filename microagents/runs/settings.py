@@ -368,6 +368,10 @@ def _short_options(strategy: type[Strategy], short: Mapping[str, Any]) -> dict[s
     return options
 
 
+WHERE_SET = "it is set on the command line, in a MICROAGENTS_ variable or in a file microagents.toml"
+"""Where an option may come from, for who did not type it."""
+
+
 def check_address(address: str | None, runtime: str) -> None:
     """Refuse the address of a Ray cluster on another runtime, which would ignore it.
 
@@ -375,7 +379,9 @@ def check_address(address: str | None, runtime: str) -> None:
         InvalidUsage: an address is given, and the runtime is not Ray.
     """
     if address is not None and runtime != "ray":
-        raise InvalidUsage(f"the address {address!r} is a Ray cluster's, but the runtime is {runtime!r}; add --runtime ray")
+        raise InvalidUsage(
+            f"the address {address!r} is a Ray cluster's, but the runtime is {runtime!r}; add --runtime ray, or leave it out: {WHERE_SET}"
+        )
 
 
 def check_lanes(lanes: object, runtime: str) -> None:
@@ -385,7 +391,9 @@ def check_lanes(lanes: object, runtime: str) -> None:
         InvalidUsage: lanes are given, and the runtime is not Ray.
     """
     if lanes is not None and runtime != "ray":
-        raise InvalidUsage(f"lanes={lanes!r} are engines on Ray, but the runtime is {runtime!r}; add --runtime ray, or leave out --lanes")
+        raise InvalidUsage(
+            f"lanes={lanes!r} are engines on Ray, but the runtime is {runtime!r}; add --runtime ray, or leave them out: {WHERE_SET}"
+        )
 
 
 def read_value(text: str) -> str:

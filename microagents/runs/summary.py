@@ -140,7 +140,7 @@ def summary(result: Result, options: str, go_on: str | None, *, with_text: bool 
         rows.append(("marked", _settled_text(account)))
     if account.lost_in_flight:
         lost = counted(account.lost_in_flight, "call was", "calls were")
-        rows.append(("lost", f"{lost} in flight when the process ended; such calls are made again, and may be paid twice"))
+        rows.append(("lost", f"at most {lost} in flight when the process ended; such calls are made again, and may be paid twice"))
     rows += _value_rows(result, with_text=with_text)
     if result.journal is not None:
         rows.append(("journal", str(result.journal)))

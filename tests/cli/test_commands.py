@@ -992,7 +992,8 @@ def test_a_file_in_the_place_of_a_command_or_a_task_is_told() -> None:
     ("words", "said"),
     [
         (("drift", "--max-cost", "-1"), "max_cost_usd=-1.0 (--max-cost) will not do: it must be a number above 0"),
-        (("drift", "--lanes", "2"), "lanes='2' are engines on Ray, but the runtime is 'local'; add --runtime ray"),
+        (("drift", "--lanes", "2"), "lanes='2' are engines on Ray, but the runtime is 'local'; add --runtime ray, or leave"),
+        (("drift", "--lanes", "many"), "lanes is a number from 1 on or `auto`, not 'many'"),
         (("gsm8k", "-o", "question= "), "question=' ' will not do: it must be a text of 1 or more characters that is not blank"),
         (("drift", "--prices", "prices.toml"), "there is no field called 'ouput'; did you mean 'output'"),
     ],

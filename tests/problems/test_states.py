@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.aot import Aot
 from microagents.tasks.ask import Ask
 from microagents.tasks.word_problems import WordProblem
+from tests.problems.test_tree import nodes
 from tests.strategies.scripted import Script, four, label, scripted
 from tests.strategies.test_aot import GRAPH, LAST, NEXT, QUESTION, chain, transition, way
 
@@ -34,12 +34,6 @@ def drawn(run_id: str = "r") -> ProblemNode:
         found = solution_of(reader, 0)
     assert isinstance(found, ProblemNode)
     return found
-
-
-def nodes(of: ProblemNode) -> Iterator[ProblemNode]:
-    yield of
-    for child in of.children:
-        yield from nodes(child)
 
 
 def branches(of: ProblemNode) -> dict[str, Branch]:
