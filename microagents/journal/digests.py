@@ -28,6 +28,7 @@ class ChainDigests:
 
     def add(self, of_input: int, path: str, *decided: object) -> None:
         """Add the next decision of an input; ``decided`` consists of values that msgpack can encode."""
+        # As `digest` and `set` do, without calls of them, since it runs twice for every decision: some 5 us of a step.
         at, last = of_input * _BYTES, self._last
         before = bytes(last[at : at + _BYTES])
         last[at : at + _BYTES] = sha256(_pack((b"" if before == _NONE else before, path, decided))).digest()

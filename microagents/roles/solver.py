@@ -180,7 +180,7 @@ class Solver(Role):
                     if not await self._request(source, several, outage):
                         break
                 except ModelUnavailable as error:
-                    if source.health.is_out and self._sources.has_fallbacks:
+                    if source.health.is_out and self._sources.fallbacks:
                         self._accounts.repeat(error.kind)
                         break
                     if not error.retryable:  # single draws meet the same refusal, unless it is one of several samples at a time

@@ -67,10 +67,9 @@ class Sources:
     """
 
     def __init__(self, context: Context, on_unpriced: Callable[[], None]) -> None:
-        self.has_fallbacks = bool(context.models.get("fallback"))
         self._context = context
         self._on_unpriced = on_unpriced
-        self._fallbacks = context.models.get("fallback", ())
+        self.fallbacks = context.models.get("fallback", ())
         """Models that are asked while another one is out."""
         self._opened: dict[str, Source] = {}
 
@@ -97,7 +96,7 @@ class Sources:
     def one_that_delivers(self, spec: str) -> Source | None:
         """The same; None while none delivers."""
         source = self.of(spec)
-        if not self._fallbacks or source.health.may_be_asked():
+        if not self.fallbacks or source.health.may_be_asked():
             return source
         return next((other for other in self._alike(spec) if other.health.may_be_asked()), None)
 
@@ -107,7 +106,7 @@ class Sources:
 
     def _alike(self, spec: str) -> list[Source]:
         """The fallbacks of a model: those that weigh options if it does, and those that vote if it votes."""
-        return [self.of(each) for each in self._fallbacks if each != spec and at_least((each,)) == at_least((spec,))]
+        return [self.of(each) for each in self.fallbacks if each != spec and at_least((each,)) == at_least((spec,))]
 
     def of(self, spec: str) -> Source:
         """The model of a spec.
@@ -119,10 +118,10 @@ class Sources:
 
     def _open(self, spec: str) -> Source:
         model = checked_model(open_model(spec, self._context), spec)
-        opened = self._opened[spec] = Source(model, spec, partial(_warn_out, spec) if self._fallbacks else None)
+        opened = self._opened[spec] = Source(model, spec, partial(_warn_out, spec) if self.fallbacks else None)
         if not model.priced:
             self._check_unlimited(spec)
-            if spec not in self._fallbacks:  # of a fallback only once it is asked
+            if spec not in self.fallbacks:  # of a fallback only once it is asked
                 self._on_unpriced()
         return opened
 

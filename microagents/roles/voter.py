@@ -173,7 +173,7 @@ class Voter(Role):
         self._paid[election.id] = election.paid
         if len(self._paid) > MAX_ABANDONED:
             self._paid.popitem(last=False)
-        return election.has_calls
+        return bool(election.calls)
 
 
 class RunningElection:
@@ -285,15 +285,8 @@ class RunningElection:
     @property
     def paid(self) -> Sequence[Ballot | Flagged | Rejected]:
         """All paid samples, counted or not."""
-        if not (self._arrived or self._paid or self._verification):
-            return self._count.ballots
         rejected = () if self._verification is None else self._verification.rejected
         return [*self._count.ballots, *self._arrived.values(), *self._paid.values(), *rejected]
-
-    @property
-    def has_calls(self) -> bool:
-        """Whether a draw or a comparison is in flight."""
-        return bool(self.draws) or (self._meanings is not None and self._meanings.comparison is not None)
 
     @property
     def calls(self) -> list[asyncio.Task[None]]:

@@ -84,7 +84,7 @@ async def aside(question: Callable[P, T], *given: P.args, **named: P.kwargs) -> 
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[T] = loop.create_future()
 
-    def answer(set_answer: Callable[[Any], None], answer: object) -> None:
+    def tell(set_answer: Callable[[Any], None], answer: object) -> None:
         if not answered.done():  # who asked may wait no more
             set_answer(answer)
 
@@ -94,7 +94,7 @@ async def aside(question: Callable[P, T], *given: P.args, **named: P.kwargs) -> 
         except Exception as error:  # noqa: BLE001 - for who asked
             told = answered.set_exception, error
         with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(answer, *told)
+            loop.call_soon_threadsafe(tell, *told)
 
     threading.Thread(target=ask, daemon=True).start()
     return await answered
