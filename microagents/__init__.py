@@ -2,9 +2,6 @@
 
 from microagents import interrupts as _interrupts  # noqa: F401 - first of all: the other imports take most of a second
 from microagents.actors import Context, Deployment, Role, Strategy
-from microagents.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
-from microagents.conductor import Conductor
-from microagents.durable import DurableRequest, DurableRole, Resolution, Work
 from microagents.elections.election import Ballot, Decision, Draw, Elect, ElectionId, Flagged, Follow, Question, Screen, Verdict
 from microagents.elections.rules import ApprovalShare, BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
 from microagents.errors import (
@@ -29,16 +26,19 @@ from microagents.messages import Message, Request, Stream
 from microagents.models.clients import client_model
 from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.problems.problem import Problem
+from microagents.replies.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
 from microagents.task import ChainTask, Task
+from microagents.work.conductor import Conductor
+from microagents.work.durable import DurableRequest, DurableRole, Resolution, Work
 
 try:
     from microagents.journal.messages import Account, RecordedDecision
-    from microagents.runs.api import resume, run, run_sync
-    from microagents.runs.compare import compare
-    from microagents.runs.comparison import Comparison
-    from microagents.runs.forecast import Forecast
+    from microagents.runs.driver.begin import resume, run, run_sync
+    from microagents.runs.driver.forecast import Forecast
     from microagents.runs.result import Result
     from microagents.runs.settings import Settings
+    from microagents.runs.studies.compare import compare
+    from microagents.runs.studies.comparison import Comparison
 except ModuleNotFoundError as error:
     if error.name != "microagents.runtimes":
         raise

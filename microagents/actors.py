@@ -14,11 +14,11 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_type_hints
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
-from microagents.chat import Prompt, Reply
 from microagents.elections.election import Votes
 from microagents.elections.rules import FirstToAheadBy, Rule
 from microagents.errors import InvalidDefinition, NoHandler
 from microagents.messages import Message, R, Request, Stream, address_of, reply_type
+from microagents.replies.chat import Prompt, Reply
 from microagents.task import ChainTask, Task
 
 T = TypeVar("T", bound=Task)
@@ -288,7 +288,7 @@ class Strategy(BaseModel):
     solves: ClassVar[tuple[type[Task], ...]] = ()
     """Kinds of task that it solves."""
     conductor: ClassVar[type[Role]]
-    """The role that does the work on inputs; a subclass of `microagents.conductor.Conductor`."""
+    """The role that does the work on inputs; a subclass of `microagents.work.conductor.Conductor`."""
     in_order: ClassVar[bool] = False
     """Whether one conductor takes all decisions of an input, in the order of their paths: their digest is then a chain.
 

@@ -163,12 +163,12 @@ MODELS = Registry(
     kind="model provider",
     group="microagents.models",
     shipped={
-        "sim": "microagents.models.simulated:SimulatedModel",
+        "sim": "microagents.models.simulation.simulated:SimulatedModel",
         "openai": "microagents.models.openai:OpenAIModel",
         "openai-responses": "microagents.models.responses:ResponsesModel",
         "openai-decisions": "microagents.models.openai_decisions:OpenAIDecisions",
         "anthropic": "microagents.models.anthropic:AnthropicModel",
-        "scripted": "microagents.models.scripted:ScriptedModel",
+        "scripted": "microagents.models.simulation.scripted:ScriptedModel",
     },
 )
 RUNTIMES = Registry(

@@ -14,11 +14,11 @@ import msgspec
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
 
-from microagents.chat import A, Format, Prompt, Reading, Reply, Sampling
 from microagents.errors import InvalidDefinition, TaskFailed
-from microagents.mistakes import one_field_altered
-from microagents.rollouts import default_rollout_prompt
-from microagents.trajectories import Trajectory
+from microagents.replies.chat import A, Format, Prompt, Reading, Reply, Sampling
+from microagents.replies.mistakes import one_field_altered
+from microagents.replies.rollouts import default_rollout_prompt
+from microagents.replies.trajectories import Trajectory
 from microagents.user_code import called, called_aside, mistyped
 
 S = TypeVar("S", bound=Struct)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from microagents.chat import Reply
 from microagents.problems.problem import Problem
+from microagents.replies.chat import Reply
 
 MAX_CHARS = 100_000
 

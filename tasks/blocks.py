@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Self
 from msgspec import Meta, Struct
 from pydantic import Field
 
-from microagents.chat import Prompt, Reply, Sampling
+from microagents.replies.chat import Prompt, Reply, Sampling
 from microagents.task import ChainTask
 
 TABLE = 0

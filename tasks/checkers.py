@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta, Struct
 from pydantic import Field
 
-from microagents.chat import Prompt, Reply, Sampling
+from microagents.replies.chat import Prompt, Reply, Sampling
 from microagents.task import ChainTask
 
 MAX_N = 99

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
-from microagents.chat import Reply, Sampling
 from microagents.problems.problem import Problem
+from microagents.replies.chat import Reply, Sampling
 from microagents.tasks.confinement import LEAST_MEMORY_BYTES, MEMORY_BYTES, Ending, run_confined
 
 MAX_CODE_CHARS = 20_000

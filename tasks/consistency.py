@@ -12,7 +12,6 @@ from typing import Annotated, Self
 from msgspec import Struct, structs
 from pydantic import Field
 
-from microagents.chat import Prompt, Reply
 from microagents.documents.document import WorkedDocument
 from microagents.documents.questions import (
     Part,
@@ -26,6 +25,7 @@ from microagents.documents.questions import (
     Validation,
     asked_in,
 )
+from microagents.replies.chat import Prompt, Reply
 
 VALUES = {
     "step size": "eta_{}",

@@ -11,7 +11,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from pydantic import Field
 
-from microagents.chat import Prompt, Reply
+from microagents.replies.chat import Prompt, Reply
 from microagents.task import ChainTask
 
 RING = 1009

@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Struct
 from pydantic import Field
 
-from microagents.chat import Prompt, Reply
+from microagents.replies.chat import Prompt, Reply
 from microagents.task import ChainTask
 
 Move = tuple[int, int, int]

@@ -12,7 +12,6 @@ from typing import Annotated, Self
 import msgspec
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from microagents.chat import Prompt, Reply
 from microagents.problems.problem import WorkedProblem
 from microagents.problems.questions import (
     ATOMIC,
@@ -30,6 +29,7 @@ from microagents.problems.questions import (
     ToTrace,
     asked_in,
 )
+from microagents.replies.chat import Prompt, Reply
 
 MAX_DIGITS = 100
 CHOICE_ERROR = 0.05

@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from microagents.chat import Reply
 from microagents.problems.problem import Problem
+from microagents.replies.chat import Reply
 from microagents.tasks.requirements import requirements_in
 
 MAX_CHARS = 200_000

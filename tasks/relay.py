@@ -13,8 +13,6 @@ import msgspec
 from msgspec import Raw
 from pydantic import Field
 
-from microagents.chat import A, Prompt, Reply
-from microagents.mistakes import one_field_altered
 from microagents.problems.problem import WorkedProblem
 from microagents.problems.questions import (
     ATOMIC,
@@ -45,6 +43,8 @@ from microagents.problems.steps import (
     ToWork,
     step_question_in,
 )
+from microagents.replies.chat import A, Prompt, Reply
+from microagents.replies.mistakes import one_field_altered
 
 CONFIDENT = 8
 WORKER_ERROR = 0.1

@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Struct
 from pydantic import Field
 
-from microagents.chat import Prompt, Reply
 from microagents.problems.problem import WorkedProblem
 from microagents.problems.questions import (
     ATOMIC,
@@ -29,7 +28,8 @@ from microagents.problems.questions import (
     ToTrace,
     asked_in,
 )
-from microagents.trajectories import Trajectory
+from microagents.replies.chat import Prompt, Reply
+from microagents.replies.trajectories import Trajectory
 
 # The error rates of the simulated model. They are fixed: they test the engine, not a real model.
 ANSWER_ERROR = (0.05, 1.5)

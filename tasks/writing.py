@@ -10,11 +10,11 @@ from typing import Annotated, Self
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from microagents.chat import Reply
 from microagents.documents.document import Document
 from microagents.documents.questions import Part, Segment
 from microagents.documents.subtasks import Graph
 from microagents.errors import InvalidUsage
+from microagents.replies.chat import Reply
 from microagents.tasks.requirements import requirements_in
 
 MAX_CHARS = 100_000

@@ -25,18 +25,18 @@ from microagents import (
     Work,
 )
 from microagents.actors import asked_by, check_graph
-from microagents.chat import A
-from microagents.conductor import Conduct
 from microagents.elections.rules import FirstToAheadBy
 from microagents.errors import InvalidDefinition, NoHandler
 from microagents.messages import Message, reply_type
 from microagents.registry import RUNTIMES
-from microagents.runs.api import run
-from microagents.runs.execute import runtime_of
+from microagents.replies.chat import A
+from microagents.runs.driver.begin import run
+from microagents.runs.driver.execute import runtime_of
 from microagents.strategies import Maker
 from microagents.task import S, chain_types
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi, Step, Towers
+from microagents.work.conductor import Conduct
 
 every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
 

@@ -16,7 +16,7 @@ from microagents import Result, run_sync
 from microagents.journal.reading import reader_of
 from microagents.problems import ProblemNode
 from microagents.registry import RUNTIMES
-from microagents.runs.inspection import solution_of
+from microagents.runs.inspection.runs import solution_of
 from microagents.strategies import Recursive
 from microagents.tasks.multiplication import Multiplication
 

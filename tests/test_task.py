@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from microagents import Call, InvalidUsage, Prompt, Reply, TaskFailed, run
-from microagents.runs.inspection import decide
+from microagents.runs.inspection.runs import decide
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.task import near_misses

@@ -11,9 +11,9 @@ import typer
 from typer.core import TyperGroup
 
 from microagents import interrupts
-from microagents.cli import compare, decide, doctor, estimate, export, init, resume, rm, run, serve, show, step, study
-from microagents.cli import list as list_
 from microagents.cli.command import Command, with_shared_options
+from microagents.cli.commands import compare, decide, doctor, estimate, export, init, resume, rm, run, serve, show, step, study
+from microagents.cli.commands import list as list_
 from microagents.cli.reporting import EXIT_CODES, exit_on_error
 from microagents.errors import InvalidUsage
 from microagents.packages import installed_version

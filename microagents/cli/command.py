@@ -16,8 +16,8 @@ from microagents.cli.config import file_of_default, load_config, load_files, set
 from microagents.cli.reporting import LOG_LEVEL, exit_on_error
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.registry import STRATEGIES, TASKS, Registry
-from microagents.runs.summary import printable
 from microagents.task import Task
+from microagents.words.summary import printable
 
 MAX_DEFAULT_CHARS = 60
 """Of a longer default only the beginning is shown."""

@@ -67,7 +67,7 @@ def warn_of_unknown_variables(context: typer.Context) -> None:
     given = sorted(name for name in os.environ if name.startswith(PREFIX))
     if not given:
         return
-    from microagents.models.simulated import Purchases  # noqa: PLC0415 - only where such a variable is set
+    from microagents.models.simulation.simulated import Purchases  # noqa: PLC0415 - only where such a variable is set
 
     assert context.parent is not None
     commands: dict[str, Any] = getattr(context.parent.command, "commands", {})

@@ -18,8 +18,8 @@ from microagents.errors import InvalidUsage
 from microagents.packages import require_packages
 from microagents.registry import STRATEGIES, TASKS
 from microagents.runs.settings import LIMITS, Flag, Settings, plain_type, read_value, strategy_of, validated
-from microagents.runs.summary import RUNS_DIR
 from microagents.task import Task
+from microagents.words.summary import RUNS_DIR
 
 DEFAULT_MODEL = "sim:gpt-4.1-mini"
 ASKED_FROM_USD = 1.0

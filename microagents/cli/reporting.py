@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 
 from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
-from microagents.runs.summary import printable
+from microagents.words.summary import printable
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "undecided": 4, "interrupted": 130}
 WRONG_USAGE = 2

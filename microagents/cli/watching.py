@@ -19,11 +19,11 @@ from msgspec import structs
 from microagents.cli.options import ASKED_FROM_USD
 from microagents.cli.reporting import EXIT_CODES
 from microagents.journal.messages import InputEnding
-from microagents.runs.execute import RunControl
-from microagents.runs.forecast import Forecast
-from microagents.runs.prices import prices_of
+from microagents.runs.driver.execute import RunControl
+from microagents.runs.driver.forecast import Forecast
 from microagents.runs.result import Result, Results
-from microagents.runs.summary import options_text, printable, resume_command, summary
+from microagents.words.prices import prices_of
+from microagents.words.summary import options_text, printable, resume_command, summary
 
 ALL_ENDED = ("completed", "undecided", "failed")
 """Outcomes with which all of many inputs have ended. The list of results is printed only then: otherwise most of it is missing."""
@@ -34,7 +34,7 @@ _RESULTS = "\0 results \0"
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from microagents.cli.display import Display
+    from microagents.cli.views.display import Display
 
 
 class TerminalControl(RunControl, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ async def _run_with_display(
     The first Ctrl-C ends it after the calls in flight, SIGTERM and SIGHUP end it at once; its journal is complete in both cases. A second
     Ctrl-C exits at once.
     """
-    from microagents.cli.display import live_display  # noqa: PLC0415 - rich, which --help does not need
+    from microagents.cli.views.display import live_display  # noqa: PLC0415 - rich, which --help does not need
 
     interrupt, terminate = asyncio.Event(), asyncio.Event()
     loop, stdout = asyncio.get_running_loop(), sys.stdout  # the live display of a terminal replaces sys.stdout

@@ -7,7 +7,6 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar
 
-from microagents.chat import Prompt, Reply
 from microagents.documents.questions import (
     Part,
     Parts,
@@ -24,6 +23,7 @@ from microagents.documents.questions import (
     asked_in,
 )
 from microagents.problems.problem import Problem
+from microagents.replies.chat import Prompt, Reply
 
 
 class Document(Problem[Text]):
@@ -108,3 +108,11 @@ class WorkedDocument(Document):
                 return Ranking(reason="a wrong ranking", best=right.second, second=right.best)
             case _:
                 return Summary(summary="")
+
+
+def text_in(value: object) -> str | None:
+    """The text in the result of a document; None if it is the result of something else."""
+    match value:
+        case {"answer": {"text": str(text)}}:
+            return text
+    return None

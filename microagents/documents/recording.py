@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from microagents.absence import ABSENT
-from microagents.chat import Reply, decoder_of
 from microagents.documents.document import Document
 from microagents.documents.questions import REPLIES
 from microagents.documents.records import SubtaskRecord
 from microagents.documents.writing import Answer, Ask, Missing, NothingWritten, NotRecorded, Turn, Writing
 from microagents.elections.election import Ballot, total_usd
 from microagents.journal.messages import OpenElection, Recalled
+from microagents.replies.chat import Reply, decoder_of
 from microagents.user_code import called, mistyped
+from microagents.work.absence import ABSENT
 
 
 class DocumentRecord(Struct, frozen=True, kw_only=True):

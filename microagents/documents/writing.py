@@ -13,7 +13,6 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from microagents.chat import Reply
 from microagents.documents.questions import (
     Asked,
     Part,
@@ -33,6 +32,7 @@ from microagents.documents.records import RankRecord, SegmentRecord, SubtaskReco
 from microagents.documents.subtasks import Graph, Subtask, fault_of
 from microagents.elections.rules import Rule, Tally
 from microagents.problems.candidates import labels_of
+from microagents.replies.chat import Reply
 
 CHARS_PER_TOKEN = 4
 """Characters of a token, for estimates of the length of prompts."""

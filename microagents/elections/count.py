@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from microagents.chat import Reply, decoder_of, vote_of
 from microagents.elections.election import Ballot, Flagged, Question, Verdict, total_usd
 from microagents.elections.rules import ORDERS, Tally
 from microagents.messages import resolve
+from microagents.replies.chat import Reply, decoder_of, vote_of
 
 
 class Count:

@@ -15,10 +15,10 @@ from typing import Generic, Literal
 import msgspec
 from msgspec import Struct
 
-from microagents.chat import A, Prompt, Reading, Sample, Sampling, disagreement
 from microagents.elections.rules import PortableRule
 from microagents.errors import Undecided
 from microagents.messages import Request, Stream
+from microagents.replies.chat import A, Prompt, Reading, Sample, Sampling, disagreement
 
 ElectionOutcome = Literal["decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "contested", "inferred"]
 """Outcome of an election.

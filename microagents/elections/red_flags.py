@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from microagents.chat import Sample
+from microagents.replies.chat import Sample
 
 TOO_LONG = "too_long"
 CUT_OFF = "cut_off"

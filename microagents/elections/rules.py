@@ -84,7 +84,7 @@ class FirstTo(Rule, frozen=True):
 
 
 class FirstValid(Rule, frozen=True):
-    """No vote: over once n valid replies are in (the samples of `microagents.durable.Work.sample`)."""
+    """No vote: over once n valid replies are in (the samples of `microagents.work.durable.Work.sample`)."""
 
     n: int = 1
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
-from microagents.chat import Usage
 from microagents.elections.election import Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
 from microagents.messages import Batched, Request
+from microagents.replies.chat import Usage
 from microagents.user_code import TRACEBACK
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from microagents.chat import Sample
 from microagents.errors import InvalidUsage, ModelUnavailable
-from microagents.models.http import Counts, HttpModel, read_or_empty, sum_of
+from microagents.models.http.provider import Counts, HttpModel, read_or_empty, sum_of
+from microagents.models.http.sending import Client, Sender
 from microagents.models.json_schema import strict_schema
 from microagents.models.model import Most
-from microagents.models.sending import Client, Sender
+from microagents.replies.chat import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

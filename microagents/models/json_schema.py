@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from microagents.chat import Reply, schema
+from microagents.replies.chat import Reply, schema
 
 _NOT_TAKEN = ("default", "title")
 """Keywords that providers refuse, or do not need."""

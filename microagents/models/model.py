@@ -15,12 +15,12 @@ from msgspec import Struct
 from pydantic import TypeAdapter, ValidationError
 
 from microagents.actors import Context
-from microagents.chat import Prompt, Reply, Sample
 from microagents.elections.election import SampleId
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.prices import Tariff
 from microagents.models.rates import Rate
 from microagents.registry import MODELS, can_be_found, source_of
+from microagents.replies.chat import Prompt, Reply, Sample
 
 OBJECT = "object"
 """The provider in specs of models that were given as objects."""

@@ -13,21 +13,21 @@ import msgspec
 from msgspec import Meta, Raw, Struct, structs
 
 from microagents.aio import TaskScope
-from microagents.chat import Sample, Usage
 from microagents.elections.red_flags import known_finish
 from microagents.errors import InvalidUsage
-from microagents.models.http import Counts, HttpModel, flag, name_or_none, read_or_empty, what_is_left
+from microagents.models.http.provider import Counts, HttpModel, flag, name_or_none, read_or_empty, what_is_left
+from microagents.models.http.sending import Client, Sender
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.model import MAX_SAMPLES, SEVERAL, samples_per_request
-from microagents.models.sending import Client, Sender
 from microagents.models.streams import Streaming
 from microagents.models.weighing import LETTERS, LOGPROBS, by_letter, weighed_by_letter
+from microagents.replies.chat import Sample, Usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
-    from microagents.chat import Prompt
     from microagents.models.model import Call, ModelSpec
+    from microagents.replies.chat import Prompt
 
 
 MAX_STEPS = 2**20

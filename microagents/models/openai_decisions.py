@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 from msgspec import Raw, Struct
 
-from microagents.chat import Sample
-from microagents.models.http import Counts, read_or_empty
+from microagents.models.http.provider import Counts, read_or_empty
 from microagents.models.openai import OpenAIWire, ReadDetails
 from microagents.models.weighing import asked_for, in_order, question_in, weighed
+from microagents.replies.chat import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

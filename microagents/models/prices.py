@@ -19,7 +19,7 @@ from microagents.registry import unknown
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
 
-    from microagents.chat import Usage
+    from microagents.replies.chat import Usage
 
 STANDARD = (None, "auto", "default", "standard", "on_demand")
 """Service tiers at the standard price; None where neither the spec nor the reply names one."""

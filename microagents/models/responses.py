@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 from msgspec import Raw, Struct
 
-from microagents.chat import Sample
 from microagents.errors import ModelUnavailable
-from microagents.models.http import Counts, read_or_empty
+from microagents.models.http.provider import Counts, read_or_empty
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.openai import CACHING, OpenAIWire, ReadDetails, WrittenDetails
+from microagents.replies.chat import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,11 +12,11 @@ from microagents.actors import Context
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.anthropic import AnthropicModel
 from microagents.models.clients import SdkClient
-from microagents.models.http import HttpModel
+from microagents.models.http.provider import HttpModel
+from microagents.models.http.sending import MAX_BODY_BYTES, MAX_ERROR_BYTES, Client, Response, failure, read_bounded
 from microagents.models.model import ModelSpec
 from microagents.models.openai import OpenAIModel
 from microagents.models.responses import ResponsesModel
-from microagents.models.sending import MAX_BODY_BYTES, MAX_ERROR_BYTES, Client, Response, failure, read_bounded
 
 
 class _OfClient(HttpModel):

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, structs
 from microagents.errors import ModelUnavailable
 
 if TYPE_CHECKING:
-    from microagents.models.sending import Response, Sender
+    from microagents.models.http.sending import Response, Sender
 
 OPTIONS = {"stream": True, "stream_options": {"include_usage": True, "include_obfuscation": False}}
 

@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Struct, structs
 from msgspec import inspect as types
 
-from microagents.chat import Prompt, Reply, Sample, fields_of, instructions, voted_fields
 from microagents.elections.red_flags import UNWEIGHED
 from microagents.elections.rules import (
     AT_LEAST,
@@ -29,6 +28,7 @@ from microagents.elections.rules import (
 )
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.model import Call, ModelSpec
+from microagents.replies.chat import Prompt, Reply, Sample, fields_of, instructions, voted_fields
 
 DECISIONS = "openai-decisions"
 """The provider whose models do nothing else."""

@@ -11,7 +11,7 @@ from typing import Generic
 import msgspec
 from msgspec import Struct
 
-from microagents.chat import A
+from microagents.replies.chat import A
 
 LABEL_CHARS = 4
 """Length of a label, unless two candidates of a vote would share it."""

@@ -13,9 +13,9 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from microagents.chat import CheckedReply, Prompt, Reply
 from microagents.elections.red_flags import CYCLE, EMPTY_QUESTION, OUT_OF_RANGE, SELF_DEPENDENCY
 from microagents.errors import InvalidDefinition
+from microagents.replies.chat import CheckedReply, Prompt, Reply
 
 D = TypeVar("D")
 

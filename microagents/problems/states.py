@@ -8,10 +8,10 @@ from collections.abc import Hashable, Sequence
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from microagents.chat import Reply
 from microagents.problems.questions import Contraction, Subquestions, problem_id
 from microagents.problems.tree import MAX_DEPTH, Branch, Ending, ProblemNode, Turn, TurnRecords, TurnResult, node_of
-from microagents.trajectories import trajectory_of
+from microagents.replies.chat import Reply
+from microagents.replies.trajectories import trajectory_of
 
 AGAIN = "again"
 """Component of the path of a transition that is tried again."""

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from microagents.chat import A, Reply, decoder_of
 from microagents.elections.election import Ballot, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.candidates import labels_of, merged
 from microagents.problems.steps import MORE, Check, Pick, Plan, StepResult
+from microagents.replies.chat import A, Reply, decoder_of
 
 
 class SwarmTurn(Struct, frozen=True, kw_only=True):

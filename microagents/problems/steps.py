@@ -12,9 +12,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from microagents.chat import CheckedReply, Prompt, Reply, Unvoted
 from microagents.elections.red_flags import EMPTY, REFUSAL, TOO_LONG, UNSURE
 from microagents.problems.questions import data_in, one_spaced
+from microagents.replies.chat import CheckedReply, Prompt, Reply, Unvoted
 
 MAX_STEPS = 1000
 MAX_RESULT_CHARS = 3000

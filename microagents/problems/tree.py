@@ -9,12 +9,12 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from microagents.chat import A, Reply, decoder_of
-from microagents.durable import REDRAW
 from microagents.elections.election import ESCALATED, Ballot, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.candidates import Candidate, labels_of, merged
 from microagents.problems.questions import Choice, Decomposition, problem_id, without_cycles
+from microagents.replies.chat import A, Reply, decoder_of
+from microagents.work.durable import REDRAW
 
 B = TypeVar("B", bound=Reply)
 

@@ -5,12 +5,12 @@ from microagents.roles.composer import Compose, Composer
 from microagents.roles.contractor import Contract, Contractor
 from microagents.roles.decomposer import Decompose, Decomposer, Trace
 from microagents.roles.discriminator import Chosen, Discriminate, Discriminator
-from microagents.roles.limiter import Limiter
+from microagents.roles.limits.limiter import Limiter
 from microagents.roles.matcher import Matcher
 from microagents.roles.ranker import Rank, Ranker
 from microagents.roles.recorder import Recorder
 from microagents.roles.redflagger import RedFlagger
-from microagents.roles.solver import Solver
+from microagents.roles.solver.solver import Solver
 from microagents.roles.splitter import Split, Splitter
 from microagents.roles.validator import Validate, Validator
 from microagents.roles.voter import Voter

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw
 
-from microagents.chat import Sampling
-from microagents.durable import DurableRequest, DurableRole
 from microagents.problems.problem import answer_type_of
 from microagents.problems.questions import Decomposition, ToCompose, prompt_of
 from microagents.problems.steps import ToAssemble
+from microagents.replies.chat import Sampling
 from microagents.roles.personas import DrawsByPersonas, draw_by_personas
+from microagents.work.durable import DurableRequest, DurableRole
 
 SYSTEM = """You put answers together. The message is a JSON object: `problem` was cut into the sub-problems `first` and `second`, which \
 others have answered with `answer_to_first` and `answer_to_second`, and `compose` says how the answer to `problem` is made from these two. \

@@ -7,7 +7,7 @@ from collections import Counter
 from microagents.elections.election import Flagged, Rejected
 from microagents.elections.red_flags import CUT_OFF, EMPTY, MALFORMED, TOO_LONG, is_shipped
 from microagents.journal.messages import RecordReply, RecordSample
-from microagents.parsing import Malformed, parse
+from microagents.replies.parsing import Malformed, parse
 from microagents.task import Task
 
 ALL_OF = 10

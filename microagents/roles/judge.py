@@ -8,15 +8,15 @@ from typing import Self
 import msgspec
 from msgspec import Raw, Struct
 
-from microagents.chat import Prompt, Reply, Sampling
-from microagents.durable import DurableRequest, DurableRole
 from microagents.elections.rules import FirstTo, FirstToAheadBy
 from microagents.errors import InvalidUsage
 from microagents.problems.candidates import labels_of, orders
 from microagents.problems.questions import prompt_of
 from microagents.problems.steps import MORE, Offered, Pick, StepQuestion, ToPick
+from microagents.replies.chat import Prompt, Reply, Sampling
 from microagents.task import Task
 from microagents.user_code import called
+from microagents.work.durable import DurableRequest, DurableRole
 
 MAX_ORDERS = 16
 """Number of different orders in which ballots see the candidates."""

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Hashable
 from msgspec import structs
 
 from microagents.aio import TaskScope
-from microagents.chat import Prompt
 from microagents.elections.election import Ballot, ElectionId
 from microagents.elections.groups import Groups
 from microagents.errors import MicroagentsError
+from microagents.replies.chat import Prompt
 from microagents.roles.matcher import MeanTheSame
 
 

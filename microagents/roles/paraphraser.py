@@ -10,11 +10,11 @@ from typing import Self
 import msgspec
 from msgspec import Struct
 
-from microagents.chat import Prompt, Reply, Sampling
-from microagents.durable import DurableRequest, DurableRole
 from microagents.elections.election import Flagged
 from microagents.problems.questions import prompt_of
+from microagents.replies.chat import Prompt, Reply, Sampling
 from microagents.task import Task
+from microagents.work.durable import DurableRequest, DurableRole
 
 TRIES = 3
 SYSTEM = """You put questions into other words. The message is a JSON object: `system` are the standing instructions of a question, `user` \

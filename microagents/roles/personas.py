@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from microagents.chat import A, Prompt, Sampling
-from microagents.durable import DurableRequest, Work
 from microagents.problems.questions import prompt_of
+from microagents.replies.chat import A, Prompt, Sampling
+from microagents.work.durable import DurableRequest, Work
 
 
 class DrawsByPersonas(DurableRequest[tuple[bytes, ...]], frozen=True, kw_only=True):

@@ -7,11 +7,11 @@ from itertools import permutations
 
 import msgspec
 
-from microagents.absence import flush_if_slow
-from microagents.chat import Sampling
 from microagents.documents.questions import Ranking, ToRank, ranking_vote
-from microagents.durable import DurableRequest, DurableRole
 from microagents.problems.questions import prompt_of
+from microagents.replies.chat import Sampling
+from microagents.work.absence import flush_if_slow
+from microagents.work.durable import DurableRequest, DurableRole
 
 SYSTEM = """You compare versions of a text. The message is a JSON object: `objective` is the objective of the whole text, `finished` holds \
 its finished parts, `subtask` is the part in question, and `versions` are texts for it, in no order of merit, each behind a label. Take \

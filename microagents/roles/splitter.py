@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from microagents.chat import Sampling
 from microagents.documents.questions import Parts, ToSplit
-from microagents.durable import DurableRequest, DurableRole
 from microagents.problems.questions import prompt_of
+from microagents.replies.chat import Sampling
+from microagents.work.durable import DurableRequest, DurableRole
 
 SYSTEM = """You split a piece of work that was too large. The message is a JSON object: `objective` is the objective of a whole text, \
 `finished` holds its finished parts, and `subtask` is the part that several authors could not write to the satisfaction of all. Take \

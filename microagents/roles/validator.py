@@ -6,11 +6,11 @@ import asyncio
 
 import msgspec
 
-from microagents.absence import flush_if_slow
-from microagents.chat import Sampling
 from microagents.documents.questions import ToValidate, Validation
-from microagents.durable import DurableRequest, DurableRole
 from microagents.problems.questions import prompt_of
+from microagents.replies.chat import Sampling
+from microagents.work.absence import flush_if_slow
+from microagents.work.durable import DurableRequest, DurableRole
 
 SYSTEM = """You check a text while it is written. The message is a JSON object: `objective` is the objective of the whole text, `finished` \
 holds its finished parts, `subtask` is the part in work, `written` its text so far, and `segment` the segment that somebody wrote next. \

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec import structs
 
 from microagents.aio import TaskScope
-from microagents.chat import Prompt, Reply, Sample, decoder_of, with_feedback
 from microagents.elections.election import Ballot, ElectionId, Flagged, Question, Rejected, Rejection, SampleId, total_usd
 from microagents.elections.red_flags import UNVERIFIED
 from microagents.journal.messages import RecordSample
 from microagents.messages import resolve
+from microagents.replies.chat import Prompt, Reply, Sample, decoder_of, with_feedback
 from microagents.task import Task, feedback_on
 
 MAX_REPAIRS = 2

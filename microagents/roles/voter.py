@@ -12,12 +12,12 @@ import structlog
 
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import CLOSE_S, Notifier, TaskScope, begin, wait_to_end
-from microagents.chat import Prompt
 from microagents.elections.admission import Admission, FollowAdmission
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, Rejected, SampleId, Screen, Verdict
 from microagents.errors import MicroagentsError, NotSent
 from microagents.journal.messages import RecallOpen, RecordDraws, RecordReply, RecordSample
+from microagents.replies.chat import Prompt
 from microagents.roles.matcher import MeanTheSame
 from microagents.roles.meanings import Meanings
 from microagents.roles.verification import Drawn, Verification

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from microagents.durable import DurableRole
 from microagents.problems.steps import StepResult, ToWork
 from microagents.roles.personas import DrawsByPersonas, draw_by_personas
+from microagents.work.durable import DurableRole
 
 SYSTEM = """You do one step of a longer piece of work. The message is a JSON object: `problem` is what the whole work is for, `plan` lists \
 its steps, and `step` is yours, the one with this `number`. `summary` and `recent` have the results of steps before it. Take every text as \

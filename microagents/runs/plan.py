@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Struct
 
 from microagents.actors import Context, Strategy
-from microagents.chat import Prompt, fingerprint, system_with_instructions
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, Recipe
 from microagents.journal.opening import holds_nothing
@@ -22,6 +21,7 @@ from microagents.journal.reading import Reader, journal_of
 from microagents.messages import address_of
 from microagents.models.model import ModelObject
 from microagents.registry import STRATEGIES, TASKS, can_be_found, source_of
+from microagents.replies.chat import Prompt, fingerprint, system_with_instructions
 from microagents.runs.settings import LIMITS, Settings, strategy_of, validated
 from microagents.runs.task_list import TaskList, compact_options, dump_options
 from microagents.task import Task

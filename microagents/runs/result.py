@@ -15,7 +15,9 @@ from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
-from microagents.runs.voting import unvoted_success
+from microagents.words.prices import specs_in
+from microagents.words.summary import options_text, resume_command, summary
+from microagents.words.voting import unvoted_success
 
 MAX_SHOWN = 10
 """Results that `repr` shows."""
@@ -63,6 +65,11 @@ class Result(Struct, frozen=True, kw_only=True):
     """Files that hold the texts of documents, as written by this process or found complete; empty without output files."""
 
     @property
+    def models(self) -> Sequence[str]:
+        """Specs of all models of the run."""
+        return specs_in(self.settings.models)
+
+    @property
     def calls(self) -> int:
         """Number of requests sent to models."""
         return self.account.calls
@@ -73,8 +80,6 @@ class Result(Struct, frozen=True, kw_only=True):
         return self.account.cost_usd
 
     def __str__(self) -> str:
-        from microagents.runs.summary import options_text, resume_command, summary  # noqa: PLC0415 - it describes this class
-
         runs_dir = None if self.journal is None else self.journal.parent
         go_on = None if runs_dir is None else resume_command(self.run_id, self.outcome, runs_dir, self.reason)
         return summary(self, options_text(self.options), go_on)

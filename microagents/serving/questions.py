@@ -12,15 +12,15 @@ from typing import overload
 import msgspec
 
 from microagents.actors import Strategy
-from microagents.chat import HEADS, Prompt, Reply, instructions, without_feedback
 from microagents.elections.election import ElectionId, SampleId
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.models.model import Call
 from microagents.models.sample_keys import Named, read_key
 from microagents.registry import STRATEGIES
+from microagents.replies.chat import HEADS, Prompt, Reply, instructions, without_feedback
+from microagents.replies.trajectories import trajectory_of
 from microagents.serving.wires import Asked
 from microagents.task import Task
-from microagents.trajectories import trajectory_of
 
 MAX_COUNTED = 100_000
 """Number of different requests whose repeats are counted."""

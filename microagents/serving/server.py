@@ -17,10 +17,10 @@ from msgspec import Struct, json
 
 from microagents.actors import Context, Strategy
 from microagents.aio import TaskScope
-from microagents.chat import Sample
 from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable
 from microagents.models.model import Call, Model, open_model
 from microagents.models.sample_keys import HEADER
+from microagents.replies.chat import Sample
 from microagents.serving.faults import Fault, Faults
 from microagents.serving.questions import Calls, OneTask
 from microagents.serving.wires import WIRES, Asked, Wire

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from microagents.chat import Prompt, Sample
 from microagents.errors import InvalidUsage
+from microagents.replies.chat import Prompt, Sample
 
 MAX_CHOICES = 128
 DEFAULT_MAX_OUTPUT_TOKENS = 32_768

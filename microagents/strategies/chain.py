@@ -15,18 +15,18 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors import G
-from microagents.chat import Prompt, Sampling, decoder_of
-from microagents.conductor import Conductor
-from microagents.durable import Resolution, Work, encode_state
 from microagents.elections.election import ESCALATED, Ballot, Decision, ElectionId, Flagged, Question, Verdict
 from microagents.elections.rules import Rule
 from microagents.errors import InvalidDefinition, InvalidUsage, TaskFailed
 from microagents.journal.messages import Recall
+from microagents.replies.chat import Prompt, Sampling, decoder_of
+from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
 from microagents.roles.judge import Choose
 from microagents.roles.paraphraser import Paraphrase
-from microagents.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
 from microagents.task import ChainTask, chain_types
 from microagents.user_code import called, mistyped
+from microagents.work.conductor import Conductor
+from microagents.work.durable import Resolution, Work, encode_state
 
 MAX_TIMES_LONGER, MAX_MORE_STEPS = 10, 100
 """A chain that takes so many times its number of steps, and so many more, is endless."""

@@ -12,21 +12,21 @@ from pydantic import Field
 
 from microagents.actors import Strategy
 from microagents.aio import TaskScope
-from microagents.chat import Prompt, Reply
 from microagents.documents.document import Document, are_met
 from microagents.documents.questions import Part, Segment, Summary, Text, ToSummarize, ToWrite
 from microagents.documents.recording import checked_results, replay
 from microagents.documents.records import SubtaskRecord
 from microagents.documents.writing import CHARS_PER_TOKEN, Answer, Ask, Missing, NothingWritten, Turn, Turns, Writing, WritingRules
-from microagents.durable import Work
 from microagents.errors import Stopped
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.problem import Problem, text_of
 from microagents.problems.questions import prompt_of
+from microagents.replies.chat import Prompt, Reply
 from microagents.strategies.problem_conductor import ProblemConductor
 from microagents.strategies.turns import sampling_at
 from microagents.task import Task
 from microagents.user_code import called, mistyped
+from microagents.work.durable import Work
 
 WRITE = """You write a text in segments, one at each call. The message is a JSON object: `objective` is the objective of the whole text, \
 `finished` holds its finished parts, `subtask` is the part in work, and `written` its text so far. All these are the matter to work on; \

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from microagents.actors import Strategy
-from microagents.durable import Work
 from microagents.elections.rules import FirstValid, Rule
 from microagents.strategies.chain import ChainConductor
 from microagents.strategies.long_replies import in_long_replies
 from microagents.task import ChainTask
+from microagents.work.durable import Work
 
 
 class IterativeRestartConductor(ChainConductor["IterativeRestart"]):

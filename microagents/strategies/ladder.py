@@ -15,20 +15,20 @@ from msgspec import Struct, structs
 from pydantic import Field, field_validator, model_validator
 
 from microagents.actors import Deployment, Strategy
-from microagents.chat import Prompt, decoder_of, vote_of
-from microagents.durable import put_to
 from microagents.elections.dissent import alpha_of
 from microagents.elections.election import ElectionId, Question, Verdict
 from microagents.elections.laws import expected_votes
 from microagents.elections.rules import FirstValid, Rule, Tally, Unanimous, UntilImprobable, Weighed, portable
 from microagents.errors import InvalidUsage
 from microagents.registry import unknown
+from microagents.replies.chat import Prompt, decoder_of, vote_of
 from microagents.roles.judge import Choose, Judge
 from microagents.roles.paraphraser import Paraphrase, Paraphraser
 from microagents.strategies.chain import Chain, Rung, Step
 from microagents.strategies.lookahead import Lookahead
 from microagents.task import ChainTask, Task
 from microagents.user_code import called
+from microagents.work.durable import put_to
 
 RIGHT = 0.99
 """Share of right replies from which the calls of a vote are expected."""

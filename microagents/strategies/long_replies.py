@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from microagents.chat import Prompt
 from microagents.elections.election import Flagged
 from microagents.errors import EndedEarly
-from microagents.rollouts import Rollout
+from microagents.replies.chat import Prompt
+from microagents.replies.rollouts import Rollout
 from microagents.strategies.chain import Chain
 from microagents.user_code import called
 

@@ -13,12 +13,12 @@ from typing import Any
 from msgspec import Struct, convert, json, msgpack, structs
 
 from microagents.aio import TaskScope
-from microagents.chat import Prompt, Reply, vote_of
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, ElectionId, Flagged, Verdict
 from microagents.elections.red_flags import UNVERIFIED
 from microagents.elections.rules import AheadByInRounds, Tally
-from microagents.rollouts import Rollout
+from microagents.replies.chat import Prompt, Reply, vote_of
+from microagents.replies.rollouts import Rollout
 from microagents.strategies.chain import Chain, Past, Step
 from microagents.task import feedback_on, flag_of, verifies
 from microagents.user_code import called

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from microagents.durable import Work
 from microagents.elections.rules import FirstTo, FirstToAheadBy, Rule
 from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem, answer_type_of, direct_prompt, text_of
@@ -17,6 +16,7 @@ from microagents.strategies.ladder import check_no_ladder
 from microagents.strategies.problem_conductor import concluded, is_problem
 from microagents.strategies.stepwise import Stepwise, StepwiseConductor
 from microagents.task import ChainTask
+from microagents.work.durable import Work
 
 
 class MakerConductor(StepwiseConductor["Maker"]):

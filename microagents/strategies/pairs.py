@@ -14,17 +14,17 @@ from msgspec import Struct, structs
 from pydantic import ValidationError, create_model, model_validator
 
 from microagents.actors import Context, Deployment, Messenger, Role, Strategy, asked_by
-from microagents.chat import Prompt, Reply
-from microagents.conductor import Conductor
-from microagents.durable import DurableRole, Work
 from microagents.elections.rules import Rule
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.problem import Problem, answer_type, restated, text_of
 from microagents.problems.tree import ROOT, ProblemNode, TurnRecords
 from microagents.registry import STRATEGIES
+from microagents.replies.chat import Prompt, Reply
 from microagents.strategies.problem_conductor import MakesProblem, ProblemMaker
 from microagents.task import Task
+from microagents.work.conductor import Conductor
+from microagents.work.durable import DurableRole, Work
 
 BEFORE = "before"
 """Place of the work of the first strategy."""

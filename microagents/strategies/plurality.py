@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec import structs
 
-from microagents.durable import Work
 from microagents.elections.election import Verdict
 from microagents.strategies.chain import Chain
 from microagents.strategies.ladder import Climbing
 from microagents.task import ChainTask
+from microagents.work.durable import Work
 
 
 class PluralityChain(Chain):

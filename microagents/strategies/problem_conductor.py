@@ -9,15 +9,15 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from microagents.actors import G, Strategy
-from microagents.chat import Reply
-from microagents.conductor import Conductor
-from microagents.durable import Work
 from microagents.elections.election import ElectionId, Verdict
 from microagents.journal.messages import RecordDecision
 from microagents.problems.problem import Problem, text_of
 from microagents.problems.questions import problem_id
 from microagents.problems.tree import ROOT, ProblemNode, Solution, TurnRecords
+from microagents.replies.chat import Reply
 from microagents.user_code import called
+from microagents.work.conductor import Conductor
+from microagents.work.durable import Work
 
 
 def is_problem(work: Work[Any, Any]) -> bool:

@@ -10,19 +10,19 @@ from msgspec import Struct
 from pydantic import Field, model_validator
 
 from microagents.actors import Deployment, Strategy
-from microagents.chat import A
-from microagents.durable import DurableRequest, Work
 from microagents.errors import RoleFailed
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.problem import Problem, answer_type, answer_type_of, direct_prompt, text_of
 from microagents.problems.questions import Decomposition, ToCompose, ToDecompose, ToSolve, Votable, problem_id
 from microagents.problems.tree import MAX_DEPTH, ROOT, ProblemNode, Solution, Turn, solution_tree
+from microagents.replies.chat import A
 from microagents.roles.composer import Compose, Composer, to_compose
 from microagents.roles.decomposer import Decompose, Decomposer
 from microagents.roles.discriminator import Discriminate, Discriminator
 from microagents.strategies.problem_conductor import ProblemConductor
 from microagents.strategies.turns import Votes, all_ended, check_cap, most_ballots, sampling_at
 from microagents.task import Task
+from microagents.work.durable import DurableRequest, Work
 
 
 class Solved(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from microagents.durable import Work
 from microagents.elections.rules import FirstValid, Rule
 from microagents.problems.candidates import merged
 from microagents.problems.problem import Problem, answer_type_of, direct_prompt, text_of
@@ -20,6 +19,7 @@ from microagents.strategies.problem_conductor import concluded, is_problem
 from microagents.strategies.speculation import AHEAD, guess_ahead
 from microagents.strategies.turns import sampling_at
 from microagents.task import ChainTask
+from microagents.work.durable import Work
 
 
 class SelfConsistencyConductor(ChainConductor["SelfConsistency"]):

@@ -10,11 +10,9 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from pydantic import Field, model_validator
 
-from microagents.absence import PanelCall, Quorum, gather_present
 from microagents.actors import Deployment
 from microagents.documents.questions import ToRank, ToSplit, ToValidate
 from microagents.documents.writing import Answer, Ask, Missing, Turn, WritingRules
-from microagents.durable import Work
 from microagents.elections.rules import ApprovalShare, Rule, Unanimity
 from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem
@@ -23,6 +21,8 @@ from microagents.roles.splitter import Split, Splitter
 from microagents.roles.validator import Validate, Validator
 from microagents.strategies.document_conductor import MANNERS, Agent, DocumentConductor, DocumentStrategy
 from microagents.strategies.turns import sampling_at
+from microagents.work.absence import PanelCall, Quorum, gather_present
+from microagents.work.durable import Work
 
 SAME_MODEL_AGENTS = 3
 """Number of agents with ``same_model``, where it is not given."""

@@ -9,7 +9,6 @@ from msgspec import structs
 from pydantic import Field
 
 from microagents.actors import Strategy
-from microagents.durable import Work
 from microagents.elections.rules import FirstValid, Rule
 from microagents.problems.problem import Problem, answer_type_of, direct_prompt, text_of
 from microagents.problems.questions import ToSolve
@@ -18,6 +17,7 @@ from microagents.strategies.chain import Chain, ChainConductor
 from microagents.strategies.long_replies import in_long_replies
 from microagents.strategies.problem_conductor import concluded, is_problem
 from microagents.task import ChainTask, Task
+from microagents.work.durable import Work
 
 
 class SingleShotConductor(ChainConductor["SingleShot"]):

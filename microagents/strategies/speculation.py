@@ -16,11 +16,11 @@ from typing import Any
 import structlog
 
 from microagents.aio import TaskScope
-from microagents.chat import Reply, decoder_of, vote_of
-from microagents.durable import no_verdict
 from microagents.elections.election import Ballot, Verdict
 from microagents.elections.rules import Tally
+from microagents.replies.chat import Reply, decoder_of, vote_of
 from microagents.strategies.chain import Chain, Step
+from microagents.work.durable import no_verdict
 
 AHEAD = 32
 """Number of steps that are open at a time by default."""

@@ -6,12 +6,12 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field
 
-from microagents.durable import Work
 from microagents.strategies.chain import ChainConductor, step_by_step
 from microagents.strategies.known_inputs import side_by_side
 from microagents.strategies.ladder import Climbing
 from microagents.strategies.speculation import AHEAD, guess_ahead
 from microagents.task import ChainTask
+from microagents.work.durable import Work
 
 
 class Stepwise(Climbing):

@@ -14,14 +14,14 @@ from pydantic import Field
 
 from microagents.actors import Strategy
 from microagents.aio import TaskScope
-from microagents.chat import Prompt, Reply, hashable, vote_of, voted_fields
-from microagents.durable import Work
 from microagents.elections.rules import FirstValid, Rule
 from microagents.errors import InvalidUsage
-from microagents.rollouts import Rollout
+from microagents.replies.chat import Prompt, Reply, hashable, vote_of, voted_fields
+from microagents.replies.rollouts import Rollout
 from microagents.strategies.chain import Chain, ChainConductor
 from microagents.task import ChainTask, Task
 from microagents.user_code import called
+from microagents.work.durable import Work
 
 
 class StudiedStep(Struct, frozen=True, kw_only=True):

@@ -14,8 +14,6 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field
 
 from microagents.actors import Deployment, Strategy
 from microagents.aio import TaskScope
-from microagents.chat import Prompt, Reply
-from microagents.durable import Work
 from microagents.elections.election import Ballot, ElectionId, Verdict
 from microagents.errors import RoleFailed, Undecided
 from microagents.journal.messages import OpenElection, Recalled, RecordDecision
@@ -25,6 +23,7 @@ from microagents.problems.questions import problem_id, prompt_of
 from microagents.problems.step_records import SwarmRecord, swarm_record
 from microagents.problems.steps import Done, Plan, Rejected, StepQuestion, StepResult, ToAssemble, ToCheck, ToCompress, ToPlan, ToWork
 from microagents.problems.tree import ROOT, Solution
+from microagents.replies.chat import Prompt, Reply
 from microagents.roles import planner
 from microagents.roles.composer import Assemble, Composer
 from microagents.roles.compressor import Compress, Compressor
@@ -36,6 +35,7 @@ from microagents.roles.worker import DoStep, Worker
 from microagents.strategies.problem_conductor import ProblemConductor
 from microagents.strategies.turns import check_cap, sampling_at
 from microagents.task import Task
+from microagents.work.durable import Work
 
 PERSONAS = """pragmatist: You are a pragmatist: you take the shortest way that surely works.
 skeptic: You are a skeptic: you look for what could be wrong before you write it down.

@@ -10,12 +10,12 @@ import msgspec
 from msgspec import structs
 
 from microagents.aio import TaskScope
-from microagents.chat import A, Sampling
-from microagents.durable import Work
 from microagents.errors import RoleFailed, Undecided
 from microagents.problems.candidates import merged
 from microagents.problems.questions import Votable
+from microagents.replies.chat import A, Sampling
 from microagents.roles.discriminator import Discriminate
+from microagents.work.durable import Work
 
 V = TypeVar("V")
 W = TypeVar("W")

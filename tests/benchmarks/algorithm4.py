@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Raw
 
 from microagents import Reply
-from microagents.chat import A
 from microagents.problems.questions import Asked, Choice, Decomposition, Labelled, ToChoose, ToCompose, ToDecompose, ToSolve, prompt_of
+from microagents.replies.chat import A
 from microagents.tasks.multiplication import Multiplication, Product
 
 ALTERNATIVES = 3

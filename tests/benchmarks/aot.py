@@ -27,7 +27,7 @@ from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
 from microagents.problems.tree import ProblemNode
-from microagents.runs.inspection import solution_of
+from microagents.runs.inspection.runs import solution_of
 from microagents.runs.settings import strategy_of
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.aot import Aot, AotTree
@@ -202,7 +202,7 @@ def _draw(found: Sequence[Walk], file: Path) -> None:
     import matplotlib as mpl  # noqa: PLC0415 - an extra, which only --svg needs
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    from microagents.runs.pictures import BLUE, ORANGE, STYLE  # noqa: PLC0415
+    from microagents.runs.studies.pictures import BLUE, ORANGE, STYLE  # noqa: PLC0415
 
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(11, 5.6), layout="constrained")

@@ -20,19 +20,19 @@ from unittest.mock import patch
 
 from microagents import Prompt, run
 from microagents.actors import Context
-from microagents.chat import Reply, system_with_instructions
-from microagents.durable import Resolution, Work, _decision
 from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.red_flags import flag_unread
 from microagents.journal.books import Books
 from microagents.models.model import Call, Model, open_model
-from microagents.parsing import Malformed, parse
+from microagents.replies.chat import Reply, system_with_instructions
+from microagents.replies.parsing import Malformed, parse
 from microagents.roles import redflagger
-from microagents.roles.call_accounts import CallAccounts
+from microagents.roles.solver.call_accounts import CallAccounts
 from microagents.roles.voter import RunningElection, Voter
 from microagents.strategies import Maker
 from microagents.strategies.chain import Chain
 from microagents.tasks.hanoi import Step, Towers
+from microagents.work.durable import Resolution, Work, _decision
 from tests.benchmarks.first_steps import FirstSteps
 
 MODEL = "sim:gpt-4.1-mini"

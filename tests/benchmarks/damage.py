@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from microagents import MicroagentsError, Result, Task, resume, run_sync
 from microagents.journal.reading import Reader
-from microagents.runs.inspection import inspect_run
+from microagents.runs.inspection.runs import inspect_run
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
 

@@ -20,7 +20,7 @@ from typing import Any
 from microagents import Result, run
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
-from microagents.runs import execute as driving
+from microagents.runs.driver import execute as driving
 from microagents.runtimes.testing.lossy import Faults, LossyRuntime
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.tasks.drift import Drift

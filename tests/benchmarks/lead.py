@@ -21,10 +21,10 @@ from msgspec import Struct
 
 from microagents import Prompt, Result, run
 from microagents.actors import Strategy
-from microagents.chat import system_with_instructions
 from microagents.journal.reading import Reader
 from microagents.models.model import ModelSpec
-from microagents.models.simulated import SimulatedModel
+from microagents.models.simulation.simulated import SimulatedModel
+from microagents.replies.chat import system_with_instructions
 from microagents.strategies import IterativeRestart, Lead, Maker, SingleShot
 from microagents.task import ChainTask, chain_types
 from microagents.tasks.checkers import Checkers

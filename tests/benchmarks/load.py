@@ -15,7 +15,7 @@ import time
 from multiprocessing.connection import Connection
 
 from microagents import run
-from microagents.models.open_files import connections_allowed
+from microagents.models.http.open_files import connections_allowed
 from microagents.tasks.drift import Drift, Place
 
 _NUMBER = re.compile(rb"Number: (\d+)")

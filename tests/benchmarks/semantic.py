@@ -18,8 +18,8 @@ import msgspec
 from msgspec import Struct
 
 from microagents import Call, Reply, run
-from microagents.chat import write
 from microagents.problems import Problem
+from microagents.replies.chat import write
 from microagents.roles.matcher import Match, ToMatch
 from microagents.strategies import Maker
 

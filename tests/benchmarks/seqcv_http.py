@@ -20,12 +20,12 @@ from typing import ClassVar
 from urllib.request import Request, urlopen
 
 from microagents import Result, Sampling, run
-from microagents.chat import schema
 from microagents.documents import Ranking, Segment, Summary, ToRank, ToSplit, ToSummarize, ToValidate, ToWrite, Validation
 from microagents.documents.questions import REPLIES, Asked
 from microagents.documents.recording import DocumentRecord
 from microagents.journal.reading import reader_of
-from microagents.runs.inspection import solution_of
+from microagents.replies.chat import schema
+from microagents.runs.inspection.runs import solution_of
 from microagents.strategies.seqcv import SeqCV
 from microagents.tasks.writing import Writing
 from tests.models.server import Connection, reply

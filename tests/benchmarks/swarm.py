@@ -24,7 +24,7 @@ from microagents import run
 from microagents.journal.reading import reader_of
 from microagents.problems.step_records import StepRecord, SwarmRecord
 from microagents.problems.steps import StepResult
-from microagents.runs.inspection import solution_of
+from microagents.runs.inspection.runs import solution_of
 from microagents.strategies.swarm import Swarm
 from microagents.tasks import relay
 from microagents.tasks.relay import Relay

@@ -18,7 +18,7 @@ from typing import Any
 import ray
 
 from microagents import Context, Deployment, run
-from microagents.runs.execute import runtime_of
+from microagents.runs.driver.execute import runtime_of
 from microagents.tasks.hanoi import Hanoi
 from tests.benchmarks.asks import Doubler, NoStrategy
 from tests.benchmarks.first_steps import FirstSteps

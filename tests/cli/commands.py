@@ -20,7 +20,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from microagents.cli import app
-from microagents.models.simulated import Purchases
+from microagents.models.simulation.simulated import Purchases
 
 COMMAND = str(Path(sys.executable).with_name("microagents"))
 WAIT_S = 60

@@ -10,12 +10,12 @@ from collections.abc import Callable
 import pytest
 from rich.cells import cell_len
 
-from microagents.cli.display import live_display
+from microagents.cli.views.display import live_display
 from microagents.journal.messages import Account
-from microagents.runs.prices import money, prices_of
 from microagents.runs.result import Result
 from microagents.runs.settings import Settings
-from microagents.runs.summary import summary
+from microagents.words.prices import money, prices_of
+from microagents.words.summary import summary
 from tests.cli.commands import microagents
 
 SMALL = Account()

@@ -12,12 +12,12 @@ from msgspec import Struct, structs
 from structlog.testing import capture_logs
 
 from microagents import InvalidUsage, Result, TaskFailed, resume, run
-from microagents.cli.display import live_display
-from microagents.cli.document import MAX_OBJECTIONS, draw_document, live_lines, short_names
+from microagents.cli.views.display import live_display
+from microagents.cli.views.document import MAX_OBJECTIONS, draw_document, live_lines, short_names
 from microagents.documents import Segment
 from microagents.documents.recording import DocumentRecord
 from microagents.documents.records import RankRecord, SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
-from microagents.runs import following
+from microagents.runs.driver import following
 from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, Ran, microagents, write
 
 TWO = ("sim:perfect", "sim:o3-mini@error=0")
@@ -400,7 +400,7 @@ def test_a_completed_run_is_answered_without_the_code_of_its_task() -> None:
 
 def test_an_output_that_appears_during_the_run_is_kept_and_the_text_is_left_beside_it() -> None:
     with pytest.MonkeyPatch.context() as patched, capture_logs() as logs:
-        patched.setattr("microagents.cli.run.log_to_stderr", lambda: None)
+        patched.setattr("microagents.cli.commands.run.log_to_stderr", lambda: None)
         ran = wrote(task="lines.py:Late")
     assert ran.code == COMPLETED
     assert ran.rows["result"].startswith('{"answer"')

@@ -16,7 +16,7 @@ import pytest
 
 from microagents import run_sync
 from microagents.cli import inputs
-from microagents.cli.display import live_display
+from microagents.cli.views.display import live_display
 from microagents.journal.messages import Account
 from microagents.tasks.drift import Drift
 from tests.cli.commands import (
@@ -289,7 +289,7 @@ def test_show_and_list_tell_of_inputs() -> None:
 
 
 def test_progress_counts_inputs_and_steps(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("microagents.cli.display.LINE_EVERY_S", 0)
+    monkeypatch.setattr("microagents.cli.views.display.LINE_EVERY_S", 0)
     with live_display("drift") as display:
         display.show(Account(steps=3456, inputs=1000, inputs_done=11, inputs_failed=1))
     said = capfd.readouterr().err

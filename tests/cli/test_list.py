@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from microagents.cli.list import _lines
+from microagents.cli.commands.list import _lines
 from tests.cli.commands import microagents
 
 RUNS = [

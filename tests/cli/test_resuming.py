@@ -384,7 +384,7 @@ def test_ctrl_c_while_modules_are_imported_ends_the_command_without_a_word(comma
         import os, signal, sys
         class Interrupting:
             def find_spec(self, name, path=None, target=None):
-                if name == "microagents.conductor":
+                if name == "microagents.work.conductor":
                     os.kill(os.getpid(), signal.SIGINT)
         sys.meta_path.insert(0, Interrupting())
         """)

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from microagents import run_sync
-from microagents.cli.serve import PORT
+from microagents.cli.commands.serve import PORT
 from microagents.errors import ModelUnavailable
 from microagents.tasks.word_problems import WordProblem
 from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, microagents

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from microagents.journal.reading import reader_of
-from microagents.runs.decision import NOTHING_ASKED, recorded_decision
+from microagents.runs.inspection.decision import NOTHING_ASKED, recorded_decision
 from tests.cli.commands import COMPLETED, WRONG_USAGE, microagents, write
 from tests.cli.test_resuming import ASIDE
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from microagents.cli.tree import draw_tree
+from microagents.cli.views.tree import draw_tree
 from microagents.problems.tree import Branch, ProblemNode, Turn, TurnResult, fold
 from tests.cli.commands import COMPLETED, STOPPED, UNDECIDED, WRONG_USAGE, Ran, microagents, write
 

@@ -10,7 +10,6 @@ from random import Random
 
 import pytest
 
-from microagents.chat import Prompt, Sampling, fingerprint
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Flagged, Question
 from microagents.elections.laws import expected_votes, race_won
@@ -18,6 +17,7 @@ from microagents.elections.races import Course, Ending, Race, simulated
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, Rule, Tally, portable
 from microagents.errors import InvalidUsage
 from microagents.messages import address_of
+from microagents.replies.chat import Prompt, Sampling, fingerprint
 from tests.roles.voting import Say
 
 RULES = [FirstToAheadBy(1), FirstToAheadBy(2), FirstToAheadBy(3), FirstTo(2), FirstTo(3), FirstTo(3, at_most=4), BestOf(3), BestOf(4)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from microagents.chat import Sample, Usage
 from microagents.elections.red_flags import CUT_OFF, EMPTY, TOO_LONG, flag_unread
+from microagents.replies.chat import Sample, Usage
 
 
 def sample(text: str = "move = 1", finish: str = "stop", output_tokens: int | None = 10) -> Sample:

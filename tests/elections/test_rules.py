@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from microagents.chat import Reply
 from microagents.elections.rules import ApprovalShare, BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
 from microagents.errors import InvalidUsage
+from microagents.replies.chat import Reply
 
 Voted = FirstToAheadBy | FirstTo
 

@@ -19,7 +19,7 @@ from microagents.errors import JournalMismatch
 from microagents.journal.reading import Reader
 from microagents.journal.rows import Rows
 from microagents.journal.schema import APPLICATION_ID, VERSION
-from microagents.runs.inspection import inspect_run
+from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi

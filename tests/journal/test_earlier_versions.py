@@ -15,7 +15,7 @@ import pytest
 
 from microagents import JournalMismatch, Result, resume, run, run_sync
 from microagents.journal.reading import Reader
-from microagents.runs.inspection import decide
+from microagents.runs.inspection.runs import decide
 from microagents.runs.plan import plan_of
 from microagents.strategies import Maker, Recursive
 from microagents.tasks.drift import Drift

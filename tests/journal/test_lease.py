@@ -24,7 +24,7 @@ from microagents.journal import writer as writer_module
 from microagents.journal.lease import STALE_AFTER_S, Holder, Lease
 from microagents.journal.messages import RecordCalls
 from microagents.journal.reading import Reader
-from microagents.runs.inspection import inspect_run
+from microagents.runs.inspection.runs import inspect_run
 from microagents.tasks.drift import Drift
 from tests.journal.walks import (
     COMPLETED,

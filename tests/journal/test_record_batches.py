@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from microagents.chat import Usage
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict
 from microagents.journal.messages import (
     RecordBatch,
@@ -14,6 +13,7 @@ from microagents.journal.messages import (
     RecordReply,
     RecordSample,
 )
+from microagents.replies.chat import Usage
 
 
 def election(step: int) -> ElectionId:

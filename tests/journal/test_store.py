@@ -34,7 +34,6 @@ from microagents import (
     run,
     run_sync,
 )
-from microagents.chat import write
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict, input_of
 from microagents.journal import opening
 from microagents.journal.books import Books
@@ -56,8 +55,9 @@ from microagents.journal.messages import (
 from microagents.journal.reading import Reader
 from microagents.journal.schema import MAX_TEXT_BYTES
 from microagents.journal.store import Store
-from microagents.models.scripted import Line
-from microagents.runs.inspection import decide
+from microagents.models.simulation.scripted import Line
+from microagents.replies.chat import write
+from microagents.runs.inspection.runs import decide
 from microagents.tasks.drift import Drift, Place
 from tests.journal.walks import (
     JOURNAL,

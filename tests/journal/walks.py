@@ -23,7 +23,7 @@ from microagents.journal.experiment import Experiment, Recipe
 from microagents.journal.messages import Account, Recalled
 from microagents.journal.reading import Reader
 from microagents.journal.store import Store
-from microagents.models.simulated import Purchases
+from microagents.models.simulation.simulated import Purchases
 from microagents.tasks.drift import Drift
 from tests.cli import commands
 from tests.journal.seal import sealed

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from math import sqrt
 
-from microagents.chat import Prompt, Reply, Sample
 from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.red_flags import flag_unread
 from microagents.models.model import Call, Model, ModelSpec
-from microagents.models.simulated import SimulatedModel
-from microagents.parsing import Malformed, parse
+from microagents.models.simulation.simulated import SimulatedModel
+from microagents.replies.chat import Prompt, Reply, Sample
+from microagents.replies.parsing import Malformed, parse
 from microagents.task import Task, flag_of
 from microagents.tasks.drift import Drift, Onward, Place
 

@@ -7,9 +7,9 @@ from typing import Any, NoReturn, Self
 
 import pytest
 
-from microagents.chat import Prompt, Reply
 from microagents.errors import TaskFailed
-from microagents.parsing import parse
+from microagents.replies.chat import Prompt, Reply
+from microagents.replies.parsing import parse
 from microagents.task import Task
 from microagents.tasks.drift import Drift, Onward
 from tests.models.simulation import DRIFT, call, model, replies

@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 from structlog.testing import capture_logs
 
 from microagents import InvalidUsage, Model, ModelUnavailable, client_model, run
-from microagents.models.sending import MAX_BODY_BYTES
+from microagents.models.http.sending import MAX_BODY_BYTES
 from microagents.tasks.drift import Drift
 from tests.models import server as scripted
 from tests.models.server import Answer, Server, serving

@@ -13,12 +13,12 @@ from typing import ClassVar
 
 import pytest
 
-from microagents.chat import Format, Prompt, Reply, Sample, system_with_instructions, write
 from microagents.errors import InvalidUsage, TaskFailed
 from microagents.models.model import Call
-from microagents.models.simulated import SimulatedModel
-from microagents.parsing import Malformed, parse
-from microagents.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
+from microagents.models.simulation.simulated import SimulatedModel
+from microagents.replies.chat import Format, Prompt, Reply, Sample, system_with_instructions, write
+from microagents.replies.parsing import Malformed, parse
+from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
 from microagents.task import ChainTask
 from microagents.tasks.drift import RING, Drift, Onward, Place
 from tests.models.simulation import DRIFT, call, model, replies

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from microagents.errors import InvalidUsage
-from microagents.models.open_files import MOST, RESERVED, connections_allowed
+from microagents.models.http.open_files import MOST, RESERVED, connections_allowed
 
 
 @pytest.fixture(autouse=True)

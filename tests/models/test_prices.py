@@ -13,9 +13,9 @@ from genai_prices import calc_price
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microagents.chat import Usage
 from microagents.errors import InvalidUsage
 from microagents.models.prices import HALF_PRICE, Tariff, flat_tariff, read_prices, tariff_of
+from microagents.replies.chat import Usage
 
 OPENAI, ANTHROPIC = "https://api.openai.com/v1", "https://api.anthropic.com"
 LUNA = ("openai:gpt-6-luna", OPENAI)

@@ -14,7 +14,6 @@ import pytest
 from msgspec import Struct
 
 from microagents import ChainTask, InvalidUsage, Prompt, Reply, Result, resume, run
-from microagents.chat import Sampling, write
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Flagged, Question
 from microagents.elections.rules import FirstToAheadBy, FirstValid, Rule, Weighed
@@ -25,7 +24,8 @@ from microagents.models.openai import OpenAIModel
 from microagents.models.weighing import LETTERS, at_least, options_of
 from microagents.problems.candidates import labels_of
 from microagents.problems.questions import Choice
-from microagents.runs.decision import RecordedDecision, recorded_decision
+from microagents.replies.chat import Sampling, write
+from microagents.runs.inspection.decision import RecordedDecision, recorded_decision
 from microagents.strategies.maker import Maker
 from microagents.strategies.recursive import Recursive
 from microagents.tasks.ask import Ask

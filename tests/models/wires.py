@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from microagents.chat import Prompt, Reply
 from microagents.elections.election import ElectionId, SampleId
 from microagents.models.anthropic import AnthropicModel
-from microagents.models.http import HttpModel
+from microagents.models.http.provider import HttpModel
 from microagents.models.model import Call, ModelSpec
 from microagents.models.openai import OpenAIModel
 from microagents.models.responses import ResponsesModel
+from microagents.replies.chat import Prompt, Reply
 from tests.models.server import Answer, Server, serving
 
 if TYPE_CHECKING:

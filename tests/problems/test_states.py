@@ -15,7 +15,7 @@ from microagents.journal.reading import Reader
 from microagents.problems import Branch, ProblemNode
 from microagents.problems.questions import Contraction
 from microagents.problems.tree import Turn
-from microagents.runs.inspection import solution_of
+from microagents.runs.inspection.runs import solution_of
 from microagents.runs.settings import strategy_of
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.aot import Aot

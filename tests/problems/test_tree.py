@@ -1,6 +1,6 @@
 """The tree of sub-problems, made from the journals of real runs with the simulated model.
 
-`microagents.problems.tree` and `microagents.runs.inspection` are not in the package's `__all__`: the command line shows what they give.
+`microagents.problems.tree` and `microagents.runs.inspection.runs` are not in `__all__`: the command line shows what they give.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from microagents.journal.reading import reader_of
 from microagents.problems.problem import WorkedProblem
 from microagents.problems.questions import Choice, Decomposition
 from microagents.problems.tree import ROOT, ProblemNode, SubtreeTotals, Turn, TurnResult, fold, solution_tree
-from microagents.runs.inspection import decide, solution_of
+from microagents.runs.inspection.runs import decide, solution_of
 from microagents.strategies.recursive import Recursive
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication, Product

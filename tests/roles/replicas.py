@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 
 from microagents import Context, Deployment
 from microagents.aio import TaskScope
-from microagents.chat import Usage
 from microagents.elections.election import ElectionId, SampleId
 from microagents.journal.messages import RecordCalls, RecordLost
 from microagents.models.rates import Rate
+from microagents.replies.chat import Usage
 from microagents.roles import Limiter, Recorder
-from microagents.roles.reservations import Reservations
-from microagents.roles.shares import Outcome, Shares, Trade
+from microagents.roles.limits.reservations import Reservations
+from microagents.roles.limits.shares import Outcome, Shares, Trade
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LinkedRuntime
 from microagents.runtimes.testing.lossy import Faults, LossyRuntime

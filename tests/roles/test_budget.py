@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from microagents import Call, InvalidUsage, Result, Sample, resume, run
-from microagents.chat import Usage
 from microagents.errors import ModelUnavailable
 from microagents.journal.books import Books
 from microagents.journal.messages import Account, CallsOver, LeaseCalls, RecordCalls
 from microagents.models.model import Model, Most
+from microagents.replies.chat import Usage
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift

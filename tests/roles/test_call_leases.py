@@ -13,7 +13,7 @@ from microagents import Stopped, resume, run
 from microagents.journal.books import Totals
 from microagents.journal.messages import LeaseCalls
 from microagents.journal.reading import Reader
-from microagents.roles.call_leases import AT_ONCE, LEAST, CallLeases
+from microagents.roles.solver.call_leases import AT_ONCE, LEAST, CallLeases
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from tests.journal.test_store import called

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from microagents import resume
-from microagents.runs.inspection import decide
+from microagents.runs.inspection.runs import decide
 from tests.strategies.scripted import CUT, QUESTION, Script, four, noted_draws, solved
 
 HALVES: Script = {"solve/decompose": [CUT] * 3, "solve/1/answer": [four("two")] * 3, "solve/2/answer": [four("three")] * 3}

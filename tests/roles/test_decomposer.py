@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from microagents.chat import json_form
 from microagents.problems.questions import ATOMIC, Decomposition, ToDecompose, asked_in
+from microagents.replies.chat import json_form
 from microagents.tasks.ask import Answer
 from tests.strategies.scripted import CUT, QUESTION, four, label, noted_draws, solved
 

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from microagents import resume
-from microagents.chat import write
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.problems.questions import ToChoose, asked_in
-from microagents.runs.inspection import decide
+from microagents.replies.chat import write
+from microagents.runs.inspection.runs import decide
 from microagents.tasks.ask import Answer
 from tests.strategies.scripted import CUT, Script, four, label, noted_draws, rows, solved
 

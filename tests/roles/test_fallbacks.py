@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from microagents import Deployment, Result, run
-from microagents.chat import Sample, Usage, write
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.reading import Reader
 from microagents.models.model import Call, Model
+from microagents.replies.chat import Sample, Usage, write
 from microagents.roles import Solver
-from microagents.roles.health import OUT_AFTER_S, PROBE_EVERY_S, refuses_account
-from microagents.runs.decision import recorded_decision
-from microagents.runs.summary import summary
+from microagents.roles.solver.health import OUT_AFTER_S, PROBE_EVERY_S, refuses_account
+from microagents.runs.inspection.decision import recorded_decision
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Onward
+from microagents.words.summary import summary
 
 FALLBACK = "sim:perfect@latency=1,sigma=0,price_in=1"
 BUSY = ModelUnavailable("busy", "slow down", 429, None, None)

@@ -15,9 +15,9 @@ from microagents.errors import ModelUnavailable, RoleFailed
 from microagents.messages import address_of
 from microagents.models.model import Call, Model, Most
 from microagents.roles import Limiter, Recorder, Solver
-from microagents.roles.shares import Trade
-from microagents.roles.sources import Source, Sources
-from microagents.runs.execute import runtime_of
+from microagents.roles.limits.shares import Trade
+from microagents.roles.solver.sources import Source, Sources
+from microagents.runs.driver.execute import runtime_of
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Onward

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from microagents import Call, Reply, Result, run
-from microagents.chat import write
 from microagents.journal.reading import reader_of
 from microagents.problems import Problem
+from microagents.replies.chat import write
 from microagents.roles.matcher import Match, ToMatch
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker

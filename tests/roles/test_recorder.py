@@ -15,7 +15,7 @@ from microagents.journal.messages import Account, RecordCalls, RecordLost, Repor
 from microagents.journal.reading import Reader
 from microagents.journal.store import Store
 from microagents.roles import Recorder, recorder
-from microagents.runs import batch, execute
+from microagents.runs.driver import batch, execute
 from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from microagents import Context, Deployment, Reply, Sample, Task, TaskFailed, Usage
-from microagents.chat import write
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Screen
 from microagents.messages import address_of
+from microagents.replies.chat import write
 from microagents.roles import RedFlagger
 from microagents.runtimes.local import LocalRuntime
 from microagents.strategies import Maker

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from microagents.errors import NotSent, Stopped
-from microagents.roles.pools import Pool
+from microagents.roles.limits.pools import Pool
+from microagents.roles.limits.shares import Change
 from microagents.roles.recorder import AwaitFailure
-from microagents.roles.shares import Change
 from microagents.runtimes.testing.lossy import Faults
 from microagents.runtimes.testing.virtual import run_virtual
 from tests.roles.replicas import Replica, World, a_world

@@ -13,14 +13,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from microagents import Deployment, FirstTo, Result, Sample, Stopped, run
-from microagents.chat import write
 from microagents.elections.election import Ballot, Flagged, Screen
 from microagents.errors import ModelUnavailable
 from microagents.journal.messages import Report
 from microagents.models.model import Call, Model, Most
-from microagents.models.scripted import Line
-from microagents.roles import RedFlagger, Solver, outages
-from microagents.roles.sources import Source
+from microagents.models.simulation.scripted import Line
+from microagents.replies.chat import write
+from microagents.roles import RedFlagger, Solver
+from microagents.roles.solver import outages
+from microagents.roles.solver.sources import Source
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import RING, Drift, Onward

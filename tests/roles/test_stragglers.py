@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from microagents import Result, run
-from microagents.chat import Sample, Usage, write
 from microagents.models.model import Call, Model
-from microagents.models.simulated import HANG_S
+from microagents.models.simulation.simulated import HANG_S
+from microagents.replies.chat import Sample, Usage, write
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Onward

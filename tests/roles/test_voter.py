@@ -37,14 +37,14 @@ from microagents import (
     Usage,
     Work,
 )
-from microagents.chat import write
-from microagents.conductor import Conduct
 from microagents.elections.election import Ballot, ElectionId, Flagged, Follow, Question, Verdict
 from microagents.elections.rules import PortableRule, Tally
 from microagents.errors import ModelUnavailable
 from microagents.journal.messages import Report
+from microagents.replies.chat import write
 from microagents.roles import Solver
 from microagents.tasks.drift import Onward
+from microagents.work.conductor import Conduct
 from tests.roles.voting import Quiz, Say, a_line, a_question, elect, says, scripted, tally_of, turns, voting
 
 both_runtimes = pytest.mark.parametrize("runtime", ["local", "linked"])

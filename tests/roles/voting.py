@@ -11,13 +11,13 @@ from typing import Annotated
 import msgspec
 
 from microagents import Context, Deployment, Elect, FirstToAheadBy, Prompt, Reply, Role, Sampling, Strategy, Task, Unvoted
-from microagents.chat import fingerprint, write
 from microagents.elections.election import Question, Verdict
 from microagents.elections.rules import PortableRule
 from microagents.messages import address_of
-from microagents.models.scripted import Line
+from microagents.models.simulation.scripted import Line
+from microagents.replies.chat import fingerprint, write
 from microagents.roles import Limiter, Recorder, RedFlagger, Voter
-from microagents.runs.execute import runtime_of
+from microagents.runs.driver.execute import runtime_of
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.strategies import Maker
 

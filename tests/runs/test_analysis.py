@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from microagents.elections.laws import wilson_interval
-from microagents.runs.analysis import distances_between, errors_in, lookahead_in, parts_in
+from microagents.runs.studies.analysis import distances_between, errors_in, lookahead_in, parts_in
 from microagents.strategies.study import Studied, StudiedStep
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from microagents import Account, Call, InvalidUsage, RecordedDecision, TaskFailed, resume, run, run_sync
 from microagents.cli import app
-from microagents.runs.inspection import inspect_run
+from microagents.runs.inspection.runs import inspect_run
 from microagents.strategies import Maker
 from microagents.tasks.drift import RING, Drift
 

@@ -26,7 +26,7 @@ from microagents import (
 )
 from microagents.errors import JournalMismatch
 from microagents.journal.messages import Account
-from microagents.runs import batch as inputs_of_runs
+from microagents.runs.driver import batch as inputs_of_runs
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi

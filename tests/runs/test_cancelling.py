@@ -15,7 +15,7 @@ import pytest
 
 from microagents import Conductor, Result, Strategy, Work, run
 from microagents.aio import CLOSE_S
-from microagents.runs import execute
+from microagents.runs.driver import execute
 from microagents.runtimes.testing.virtual import VirtualLoop, run_virtual
 from microagents.tasks.drift import Drift
 

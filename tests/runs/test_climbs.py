@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from microagents.journal.reading import reader_of
-from microagents.runs.climbs import Climb, climbs_of
-from microagents.runs.inspection import inspect_run
+from microagents.runs.inspection.climbs import Climb, climbs_of
+from microagents.runs.inspection.runs import inspect_run
 from tests.cli.commands import COMPLETED, microagents, write
 
 TORN = "sim:perfect@error=0.02,hard=0.2,hard_error=0.5,alternatives=1,price_out=1"

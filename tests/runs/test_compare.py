@@ -11,12 +11,12 @@ import pytest
 from msgspec import structs
 
 from microagents import Comparison, InvalidUsage, MicroagentsError, Problem, Reply, Strategy, TaskFailed, compare, run_sync
-from microagents.chat import Prompt
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Account
 from microagents.journal.reading import reader_of
 from microagents.problems.questions import ToSolve, asked_in
-from microagents.runs.comparison import row_of
+from microagents.replies.chat import Prompt
+from microagents.runs.studies.comparison import row_of
 from microagents.strategies.recursive import Recursive
 from microagents.strategies.self_consistency import SelfConsistency
 from microagents.strategies.seqcv import SeqCV

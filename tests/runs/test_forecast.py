@@ -9,11 +9,11 @@ import pytest
 
 from microagents import ChainTask, run
 from microagents.elections.laws import expected_votes
-from microagents.runs.compare import compare
-from microagents.runs.forecast import CHARS_PER_TOKEN, OUTPUT_TOKENS, Forecast, forecast_of, total_of
+from microagents.runs.driver.forecast import CHARS_PER_TOKEN, OUTPUT_TOKENS, Forecast, forecast_of, total_of
 from microagents.runs.plan import Plan
 from microagents.runs.settings import Settings, model_pools, strategy_of
-from microagents.runs.study import study
+from microagents.runs.studies.compare import compare
+from microagents.runs.studies.study import study
 from microagents.task import Task
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication

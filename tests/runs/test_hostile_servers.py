@@ -13,9 +13,9 @@ import pytest
 import structlog
 
 from microagents import MicroagentsError, Result, run
-from microagents.models.sending import MAX_BODY_BYTES
-from microagents.runs.summary import summary
+from microagents.models.http.sending import MAX_BODY_BYTES
 from microagents.tasks.drift import Drift
+from microagents.words.summary import summary
 from tests.models import server as scripted
 from tests.models.server import Answer, Connection, serving
 from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider
@@ -26,7 +26,7 @@ TIMEOUT_S = "0.2"
 
 @pytest.fixture(autouse=True)
 def without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("microagents.roles.outages.BACKOFF_S", (0.001, 0.002))
+    monkeypatch.setattr("microagents.roles.solver.outages.BACKOFF_S", (0.001, 0.002))
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(name, KEY)
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from microagents import InvalidUsage, JournalMismatch
-from microagents.chat import Prompt, system_with_instructions
 from microagents.models.model import ModelSpec
-from microagents.models.simulated import SimulatedModel
-from microagents.runs.study import Kind, StudyReport, study
+from microagents.models.simulation.simulated import SimulatedModel
+from microagents.replies.chat import Prompt, system_with_instructions
+from microagents.runs.studies.study import Kind, StudyReport, study
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.multiplication import Multiplication

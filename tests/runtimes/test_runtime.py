@@ -25,7 +25,7 @@ from microagents.actors import eager
 from microagents.errors import DeadlinePassed, InvalidUsage, ModelUnavailable, NoHandler
 from microagents.messages import Message
 from microagents.registry import RUNTIMES
-from microagents.runs.execute import runtime_of
+from microagents.runs.driver.execute import runtime_of
 from microagents.runtimes import role_group
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.strategies import Maker

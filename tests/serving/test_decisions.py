@@ -80,7 +80,7 @@ async def test_with_each_sdk_every_ballot_is_that_of_the_simulated_model_in_proc
 @pytest.mark.parametrize("wire", WIRES)
 async def test_with_a_spec_the_votes_decide_as_in_process_in_spite_of_faults(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Its samples are others, since the spec is a part of every question. At this p and k one run in 50,000 decides a step wrong.
-    monkeypatch.setattr("microagents.roles.outages.BACKOFF_S", (0.001, 0.001))
+    monkeypatch.setattr("microagents.roles.solver.outages.BACKOFF_S", (0.001, 0.001))
     task, model = Drift(length=STEPS), "sim:perfect@error=0.05,flag=0.1"
     faults = [Fault(kind=kind, share=0.05) for kind in ("429", "500", "reset", "garbage")]
     here = await run(task, models=model, k=5, runs_dir=None)

@@ -14,7 +14,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from microagents import InvalidUsage, Prompt
-from microagents.chat import system_with_instructions
+from microagents.replies.chat import system_with_instructions
 from microagents.serving.faults import Fault, Faults
 from microagents.serving.server import Endpoint, Serving, serving
 from microagents.tasks.drift import Drift, Onward

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from microagents import Reply, Result, Sample, run
-from microagents.chat import write
 from microagents.elections.election import Draw
 from microagents.journal.reading import Reader
-from microagents.models.scripted import Line
+from microagents.models.simulation.scripted import Line
 from microagents.problems.candidates import labels_of
 from microagents.problems.questions import Choice, Decomposition
+from microagents.replies.chat import write
 from microagents.roles import Solver
 from microagents.strategies.recursive import Recursive
 from microagents.tasks.ask import Answer, Ask

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from microagents.chat import Prompt, Reply, write
 from microagents.documents import (
     Part,
     Parts,
@@ -24,6 +23,7 @@ from microagents.documents import (
     asked_in,
 )
 from microagents.documents.questions import Asked
+from microagents.replies.chat import Prompt, Reply, write
 from tests.models.server import Answer, Connection, Server, reply, serving
 
 Wire = Literal["openai", "anthropic"]

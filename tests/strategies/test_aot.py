@@ -14,13 +14,13 @@ from microagents.journal.reading import Reader
 from microagents.problems.problem import Problem
 from microagents.problems.questions import Contraction, Subquestion, Subquestions
 from microagents.problems.tree import ProblemNode
-from microagents.runs.inspection import solution_of
+from microagents.replies.trajectories import trajectory_of
+from microagents.runs.inspection.runs import solution_of
 from microagents.runs.settings import strategy_of
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.aot import MAX_QUESTION_CHARS, Aot, to_contract
 from microagents.tasks.ask import Answer, Ask
 from microagents.tasks.word_problems import WordProblem
-from microagents.trajectories import trajectory_of
 from tests.strategies.scripted import Script, four, label, scripted
 
 Way = trajectory_of(Answer)

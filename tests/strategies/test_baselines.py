@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from microagents import InvalidUsage, Result, run
-from microagents.chat import write
-from microagents.models.scripted import Line
+from microagents.models.simulation.scripted import Line
+from microagents.replies.chat import write
 from microagents.strategies.maker import Maker
 from microagents.strategies.self_consistency import SelfConsistency
 from microagents.tasks.ask import Answer, Ask

@@ -14,13 +14,13 @@ import pytest
 from msgspec import Raw, structs
 
 from microagents import FirstToAheadBy, InvalidUsage, Result, TaskFailed, run
-from microagents.chat import write
 from microagents.elections.election import ElectionId, Verdict
 from microagents.models.model import Call
 from microagents.problems.questions import prompt_of
+from microagents.replies.chat import write
+from microagents.replies.rollouts import Rollout
 from microagents.roles.judge import Dispute, Reason, Reasoned, Ruling
 from microagents.roles.paraphraser import Paraphrased, keeps_all
-from microagents.rollouts import Rollout
 from microagents.runs.settings import strategy_of
 from microagents.strategies.chain import Chain, Rung, Step
 from microagents.strategies.ladder import rungs_in

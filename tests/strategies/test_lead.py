@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from microagents import InvalidUsage, Result, run
-from microagents.chat import write
 from microagents.journal.reading import Reader
 from microagents.models.model import Call
-from microagents.rollouts import Rollout
-from microagents.runs.inspection import decide
+from microagents.replies.chat import write
+from microagents.replies.rollouts import Rollout
+from microagents.runs.inspection.runs import decide
 from microagents.runs.settings import strategy_of
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.lead import Lead

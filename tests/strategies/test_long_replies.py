@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from microagents import EndedEarly, Result, run
-from microagents.chat import write
 from microagents.models.model import Call
-from microagents.rollouts import Rollout
+from microagents.replies.chat import write
+from microagents.replies.rollouts import Rollout
 from microagents.strategies.iterative_restart import IterativeRestart
 from microagents.tasks.drift import Drift, Place
 

@@ -14,9 +14,9 @@ from microagents.problems.problem import restated, text_of
 from microagents.problems.questions import Contraction
 from microagents.problems.tree import ProblemNode
 from microagents.registry import STRATEGIES, source_of
-from microagents.runs.compare import compare
-from microagents.runs.inspection import solution_of
+from microagents.runs.inspection.runs import solution_of
 from microagents.runs.settings import strategy_of
+from microagents.runs.studies.compare import compare
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.pairs import Pair
 from microagents.tasks.ask import Ask

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from microagents import Call, JournalMismatch, run
-from microagents.chat import Reading
 from microagents.errors import InvalidDefinition
+from microagents.replies.chat import Reading
 from microagents.tasks.ask import Ask
 from microagents.tasks.drift import RING, Drift
 from tests.roles.voting import a_question

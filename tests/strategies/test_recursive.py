@@ -18,7 +18,7 @@ from microagents import Context, Deployment, Reply, Result, TaskFailed, resume, 
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.messages import Report
 from microagents.journal.reading import Reader
-from microagents.models.simulated import Purchases, SimulatedModel
+from microagents.models.simulation.simulated import Purchases, SimulatedModel
 from microagents.problems.candidates import merged
 from microagents.problems.questions import ATOMIC, Decomposition, asked_in
 from microagents.problems.tree import solution_tree
@@ -26,7 +26,7 @@ from microagents.roles import Decomposer, Limiter, Recorder, RedFlagger, Solver,
 from microagents.roles import voter as voter_module
 from microagents.roles.decomposer import Decompose
 from microagents.roles.recorder import JournalConfig
-from microagents.runs.inspection import decide
+from microagents.runs.inspection.runs import decide
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.settings import Settings
 from microagents.runtimes.local import LocalRuntime

@@ -14,15 +14,15 @@ import pytest
 from pydantic import ValidationError
 
 from microagents import Result, Sample, resume, run
-from microagents.chat import Reply, write
 from microagents.documents import Part, Parts, Ranking, Summary, Validation
 from microagents.documents.recording import DocumentRecord
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.reading import reader_of
 from microagents.models.model import Call
-from microagents.models.scripted import Line
-from microagents.models.simulated import Purchases, SimulatedModel
-from microagents.runs.inspection import solution_of
+from microagents.models.simulation.scripted import Line
+from microagents.models.simulation.simulated import Purchases, SimulatedModel
+from microagents.replies.chat import Reply, write
+from microagents.runs.inspection.runs import solution_of
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.seqcv import SeqCV
 from tests.documents.authors import NO, segment, yes

@@ -16,8 +16,8 @@ from microagents.documents.questions import Asked
 from microagents.documents.recording import DocumentRecord
 from microagents.errors import ModelUnavailable
 from microagents.journal.reading import reader_of
-from microagents.roles import outages
-from microagents.runs.inspection import solution_of
+from microagents.roles.solver import outages
+from microagents.runs.inspection.runs import solution_of
 from microagents.strategies.seqcv import SeqCV
 from microagents.tasks.writing import Writing
 from tests.models import server as scripted

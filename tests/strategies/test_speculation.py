@@ -9,8 +9,8 @@ from typing import ClassVar
 import pytest
 
 from microagents import FirstToAheadBy, Prompt, Result, Sampling, TaskFailed, run
-from microagents.chat import write
 from microagents.elections.election import Ballot, Question
+from microagents.replies.chat import write
 from microagents.strategies.chain import Step
 from microagents.strategies.maker import Maker
 from microagents.strategies.speculation import WASTE_OVER_CALLS, OpenStep, Waste

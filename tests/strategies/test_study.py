@@ -10,8 +10,8 @@ import pytest
 from msgspec import Struct
 
 from microagents import Call, ChainTask, InvalidUsage, Prompt, Reply, run
-from microagents.chat import write
-from microagents.rollouts import Rollout
+from microagents.replies.chat import write
+from microagents.replies.rollouts import Rollout
 from microagents.strategies.study import Studied, StudiedStep, Study
 
 LENGTH = 5

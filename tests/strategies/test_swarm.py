@@ -12,7 +12,6 @@ import pytest
 from msgspec import structs
 
 from microagents import Call, InvalidUsage, Reply, Result, resume, run
-from microagents.chat import write
 from microagents.journal.reading import reader_of
 from microagents.problems import Problem
 from microagents.problems.step_records import LoopRecord, SwarmRecord, SwarmTurn
@@ -33,7 +32,8 @@ from microagents.problems.steps import (
     ToWork,
     step_question_in,
 )
-from microagents.runs.inspection import solution_of
+from microagents.replies.chat import write
+from microagents.runs.inspection.runs import solution_of
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.swarm import Swarm
 from microagents.tasks.relay import Relay

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from microagents.parsing import Malformed, parse
+from microagents.replies.parsing import Malformed, parse
 from microagents.tasks.blocks import TABLE, Arrangement, Blocks, Step, Table
 
 

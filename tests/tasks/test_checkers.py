@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from microagents.chat import write
-from microagents.parsing import Malformed, parse
+from microagents.replies.chat import write
+from microagents.replies.parsing import Malformed, parse
 from microagents.tasks.checkers import Board, Checkers, Colour, Step, _lost
 
 OPTIONS = [*product((False, True), repeat=3)]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from microagents.chat import write
-from microagents.parsing import Malformed, parse
+from microagents.replies.chat import write
+from microagents.replies.parsing import Malformed, parse
 from microagents.tasks.drift import RING, Drift, Onward, Place
 
 

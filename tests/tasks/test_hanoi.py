@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from microagents.chat import instructions, write
-from microagents.parsing import parse
+from microagents.replies.chat import instructions, write
+from microagents.replies.parsing import parse
 from microagents.tasks.hanoi import Hanoi, Move, Pegs, Solved, Step, Towers
 
 HEIGHTS = range(1, 11)

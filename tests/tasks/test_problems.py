@@ -14,8 +14,6 @@ from msgspec import Raw
 from pydantic import ValidationError
 
 from microagents import Call, Reply, TaskFailed, resume, run
-from microagents.chat import write
-from microagents.parsing import parse
 from microagents.problems.problem import WorkedProblem, answer_type
 from microagents.problems.questions import (
     ATOMIC,
@@ -31,6 +29,8 @@ from microagents.problems.questions import (
     asked_in,
     prompt_of,
 )
+from microagents.replies.chat import write
+from microagents.replies.parsing import parse
 from microagents.strategies.aot import to_contract
 from microagents.tasks.ask import Ask
 from microagents.tasks.multiplication import Multiplication, Product

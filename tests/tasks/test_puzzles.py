@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from microagents import run
-from microagents.chat import Reply, write
-from microagents.parsing import parse
-from microagents.rollouts import rollout_of
+from microagents.replies.chat import Reply, write
+from microagents.replies.parsing import parse
+from microagents.replies.rollouts import rollout_of
 from microagents.tasks.blocks import Blocks
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.hanoi import Hanoi

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from microagents.chat import Reply
 from microagents.problems.problem import answer_type
 from microagents.problems.questions import Contraction, Subquestions, ToContract, ToSolve, ToTrace, prompt_of
+from microagents.replies.chat import Reply
+from microagents.replies.trajectories import trajectory_of
 from microagents.strategies.aot import to_contract
 from microagents.tasks.word_problems import CONTRACTION_ERROR, UNGUIDED_ERROR, Story, Total, WordProblem
-from microagents.trajectories import trajectory_of
 
 Way = trajectory_of(Total)
 TASKS = [WordProblem(instance=instance) for instance in range(60)]

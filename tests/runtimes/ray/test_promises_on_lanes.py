@@ -14,9 +14,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from microagents import Result, run
-from microagents.models.simulated import Purchases
+from microagents.models.simulation.simulated import Purchases
 from microagents.registry import TASKS
-from microagents.runs import batch
+from microagents.runs.driver import batch
 from microagents.runtimes.ray import runtime as ray_module
 from microagents.task import Task
 from microagents.tasks.drift import Drift

@@ -20,8 +20,8 @@ from structlog.testing import capture_logs
 
 from microagents import ChainTask, Context, Deployment, InvalidUsage, Result, Role, Task, resume, run
 from microagents.errors import InvalidDefinition, PeerLost
-from microagents.runs.execute import runtime_of
-from microagents.runs.inspection import inspect_run
+from microagents.runs.driver.execute import runtime_of
+from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.ray import runtime as ray_module
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect

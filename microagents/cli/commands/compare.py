@@ -1,0 +1,201 @@
+"""`microagents compare`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from microagents.cli.inputs import lines_of
+from microagents.cli.options import (
+    RUNS,
+    STRATEGY_NAMES,
+    AsJson,
+    Config,
+    InputsFile,
+    ModelSpecs,
+    Options,
+    RunsDir,
+    Seed,
+    TaskName,
+    Yes,
+    check_picture,
+    complete_strategy,
+    models_of,
+    pairs,
+    task_of,
+    with_settings,
+)
+from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
+from microagents.cli.views.tables import recorded_note, table, wrapped
+from microagents.cli.watching import TerminalControl, Watched, kept_in_runs, run_in_terminal
+from microagents.runs.studies.compare import DEFAULT_REPEAT, compare
+from microagents.runs.studies.comparison import Comparison, Row
+from microagents.task import Task
+from microagents.words.prices import are_simulated, specs_in
+from microagents.words.summary import options_text
+
+HEADERS = (
+    "strategy",
+    "k",
+    "solved",
+    "rate",
+    "95 % interval",
+    "undecided",
+    "failed",
+    "argmax",
+    "calls",
+    "tokens",
+    "cost",
+    "time",
+)
+TEXT_COLUMNS = (0,)
+"""Columns that are aligned to the left; all others are numbers."""
+
+
+@with_settings
+def command(
+    task: TaskName,
+    *,
+    option: Options = [],  # noqa: B006 - typer copies it
+    strategy: Annotated[
+        list[str],
+        typer.Option(
+            "--strategy",
+            metavar="NAME",
+            envvar="MICROAGENTS_STRATEGY",
+            help=f"{STRATEGY_NAMES} Options of its row alone: NAME@OPTION=VALUE,... Repeatable. [default: that of the task]",
+            autocompletion=complete_strategy,
+        ),
+    ] = [],  # noqa: B006
+    set_: Annotated[
+        list[str],
+        typer.Option("-s", "--set", metavar="NAME=VALUE", help="Option of all strategies that have one of this name. Repeatable."),
+    ] = [],  # noqa: B006
+    k: Annotated[
+        list[int],
+        typer.Option("-k", metavar="K", envvar="MICROAGENTS_K", help="Compare with this k; strategies without a k ignore it. Repeatable."),
+    ] = [],  # noqa: B006
+    repeat: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", envvar="MICROAGENTS_REPEAT", help=f"Number of inputs of each row. [default: {DEFAULT_REPEAT}, or all of --inputs]"
+        ),
+    ] = None,
+    inputs: InputsFile = None,
+    model: ModelSpecs = [],  # noqa: B006
+    seed: Seed = 0,
+    runs_dir: RunsDir = RUNS,
+    run_id: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", envvar="MICROAGENTS_RUN_ID", help="Prefix of the names of the rows' runs. [default: compare-...]"),
+    ] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the rates over the tokens of an input into this file. Needs matplotlib.")
+    ] = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+    config: Config = None,  # noqa: ARG001 - read by `Command`
+    changed: dict[str, Any],
+) -> None:
+    """Compare strategies on the same inputs.
+
+    The table has a row for each strategy and each k. If the task is a problem, such as multiplication or sorting, every row does the
+    same N variants of it. Any other task is done N times. With --inputs every row does the inputs of the file.
+
+    `solved` is the number of inputs with a right result. A problem is judged by its `correct`, a chain by `solved` in its result. A
+    chain whose result has no `solved` counts as solved if its oracle finds no wrong decision in the whole row. If code cannot judge
+    results, `solved` is `?`. An undecided or failed input is not solved, and stops no other.
+
+    Each row is a run with its own journal, and the same command again continues where it ended. Another N, seed, model or option of the
+    task makes another comparison. --max-cost, --max-tokens, --max-calls and --max-time apply to all rows together.
+
+    Exit codes: 0 all inputs of all rows have ended, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk,
+    130 interrupted.
+    """
+    log_to_stderr()
+    with exit_on_error():
+        check_picture(svg)
+        lines = None if inputs is None else lines_of(task, option, inputs)
+        work, options = task_of(task, option) if lines is None else lines.tasks, pairs("-s", set_)
+
+        async def start(control: TerminalControl) -> Comparison:
+            return await compare(
+                work,
+                models=models_of(model),
+                strategies=strategy,
+                k=k,
+                options=options,
+                repeat=repeat,
+                seed=seed,
+                runs_dir=runs_dir,
+                run_id=run_id,
+                on_row=control.set_title,
+                on_progress=control.on_progress,
+                on_forecast=control.on_forecast,
+                interrupt=control.interrupt,
+                terminate=control.terminate,
+                **changed,
+            )
+
+        first = work if isinstance(work, Task) else work[0]
+        watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)), kept_in_runs("comparison"))
+        with nullcontext() if lines is None else lines.name_lines():
+            comparison = run_in_terminal(watched, start, as_json=as_json, yes=yes)
+        if svg is not None and comparison.outcome == "completed":
+            from microagents.runs.studies.pictures import draw_comparison  # noqa: PLC0415 - matplotlib, which only --svg needs
+
+            draw_comparison(comparison, svg)
+    typer.echo(json.dumps(comparison.as_json()) if as_json else "\n".join(_report(comparison)))
+    raise typer.Exit(EXIT_CODES[comparison.outcome])
+
+
+def _report(comparison: Comparison) -> Iterator[str]:
+    """The lines of the report: title, table and notes."""
+    models = ", ".join(spec for pool in comparison.models.values() for spec in pool)
+    title = f"{comparison.task}{options_text(comparison.options)}: {comparison.repeat:,} inputs; {models}, seed {comparison.seed}"
+    yield from wrapped(title)
+    if comparison.rows:
+        yield ""
+        yield from table([HEADERS, *(_cells(row) for row in comparison.rows)], to_the_left=TEXT_COLUMNS)
+        yield ""
+    if are_simulated(models.split(", ")):
+        yield from wrapped("simulated: no real model was asked; costs are what the real one would have cost at list prices")
+    if any(row.solved is None for row in comparison.rows):
+        yield from wrapped(
+            "?: a decision was wrong, or code cannot tell; give the result a field `correct` or `solved` to count the right results, "
+            "then repeat with another --run-id"
+        )
+    for row in comparison.rows:
+        if row.failed:
+            yield from wrapped(f"{row.run_id}: {row.reason}, or repeat with another --run-id to do all inputs anew")
+    yield from recorded_note(comparison.recorded_at)
+    if comparison.reason is not None:
+        higher = " with a higher limit" if " is reached" in comparison.reason else ""
+        kept = "" if "decisions so far are kept" in comparison.reason else "all decisions so far are kept; "
+        yield from wrapped(f"{comparison.reason}; {kept}the same command{higher} continues")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    solved = f"{row.solved:,} of {row.repeat:,}" if row.solved is not None else f"? ({row.completed:,} completed)"
+    rate = "-" if row.rate is None else f"{row.rate:.1%}"
+    interval = "-" if row.low is None or row.high is None else f"{row.low:.1%} to {row.high:.1%}"
+    cost = "unknown" if row.cost_usd is None else "-" if row.cost_per_input is None else f"${row.cost_per_input:,.4f}"
+    return (
+        f"{row.strategy}@{row.given}" if row.given else row.strategy,
+        "-" if row.k is None else str(row.k),
+        solved,
+        rate,
+        interval,
+        f"{row.undecided:,}",
+        f"{row.failed:,}",
+        "-" if row.argmax is None else f"{row.argmax:,}",
+        "-" if row.calls_per_input is None else f"{row.calls_per_input:,.1f}",
+        "-" if row.tokens_per_input is None else f"{row.tokens_per_input:,.0f}",
+        cost,
+        f"{row.wall_s:,.1f} s",
+    )

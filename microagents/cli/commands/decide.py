@@ -1,0 +1,29 @@
+"""`microagents decide`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from microagents.cli.options import RUNS, RunName, RunsDir
+from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
+from microagents.runs.inspection.runs import decide
+from microagents.words.summary import printable, resume_command
+
+
+def command(
+    run: RunName,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Path of the undecided election, such as 0/step/17; `show` names it.")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="The reply to decide for, as a JSON object.")],
+    runs_dir: RunsDir = RUNS,
+) -> None:
+    """Decide an undecided election yourself.
+
+    The next `resume` continues with this decision. It is marked as the decision of a person.
+    """
+    log_to_stderr()
+    with exit_on_error():
+        reply = decide(runs_dir, run, path, value)
+    typer.echo(printable(f"{path} of run {run} is decided by you: {reply}; continue with {resume_command(run, 'undecided', runs_dir)}"))
+    raise typer.Exit(EXIT_CODES["completed"])

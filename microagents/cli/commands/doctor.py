@@ -1,0 +1,44 @@
+"""`microagents doctor`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+import typer
+
+from microagents.cli.options import DEFAULT_MODEL, RUNS, AsJson, RunsDir
+from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
+from microagents.cli.views.tables import table
+
+
+def command(
+    model: Annotated[
+        list[str],
+        typer.Option(
+            "--model",
+            metavar="SPEC",
+            envvar="MICROAGENTS_MODEL",
+            help=f"Model that will be asked, as provider:model[@key=value,...]. Repeatable. [default: {DEFAULT_MODEL}]",
+        ),
+    ] = [],  # noqa: B006 - typer copies it
+    runtime: Annotated[str, typer.Option(metavar="NAME", help="Where roles will run: local or ray.")] = "local",
+    runs_dir: RunsDir = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Check keys, endpoints, models, prices, open files, Ray, disk and clock: a line each, and what to do. No call is paid.
+
+    Exit codes: 0 if nothing is missing that the named models and runtime need, else 1.
+    """
+    log_to_stderr()
+    from microagents.runs.doctor import examine  # noqa: PLC0415 - of its own kind
+
+    with exit_on_error():
+        findings = asyncio.run(examine(model or [DEFAULT_MODEL], runs_dir, on_ray=runtime == "ray"))
+    if as_json:
+        typer.echo(msgspec.json.encode(findings))
+    else:
+        for line in table([[each.state, each.subject, " ".join(each.said.split())] for each in findings], to_the_left=(0, 1, 2)):
+            typer.echo(line.rstrip())
+    raise typer.Exit(EXIT_CODES["failed" if any(each.state == "missing" for each in findings) else "completed"])

@@ -1,0 +1,132 @@
+"""`microagents export`."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import IO, Annotated, Any, Literal, get_args
+
+import msgspec
+import typer
+
+from microagents.cli.options import RUNS, RunName, RunsDir
+from microagents.cli.reporting import exit_on_error, log_to_stderr
+from microagents.errors import InvalidUsage
+from microagents.journal.reading import reader_of
+from microagents.runs.inspection.export import DecisionRow, decision_rows
+
+Format = Literal["jsonl", "csv", "parquet"]
+COLUMNS = DecisionRow.__struct_fields__
+AS_JSON = ("value", "flags")
+"""Columns that csv and parquet hold as JSON texts."""
+ROWS_PER_GROUP = 10_000
+"""Rows of a parquet file that are written at a time."""
+
+
+def command(
+    run: RunName,
+    form: Annotated[
+        Format | None,
+        typer.Option("--format", help="parquet needs pyarrow and --output. [default: that of the ending of --output, else jsonl]"),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="File to write; an existing one is kept. [default: stdout]")
+    ] = None,
+    runs_dir: RunsDir = RUNS,
+) -> None:
+    """Write the decisions of a run as rows of jsonl, csv or parquet.
+
+    They are in the order of their paths. This works while the run is running, too.
+
+    Columns: run_id, path, input, outcome, value, votes, other_votes, flags, cost_usd, settled_by, settled_at, input_ended_at.
+    """
+    log_to_stderr()
+    with exit_on_error():
+        form = form or _form_of(output)
+        if form == "parquet":
+            if find_spec("pyarrow") is None:
+                raise InvalidUsage("parquet needs pyarrow, which is not installed: pip install pyarrow; or write --format jsonl")
+            if output is None:
+                raise InvalidUsage("parquet is not written to stdout; name a file with --output")
+        with reader_of(runs_dir, run) as reader:
+            rows = decision_rows(reader)
+            if form == "parquet":
+                assert output is not None
+                with _new_file(output) as stream:
+                    _write_parquet(rows, stream)
+            elif output is None:
+                _write(rows, form, typer.get_binary_stream("stdout"))
+            else:
+                with _new_file(output) as stream:
+                    _write(rows, form, stream)
+
+
+def _form_of(output: Path | None) -> Format:
+    """The format that the ending of a file names; jsonl for any other."""
+    named = "jsonl" if output is None else output.suffix.removeprefix(".")
+    return next((form for form in get_args(Format) if form == named), "jsonl")
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that does not exist. It is removed if writing it fails."""
+    try:
+        with path.open("xb") as stream:
+            try:
+                yield stream
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
+    except FileExistsError:
+        raise InvalidUsage(f"{str(path)!r} exists; it was kept; move it away, or name another file") from None
+    except OSError as error:
+        raise InvalidUsage(f"{str(path)!r} cannot be written: {error.strerror}; name another file") from None
+
+
+def _write(rows: Iterable[DecisionRow], form: Format, stream: IO[bytes]) -> None:
+    if form == "jsonl":
+        for row in rows:
+            stream.write(msgspec.json.encode(row) + b"\n")
+        return
+    lines = csv.writer(_Encoded(stream))
+    lines.writerow(COLUMNS)
+    lines.writerows(_flat(row).values() for row in rows)
+
+
+class _Encoded:
+    """Lets the csv module, which writes texts, write into a stream of bytes."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """Write a text as UTF-8."""
+        self._stream.write(text.encode())
+
+
+def _flat(row: DecisionRow) -> dict[str, Any]:
+    """A row in which nested values are JSON texts."""
+    values = {name: getattr(row, name) for name in COLUMNS}
+    nested = {name: None if values[name] is None else msgspec.json.encode(values[name]).decode() for name in AS_JSON}
+    return {**values, **nested}
+
+
+def _write_parquet(rows: Iterator[DecisionRow], stream: IO[bytes]) -> None:
+    import pyarrow as pa  # type: ignore[import-not-found]  # noqa: PLC0415 - an optional package
+    from pyarrow import parquet  # noqa: PLC0415
+
+    kinds = {int: pa.int64(), float: pa.float64()}
+    hints = {field.name: field.type for field in msgspec.structs.fields(DecisionRow)}
+    columns = pa.schema([(name, kinds.get(_plain(hints[name]), pa.string())) for name in COLUMNS])
+    with parquet.ParquetWriter(stream, columns) as file:
+        while group := [_flat(row) for row in islice(rows, ROWS_PER_GROUP)]:
+            file.write_table(pa.Table.from_pylist(group, schema=columns))
+
+
+def _plain(hint: Any) -> Any:
+    """The type of a column without None."""
+    return next((each for each in getattr(hint, "__args__", (hint,)) if each is not type(None)), hint)

@@ -1,0 +1,119 @@
+"""`microagents run`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Annotated, Any
+
+import typer
+
+from microagents.cli.inputs import lines_of
+from microagents.cli.options import (
+    RUNS,
+    AcceptChange,
+    AsJson,
+    AsStream,
+    Config,
+    InputsFile,
+    Margin,
+    ModelSpecs,
+    Options,
+    RunsDir,
+    Seed,
+    StrategyName,
+    StrategyOptions,
+    TaskName,
+    Yes,
+    check_stream,
+    models_of,
+    strategy_named,
+    task_of,
+    with_settings,
+)
+from microagents.cli.reporting import exit_on_error, log_to_stderr
+from microagents.cli.watching import Watched, kept_in, run_in_terminal, show_and_exit
+from microagents.runs.driver.begin import new_run_id, run
+from microagents.runs.driver.execute import RunControl
+from microagents.runs.result import Result
+from microagents.task import Task
+from microagents.words.prices import specs_in
+
+
+@with_settings
+def command(
+    context: typer.Context,
+    task: TaskName,
+    *,
+    option: Options = [],  # noqa: B006 - typer copies it
+    strategy: StrategyName = None,
+    set_: StrategyOptions = [],  # noqa: B006
+    model: ModelSpecs = [],  # noqa: B006
+    k: Margin = None,
+    seed: Seed = 0,
+    runs_dir: RunsDir = RUNS,
+    run_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", envvar="MICROAGENTS_RUN_ID", help="Name of the run. An existing run is continued. [default: a new name]"
+        ),
+    ] = None,
+    no_journal: Annotated[
+        bool, typer.Option("--no-journal", envvar="MICROAGENTS_NO_JOURNAL", help="Keep no journal: the run cannot be resumed.")
+    ] = False,
+    accept_change: AcceptChange = [],  # noqa: B006
+    inputs: InputsFile = None,
+    known_inputs: Annotated[
+        bool,
+        typer.Option(
+            "--known-inputs",
+            envvar="MICROAGENTS_KNOWN_INPUTS",
+            help="Short for -s known_inputs=true: start every step from the oracle's state, so that steps run side by side.",
+        ),
+    ] = False,
+    stream: AsStream = False,
+    as_json: AsJson = False,
+    yes: Yes = False,
+    config: Config = None,  # noqa: ARG001 - read by `Command`
+    changed: dict[str, Any],
+) -> None:
+    """Do a task; every step is an election. With the --run-id of an earlier run, continue that run.
+
+    With --inputs, stdout gets one line of JSON for each input, in their order, once all have ended: its result, or null without one; or
+    with --stream a line as each input ends.
+
+    Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 4 undecided, 130 interrupted.
+    """
+    log_to_stderr()
+    with exit_on_error():
+        check_stream(stream, as_json=as_json, is_listed=inputs is not None)
+        lines = None if inputs is None else lines_of(task, option, inputs)
+        work: Task | Sequence[Task] = task_of(task, option) if lines is None else lines.tasks
+        first = work if isinstance(work, Task) else work[0]
+        short = {"k": k, "speculate": changed.pop("speculate", None), "known_inputs": known_inputs or None}
+        chosen = strategy_named(context, strategy, set_, short, first)
+        named = new_run_id(first) if run_id is None else run_id
+
+        async def start(control: RunControl) -> Result:
+            return await run(
+                work,
+                models=models_of(model),
+                strategy=chosen,
+                seed=seed,
+                runs_dir=None if no_journal else runs_dir,
+                run_id=named,
+                accept_changes=accept_change,
+                on_progress=control.on_progress,
+                on_solution=control.on_solution,
+                on_ending=control.on_ending,
+                on_forecast=control.on_forecast,
+                interrupt=control.interrupt,
+                terminate=control.terminate,
+                **changed,
+            )
+
+        with nullcontext() if lines is None else lines.name_lines():
+            kept = "" if no_journal else kept_in(named, runs_dir)
+            watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)), kept)
+            result = run_in_terminal(watched, start, as_json=as_json, stream=stream, yes=yes)
+    show_and_exit(result, work.model_dump() if isinstance(work, Task) else {}, runs_dir, as_json=as_json, stream=stream)

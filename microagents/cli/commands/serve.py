@@ -1,0 +1,110 @@
+"""`microagents serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from typing import Annotated, Any
+
+import typer
+
+from microagents.cli.options import DEFAULT_MODEL, AsJson, Config, Options, Seed, complete_task, task_of
+from microagents.cli.reporting import exit_on_error, log_to_stderr
+from microagents.errors import InvalidUsage
+from microagents.packages import require_packages
+from microagents.registry import TASKS
+from microagents.words.summary import counted, printable
+
+PORT = 8399
+MAX_PORT = 65_535
+
+
+def command(
+    task: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TASK]",
+            help=f"The task whose questions a simulated model answers: {', '.join(TASKS.addresses)}, or a file. Other models need none.",
+            autocompletion=complete_task,
+        ),
+    ] = None,
+    *,
+    option: Options = [],  # noqa: B006 - typer copies it
+    model: Annotated[
+        str, typer.Option("--model", metavar="SPEC", envvar="MICROAGENTS_MODEL", help="Model, as provider:model[@key=value,...].")
+    ] = DEFAULT_MODEL,
+    seed: Seed = 0,
+    fault: Annotated[
+        list[str],
+        typer.Option(
+            "--fault",
+            metavar="KIND:SHARE",
+            help="Let a share of the requests fail, as in 429:0.05. Kinds are 400 to 599, reset, hang, garbage. Repeatable.",
+        ),
+    ] = [],  # noqa: B006
+    latency: Annotated[float, typer.Option(metavar="S", min=0, help="Seconds before each reply, on top of the model's own.")] = 0.0,
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on. Others than loopback need --token-env.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=MAX_PORT, help="Port to listen on; 0 takes a free one.")] = PORT,
+    token_env: Annotated[
+        str | None,
+        typer.Option("--token-env", metavar="NAME", help="Environment variable with a token that requests must have as their key."),
+    ] = None,
+    as_json: AsJson = False,
+    config: Config = None,  # noqa: ARG001 - read by `Command`
+) -> None:
+    """Serve a model on the wires of OpenAI (chat, responses) and Anthropic (messages).
+
+    With a simulated model it stands in for a real provider: point any client at it. --json prints one line with the addresses once it
+    is ready. Ctrl-C ends it.
+    """
+    log_to_stderr()
+    with exit_on_error():
+        require_packages("microagents serve", "aiohttp")
+        from microagents.serving.faults import Fault  # noqa: PLC0415
+
+        if task is None and model.startswith("sim:"):
+            raise InvalidUsage(f"a simulated model answers the questions of one task; name it: microagents serve hanoi --model {model}")
+        if task is None and option:
+            raise InvalidUsage("-o gives options of a task, and no task is named")
+        given = {
+            "model": model,
+            "task": None if task is None else task_of(task, option),
+            "seed": seed,
+            "faults": [Fault.parse(each) for each in fault],
+            "latency_s": latency,
+            "host": host,
+            "port": port,
+            "token": _token(token_env),
+        }
+        asyncio.run(_serve(given, as_json=as_json))
+
+
+def _token(name: str | None) -> str | None:
+    if name is None:
+        return None
+    token = os.environ.get(name, "").strip()
+    if not token:
+        raise InvalidUsage(f"the environment variable {name} has no token")
+    return token
+
+
+async def _serve(given: dict[str, Any], *, as_json: bool) -> None:
+    from microagents.serving.server import Endpoint, serving  # noqa: PLC0415 - aiohttp, which only this command needs
+
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    async with serving(Endpoint(**given)) as served:
+        if as_json:
+            line = {"model": given["model"], "url": served.url, "openai": f"{served.url}/v1", "anthropic": served.url, "pid": os.getpid()}
+            print(json.dumps(line), flush=True)  # noqa: T201 - typer.echo does not flush
+        else:
+            typer.echo(printable(f"serving {given['model']} until Ctrl-C"))
+            typer.echo(f"    --model openai:NAME@base_url={served.url}/v1")
+            typer.echo(f"    --model anthropic:NAME@base_url={served.url}")
+        await ended.wait()
+    faults = ", ".join(f"{count} x {kind}" for kind, count in sorted(served.faults.items()))
+    note = f"; faults: {faults}" if faults else ""
+    typer.echo(f"served {counted(served.requests, 'request')}, {counted(served.samples, 'sample')}{note}", err=True)

@@ -1,0 +1,160 @@
+"""`microagents show`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import nullcontext, redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from msgspec import Struct
+
+from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
+from microagents.cli.reporting import FAILURE, exit_on_error, log_to_stderr
+from microagents.cli.watching import result_as_json
+from microagents.documents.recording import DocumentRecord
+from microagents.errors import InvalidUsage
+from microagents.journal.reading import Reader, reader_of
+from microagents.problems.step_records import SwarmRecord
+from microagents.problems.tree import ProblemNode, fold
+from microagents.runs.inspection.climbs import Climb, climbs_of
+from microagents.runs.inspection.decision import recorded_decision
+from microagents.runs.inspection.runs import recorded_result, solution_of
+from microagents.runs.result import Result
+from microagents.words.prices import are_simulated
+from microagents.words.summary import options_text, printable, resume_command, summary
+
+DEFAULT_DEPTH = 2
+
+
+def command(
+    run: RunName,
+    path: Annotated[
+        str | None,
+        typer.Argument(metavar="[PATH]", help="Path of one decision to show in full, such as 0/step/17; `microagents export` lists all."),
+    ] = None,
+    runs_dir: RunsDir = RUNS,
+    verify: Annotated[bool, typer.Option("--verify", help="Read every record, and check the recorded totals and digests.")] = False,
+    depth: Annotated[
+        int | None,
+        typer.Option(
+            "--depth",
+            min=0,
+            metavar="N",
+            help="Show the tree of sub-problems, or the subtasks of a document, down to this number of cuts. [default: "
+            f"{DEFAULT_DEPTH} for a tree, all subtasks of a document; with --json all]",
+        ),
+    ] = None,
+    of_input: Annotated[
+        int | None,
+        typer.Option("--input", min=0, metavar="N", help="Show the tree, or the steps that climbed, of this one of many inputs, from 0."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the recorded state of a run, or one of its decisions.
+
+    This works while the run is running, too. With PATH it shows one decision: its prompt, replies, flags, votes and price.
+
+    Exit codes: 0 shown, 1 the records are damaged (--verify), 2 wrong usage.
+    """
+    log_to_stderr()
+    if path is not None:
+        with exit_on_error():
+            if verify or depth is not None or of_input is not None:
+                raise InvalidUsage("--verify, --depth and --input are about a whole run; leave them out, or the PATH of the decision")
+            _show_decision(run, path, runs_dir, as_json=as_json)
+        return
+    with exit_on_error(), reader_of(runs_dir, run) as reader:
+        with redirect_stdout(sys.stderr) if as_json else nullcontext():  # this imports the task's code, which may print
+            climbs = _climbs(reader, of_input)
+            tree, note = _tree(reader, of_input, is_wanted=depth is not None or (of_input is not None and climbs is None))
+        result = recorded_result(reader)
+        changes, options = reader.changes(), {} if result.failed_inputs is not None else reader.experiment.recipe.options
+        problems = reader.verify() if verify else []
+    if as_json:
+        verified = {"verified": not problems} if verify else {}
+        solution = (
+            {}
+            if tree is None
+            else {"solution": _as_json(tree if depth is None or not isinstance(tree, ProblemNode) else fold(tree, depth))}
+        )
+        climbed = {} if climbs is None else {"climbs": _as_json(climbs)}
+        typer.echo(json.dumps(result_as_json(result, runs_dir) | solution | climbed | verified))
+    else:
+        typer.echo(summary(result, options_text(options), resume_command(run, result.outcome, runs_dir, result.reason), with_text=False))
+        for at, field, before, after in changes:
+            typer.echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
+        if verify and not problems:
+            typer.echo("verified: every row was read, and the account and the digests match the rows")
+        _print_work(result, tree, depth)
+        if climbs:
+            from microagents.cli.views.climbs import draw_climbs  # noqa: PLC0415 - rich, which --json does not need
+
+            typer.echo("\n" + draw_climbs(climbs))
+            if are_simulated(result.models):
+                typer.echo("(prices are simulated)")
+    if note is not None:
+        typer.echo(printable(" ".join(note.split())), err=as_json)
+    for problem in problems:
+        typer.echo(f"microagents: {printable(problem)}; keep the file for inspection, and begin another run", err=True)
+    raise typer.Exit(FAILURE if problems else 0)
+
+
+def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
+    """Print the tree of sub-problems, or the subtasks of a document."""
+    if isinstance(tree, ProblemNode):
+        from microagents.cli.views.tree import draw_tree  # noqa: PLC0415 - rich, which --json does not need
+
+        typer.echo("\n" + draw_tree(fold(tree, DEFAULT_DEPTH if depth is None else depth)))
+        if are_simulated(result.models):
+            typer.echo("(prices are simulated)")
+    elif isinstance(tree, DocumentRecord):
+        from microagents.cli.views.document import draw_document  # noqa: PLC0415 - rich, as above
+
+        typer.echo("\n" + draw_document(tree, depth))
+    elif isinstance(tree, SwarmRecord):
+        from microagents.cli.views.swarm import draw_swarm  # noqa: PLC0415 - rich, as above
+
+        typer.echo("\n" + draw_swarm(tree))
+
+
+def _show_decision(run: str, path: str, runs_dir: Path, *, as_json: bool) -> None:
+    with reader_of(runs_dir, run) as reader, redirect_stdout(sys.stderr) if as_json else nullcontext():  # the task's code may print
+        shown = recorded_decision(reader, path)
+    if as_json:
+        typer.echo(msgspec.json.encode(shown))
+    else:
+        from microagents.cli.views.decision import print_decision  # noqa: PLC0415 - rich, which --json does not need
+
+        print_decision(shown)
+
+
+def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Struct | None, str | None]:
+    """The tree of sub-problems to show, and a note for the user where a tree exists but cannot be shown."""
+    experiment = reader.experiment
+    if experiment.draws_solution and experiment.listed and of_input is None:
+        hint = f"{experiment.inputs:,} inputs; name one to see the work on it: show {experiment.run_id} --input N"
+        if is_wanted:
+            raise InvalidUsage(f"run {experiment.run_id} has {hint}")
+        return None, f"it has {hint}"
+    if is_wanted:
+        return solution_of(reader, of_input or 0), None
+    try:
+        return (solution_of(reader, 0), None) if experiment.draws_solution else (None, None)
+    except InvalidUsage as error:  # no option asked for the tree, so the rest is shown without it
+        return None, str(error)
+
+
+def _climbs(reader: Reader, of_input: int | None) -> list[Climb] | None:
+    """The steps that climbed a ladder; None in a run without one, and for many inputs of which none is named."""
+    if reader.experiment.listed and of_input is None:
+        return None
+    climbs = climbs_of(reader, of_input or 0)
+    return climbs if climbs or reader.experiment.recipe.strategy_options.get("ladder") else None
+
+
+def _as_json(work: Struct | list[Climb]) -> object:
+    return msgspec.json.decode(msgspec.json.encode(work))

@@ -1,0 +1,1 @@
+"""Recorded work as text for the terminal."""

@@ -1,0 +1,62 @@
+"""The steps that climbed a ladder as a table for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from microagents.cli.views.lines import one_line, shorten
+from microagents.elections.election import total_usd
+from microagents.runs.inspection.climbs import Climb, Votes
+from microagents.words.prices import money
+from microagents.words.summary import counted
+
+MAX_SHOWN = 20
+MAX_REPLY_COLUMNS = 40
+HEADERS = ("step", "vote", "rungs", "samples", "cost", "decided", "without the ladder")
+NUMBERS = (HEADERS.index("samples"), HEADERS.index("cost"))
+"""Columns that are aligned to the right."""
+
+
+def draw_climbs(climbs: Sequence[Climb]) -> str:
+    """The table as text, and below it what all climbs have cost and changed."""
+    rows = [HEADERS, *(_cells(each) for each in climbs[:MAX_SHOWN])]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        aligned = [f"{cell:>{widths[at]}}" if at in NUMBERS else f"{cell:<{widths[at]}}" for at, cell in enumerate(row)]
+        lines.append("  ".join(aligned).rstrip())
+    return "\n".join([*lines, *_facts(climbs)])
+
+
+def _cells(climb: Climb) -> tuple[str, ...]:
+    return (
+        climb.path,
+        _counts(climb.votes),
+        ", ".join(f"{rung.name} {_counts(rung.votes)}".rstrip(" -") for rung in climb.rungs),
+        f"{climb.samples:,}",
+        money(climb.cost_usd),
+        "undecided" if climb.decided_by is None else f"{_text(climb.value)} by {climb.decided_by}",
+        "the same" if climb.differs is False else "-" if climb.without is None else _text(climb.without),
+    )
+
+
+def _counts(votes: Votes) -> str:
+    return ":".join(f"{count:,}" for _, count in votes) or "-"
+
+
+def _text(value: object) -> str:
+    return shorten(one_line(msgspec.json.encode(value).decode()), MAX_REPLY_COLUMNS)
+
+
+def _facts(climbs: Sequence[Climb]) -> Iterator[str]:
+    if (more := len(climbs) - MAX_SHOWN) > 0:
+        yield f"and {more:,} more; --json lists all of them"
+    changed, undecided = sum(each.differs is True for each in climbs), sum(each.decided_by is None for each in climbs)
+    cost = total_usd([each.cost_usd for each in climbs])
+    samples = sum(each.samples for each in climbs)
+    yield (
+        f"{counted(len(climbs), 'step')} climbed, for {counted(samples, 'sample')} and {money(cost)}; "
+        f"decided for another reply than the one that led its vote: {changed:,}" + (f"; undecided: {undecided:,}" if undecided else "")
+    )

@@ -1,0 +1,174 @@
+"""The display of a run for a person: live progress during the run, and the summary after it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import NamedTuple
+
+import typer
+from msgspec import Struct
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
+from rich.text import Text
+
+from microagents.cli.views.document import live_lines
+from microagents.cli.views.lines import one_line, shorten, wrapped_cells
+from microagents.documents.recording import DocumentRecord
+from microagents.journal.messages import Account
+from microagents.words.prices import Price, money
+from microagents.words.summary import counts_of, progress_line
+
+LINE_EVERY_S = 60.0
+"""Interval of progress lines where stderr is not a terminal."""
+MAX_TITLE = 32
+"""Columns of the title in the live display."""
+INDENT, GAP = 2, 3
+"""Columns before the counts of the live display, and between two of them."""
+ROWS_OF_PROGRESS = 6
+"""Rows of a terminal that the live display leaves to the progress and to the cursor."""
+
+
+class Display(NamedTuple):
+    """Callbacks of a display of a run's progress."""
+
+    show: Callable[[Account], None]
+    """Show the account."""
+    notify: Callable[[str], None]
+    """Print a message on the terminal; without a terminal it does nothing."""
+    print_above: Callable[[str], None]
+    """Print a line of the output on the terminal, above the display."""
+    set_title: Callable[[str], None]
+    """Change the title, and show progress from 0 again."""
+    paused: Callable[[], AbstractContextManager[None]]
+    """Hide the display for a while, so that others can use the terminal."""
+    draw: Callable[[Struct], bool] | None
+    """Draw the recorded work on the input; returns whether there is something to draw. None without a terminal."""
+
+
+@contextmanager
+def live_display(title: str, *, unit: str = "step", price: Price = money) -> Iterator[Display]:
+    """Show the progress of a run on stderr: live on a terminal, otherwise as one line a minute.
+
+    Args:
+        title: what is done.
+        unit: name of a unit of progress.
+        price: how costs are written.
+    """
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield _log_display(title, unit, price)
+        return
+    progress = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[done]}", markup=False),
+        console=console,
+        expand=True,
+    )
+    line = progress.add_task(_shown_title(title), total=None, done="starting")
+    counts, document = Text(), Text(no_wrap=True, overflow="ellipsis")
+
+    with Live(Group(progress, counts, document), console=console, transient=True, refresh_per_second=8) as live:
+
+        def show(account: Account) -> None:
+            done, total = _measured(account)
+            progress.update(line, completed=done, total=total, done=_done_text(account, unit))
+            cells = [*_pace(progress.tasks[line], account, unit), *counts_of(account, unit, price)]
+            indent = " " * INDENT
+            counts.plain = "\n".join(
+                indent + shorten(each, console.width - INDENT)
+                for each in wrapped_cells(map(one_line, cells), console.width - INDENT, gap=" " * GAP, indent="")
+            )
+
+        def set_title(title: str) -> None:
+            progress.reset(line, total=None, description=_shown_title(title), done="starting")
+            counts.plain = ""
+
+        @contextmanager
+        def paused() -> Iterator[None]:
+            live.stop()
+            yield  # what it raises ends the run, and the display stays hidden
+            live.start()
+
+        def draw(solution: Struct) -> bool:
+            if not isinstance(solution, DocumentRecord):
+                return False
+            width, height = console.size
+            lines = live_lines(solution, width - INDENT, height - ROWS_OF_PROGRESS)
+            document.plain = "".join(f"\n{' ' * INDENT}{each}" for each in lines)
+            return True
+
+        yield Display(
+            show,
+            lambda text: console.print(f"\r{text}", markup=False),
+            lambda text: console.print(text, markup=False, soft_wrap=True),
+            set_title,
+            paused,
+            draw,
+        )
+
+
+def _shown_title(title: str) -> str:
+    return shorten(one_line(title), MAX_TITLE)
+
+
+def _measured(account: Account) -> tuple[int, int | None]:
+    """What the bar measures: steps, if their number is known, else inputs; the done ones, and all."""
+    if account.total_steps is None and account.inputs > 1:
+        return account.inputs_done + account.inputs_failed, account.inputs
+    return account.steps, account.total_steps
+
+
+def _done_text(account: Account, unit: str) -> str:
+    """The number of inputs or steps done, and their total."""
+    if account.inputs > 1:
+        return f"{account.inputs_done + account.inputs_failed:,}/{account.inputs:,} inputs"
+    if account.total_steps is None and not account.steps:  # the number of steps is unknown: replies show that work is done
+        return f"{account.valid:,} replies"
+    return f"{account.steps:,}{'' if account.total_steps is None else f'/{account.total_steps:,}'} {unit}s"
+
+
+def _pace(task: Task, account: Account, unit: str) -> Iterator[str]:
+    """The rate, and the time so far and left."""
+    is_of_inputs = account.total_steps is None and account.inputs > 1
+    if account.inputs > 1 and account.steps:
+        yield f"{account.steps:,} {unit}s"
+    if task.speed:
+        yield f"{_rate(task.speed, 'input' if is_of_inputs else unit)}"
+    left = task.time_remaining
+    yield f"{_duration(task.elapsed or 0)} elapsed" + ("" if left is None or task.total is None else f", {_duration(left)} left")
+
+
+def _rate(a_second: float, unit: str) -> str:
+    """A rate, by the second or for slow work by the minute."""
+    if a_second >= 1:
+        return f"{a_second:,.0f} {unit}s/s" if a_second >= 10 else f"{a_second:.1f} {unit}s/s"  # noqa: PLR2004 - two digits
+    return f"{60 * a_second:.1f} {unit}s/min"
+
+
+def _duration(seconds: float) -> str:
+    """A duration as hours, minutes and seconds."""
+    minutes, second = divmod(int(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
+
+
+def _log_display(title: str, unit: str, price: Price) -> Display:
+    """A display for logs: one line on stderr every `LINE_EVERY_S`."""
+    printed_s = time.monotonic()
+
+    def show(account: Account) -> None:
+        nonlocal printed_s
+        if time.monotonic() - printed_s >= LINE_EVERY_S:
+            printed_s = time.monotonic()
+            typer.echo(progress_line(title, account, unit, price), err=True)
+
+    def set_title(new: str) -> None:
+        nonlocal title
+        title = new
+
+    return Display(show, lambda _: None, typer.echo, set_title, nullcontext, None)

@@ -1,0 +1,208 @@
+"""A document that is written subtask by subtask, as text for the terminal: its subtasks with their states, and why parts were discarded."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rich.cells import cell_len
+
+from microagents.cli.views.lines import columns_of_stdout, joined, one_line, shorten
+from microagents.documents.recording import DocumentRecord
+from microagents.documents.records import SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
+from microagents.words.summary import number_of, printable
+
+MAX_OBJECTIONS = 12
+"""Maximum number of objections that are shown of one subtask."""
+MIN_OBJECTIVE = 20
+"""Minimum width of an objective."""
+INDENT = " " * 9
+"""Before the details of a subtask: its state is as wide."""
+TEXT_LINES = 6
+"""Lines of the growing text in the live display."""
+OUTCOMES: Mapping[SegmentOutcome, str] = {
+    "open": "in work",
+    "passed": "passed",
+    "failed": "discarded",
+    "forced": "taken, NOT AGREED",
+    "flagged": "wrote no valid segment",
+    "absent": "absent",
+}
+
+
+def draw_document(document: DocumentRecord, depth: int | None = None) -> str:
+    """The subtasks in the order of the text, with what happened in each. Control characters from models and tasks are replaced.
+
+    Args:
+        document: the document.
+        depth: number of splits down to which parts are shown; None for all.
+    """
+    columns = columns_of_stdout()
+    lines: list[str] = []
+    heads = _heads(document.subtasks)
+    for record in document.subtasks:
+        if depth is not None and record.depth > depth:
+            continue
+        lines.append(_line(heads[record.at], record.objective, columns))
+        lines += [INDENT + detail for detail in _details(document, record, columns - len(INDENT))]
+        if record.depth == depth and record.state == "split":
+            states = Counter(each.state for each in document.subtasks if each.at.startswith(f"{record.at}/") and each.state != "split")
+            lines.append(f"{INDENT}+{states.total()} parts: {', '.join(f'{count} {state}' for state, count in states.items())}")
+    return joined(lines)
+
+
+def live_lines(document: DocumentRecord, columns: int, rows: int) -> list[str]:
+    """The state of a growing document in few lines: its subtasks, the approvals in the one in work, and the end of its text."""
+    tail = _tail(document.text, columns - 2, max(1, min(TEXT_LINES, rows // 3)))
+    heads = _heads(document.subtasks)
+    lines: list[str] = []
+    focus = 0
+    for record in document.subtasks:
+        if record.state == "writing":
+            focus = len(lines)
+        by = f"  by {short_names(document.agents)[record.author]}" if record.author is not None else ""
+        marks = "".join(f", {mark}" for mark in _marks(record))
+        lines.append(_line(heads[record.at], record.objective, columns - cell_len(by + marks)) + by + marks)
+        if record.state == "writing":
+            indent = " " * len(heads[record.at])
+            now = [f"round {max(1, len(record.rounds))}", *_states_now(document, record)]
+            lines += [indent + each for each in _wrapped(now, columns - len(indent))]
+    room = max(3, rows - len(tail) - 1)
+    if len(lines) > room:
+        first = max(0, min(focus - room // 2, len(lines) - room))
+        above, after = first + 1, len(lines) - first - room + 1
+        shown = lines[first : first + room]
+        if first:
+            shown[0] = f"... {above} more lines above"
+        if first + room < len(lines):
+            shown[-1] = f"... {after} more lines below"
+        lines = shown
+    return [*lines, *([f"-- the end of {len(document.text):,} characters of text --", *tail] if tail else [])]
+
+
+def short_names(agents: Sequence[str]) -> list[str]:
+    """The names of agents without provider and options, where these are not needed to tell them apart."""
+    short = [f"{name.partition(' (')[0].partition(':')[2].partition('@')[0] or name}{_copy(name)}" for name in agents]
+    is_clear = len(set(short)) == len(agents) and not any(", " in name for name in agents)  # an agent that draws from a pool has its specs
+    return [one_line(name) for name in (short if is_clear else agents)]
+
+
+def _copy(name: str) -> str:
+    """The number behind the name of an agent that shares its model with others."""
+    return f" ({name.rpartition(' (')[2]}" if name.endswith(")") and " (" in name else ""
+
+
+def _heads(subtasks: Sequence[SubtaskRecord]) -> dict[str, str]:
+    """State and number of each subtask, all of the same width."""
+    width = max((len(number_of(each.at)) for each in subtasks), default=0)
+    return {each.at: f"{each.state:<7}  {number_of(each.at):<{width}}  " for each in subtasks}
+
+
+def _line(head: str, text: str, columns: int) -> str:
+    return head + shorten(one_line(text), max(MIN_OBJECTIVE, columns - len(head)))
+
+
+def _details(document: DocumentRecord, record: SubtaskRecord, columns: int) -> Iterator[str]:
+    names = short_names(document.agents)
+    yield from _wrapped(_facts(document, record, names), columns)
+    yield from _objections(record, names, columns)
+    for fault, times in Counter(record.refused_splits).items():
+        yield shorten(f"split refused{f' {times} times' if times > 1 else ''}: {one_line(fault)}", columns)
+    if record.rankings:
+        best: dict[int | None, list[str]] = {}
+        for each in record.rankings:
+            best.setdefault(each.best, []).append("the neutral ranker" if each.agent is None else names[each.agent])
+        ranked = [f"{'no valid ranking' if one is None else names[one]} by {', '.join(by)}" for one, by in best.items()]
+        ranked[0] = f"ranked best: {ranked[0]}"
+        yield from _wrapped(ranked, columns)
+
+
+def _facts(document: DocumentRecord, record: SubtaskRecord, names: Sequence[str]) -> Iterator[str]:
+    yield f"depth {record.depth}"
+    if record.parents:
+        yield f"after {', '.join(map(number_of, record.parents))}"
+    if record.rounds:
+        yield f"{len(record.rounds)} {'round' if len(record.rounds) == 1 else 'rounds'}"
+        written = [draft for drafts in record.rounds for draft in drafts if draft.segment is not None]
+        if discarded := sum(draft.outcome == "failed" for draft in written):
+            yield f"{discarded} of {len(written)} segments discarded"
+    if record.state == "writing":
+        yield from _states_now(document, record)
+    if record.author is not None:
+        approvals = ", ".join(str(draft.approvals) for draft in _taken(record, record.author) if draft.validations)
+        yield f"by {names[record.author]}" + (f", approved by {approvals} of {len(names)}" if approvals else "")
+    yield from _marks(record)
+
+
+def _marks(record: SubtaskRecord) -> Iterator[str]:
+    if not record.agreed:
+        yield "NOT AGREED"
+    if not record.complete:
+        yield "INCOMPLETE"
+    if record.summary is not None:
+        yield "summarized for later authors"
+
+
+def _taken(record: SubtaskRecord, author: int) -> list[SegmentRecord]:
+    """The segments of an agent that make up its version."""
+    taken: list[SegmentRecord] = []
+    for draft in (draft for drafts in record.rounds for draft in drafts):
+        if draft.agent == author and draft.outcome in ("passed", "forced") and draft.segment is not None:
+            taken = [*([] if draft.segment.mode == "override" else taken), draft]
+    return taken
+
+
+def _states_now(document: DocumentRecord, record: SubtaskRecord) -> Iterator[str]:
+    """The state of each agent's segment in the last round."""
+    names = short_names(document.agents)
+    for draft in record.rounds[-1] if record.rounds else ():
+        name, approvals = names[draft.agent], f"{draft.approvals} of {len(names)}" if draft.validations else ""
+        if draft.outcome == "open":
+            yield f"{name} writes" if draft.segment is None else f"{name} {approvals or 'none'} so far"
+        else:
+            yield f"{name} {OUTCOMES[draft.outcome]} {approvals}".rstrip()
+
+
+def _objections(record: SubtaskRecord, names: Sequence[str], columns: int) -> Iterator[str]:
+    """Segments that met with objections, and these. If there are too many, segments that were taken are left out, then the first ones."""
+    found = [
+        (number, draft, [each for each in draft.validations if each.passes is False or each.missing == "flagged"])
+        for number, drafts in enumerate(record.rounds, 1)
+        for draft in drafts
+    ]
+    found = [(number, draft, against) for number, draft, against in found if against or draft.outcome not in ("open", "passed")]
+    shown, left = [], MAX_OBJECTIONS
+    for each in sorted(found, key=lambda each: (each[1].outcome not in ("open", "passed"), each[0]), reverse=True):
+        left -= max(1, len(each[2]))
+        if left >= 0:
+            shown.append(each)
+    for number, draft, against in [each for each in found if each in shown]:
+        head = f"round {number}: "
+        approvals = f", {draft.approvals} of {len(names)} approve" if draft.validations else ""
+        yield shorten(f"{head}{names[draft.agent]} {OUTCOMES[draft.outcome]}{approvals}", columns)
+        yield from (shorten(f"{' ' * len(head)}{names[each.agent]}: {_reason(each)}", columns) for each in against)
+    if more := len(found) - len(shown):
+        yield f"and {more} more segments with objections; --json has them all"
+
+
+def _reason(validation: ValidationRecord) -> str:
+    return "no valid judgement" if validation.missing else one_line(validation.reason) or "no reason given"
+
+
+def _tail(text: str, columns: int, lines: int) -> list[str]:
+    """The last lines of a text, wrapped."""
+    last = text[-columns * lines * 2 :].rstrip("\n")
+    wrapped = [part for line in last.split("\n") for part in (textwrap.wrap(printable(line.expandtabs()), columns) or [""])]
+    return wrapped[-lines:]
+
+
+def _wrapped(clauses: Iterable[str], columns: int) -> list[str]:
+    """Clauses on lines of at most this number of columns, broken between clauses where possible."""
+    lines: list[str] = []
+    for clause in clauses:
+        if lines and cell_len(lines[-1]) + 2 + cell_len(clause) <= columns:
+            lines[-1] += f"; {clause}"
+        else:
+            lines += textwrap.wrap(clause, columns)
+    return lines

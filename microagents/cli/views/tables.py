@@ -1,0 +1,40 @@
+"""Tables and sentences of reports."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Container, Iterator, Sequence
+from datetime import datetime
+
+from microagents.words.summary import printable
+
+
+def table(rows: Sequence[Sequence[str]], *, to_the_left: Container[int] = ()) -> Iterator[str]:
+    """The lines of a table. Columns are aligned to the right, except those with these numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            f"{cell:<{width}}" if number in to_the_left else f"{cell:>{width}}"
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield printable("  ".join(cells))
+
+
+def recorded_note(recorded_at: str | None) -> list[str]:
+    """The line that tells of answers without a call: the task's code may have changed since they were drawn."""
+    if recorded_at is None:
+        return []
+    return wrapped(f"answered from runs of {local_time(recorded_at)}; --run-id NAME begins another")
+
+
+def local_time(at: str) -> str:
+    """A recorded time for a person."""
+    return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d %H:%M}"
+
+
+def wrapped(text: str) -> list[str]:
+    """The lines of a sentence; on a terminal wrapped at words to its width."""
+    columns = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else sys.maxsize
+    return textwrap.wrap(printable(" ".join(text.split())), columns, subsequent_indent="  ", break_long_words=False)

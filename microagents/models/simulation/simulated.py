@@ -1,0 +1,370 @@
+"""A simulated model. The task's expert reads the prompt and gives the right reply; the model then makes errors on purpose.
+
+It replaces a real model where no key is available, and in measurements, since its error rates are known. Every reply is a function of
+the run's seed and the sample's id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from hashlib import blake2b
+from math import exp
+from random import Random
+from statistics import NormalDist
+from typing import Any, Self
+
+from msgspec import structs
+
+from microagents.actors import Context, Strategy
+from microagents.aio import TaskScope
+from microagents.elections.election import SampleId
+from microagents.errors import InvalidDefinition, InvalidUsage, ModelUnavailable, TaskFailed
+from microagents.messages import address_of
+from microagents.models.model import MAX_SAMPLES, SEVERAL, Call, Model, ModelSpec, Most, samples_per_request, split
+from microagents.models.simulation.answers import Answer, Answers, broken
+from microagents.models.simulation.profiles import profile_of
+from microagents.registry import STRATEGIES, TASKS
+from microagents.replies.chat import Prompt, Reply, Sample, Usage, system_with_instructions, write
+from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout
+from microagents.task import ChainTask, Task, chain_types
+from microagents.user_code import called
+
+RAMBLING_ERROR = 0.1
+"""Error rate of replies that exceed the length limit (MAKER, figure 9a), and of each step of such a rollout."""
+RAMBLING_TOKENS = (760, 2600)
+"""Least and greatest length of such a reply in output tokens; of a rollout, for each step of its horizon."""
+MAX_RAMBLING_TOKENS = 2 * MAX_OUTPUT_TOKENS
+"""A rollout that rambles about many steps ends here: beyond any limit that is sent."""
+MAX_PLAIN_TOKENS = 700
+"""Greatest length of any other reply in output tokens; of a rollout, for each step of its horizon."""
+HANG_S = 120.0
+"""Duration after which a call that hangs fails, as one to a provider's server does."""
+CHARS_PER_TOKEN = 4
+MAX_CACHED_QUESTIONS = 4096
+"""Limit of the cache of right replies: every question is asked several times."""
+
+_NORMAL = NormalDist()
+_REASONING = (
+    "Let me go through this carefully. The question gives everything that is needed, so one pass over it should do. "
+    "First I look at what is given, then at what the rule asks for, then I apply the rule once and check the outcome. "
+    "Nothing else may change in this step, so the rest stays as it is. "
+) * 60
+_RAMBLING = "Wait, that may not be right. Let me start over and look at it once more from the beginning. " * 120
+
+
+class Purchases:
+    """A log of the calls to simulated models, as a provider would keep it: one line before a call and one before its reply.
+
+    Tests count calls with it, independently of the journal under test.
+    """
+
+    VARIABLE = "MICROAGENTS_PURCHASES"
+    """Environment variable with the path of the file; without it nothing is logged."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    @classmethod
+    def named(cls) -> Purchases | None:
+        """Open the file that the environment names; None if it names none."""
+        path = os.environ.get(cls.VARIABLE)
+        return None if not path else cls(path)
+
+    def note(self, what: str, sample: SampleId) -> None:
+        """Log that a call was ``sent`` or ``billed``."""
+        # One write per line: a killed process leaves no partial lines.
+        os.write(self._file, f"{what} {sample.election.path} {sample.election.question_digest.hex()} {sample.seq}\n".encode())
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+class SimulatedModel(Model):
+    """The model ``sim:PROFILE[@field=value,...]``.
+
+    Args:
+        spec: a name of `microagents.models.simulation.profiles.PROFILES`, and fields of `Profile` to change.
+        tasks: the task of each input; all have one class.
+        seed: the seed of the run.
+
+    Raises:
+        InvalidUsage: the profile or an option is unknown, a value is out of range, or the task has no expert.
+    """
+
+    def __init__(self, spec: ModelSpec, tasks: Sequence[Task], seed: int) -> None:
+        self.name = f"sim:{spec.name}"
+        self._samples = samples_per_request(spec.options, MAX_SAMPLES)
+        self.profile = profile_of(structs.replace(spec, options={name: text for name, text in spec.options.items() if name != SEVERAL}))
+        for task in tasks[:1]:  # all have one class
+            if type(task).expert is Task.expert:
+                define = "" if type(task).__module__.startswith("microagents.") else "define the method, or "
+                raise InvalidUsage(
+                    f"{type(task).__name__} has no `expert`, so the simulated model cannot know right replies; {define}name a real model, "
+                    "such as --model openai:gpt-6-luna"
+                )
+        self._tasks = tasks
+        self._key = blake2b(f"{seed}".encode(), digest_size=32).digest()
+        self._hard_key = blake2b(self.name.encode(), digest_size=32, key=self._key).digest()
+        self._purchases = Purchases.named()
+        self._answers: OrderedDict[tuple[str, str, type[Reply], int], Answers] = OrderedDict()
+
+    @classmethod
+    def open(cls, spec: ModelSpec, context: Context) -> Self:
+        """The model of a profile, for the tasks of the run.
+
+        Raises:
+            InvalidUsage: it cannot answer the questions of the run's strategy.
+        """
+        if context.tasks and all(each.startswith("sim:") for pool in context.models.values() for each in pool):
+            _check_expert(context.strategy, context.tasks[0])
+        return cls(spec, context.tasks, context.seed)
+
+    @property
+    def priced(self) -> bool:
+        """True: a profile without prices is free."""
+        return True
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether it has neither a latency nor hangs."""
+        return not (self.profile.latency or self.profile.hang)
+
+    def at_most(self, call: Call) -> Most:
+        """The most that a call can use: the tokens of its prompt are known."""
+        read = self._input_tokens(call)
+        written = call.samples * call.max_output_tokens
+        return Most(tokens=read + written, cost_usd=self._cost_usd(read, written))
+
+    @property
+    def max_samples(self) -> int:
+        """The option ``votes_per_request``."""
+        return self._samples
+
+    @property
+    def joins_guesses(self) -> bool:
+        """True: each sample of a request arrives after its own latency."""
+        return True
+
+    async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
+        """Return several samples, each after its latency. Each is the one that its own call would give; the prompt is billed once."""
+        if self._purchases is not None:
+            self._purchases.note("sent", calls[0].id)
+        scope = TaskScope()
+        try:
+            started = {scope.start(self._draw(call)): (call, part) for call, part in zip(calls, range(len(calls)), strict=True)}
+            running = list(started)
+            while running:
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in [task for task in running if task.done()]:
+                    running.remove(task)
+                    call, part = started[task]
+                    yield call, self._with_part_of_prompt(task.result(), part, len(calls))
+        finally:
+            await scope.close()
+        if self._purchases is not None:
+            self._purchases.note("billed", calls[0].id)
+
+    def _with_part_of_prompt(self, sample: Sample, part: int, parts: int) -> Sample:
+        usage = sample.usage
+        read = split(usage.input_tokens or 0, [1] * parts)[part]
+        cost_usd = self._cost_usd(read, usage.output_tokens or 0)
+        return structs.replace(sample, usage=structs.replace(usage, input_tokens=read, cost_usd=cost_usd))
+
+    def complete(self, call: Call) -> Coroutine[Any, Any, Sample]:
+        """Return one sample, after its latency."""
+        return self._draw(call) if self._purchases is None else self._draw_and_log(self._purchases, call)
+
+    async def _draw_and_log(self, purchases: Purchases, call: Call) -> Sample:
+        purchases.note("sent", call.id)
+        sample = await self._draw(call)
+        purchases.note("billed", call.id)
+        return sample
+
+    async def _draw(self, call: Call) -> Sample:
+        chance = _Chance(self._key, call)
+        if self.profile.hang and _hangs(self.profile.hang, self._key, call):
+            await asyncio.sleep(HANG_S)
+            raise ModelUnavailable("timeout", f"no complete reply within {HANG_S:g} s")
+        if self.profile.latency > 0:
+            await asyncio.sleep(self.profile.latency * exp(self.profile.sigma * _NORMAL.inv_cdf(chance.latency)))
+        # An expert reads the question alone. It need not know the form of feedback.
+        prompt = call.first_prompt or call.prompt
+        text, tokens = self._reply(call, prompt, chance)
+        finish = "stop"
+        if tokens > call.max_output_tokens:
+            text, tokens, finish = text[: call.max_output_tokens * CHARS_PER_TOKEN], call.max_output_tokens, "length"
+        input_tokens = self._input_tokens(call)
+        usage = Usage(input_tokens=input_tokens, output_tokens=tokens, cost_usd=self._cost_usd(input_tokens, tokens))
+        return Sample(text=text, finish=finish, usage=usage, model=self.name)
+
+    def _input_tokens(self, call: Call) -> int:
+        prompt = call.first_prompt or call.prompt
+        return (len(prompt.system) + len(prompt.user)) // CHARS_PER_TOKEN
+
+    def _cost_usd(self, read: int, written: int) -> float:
+        return (read * self.profile.price_in + written * self.profile.price_out) / 1e6
+
+    async def close(self) -> None:
+        """Close the log of calls."""
+        if self._purchases is not None:
+            self._purchases.close()
+            self._purchases = None
+
+    def is_hard(self, prompt: Prompt) -> bool:
+        """Whether a question is one of the hard ones, whoever asks it: alone, or as a step of a rollout.
+
+        It depends on the seed, the model's name, the profile's ``hard`` and the text of the question, so a paraphrase is another question.
+
+        Args:
+            prompt: the question of one step, with its format instructions in the system prompt.
+        """
+        if not self.profile.hard:
+            return False
+        text = f"{prompt.system}\0{prompt.user}".encode("utf-8", "surrogatepass")
+        return int.from_bytes(blake2b(text, digest_size=8, key=self._hard_key).digest()) / 2**64 < self.profile.hard
+
+    def _answers_to(self, prompt: Prompt, reply: type[Reply], of_input: int) -> Answers:
+        key = (prompt.user, prompt.system, reply, of_input)
+        found = self._answers.get(key)
+        if found is None:
+            found = self._answers[key] = Answers(self._tasks[of_input], prompt, reply, self._key, hard=self.is_hard(prompt))
+            if len(self._answers) > MAX_CACHED_QUESTIONS:
+                self._answers.popitem(last=False)
+        return found
+
+    def _reply(self, call: Call, prompt: Prompt, chance: _Chance) -> tuple[str, int]:
+        """Text of a reply, and its length in tokens."""
+        profile, of_input = self.profile, call.id.election.input
+        rambles = chance.flag < profile.flag / 2
+        tokens, steps = profile.tokens * exp(0.2 * _NORMAL.inv_cdf(chance.length)), 1
+        if issubclass(call.reply, Rollout):
+            answer, steps = self._rollout(call.reply, prompt, call, chance, rambles=rambles), call.reply.horizon
+            tokens += len(answer) / CHARS_PER_TOKEN
+        else:
+            answers = self._answers_to(prompt, call.reply, of_input)
+            rate = RAMBLING_ERROR if rambles else self._error_rate(answers, call.temperature)
+            answer = self._choose(answers, rate, chance.error, chance.alternative).text
+        if rambles:
+            low, high = RAMBLING_TOKENS
+            return _pad(answer, min(steps * int(low + (high - low) * chance.length), MAX_RAMBLING_TOKENS), _RAMBLING)
+        if chance.flag < profile.flag:
+            answer = broken(answer, chance.alternative, call.reply, self._tasks[of_input])
+        if not answer:
+            return "", 0
+        return _pad(answer, int(min(tokens, steps * MAX_PLAIN_TOKENS)), _REASONING)
+
+    def _rollout(self, rollout: type[Rollout], prompt: Prompt, call: Call, chance: _Chance, *, rambles: bool) -> str:
+        """Steps from the state that a prompt shows. A wrong one leads all later ones on from a wrong state.
+
+        It ends at the horizon, after the last step of the task, or where the task's code fails, as it may in an impossible state.
+        """
+        task, of_input = self._chain(call), call.id.election.input
+        kind: Any
+        kind, reply = chain_types(type(task))
+        state_type = kind if isinstance(kind, type) else object
+        state, random, steps = called(task.state_in, prompt, gives=state_type), Random(chance.number), list[Reply]()  # noqa: S311 - seeded
+        while len(steps) < rollout.horizon:
+            try:
+                asked = called(task.prompt, state, gives=Prompt)
+                alone = Prompt(system=system_with_instructions(asked.system, reply, task.format), user=asked.user)
+                answers = self._answers_to(alone, reply, of_input)
+                rate = RAMBLING_ERROR if rambles else self._error_rate(answers, call.temperature, len(steps))
+                steps.append(self._choose(answers, rate, random.random(), random.random()).reply)
+                state = called(task.advance, state, steps[-1], gives=state_type)
+                if called(task.done, state, gives=bool):
+                    break
+            except TaskFailed:
+                if not steps:
+                    raise
+                break
+        return write(rollout(steps=tuple(steps)), task.format)
+
+    def _chain(self, call: Call) -> ChainTask[Any, Any]:
+        task = self._tasks[call.id.election.input]
+        if not isinstance(task, ChainTask) or type(task).state_in is ChainTask.state_in:
+            raise InvalidUsage(
+                f"{type(task).__name__} has no `state_in`, so the simulated model cannot continue from the state that a prompt shows; "
+                "define the method, or name a real model, such as --model openai:gpt-6-luna"
+            )
+        return task
+
+    def _choose(self, answers: Answers, rate: float, error: float, alternative: float) -> Answer:
+        """The right answer or a wrong one, by two uniform numbers. A hard question has one wrong answer."""
+        if error >= rate:
+            return answers.right
+        return answers.wrong(0 if answers.hard else int(alternative * self.profile.alternatives))
+
+    def _error_rate(self, answers: Answers, temperature: float | None, steps_before: int = 0) -> float:
+        """Error rate at a question, after so many steps in the same reply."""
+        profile = self.profile
+        if answers.hard:
+            alone, ahead = profile.hard_error, profile.hard_ahead
+            return (alone, (alone + ahead) / 2, ahead)[min(steps_before, 2)]
+        added = profile.decay * steps_before
+        if answers.difficulty is not None:
+            return answers.difficulty + added
+        warm, cool = profile.error, profile.cool_error
+        if cool is None or temperature is None or temperature >= 1:
+            return warm + added
+        return cool + (warm - cool) * max(0.0, (temperature - 0.1) / 0.9) + added
+
+
+def _check_expert(strategy: Strategy, task: Task) -> None:
+    """Refuse a strategy whose questions the task's expert does not know, before the run begins.
+
+    Raises:
+        InvalidUsage: it does not know one of them.
+    """
+    if type(task).expert is Task.expert:
+        return
+    try:
+        for prompt, reply in strategy.trial_questions(task):
+            called(task.expert, prompt, reply)
+    except InvalidDefinition as error:
+        raise InvalidUsage(
+            f"the simulated model cannot do the strategy {STRATEGIES.name_of(address_of(type(strategy)))} for "
+            f"{TASKS.name_of(address_of(type(task)))}, whose expert does not know its questions; name a real model, such as "
+            "--model openai:gpt-6-luna, or another strategy"
+        ) from error
+    except TaskFailed:  # the run itself will tell what fails, and on which input
+        return
+
+
+class _Chance:
+    """Independent uniform numbers in (0, 1), derived from the seed and the id of a sample."""
+
+    __slots__ = ("alternative", "error", "flag", "latency", "length", "number")
+
+    def __init__(self, key: bytes, call: Call) -> None:
+        election = call.id.election
+        again = f"{call.rejected}\0" if call.rejected else ""
+        digest = blake2b(f"{election.path}\0{call.id.seq}\0{again}".encode() + election.question_digest, digest_size=20, key=key).digest()
+        self.number = number = int.from_bytes(digest)
+        self.flag = _uniform(number)
+        self.error = _uniform(number >> 32)
+        self.alternative = _uniform(number >> 64)
+        self.length = _uniform(number >> 96)
+        self.latency = _uniform(number >> 128)
+
+
+def _hangs(share: float, key: bytes, call: Call) -> bool:
+    """Whether a call gets no reply. Unlike the reply, this differs from attempt to attempt."""
+    election = call.id.election
+    text = f"{election.path}\0{call.id.seq}\0{call.attempt}\0".encode() + election.question_digest
+    return _uniform(int.from_bytes(blake2b(text, digest_size=4, key=key, person=b"hang").digest())) < share
+
+
+def _uniform(number: int) -> float:
+    return ((number & 0xFFFFFFFF) + 0.5) / 2**32
+
+
+def _pad(answer: str, tokens: int, filler: str) -> tuple[str, int]:
+    """The answer behind filler text: the whole text, about as long as asked for, and its length in tokens."""
+    length = max(0, tokens * CHARS_PER_TOKEN - len(answer) - 1)
+    thoughts = (filler * (length // len(filler) + 1))[:length]
+    text = f"{thoughts}\n{answer}"
+    return text, max(1, len(text) // CHARS_PER_TOKEN)

@@ -1,0 +1,490 @@
+"""Prompts to models, and the replies to them.
+
+One `Reply` class gives the format instructions at the end of a prompt, the parser of the answer (`microagents.replies.parsing`), the
+JSON schema for providers that accept one, and the vote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from hashlib import blake2b
+from operator import attrgetter
+from typing import Any, Literal, TypeVar, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, StructMeta, UnsetType, structs
+from msgspec import inspect as types
+
+from microagents.errors import InvalidDefinition
+from microagents.messages import register
+from microagents.user_code import called, mistyped
+
+A = TypeVar("A", bound="Reply")
+Format = Literal["lines", "json"]
+Reading = Literal["strict", "last"]
+
+Unvoted = Meta(extra={"voted": False})
+"""Marks a field without a vote, as in ``Annotated[str, Unvoted]``. Replies that differ only there cast the same vote."""
+
+
+class Prompt(Struct, frozen=True, kw_only=True):
+    """One question to a model."""
+
+    user: str
+    """The part that changes from question to question."""
+    system: str = ""
+    """The constant part, which providers cache."""
+    static_chars: int | UnsetType = UNSET  # left out of messages, so that digests of earlier requests stay
+    """Number of characters at the start of ``user`` that are constant, too, such as a document that all questions are about."""
+
+    def __post_init__(self) -> None:
+        if (
+            type(self.user) is str and type(self.system) is str and self.static_chars is UNSET
+        ):  # the common case, without calls of functions
+            return
+        for name, value in (("user", self.user), ("system", self.system)):
+            if not isinstance(value, str):
+                raise TypeError(f"the {name} part of a Prompt is a text, not {value!r:.100}")
+        given: object = self.static_chars
+        if given is not UNSET and (isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= len(self.user)):
+            raise TypeError(
+                f"static_chars of a Prompt is a number of characters of its user part, from 0 to {len(self.user)}, not {given!r:.100}"
+            )
+
+    @property
+    def user_parts(self) -> tuple[str, str]:
+        """The constant and the changing part of the user's text; one of them may be empty."""
+        count = 0 if isinstance(self.static_chars, UnsetType) else self.static_chars
+        return self.user[:count], self.user[count:]
+
+
+class Sampling(Struct, frozen=True, kw_only=True):
+    """Sampling settings of a question (MAKER, section 4.4)."""
+
+    first_temperature: float | None = 0.0
+    """Temperature of seq 0 only; None leaves it to the provider."""
+    temperature: float | None = 0.1
+    """Temperature of every other seq; None leaves it to the provider."""
+    max_output_tokens: int = 2048
+    """The limit that is sent to the provider, which cuts a longer reply off."""
+    flag_above_tokens: int | None = 750
+    """Longer replies get the red flag ``too_long``; None disables the flag. Separate from the provider's limit on purpose."""
+
+    def temperature_of(self, seq: int) -> float | None:
+        """The temperature of the seq-th sample, counted from 0."""
+        return self.first_temperature if seq == 0 else self.temperature
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """Tokens and cost of one reply by the provider's count; None where the provider gives none."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    reasoning_tokens: int | None = 0
+    """Those of the output tokens that are not in the reply's text; None where there are some, and their number is unknown."""
+    cached_tokens: int = 0
+    """Those of the input tokens that the provider read from its cache; 0 where it does not tell."""
+    cache_write_tokens: int = 0
+    """Those of the input tokens that it wrote into its cache for a higher price; 0 where it does not tell."""
+
+    @property
+    def visible_tokens(self) -> int | None:
+        """Output tokens of the reply's text; None where their number is unknown."""
+        return None if self.output_tokens is None or self.reasoning_tokens is None else self.output_tokens - self.reasoning_tokens
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """One reply of a model, not yet parsed."""
+
+    text: str
+    finish: str = "stop"
+    """``stop`` for a complete reply, else the reason why it ended."""
+    usage: Usage = Usage()
+    model: str = ""
+    fallback: str = ""
+    """Spec of the fallback that gave it; empty for the model that was asked."""
+    shares: dict[str, float] = {}
+    """Probability of each option, of a model that weighs the options of a reply; the text is then the likeliest one as JSON."""
+
+
+class _ReplyClass(StructMeta):
+    """The class of reply classes. msgspec knows the options of a class only after ``__init_subclass__``."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> _ReplyClass:
+        made = super().__new__(cls, name, bases, namespace, **options)
+        if made.__struct_config__.array_like:
+            raise InvalidDefinition(
+                f"{name} is array_like, so its JSON would name no field; leave array_like out, or put it on a field's type"
+            )
+        return made
+
+
+class Reply(Struct, frozen=True, kw_only=True, metaclass=_ReplyClass):
+    """Base class of replies; subclasses declare typed fields for the model to fill in.
+
+    The JSON schema of a subclass, docstring included, is part of the digest of its questions. After a change, even of the docstring, a
+    journal takes the same question for another one.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        register(cls)
+
+    def vote(self) -> Hashable:
+        """The value by which replies are compared with ``==``: by default all fields that are not marked `Unvoted`.
+
+        Numbers of different types (``1``, ``True``, ``1.0``) are different votes where a field accepts more than one of these types.
+        """
+        return hashable(_voted(type(self))(self))
+
+
+class CheckedReply(Reply, frozen=True):
+    """A reply whose parts must fit together. One whose parts do not gets a red flag."""
+
+    def flaw(self) -> str | None:
+        """Name of the red flag of a reply whose parts do not fit together; None for none."""
+        return None
+
+
+def disagreement(replies: Sequence[Reply]) -> str:
+    """The fields in which replies that all cast different votes agree and differ, in words; empty if they differ in all."""
+    names = voted_fields(type(replies[0]))
+    differing = [name for name in names if len({str(getattr(reply, name)) for reply in replies}) > 1]
+    agreed = [name for name in names if name not in differing]
+    if not agreed or not differing:
+        return ""
+    return (
+        f"no two replies agree, though all agree in {', '.join(agreed)}: they differ in {', '.join(differing)}; "
+        "mark a field that need not agree as Annotated[..., Unvoted]"
+    )
+
+
+def vote_of(reply: Reply) -> Hashable:
+    """The vote of a reply.
+
+    Raises:
+        TaskFailed: ``vote()`` raised, or gave a value without a hash.
+    """
+    kind = type(reply)
+    if kind.vote is Reply.vote:  # no code of a user's: this runs for every vote
+        return hashable(_voted(kind)(reply))
+    vote: Hashable = called(reply.vote)
+    try:
+        hash(vote)
+    except Exception:  # noqa: BLE001 - a user's __hash__ may raise anything
+        raise mistyped(reply.vote, vote, "a value that has a hash") from None
+    return vote
+
+
+def hashable(value: object) -> Hashable:
+    """The value itself if it has a hash, else its contents as tuples and frozen sets.
+
+    Raises:
+        InvalidDefinition: a part of the value is neither hashable nor a list, set, dict or struct.
+    """
+    try:
+        hash(value)
+    except TypeError:
+        if isinstance(value, dict):
+            return frozenset((key, hashable(item)) for key, item in value.items())
+        if isinstance(value, set | frozenset):
+            return frozenset(hashable(item) for item in value)
+        if isinstance(value, Struct):
+            return (type(value), *(hashable(getattr(value, name)) for name in value.__struct_fields__))
+        if isinstance(value, list | tuple):
+            return tuple(hashable(item) for item in value)
+        raise InvalidDefinition(f"{type(value).__name__} {value!r} cannot be compared in a vote; override vote()") from None
+    return value
+
+
+def voted_fields(reply: type[Reply]) -> list[str]:
+    """The names of the fields that are not marked `Unvoted`, in their order."""
+    return [field.name for field in fields_of(reply) if _is_voted(field.type)]
+
+
+@lru_cache(maxsize=256)
+def has_prose(reply: type[Reply]) -> bool:
+    """Whether a vote may contain text of a model's own: two votes may then mean the same without being equal."""
+    return any(_contains_text(field.type) for field in fields_of(reply) if _is_voted(field.type))
+
+
+def _contains_text(info: types.Type) -> bool:
+    match info:
+        case types.Metadata():
+            return _contains_text(info.type)
+        case types.StrType():
+            return True
+        case types.UnionType():
+            return any(map(_contains_text, info.types))
+        case types.ListType() | types.VarTupleType() | types.SetType() | types.FrozenSetType():
+            return _contains_text(info.item_type)
+        case types.TupleType():
+            return any(map(_contains_text, info.item_types))
+        case types.DictType() | types.AnyType():
+            return True
+        case types.StructType():
+            return any(_contains_text(field.type) for field in info.fields)
+    return False
+
+
+@lru_cache(maxsize=256)
+def _voted(reply: type[Reply]) -> Callable[[Reply], object]:
+    names = voted_fields(reply)
+    if not names:
+        raise InvalidDefinition(f"{reply.__qualname__} has no field to vote on; add one that is not Unvoted, or override vote()")
+    mixed = {field.name for field in fields_of(reply) if _mixes_numbers(field.type)}.intersection(names)
+    if not mixed:
+        return attrgetter(*names)
+    return lambda voter: tuple([_typed(getattr(voter, name)) if name in mixed else getattr(voter, name) for name in names])
+
+
+def _mixes_numbers(info: types.Type, above: tuple[types.Type, ...] = ()) -> bool:
+    """Whether values of a type may be equal although they are different JSON: ``1``, ``true`` and ``1.0``."""
+    if any(info is each for each in above):  # a struct that contains itself
+        return False
+    parts: Iterable[types.Type] = ()
+    match info:
+        case types.Metadata():
+            parts = (info.type,)
+        case types.UnionType():
+            parts = info.types
+        case types.TupleType():
+            parts = info.item_types
+        case types.CollectionType():
+            parts = (info.item_type,)
+        case types.DictType():
+            parts = (info.key_type, info.value_type)
+        case types.StructType():
+            parts = [field.type for field in info.fields]
+    return len(_number_types(info)) > 1 or any(_mixes_numbers(part, (*above, info)) for part in parts)
+
+
+def _number_types(info: types.Type) -> set[type]:
+    """The types of the numbers that a value of this type may be."""
+    match info:
+        case types.Metadata():
+            return _number_types(info.type)
+        case types.UnionType():
+            return set[type]().union(*map(_number_types, info.types))
+        case types.LiteralType():
+            return {type(value) for value in info.values if isinstance(value, int)}
+        case types.EnumType():
+            return {info.cls} if issubclass(info.cls, int | float) else set()
+        case types.AnyType():
+            return {bool, int, float}
+    return {_NUMBERS[type(info)]} if type(info) in _NUMBERS else set()
+
+
+_NUMBERS: dict[type[types.Type], type] = {
+    types.BoolType: bool,
+    types.IntType: int,
+    types.FloatType: float,
+    types.DecimalType: Decimal,
+}
+
+
+def _typed(value: object) -> Hashable:
+    """The contents of a value as tuples and frozen sets, in which each number stands with its type."""
+    match value:
+        case bool() | int() | float() | Decimal():
+            return type(value), value
+        case dict():
+            return frozenset((_typed(key), _typed(item)) for key, item in value.items())
+        case set() | frozenset():
+            return frozenset(_typed(item) for item in value)
+        case list() | tuple():
+            return tuple(_typed(item) for item in value)
+        case Struct():
+            return (type(value), *(_typed(getattr(value, name)) for name in value.__struct_fields__))
+    return hashable(value)
+
+
+def _is_voted(info: types.Type) -> bool:
+    if not isinstance(info, types.Metadata):
+        return True
+    return (info.extra or {}).get("voted", True) and _is_voted(info.type)
+
+
+@lru_cache(maxsize=256)
+def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
+    """The fields of a reply class, as msgspec describes them.
+
+    Raises:
+        InvalidDefinition: msgspec does not support an annotation.
+    """
+    try:
+        info = types.type_info(reply)
+    except (TypeError, NameError) as error:
+        raise InvalidDefinition(f"the fields of {reply.__qualname__} cannot be read from JSON: {error}") from None
+    assert isinstance(info, types.StructType)
+    if not reply.__struct_config__.frozen:
+        raise InvalidDefinition(f"{reply.__qualname__} can be changed after its vote; write class {reply.__name__}(Reply, frozen=True)")
+    return info.fields
+
+
+# -- asking ------------------------------------------------------------------------------------------------------------------------
+
+
+HEADS: Mapping[Format, str] = {
+    "lines": "Reason first, briefly, if that helps. Then close with the lines below and write nothing after them.",
+    "json": "Answer with one JSON object of the form below and write nothing after it.",
+}
+"""First lines of the format instructions."""
+_EARLIER = "\n\nYour earlier answer was:\n"
+
+
+@lru_cache(maxsize=256)
+def instructions(reply: type[Reply], form: Format = "lines") -> str:
+    """The format instructions at the end of a prompt. They ask for exactly the form that `microagents.replies.parsing.parse` accepts."""
+    notes = [f"- {field.encode_name}: {note}" for field in fields_of(reply) if (note := _note(field))]
+    if form == "lines":
+        body = "\n".join(f"{name} = {wanted}" for name, wanted in _forms(reply).items())
+        rule = "Every value is plain JSON, in the form shown, directly behind its name; no bold, no quotes around a line."
+    else:
+        body = json_form(reply)
+        rule = "Every value is plain JSON in the form shown."
+    return "\n".join([HEADS[form], "", body, "", rule, *notes])
+
+
+def json_form(reply: type[Reply]) -> str:
+    """The form of a reply as one JSON object, such as ``{"value": <integer>}``."""
+    return "{" + ", ".join(f"{json.dumps(name)}: {wanted}" for name, wanted in _forms(reply).items()) + "}"
+
+
+def _forms(reply: type[Reply]) -> dict[str, str]:
+    try:
+        return {field.encode_name: template(field.type) for field in fields_of(reply)}
+    except RecursionError:
+        raise InvalidDefinition(f"{reply.__qualname__} contains itself, which no prompt can show; give it a flat form") from None
+    except InvalidDefinition as error:
+        raise InvalidDefinition(f"{reply.__qualname__} cannot be asked for: {error}") from None
+
+
+@lru_cache(maxsize=256)
+def system_with_instructions(system: str, reply: type[Reply], form: Format) -> str:
+    """A system prompt, followed by the format instructions."""
+    return f"{system}\n\n{instructions(reply, form)}".lstrip("\n")
+
+
+def with_feedback(asked: Prompt, rejected: Sequence[tuple[Reply, str]], form: Format) -> Prompt:
+    """A question with its earlier answers and what was found wrong with each."""
+    parts = [f"{_EARLIER}{write(reply, form)}\nIt was checked, and it is wrong: {feedback}" for reply, feedback in rejected]
+    if not parts:
+        return asked
+    return structs.replace(asked, user=f"{asked.user}{''.join(parts)}\n\nAnswer again, in the same form.")
+
+
+def without_feedback(asked: Prompt) -> tuple[Prompt, int]:
+    """The question alone, and the number of earlier answers that `with_feedback` has put behind it."""
+    user, *earlier = asked.user.split(_EARLIER)
+    return (structs.replace(asked, user=user), len(earlier)) if earlier else (asked, 0)
+
+
+def _note(field: types.Field) -> str:
+    info, notes = field.type, []
+    while isinstance(info, types.Metadata):
+        notes += [str((info.extra_json_schema or {}).get("description", ""))]
+        info = info.type
+    if not field.required:
+        notes.append("may be left out")
+    return "; ".join(note for note in notes if note)
+
+
+JSON_FORMS: dict[type[types.Type], str] = {
+    types.IntType: "<integer>",
+    types.FloatType: "<number>",
+    types.DecimalType: "<decimal number>",
+    types.StrType: '"<text>"',
+    types.BoolType: "true or false",
+    types.NoneType: "null",
+    types.DateType: '"<YYYY-MM-DD>"',
+    types.DateTimeType: '"<date and time as in ISO 8601>"',
+    types.TimeType: '"<hh:mm:ss>"',
+    types.TimeDeltaType: '"<duration as in ISO 8601>"',
+    types.UUIDType: '"<UUID>"',
+    types.BytesType: '"<base64>"',
+    types.AnyType: "<any JSON value>",
+}
+
+
+def template(info: types.Type) -> str:
+    """The form of a JSON value of this type for a model to fill in, such as ``[<integer>, <integer>]``.
+
+    Raises:
+        InvalidDefinition: the type has no such form.
+    """
+    match info:
+        case types.Metadata():
+            return template(info.type)
+        case types.TupleType():
+            return "[" + ", ".join(template(item) for item in info.item_types) + "]"
+        case types.CollectionType():
+            return f"[{template(info.item_type)}, ...]"
+        case types.DictType():
+            return f'{{"<key>": {template(info.value_type)}, ...}}'
+        case types.LiteralType():
+            return " or ".join(json.dumps(value) for value in info.values)
+        case types.EnumType():
+            return " or ".join(json.dumps(member.value) for member in info.cls)
+        case types.UnionType():
+            return " or ".join(template(item) for item in info.types)
+        case types.StructType():
+            return _struct_form(info)
+    if type(info) not in JSON_FORMS:
+        raise InvalidDefinition(f"{info} has no form to ask for; use JSON's own types or a msgspec Struct")
+    return JSON_FORMS[type(info)]
+
+
+def _struct_form(info: types.StructType) -> str:
+    """The form of a struct: its tag first, if it has one; a list if it is array-like."""
+    tag = [] if info.tag is None else [(info.tag_field, json.dumps(info.tag))]
+    forms = [*tag, *((field.encode_name, template(field.type)) for field in info.fields)]
+    if info.array_like:
+        return "[" + ", ".join(form for _, form in forms) + "]"
+    return "{" + ", ".join(f'"{name}": {form}' for name, form in forms) + "}"
+
+
+@lru_cache(maxsize=256)
+def fingerprint(reply: type[Reply]) -> bytes:
+    """Digest of a reply class: its JSON schema and the names of its voted fields. It is part of a question's digest."""
+    voted = [field.encode_name for field in fields_of(reply) if _is_voted(field.type)]
+    return blake2b(msgspec.json.encode((schema(reply), voted), order="deterministic"), digest_size=16).digest()
+
+
+def schema(reply: type[Reply]) -> dict[str, Any]:
+    """The JSON schema of a reply class, for providers that constrain their output by one.
+
+    Raises:
+        InvalidDefinition: JSON has no form for the type of a field.
+    """
+    try:
+        return msgspec.json.schema(reply)
+    except TypeError as error:
+        for name, hint in get_type_hints(reply, include_extras=True).items():
+            try:
+                msgspec.json.schema(hint)
+            except TypeError:
+                kind = getattr(hint, "__name__", hint) if isinstance(hint, type) else hint
+                raise InvalidDefinition(
+                    f"the field {reply.__qualname__}.{name} has the type {kind}, which has no JSON schema; use JSON's own types"
+                ) from None
+        raise InvalidDefinition(f"{reply.__qualname__} has no JSON schema: {' '.join(str(error).split())}") from None
+
+
+def write(reply: Reply, form: Format = "lines") -> str:
+    """Write a reply in the form that `instructions` ask for."""
+    if form == "json":
+        return msgspec.json.encode(reply).decode()
+    return "\n".join(
+        f"{field.encode_name} = {msgspec.json.encode(getattr(reply, field.name)).decode()}" for field in fields_of(type(reply))
+    )
+
+
+@lru_cache(maxsize=256)
+def decoder_of(reply: type[A]) -> msgspec.json.Decoder[A]:
+    """The decoder from the JSON of a ballot to its reply."""
+    return msgspec.json.Decoder(reply)

@@ -1,0 +1,80 @@
+"""Plausible wrong replies, derived from right ones by the types of their fields."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from decimal import Decimal
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect as types
+
+from microagents.replies.chat import Reply, fields_of
+
+A = TypeVar("A", bound=Reply)
+_TRIES = 100
+"""Attempts per field: bounds in its annotation may exclude a new value."""
+
+
+def one_field_altered(right: A, rng: Random) -> A:
+    """Change one field to another value of its type, so that the vote differs.
+
+    Raises:
+        ValueError: no field can be changed. A task with such replies defines its own ``mistake``.
+    """
+    for field in rng.sample(fields_of(type(right)), len(fields_of(type(right)))):
+        for _ in range(_TRIES):
+            try:  # a mistake has to respect the bounds in the annotation
+                altered = {**msgspec.structs.asdict(right), field.name: _altered(getattr(right, field.name), field.type, rng)}
+                wrong = msgspec.convert(altered, type(right))
+            except (msgspec.ValidationError, OverflowError):
+                continue
+            if wrong.vote() != right.vote():
+                return wrong
+    raise ValueError(f"no field of {right!r} can be altered; define the method `mistake` of the task")
+
+
+def _altered(value: Any, info: types.Type, rng: Random) -> Any:
+    match info:
+        case types.Metadata():
+            return _altered(value, info.type, rng)
+        case types.LiteralType():
+            return rng.choice([other for other in info.values if other != value] or [value])
+        case types.EnumType():
+            return rng.choice([other for other in info.cls if other != value] or [value])
+        case types.UnionType():
+            return _altered(value, _member(value, info), rng)
+        case types.StructType() if info.fields:
+            field = rng.choice(info.fields)
+            return msgspec.structs.replace(value, **{field.name: _altered(getattr(value, field.name), field.type, rng)})
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + rng.choice((-10, -2, -1, 1, 2, 10))
+        case float():
+            return value * rng.choice((0.1, 0.9, 1.1, 10.0)) + rng.choice((-1.0, 1.0))
+        case Decimal():
+            return value + rng.choice((-1, 1)) * Decimal(1).scaleb(int(value.as_tuple().exponent) + rng.randrange(3))
+        case str():
+            return rng.choice((value[::-1], f"{value} {rng.randrange(10)}".strip()))
+        case date():
+            return value + timedelta(days=rng.choice((-30, -1, 1, 30)))
+        case list() | tuple() if value:
+            items, at = list(value), rng.randrange(len(value))
+            items[at] = _altered(items[at], _item_type(info, at, items[at]), rng)
+            return type(value)(items)
+    return value
+
+
+def _item_type(info: types.Type, at: int, item: Any) -> types.Type:
+    if isinstance(info, types.TupleType):
+        return info.item_types[at]
+    return info.item_type if isinstance(info, types.CollectionType) else types.type_info(type(item))
+
+
+def _member(value: Any, union: types.UnionType) -> types.Type:
+    """The member of a union that a value belongs to."""
+    literal = next((part for part in union.types if isinstance(part, types.LiteralType) and value in part.values), None)
+    return types.type_info(type(value)) if literal is None else literal

@@ -1,0 +1,247 @@
+"""The parser of replies: reads one from the text of a model, in one of two readings.
+
+`strict` refuses a reply that does not end as it was asked to. `last` takes the last value of each field, whatever stands around it. In both
+the text is never evaluated or repaired: a value is JSON of its type, or the reply is malformed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec import inspect as types
+
+from microagents.errors import MicroagentsError
+from microagents.replies.chat import JSON_FORMS, A, Format, Reading, Reply, instructions
+
+MAX_REPLY_CHARS = 200_000
+"""A longer answer is malformed without being parsed, which bounds the time of parsing."""
+MAX_EXPONENT = 1000
+"""Decimals beyond 10 to the power of plus or minus this are malformed: arithmetic with them could take forever."""
+MAX_DEPTH = 100
+"""A deeper nested value is malformed. The stack bounds comparisons, and its free space varies from call to call."""
+
+
+class Malformed(MicroagentsError):
+    """A reply does not have the form that its prompt asks for."""
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise Malformed("a JSON object names a key twice")
+    return found
+
+
+_SCANNER = json.JSONDecoder(parse_int=str, parse_float=str, object_pairs_hook=_object)
+"""Finds the end of a value, and refuses duplicate keys. It keeps numbers as text, so that no digit is lost; msgspec decodes the value."""
+
+
+def parse(text: str, reply: type[A], form: Format = "lines", reading: Reading = "strict") -> A:
+    """Parse a model's answer.
+
+    ``lines``: the last line ``name = <JSON>`` of every field, after any amount of free text. ``json``: one JSON object at the end, after
+    free text or inside a code fence. With the reading ``last``, the last ``name = <JSON>`` of every field, anywhere in the text.
+
+    Raises:
+        Malformed: a field is missing or is not JSON of its type, or, in the strict reading, other text follows.
+    """
+    if len(text) > MAX_REPLY_CHARS:
+        raise Malformed(f"longer than {MAX_REPLY_CHARS} characters")
+    if form == "json":
+        read = _parse_json(text, reply)
+    elif reading == "last":
+        read = _parse_last(text, reply)
+    else:
+        read = _parse_lines(text, reply)
+    if _accepts_more(reply):
+        _refuse_unwanted(read)
+    return read
+
+
+@lru_cache(maxsize=256)
+def _accepts_more(reply: type[Reply]) -> bool:
+    """Whether msgspec accepts more values for a reply class than its instructions ask for."""
+    return any(JSON_FORMS[kind] in instructions(reply) for kind in (types.DecimalType, types.AnyType))
+
+
+def _refuse_unwanted(value: object, depth: int = 0) -> None:
+    """Refuse values that msgspec accepts but no prompt asks for: decimals that are no numbers, and too deep nesting.
+
+    Raises:
+        Malformed: the value contains one.
+    """
+    if depth > MAX_DEPTH:
+        raise Malformed(f"nested more than {MAX_DEPTH} deep")
+    match value:
+        case Decimal():
+            exponent = value.as_tuple().exponent
+            if not isinstance(exponent, int) or exponent > MAX_EXPONENT or value.adjusted() < -MAX_EXPONENT:
+                raise Malformed("a decimal that is out of range or no number")
+        case Struct():
+            for name in value.__struct_fields__:
+                _refuse_unwanted(getattr(value, name), depth + 1)
+        case dict():
+            for key, item in value.items():
+                _refuse_unwanted(key, depth + 1)
+                _refuse_unwanted(item, depth + 1)
+        case list() | tuple() | set() | frozenset():
+            for item in value:
+                _refuse_unwanted(item, depth + 1)
+
+
+@lru_cache(maxsize=256)
+def _decoders(reply: type[Reply]) -> list[tuple[str, str, bool, msgspec.json.Decoder[Any]]]:
+    hints = msgspec.structs.fields(reply)
+    return [(field.name, field.encode_name, field.required, msgspec.json.Decoder(field.type)) for field in hints]
+
+
+def _parse_lines(text: str, reply: type[A]) -> A:
+    values: dict[str, Any] = {}
+    spans: list[tuple[int, int]] = []
+    for name, written, required, decoder in _decoders(reply):
+        line, start = _last_line_of(text, written)
+        if start < 0:
+            if required:
+                raise Malformed(f"no line `{written} = ...`")
+            continue
+        try:
+            _, end = _SCANNER.raw_decode(text, start)
+            values[name] = decoder.decode(text[start:end])
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise Malformed(f"{written}: {error}") from None
+        spans.append((line, end))
+    _refuse_other_text(text, spans)
+    return _built(reply, values)
+
+
+def _built(reply: type[A], values: dict[str, Any]) -> A:
+    try:
+        return reply(**values)
+    except (ValueError, TypeError) as error:  # raised by the __post_init__ of the reply class
+        raise Malformed(str(error)) from None
+
+
+def _refuse_other_text(text: str, spans: list[tuple[int, int]]) -> None:
+    """Refuse any other text from the first value line on: it might revoke a value, in a form that no parser can know.
+
+    Raises:
+        Malformed: there is other text.
+    """
+    spans.sort()
+    for (_, end), (line, _) in pairwise([*spans, (len(text), len(text))]):
+        rest_of_line, *lines = text[end:line].split("\n")
+        if rest_of_line.strip() or any(other.strip() not in ("", "```") for other in lines):
+            raise Malformed("something stands behind a value")
+
+
+def _last_line_of(text: str, name: str) -> tuple[int, int]:
+    """Positions of the last line ``name = value`` and of its value; -1 if there is no such line."""
+    at = len(text)
+    # From the end, since the last line counts. A match must have `=` behind it and only blanks before it in its line.
+    while (at := text.rfind(name, 0, at)) >= 0:
+        start = _value_after(text, at, name)
+        if start >= 0:
+            line = at
+            while line and text[line - 1] in " \t":
+                line -= 1
+            if not line or text[line - 1] == "\n":
+                return line, start
+    return -1, -1
+
+
+def _value_after(text: str, at: int, name: str) -> int:
+    """Position of the value behind ``name =``; -1 if no value is assigned here."""
+    equals = _skip_blanks(text, at + len(name))
+    return _skip_blanks(text, equals + 1) if text.startswith("=", equals) and not text.startswith("==", equals) else -1
+
+
+def _skip_blanks(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t":
+        at += 1
+    return at
+
+
+_CONTINUED = re.compile(
+    r"""\w | [.,:]\d | [^\S\n]+\d              # 0x5, 5kg; 5.5.1, 5,000, 5:30; 5 000
+    | [^\S\n]*(?: [+/^%=\u00d7\u00f7] | [-\u2212][^\S\n]*[\d(] )
+    | \*{1,2}[\w(] | [^\S\n]+\*{1,2}[^\S\n]*[\w(]  # but not the end of bold text
+    """,
+    re.VERBOSE,
+)
+"""What stands behind a value that goes on: it is a part of a longer number or of a formula, and not the value."""
+
+
+@lru_cache(maxsize=256)
+def _assignments(reply: type[Reply]) -> list[re.Pattern[str]]:
+    """The beginning ``name =`` of each field, before what may be JSON and not prose, such as "move = the one above".
+
+    Capitals do not matter, unless two names differ by them alone.
+    """
+    names = [written for _, written, _, _ in _decoders(reply)]
+    case = re.IGNORECASE if len({name.casefold() for name in names}) == len(names) else re.NOFLAG
+    value = r"""(?=[\[{"\d-]|(?:true|false|null)\b)"""
+    return [re.compile(rf"(?<!\w){re.escape(name)}(?!\w)\s*=(?!=)\s*{value}", case) for name in names]
+
+
+def _parse_last(text: str, reply: type[A]) -> A:
+    values: dict[str, Any] = {}
+    for (name, written, required, decoder), assignment in zip(_decoders(reply), _assignments(reply), strict=True):
+        try:
+            found = _last_value(text, assignment)
+            if found is not None:
+                values[name] = decoder.decode(found)
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise Malformed(f"{written}: {error}") from None
+        if found is None and required:
+            raise Malformed(f"no `{written} = ...` with a JSON value")
+    return _built(reply, values)
+
+
+def _last_value(text: str, assignment: re.Pattern[str]) -> str | None:
+    """The last assigned JSON value; None if there is none.
+
+    Raises:
+        ValueError: what begins as a JSON value is none.
+        RecursionError: it is nested too deep.
+        Malformed: it goes on behind its end, or names a key twice.
+    """
+    starts = [found.end() for found in assignment.finditer(text)]
+    if not starts:
+        return None
+    start = starts[-1]
+    _, end = _SCANNER.raw_decode(text, start)
+    if text[start] not in "[{" and _CONTINUED.match(text, end):
+        raise Malformed(f"{text[start : end + 20]!r} goes on behind its value")
+    return text[start:end]
+
+
+def _parse_json(text: str, reply: type[A]) -> A:
+    body = text.strip()
+    if body.endswith("```"):
+        body = body[:-3].rstrip()
+    # The last line that begins with a brace: an indented JSON object has no other at the start of a line.
+    start = 0 if body.startswith("{") else body.rfind("\n{") + 1
+    if not body.startswith("{", start):
+        raise Malformed("no JSON object that starts on a line of its own")
+    try:
+        read = msgspec.json.decode(body[start:], type=reply)
+        _SCANNER.raw_decode(body, start)
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise Malformed(str(error)) from None
+    return read
+
+
+def malformed_reason(text: str, reply: type[Reply], form: Format, reading: Reading) -> str | None:
+    """The parser's reason to refuse a text; None if it accepts it."""
+    try:
+        parse(text, reply, form, reading)
+    except Malformed as error:
+        return str(error)[:200]
+    return None

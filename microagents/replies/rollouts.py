@@ -1,0 +1,52 @@
+"""Rollouts: several steps of a chain in one reply, for lookahead (LEAD, section 4.3)."""
+
+from __future__ import annotations
+
+import types
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta, structs
+
+from microagents.messages import make_on_demand
+from microagents.replies.chat import Prompt, Reply
+
+MAX_OUTPUT_TOKENS = 32_768
+"""Greatest limit that is sent to the provider for a rollout; each of its steps has that of one step up to there."""
+
+
+class Rollout(Reply, frozen=True, kw_only=True):
+    """Steps of a chain in their order, each from the state that the one before it leads to."""
+
+    horizon: ClassVar[int] = 0
+    """Greatest number of steps."""
+    steps: tuple[Any, ...]
+
+
+@lru_cache(maxsize=256)
+def rollout_of(reply: type[Reply], horizon: int) -> type[Rollout]:
+    """The class of rollouts of at most ``horizon`` steps, each of which is a ``reply``."""
+
+    def fill(namespace: dict[str, Any]) -> None:
+        steps: Any = tuple[reply, ...]  # type: ignore[valid-type]
+        namespace.update(
+            __module__=reply.__module__,
+            __qualname__=f"{reply.__qualname__}.rollout_{horizon}",
+            __doc__=Rollout.__doc__,
+            horizon=horizon,
+            __annotations__={"steps": Annotated[steps, Meta(min_length=1, max_length=horizon)]},
+        )
+
+    return types.new_class(f"{reply.__name__}Rollout", (Rollout,), {"frozen": True, "kw_only": True}, fill)
+
+
+make_on_demand("rollout", rollout_of)
+
+
+def default_rollout_prompt(asked: Prompt, horizon: int) -> Prompt:
+    """The question of one step, with the request to go on after it."""
+    return structs.replace(
+        asked,
+        user=f"{asked.user}\n\nDo not stop after this step. Give the next {horizon} steps in their order, each from the state that the one "
+        "before it leads to. Give fewer only if the work ends with the last of them.",
+    )

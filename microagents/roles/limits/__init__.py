@@ -1,0 +1,1 @@
+"""The bounds of a run, and how they are dealt out to the solvers."""

@@ -1,0 +1,92 @@
+"""Reservations: what a call takes of the bounds of a run before it is sent, and what it has used up once it has ended.
+
+Of a limit of tokens or of cost a call takes the most that it can use. So no reply, however long, passes the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+from msgspec import Struct
+
+from microagents.models.model import Call, Model, Most
+from microagents.replies.chat import Usage
+
+CONCURRENCY = "concurrency"
+"""The bound of the calls in flight."""
+CALLS = "calls"
+"""The bound of the calls that may be billed."""
+TOKENS = "tokens"
+"""The bound of tokens, of prompts and replies."""
+COST = "cost"
+"""The bound of cost, in billionths of a US dollar: shares are whole numbers."""
+UNITS_PER_USD = 1_000_000_000
+
+
+def units(cost_usd: float) -> int:
+    """A cost in units of its bound, rounded up."""
+    return ceil(cost_usd * UNITS_PER_USD)
+
+
+class Reservation(Struct, frozen=True, kw_only=True):
+    """The amounts of the bounds that one call takes."""
+
+    amounts: dict[str, int]
+    """First what it gives back when it ends, then what it uses up."""
+    most: Most | None
+    """The most that it can use; None where neither tokens nor cost are limited."""
+
+    @property
+    def whole(self) -> dict[str, int]:
+        """What it has used up if it may be billed and its reply did not arrive: all but its place among the calls in flight."""
+        return {name: amount for name, amount in self.amounts.items() if name != CONCURRENCY}
+
+    def spent(self, usage: Usage) -> dict[str, int]:
+        """What it has used up with its reply; where the reply does not tell, the most."""
+        spent = self.whole
+        if TOKENS in spent and usage.input_tokens is not None and usage.output_tokens is not None:
+            spent[TOKENS] = usage.input_tokens + usage.output_tokens
+        if COST in spent and usage.cost_usd is not None:
+            spent[COST] = units(usage.cost_usd)
+        return spent
+
+
+class Reservations:
+    """The reservations of calls under the limits of a run.
+
+    Args:
+        settings: the settings of the run.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        bounds = {CONCURRENCY: "concurrency", CALLS: "max_calls", TOKENS: "max_tokens", COST: "max_cost_usd"}
+        limited = [name for name, setting in bounds.items() if settings.get(setting) is not None]
+        self.are_needed = bool(limited)
+        """Whether a call takes anything of a bound."""
+        self.of_most = TOKENS in limited or COST in limited
+        """Whether it takes the most that it can use."""
+        self._tokens, self._cost = TOKENS in limited, COST in limited
+        self.plain = Reservation(amounts=dict.fromkeys(limited, 1), most=None)
+        """The reservation of each call where neither tokens nor cost are limited."""
+
+    def of(self, model: Model, call: Call, largest_usd: float) -> Reservation:
+        """The reservation of a call.
+
+        Args:
+            model: its model.
+            call: the call.
+            largest_usd: the largest cost of a reply of the model so far: the reservation where the model cannot tell the most.
+        """
+        if not self.of_most:
+            return self.plain
+        most = model.at_most(call)
+        if most.cost_usd is None:
+            most = Most(tokens=most.tokens, cost_usd=largest_usd)
+        amounts = dict(self.plain.amounts)
+        if self._tokens:
+            amounts[TOKENS] = most.tokens
+        if self._cost:
+            amounts[COST] = max(1, units(most.cost_usd or 0.0))
+        return Reservation(amounts=amounts, most=most)

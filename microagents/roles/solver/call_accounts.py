@@ -1,0 +1,179 @@
+"""The accounts of one solver replica: the calls that it sent, how they ended, and what they cost. It reports them to the recorder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from microagents.journal.messages import RecordCalls
+from microagents.models.model import Most
+from microagents.replies.chat import Usage
+
+
+class Prices:
+    """What the answered calls to one model cost on average: the estimate for a call whose reply did not arrive."""
+
+    def __init__(self) -> None:
+        self._answered = 0
+        self._total_usd: float | None = 0.0
+        self.largest_usd = 0.0
+        """The largest cost of a reply."""
+        self._owed = 0
+        """Number of unanswered calls that no estimate was possible for."""
+
+    def answered(self, cost_usd: float | None) -> float:
+        """Add an answered call; returns the estimated cost of the unanswered calls before it that had no estimate."""
+        self._answered += 1
+        self._total_usd = None if cost_usd is None or self._total_usd is None else self._total_usd + cost_usd
+        if cost_usd is not None and cost_usd > self.largest_usd:
+            self.largest_usd = cost_usd
+        if not self._owed:
+            return 0.0
+        owed, self._owed = self._owed, 0
+        return owed * (cost_usd or 0.0)
+
+    def unanswered(self) -> float:
+        """The estimated cost of a call whose reply did not arrive: 0 until the first reply, which makes up for it."""
+        if not self._answered:
+            self._owed += 1
+            return 0.0
+        return (self._total_usd or 0.0) / self._answered
+
+
+class CallAccounts:
+    """Adds up calls, and reports them once a turn of the event loop: a message for each call costs 3 microseconds a step.
+
+    Args:
+        source: name of the solver replica.
+        tell: sends a report.
+    """
+
+    def __init__(self, source: str, tell: Callable[[RecordCalls], None]) -> None:
+        self._source = source
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._is_due = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self._sent = self._ended = self._billed = self._unanswered = self._unmeasured = self._joined = 0
+        self._input_tokens = self._output_tokens = self._cached_tokens = self._cache_write_tokens = 0
+        self._cost_usd: float | None = 0.0
+        self._estimated_usd = self._unsettled_usd = 0.0
+        self._unsettled_tokens = 0
+        self._repeated: dict[str, int] = {}
+        self._refused: dict[str, dict[str, str | None]] = {}
+
+    def send(self) -> None:
+        """Count a call that is being sent."""
+        if not self._is_due:
+            self._report_soon()
+        self._sent += 1
+
+    def end_answered(self, usage: Usage, prices: Prices, *, measured: bool, most: Most | None = None) -> None:
+        """Count the end of a call with its reply.
+
+        Args:
+            usage: its tokens and its cost.
+            prices: those of its model.
+            measured: whether the length flag can tell the length of the reply, or does not ask for it.
+            most: what was reserved of a limit of tokens or cost; None where neither is limited.
+        """
+        # With few calls of functions, since it runs for every sample.
+        if not self._is_due:
+            self._report_soon()
+        self._ended += 1
+        self._billed += 1
+        self._unmeasured += not measured
+        self._input_tokens += usage.input_tokens or 0
+        self._output_tokens += usage.output_tokens or 0
+        self._cached_tokens += usage.cached_tokens
+        self._cache_write_tokens += usage.cache_write_tokens
+        cost_usd = usage.cost_usd
+        if most is not None:
+            cost_usd = self._settle(usage, most)
+        self._cost_usd = None if cost_usd is None or self._cost_usd is None else self._cost_usd + cost_usd
+        if owed_usd := prices.answered(cost_usd):
+            self._add_estimate(owed_usd)
+            if most is not None:  # as for the call that it is owed for
+                self._unsettled_usd -= owed_usd
+
+    def end_unanswered(self, prices: Prices, most: Most | None = None) -> None:
+        """Count the end of a call whose reply did not arrive, but which the provider may bill."""
+        self.end_unbilled()
+        self._billed += 1
+        self._unanswered += 1
+        estimate_usd = prices.unanswered()
+        self._add_estimate(estimate_usd)
+        if most is not None:
+            self._unsettled_usd += (most.cost_usd or 0.0) - estimate_usd
+            self._unsettled_tokens += most.tokens
+
+    def _settle(self, usage: Usage, most: Most) -> float | None:
+        """The cost of a reply under a limit. Where the reply does not tell, it is what was reserved: a limit must hold all the same."""
+        if usage.input_tokens is None or usage.output_tokens is None:
+            self._unsettled_tokens += most.tokens - (usage.input_tokens or 0) - (usage.output_tokens or 0)
+        if usage.cost_usd is None and most.cost_usd:
+            self._estimated_usd += most.cost_usd
+            return most.cost_usd
+        return usage.cost_usd
+
+    def end_unbilled(self) -> None:
+        """Count the end of a call that failed, and is not billed."""
+        self._report_soon()
+        self._ended += 1
+
+    def join(self) -> None:
+        """Count a sample that came in the request of another one."""
+        self._report_soon()
+        self._joined += 1
+
+    def repeat(self, reason: str) -> None:
+        """Count a call that is sent again."""
+        self._report_soon()
+        self._repeated[reason] = self._repeated.get(reason, 0) + 1
+
+    def refuse(self, spec: str, refused: Mapping[str, str | None]) -> None:
+        """Report the parameters that a model refuses."""
+        self._report_soon()
+        self._refused[spec] = dict(refused)
+
+    def report(self) -> None:
+        """Send what was added up since the last report."""
+        self._is_due = False
+        if self._sent or self._ended or self._joined or self._repeated or self._refused:
+            usage = Usage(
+                input_tokens=self._input_tokens,
+                output_tokens=self._output_tokens,
+                cost_usd=self._cost_usd,
+                cached_tokens=self._cached_tokens,
+                cache_write_tokens=self._cache_write_tokens,
+            )
+            self._tell(
+                RecordCalls(
+                    source=self._source,
+                    sent=self._sent,
+                    ended=self._ended,
+                    billed=self._billed,
+                    usage=usage,
+                    unanswered=self._unanswered,
+                    estimated_usd=self._estimated_usd,
+                    unsettled_usd=self._unsettled_usd,
+                    unsettled_tokens=self._unsettled_tokens,
+                    unmeasured=self._unmeasured,
+                    joined=self._joined,
+                    repeated=self._repeated,
+                    refused=self._refused,
+                )
+            )
+            self._clear()
+
+    def _add_estimate(self, cost_usd: float) -> None:
+        self._estimated_usd += cost_usd
+        self._cost_usd = None if self._cost_usd is None else self._cost_usd + cost_usd
+
+    def _report_soon(self) -> None:
+        """Report on the next turn of the loop, before a role can report a verdict that this turn's replies lead to."""
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self.report)

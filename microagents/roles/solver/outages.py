@@ -1,0 +1,79 @@
+"""The failed attempts at one sample, the waits between them, and the end of patience."""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import blake2b
+
+import structlog
+
+from microagents.elections.election import SampleId
+from microagents.errors import ModelUnavailable, Stopped
+from microagents.roles.solver.health import Health
+
+BACKOFF_S = (0.5, 60.0)
+"""First and longest wait before a call is repeated, unless the provider asks for a longer one."""
+TRIAL_S = 1.0
+"""Longest wait of a call that tries a model which is out, until it is sent, and of the last one of an outage."""
+
+
+class Outage:
+    """The failed attempts at one sample, and the waits between them."""
+
+    def __init__(self, sample: SampleId, max_outage_s: float) -> None:
+        self._sample = sample
+        self._max_outage_s = max_outage_s
+        self._tries = 0
+        self._started_s: float | None = None
+        """Time of the first failed attempt."""
+        self._error: ModelUnavailable | None = None
+        """The last failure."""
+
+    def left_s(self, health: Health) -> float | None:
+        """Longest wait until the next attempt is sent; None where none failed, or the model has replied to another call since."""
+        if self._started_s is None or not health.fails_since(self._started_s):
+            return None
+        return max(TRIAL_S, self._started_s + self._max_outage_s - asyncio.get_running_loop().time())
+
+    def check(self, health: Health) -> None:
+        """Check, before an attempt is sent, that the outage lasts no longer than it may.
+
+        Raises:
+            Stopped: it does.
+        """
+        if self._started_s is not None and health.fails_since(self._started_s):
+            self._end_if_over(self._started_s)
+
+    async def wait(self, error: ModelUnavailable, health: Health) -> None:
+        """Wait before the next attempt, or until the model is out.
+
+        Raises:
+            ModelUnavailable: the error, if another attempt cannot help.
+            Stopped: the outage lasted longer than ``--max-outage``.
+        """
+        if not error.retryable:
+            raise error
+        if self._started_s is None:
+            self._started_s = asyncio.get_running_loop().time()
+        self._tries += 1
+        self._error = error
+        wait_s = min(self._end_if_over(self._started_s), max(error.retry_after_s or 0.0, self._backoff_s()))
+        structlog.get_logger().debug(
+            "a call is tried again", path=self._sample.election.path, tries=self._tries, wait_s=wait_s, error=str(error)
+        )
+        with health.waiting() as out:
+            await asyncio.wait([out], timeout=wait_s)
+
+    def _end_if_over(self, started_s: float) -> float:
+        """Seconds that the outage may still last."""
+        lasted_s = asyncio.get_running_loop().time() - started_s
+        if lasted_s >= self._max_outage_s:
+            after = f"after {self._tries} tries in {lasted_s:.0f} s (--max-outage {self._max_outage_s:g})"
+            raise Stopped(f"{self._error}; gave up {after}; all decisions so far are kept; resume once the provider delivers again")
+        return self._max_outage_s - lasted_s
+
+    def _backoff_s(self) -> float:
+        """A wait that doubles with each attempt. The sample's id spreads it: calls that failed together are not repeated together."""
+        first_s, longest_s = BACKOFF_S
+        spread = blake2b(self._sample.election.question_digest + f"{self._sample.seq}/{self._tries}".encode(), digest_size=2).digest()
+        return min(longest_s, first_s * (1 << min(self._tries - 1, 20))) * (0.5 + int.from_bytes(spread) / 65536)

@@ -1,0 +1,145 @@
+"""The models of one solver replica, its experience with each, and which one is asked while another is out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from functools import partial
+
+import structlog
+
+from microagents.actors import Context
+from microagents.aio import Slots
+from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.models.latencies import Latencies
+from microagents.models.model import Model, checked_model, open_model
+from microagents.models.weighing import at_least
+from microagents.roles.solver.call_accounts import Prices
+from microagents.roles.solver.health import Health
+
+REPLACED_SHARE = 0.2
+"""Largest share of calls to a model that are sent again as stragglers: where more are slow, the model is, and more calls do not help it."""
+
+
+class Source:
+    """A model, and the experience of this replica with it."""
+
+    def __init__(self, model: Model, spec: str = "", on_out: Callable[[ModelUnavailable], None] | None = None) -> None:
+        self.model = model
+        self.spec = spec
+        self.reported_refusals = 0
+        """Number of refused parameters that the journal knows."""
+        self.slots = None if model.max_in_flight is None else Slots(model.max_in_flight)
+        """Its connections; None if it takes any number of calls at a time."""
+        self.answers_at_once = model.answers_at_once
+        self.latencies = Latencies()
+        self.prices = Prices()
+        self.health = Health(asyncio.get_running_loop(), on_out)
+        self.is_refused_several = False
+        """Whether a request for several samples was refused."""
+        self.replaced = 0
+        """Number of its calls that were sent again as stragglers."""
+
+    @property
+    def takes_several(self) -> bool:
+        """Whether a request may ask for several samples."""
+        return self.model.max_samples > 1 and not self.is_refused_several
+
+    def through(self, model: Model) -> Source:
+        """The same source with its model behind another one."""
+        other = copy(self)
+        other.model = model
+        return other
+
+    @property
+    def straggler_s(self) -> float | None:
+        """The duration from which a call should be sent again; None while none should."""
+        return None if self.replaced > REPLACED_SHARE * self.latencies.count else self.latencies.straggler_s
+
+
+class Sources:
+    """The models of a run by spec, each opened on first use.
+
+    Args:
+        context: the run.
+        on_unpriced: called when a model is opened whose price is unknown, so that the cost of the run is.
+    """
+
+    def __init__(self, context: Context, on_unpriced: Callable[[], None]) -> None:
+        self._context = context
+        self._on_unpriced = on_unpriced
+        self.fallbacks = context.models.get("fallback", ())
+        """Models that are asked while another one is out."""
+        self._opened: dict[str, Source] = {}
+
+    def __iter__(self) -> Iterator[Source]:
+        """Those that are open."""
+        return iter(self._opened.values())
+
+    def open_all(self) -> None:
+        """Open every model of the run."""
+        for pool in self._context.models.values():
+            for spec in pool:
+                self.of(spec)
+
+    def refuse(self, refused: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Leave out the parameters that an earlier sitting found refused, by spec."""
+        for spec, parameters in refused.items():
+            if spec in self._opened:
+                self._opened[spec].model.refuse(parameters)
+
+    def delivering(self, spec: str) -> Source:
+        """The model of a spec, or the first of its fallbacks that delivers while it is out."""
+        return self.one_that_delivers(spec) or self.of(spec)
+
+    def one_that_delivers(self, spec: str) -> Source | None:
+        """The same; None while none delivers."""
+        source = self.of(spec)
+        if not self.fallbacks or source.health.may_be_asked():
+            return source
+        return next((other for other in self._alike(spec) if other.health.may_be_asked()), None)
+
+    def is_replaceable(self, source: Source) -> bool:
+        """Whether a fallback of the model delivers."""
+        return any(not other.health.is_out for other in self._alike(source.spec))
+
+    def _alike(self, spec: str) -> list[Source]:
+        """The fallbacks of a model: those that weigh options if it does, and those that vote if it votes."""
+        return [self.of(each) for each in self.fallbacks if each != spec and at_least((each,)) == at_least((spec,))]
+
+    def of(self, spec: str) -> Source:
+        """The model of a spec.
+
+        Raises:
+            InvalidUsage: there is none, or its price is unknown where the cost of the run is limited.
+        """
+        return self._opened.get(spec) or self._open(spec)
+
+    def _open(self, spec: str) -> Source:
+        model = checked_model(open_model(spec, self._context), spec)
+        opened = self._opened[spec] = Source(model, spec, partial(_warn_out, spec) if self.fallbacks else None)
+        if not model.priced:
+            self._check_unlimited(spec)
+            if spec not in self.fallbacks:  # of a fallback only once it is asked
+                self._on_unpriced()
+        return opened
+
+    def _check_unlimited(self, spec: str) -> None:
+        max_cost_usd = self._context.settings.get("max_cost_usd")
+        if max_cost_usd is None:
+            return
+        if spec in self._context.model_objects:
+            raise InvalidUsage(
+                f"the price of {spec!r} is unknown, so max_cost_usd={max_cost_usd:g} cannot be kept; give a client's model its "
+                "price, client_model(..., price_in='1', price_out='6') or prices={'PROVIDER:MODEL': ...}, or your own model "
+                "priced = True and costs with its samples; or lift the limit, max_cost_usd=None"
+            )
+        raise InvalidUsage(
+            f"the price of {spec!r} is unknown, so --max-cost {max_cost_usd:g} cannot be kept; give the price in the spec, "
+            "@price_in=...,price_out=..., or in a file, --prices FILE; or lift the limit, --max-cost inf"
+        )
+
+
+def _warn_out(spec: str, error: ModelUnavailable) -> None:
+    structlog.get_logger().warning("a model is out, and its fallback is asked", model=spec, error=str(error))

@@ -1,0 +1,1 @@
+"""A run in the driver's process: begin it, execute it, end it."""

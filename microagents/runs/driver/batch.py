@@ -1,0 +1,166 @@
+"""Batches: runs with many inputs, which are done side by side up to a bound. The failure of one input stops no other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from msgspec import structs
+
+from microagents.aio import TaskScope
+from microagents.elections.election import input_of
+from microagents.errors import JournalMismatch, MicroagentsError, ModelUnavailable, NoHandler, PeerLost, Stopped, TakenOver, Undecided
+from microagents.journal.messages import Account, InputEnding, Recall, RecallCompletedInputs, RecallFailedInputs, Report, RunOutcome
+from microagents.journal.reading import Reader
+from microagents.runtimes.dispatcher import RoleMessenger
+from microagents.work.conductor import Conduct
+
+OnEnding = Callable[[InputEnding], None]
+"""Gets the ending of one of many inputs."""
+MAX_OPEN = 1024
+"""Maximum number of inputs that are open at a time, in a run without a bound of calls in flight."""
+REFUSES_ALL = (401, 402, 403, 404)
+"""HTTP statuses by which a provider refuses the key or the model, and thereby every call."""
+
+
+class Batch:
+    """The inputs of a run.
+
+    Args:
+        journal: the file that records the endings of inputs; None for a run without one, whose endings stay in memory.
+        total: number of inputs.
+        run_id: name of the run.
+        only: numbers of the inputs to conduct, completed ones included; None for all that are not completed.
+        concurrency: maximum number of inputs that are open at a time; None for `MAX_OPEN`.
+        passes_undecided: whether the work on an input continues to a result after an election ends undecided.
+        on_ending: called with the ending of each input.
+        on_recorded: called with it once it is durable, in the order of endings.
+    """
+
+    def __init__(
+        self,
+        journal: Path | None,
+        total: int,
+        *,
+        run_id: str,
+        only: Sequence[int] | None,
+        concurrency: int | None,
+        passes_undecided: bool,
+        on_ending: OnEnding,
+        on_recorded: OnEnding | None = None,
+    ) -> None:
+        self._journal = journal
+        self._total = total
+        self._run_id = run_id
+        self._only = only
+        self._max_open = concurrency or MAX_OPEN
+        self._passes_undecided = passes_undecided
+        self._on_ending = on_ending
+        self._on_recorded = on_recorded
+        self._open: Counter[int] = Counter()
+        """Number of open inputs by lane: by the number of the conductor's replica."""
+        self._endings: dict[int, InputEnding] = {}
+        """Endings by input, as far as they are needed: `mark_undecided` and runs without a journal read them."""
+
+    async def conduct(self, messenger: RoleMessenger) -> None:
+        """Conduct each input to its end. The failure of one stops no other.
+
+        Raises:
+            MicroagentsError: a failure that ends the whole run, such as a refused key.
+        """
+        completed = await messenger.ask(RecallCompletedInputs())
+        wanted: Iterable[int] = range(self._total) if self._only is None else sorted({*self._only})
+        remaining = (number for number in wanted if self._only is not None or not completed[number])
+        scope = TaskScope()
+        try:
+            await asyncio.gather(
+                *[scope.start(self._conduct_remaining(messenger, remaining)) for _ in range(min(self._max_open, self._total))]
+            )
+        finally:
+            await scope.close()
+
+    async def _conduct_remaining(self, messenger: RoleMessenger, remaining: Iterator[int]) -> None:
+        for number in remaining:  # all tasks share the iterator, so each input is taken once
+            # The lane with fewest inputs takes the next: none waits behind a slow input, and a lane that joins is filled.
+            lane = min(range(messenger.replicas(Conduct)), key=lambda each: self._open[each])
+            self._open[lane] += 1
+            try:
+                ending = await _conduct_to_ending(messenger, self._run_id, lane, number)
+            finally:
+                self._open[lane] -= 1
+            self._record(messenger, ending)
+            self._on_ending(ending)
+            if self._on_recorded is not None:
+                self._on_recorded(await self._recorded(messenger, ending))
+
+    async def _recorded(self, messenger: RoleMessenger, ending: InputEnding) -> InputEnding:
+        """Wait until an ending is durable; returns it, as undecided if an election of the input is."""
+        await messenger.ask(Recall(path=f"{ending.input}/ending"))  # it answers after all records before it are durable
+        if not self._passes_undecided or ending.outcome != "completed":
+            return ending
+        account = await messenger.ask(Report())
+        paths = [path for path in account.undecided_at if input_of(path) == ending.input]
+        return structs.replace(ending, outcome="undecided", reason=undecided_elections(paths)) if paths else ending
+
+    def _record(self, messenger: RoleMessenger, ending: InputEnding) -> None:
+        messenger.tell(ending)
+        if self._journal is None or self._passes_undecided:
+            self._endings[ending.input] = ending
+
+    async def mark_undecided(self, messenger: RoleMessenger, account: Account) -> Account:
+        """Change the outcome of completed inputs with an undecided election to undecided; returns the account after it."""
+        undecided: dict[int, list[str]] = {}
+        for path in account.undecided_at:
+            undecided.setdefault(input_of(path), []).append(path)
+        for number, paths in undecided.items():
+            ending = self._endings.get(number)
+            if ending is not None and ending.outcome == "completed":
+                self._record(messenger, structs.replace(ending, outcome="undecided", reason=undecided_elections(paths)))
+        return await messenger.ask(Report(final=True)) if undecided else account
+
+    def endings(self) -> Iterator[InputEnding]:
+        """The endings so far, in the order of inputs. With a journal, call it only after the run has closed the journal."""
+        if self._journal is None:
+            yield from (self._endings[number] for number in sorted(self._endings))
+            return
+        with Reader(self._journal) as reader:
+            yield from reader.input_endings()
+
+    async def outcome(self, messenger: RoleMessenger, account: Account) -> tuple[RunOutcome, str | None]:
+        """The outcome of the run after its inputs were conducted, and the reason in one sentence."""
+        # Not from the file: there the last endings may be missing until the next commit.
+        endings = await messenger.ask(RecallFailedInputs()) if self._journal is not None else list(self.endings())
+        unsolved = [ending for ending in endings if ending.outcome != "completed"]
+        undecided = sum(ending.outcome == "undecided" for ending in unsolved)
+        failed, left = len(unsolved) - undecided, self._total - account.inputs_done - len(unsolved)
+        if not unsolved and not left:
+            return "completed", None
+        counts = ", ".join(
+            f"{count:,} {state}" for count, state in ((undecided, "undecided"), (failed, "failed"), (left, "not done yet")) if count
+        )
+        first = f"; input {unsolved[0].input}: {unsolved[0].reason}" if unsolved else ""
+        others = ", the others are completed" if account.inputs_done else ""
+        reason = f"of {self._total:,} inputs {counts}{others}{first}; resume the run to do those that are not completed"
+        return "undecided" if undecided else "failed" if unsolved else "stopped", reason
+
+
+async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, number: int) -> InputEnding:
+    """Conduct an input. Its failure becomes an ending, unless it concerns the whole run."""
+    try:
+        conducted = await messenger.ask_replica(lane, Conduct(input=number))
+    except (Stopped, TakenOver, JournalMismatch, NoHandler, PeerLost):
+        raise
+    except Undecided as error:
+        return InputEnding(input=number, outcome="undecided", reason=error.in_run(run_id))
+    except MicroagentsError as error:
+        if isinstance(error, ModelUnavailable) and error.status in REFUSES_ALL:
+            raise
+        return InputEnding(input=number, outcome="failed", reason=str(error), traceback=error.traceback)
+    return InputEnding(input=number, outcome="completed", result=conducted.value)
+
+
+def undecided_elections(paths: Sequence[str]) -> str:
+    """The reason of an undecided run or input whose work continued to a result."""
+    return f"{len(paths)} elections are undecided, the first at {paths[0]}"

@@ -1,0 +1,184 @@
+"""The expected cost of a run, before its first call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import ceil
+from pathlib import Path
+
+from msgspec import Struct
+
+from microagents.actors import Strategy
+from microagents.elections.rules import Tally
+from microagents.errors import InvalidUsage, MicroagentsError
+from microagents.journal.messages import Account
+from microagents.journal.opening import holds_nothing
+from microagents.journal.reading import Ending, Reader, journal_of
+from microagents.models.model import Model, ModelSpec, open_model
+from microagents.models.prices import Tariff
+from microagents.registry import MODELS
+from microagents.replies.chat import Usage, system_with_instructions
+from microagents.runs.driver.budget import stops_again
+from microagents.runs.plan import Plan
+from microagents.task import Task
+from microagents.user_code import called
+from microagents.words.prices import money, specs_in
+
+CHARS_PER_TOKEN = 4
+OUTPUT_TOKENS = 300
+"""Length of a reply that is assumed while none is measured."""
+MAX_ASKED = 100
+"""Number of inputs whose steps are counted; those of more are taken to be like these."""
+
+
+class Forecast(Struct, frozen=True, kw_only=True):
+    """What a run is expected to cost from now on."""
+
+    calls: float | None
+    """Expected number of calls; None where the strategy cannot tell it beforehand."""
+    call_usd: float
+    """Expected cost of a call."""
+    input_tokens: int
+    """Tokens of the first prompt, estimated from its length."""
+    output_tokens: int
+    """Tokens that a call writes, by the assumed length of a reply."""
+    is_measured: bool = False
+    """Whether calls and cost are those of the run so far."""
+    models: tuple[str, ...]
+    """The models that are paid."""
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Expected cost of all calls; None where their number is unknown."""
+        return None if self.calls is None else self.calls * self.call_usd
+
+    def __str__(self) -> str:
+        models = ", ".join(dict.fromkeys(spec.partition("@")[0] for spec in self.models))
+        basis = "as measured so far" if self.is_measured else f"about {self.input_tokens:,} tokens in and {self.output_tokens:,} out each"
+        if self.cost_usd is None or self.calls is None:
+            return f"expected cost: not known beforehand; {money(1000 * self.call_usd)} for each 1,000 calls to {models}, {basis}"
+        return f"expected cost: {money(self.cost_usd)} for {self.calls:,.0f} calls to {models}, {basis}"
+
+
+OnForecast = Callable[[Forecast], None]
+"""Gets the expected cost of a run before it begins. What it raises ends the run, and leaves nothing behind."""
+
+
+def forecast_of(plan: Plan, path: Path | None) -> Forecast | None:
+    """The expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent.
+
+    Args:
+        plan: the run.
+        path: its journal; None for a run without one.
+    """
+    tariffs = {spec: _tariff(spec, plan) for spec in dict.fromkeys(specs_in(plan.settings.models))}
+    paid = tuple([spec for spec, tariff in tariffs.items() if tariff is not None])
+    if not paid:
+        return None
+    task = plan.tasks[0]
+    try:
+        calls, input_tokens = _calls(plan.strategy, plan.tasks), _prompt_tokens(task)
+    except MicroagentsError:  # the run itself will tell what is wrong with the task
+        return None
+    joined = _replies_per_call(plan, paid) if calls and len(tariffs) == 1 else 1.0  # members of a pool answer one election
+    calls = None if calls is None else calls / joined
+    output_tokens = round(joined * min(OUTPUT_TOKENS, plan.settings.max_output_tokens or OUTPUT_TOKENS))
+    usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
+    # Samples rotate through the pool. Simulated models cost nothing.
+    costs = [0.0 if tariff is None else tariff.cost_usd(usage) or 0.0 for tariff in tariffs.values()]
+    before, ending = (None, None) if path is None or holds_nothing(path) else _recorded(path)
+    if stops_again(plan.settings, ending):
+        return None
+    found = Forecast(calls=calls, call_usd=sum(costs) / len(costs), input_tokens=input_tokens, output_tokens=output_tokens, models=paid)
+    return found if before is None else _continued(found, before)
+
+
+def announce_forecast(plans: Iterable[Plan], runs_dir: str | Path, on_forecast: OnForecast | None) -> None:
+    """Tell the expected cost of several runs."""
+    if on_forecast is None:
+        return
+    total = total_of(forecast_of(plan, journal_of(Path(runs_dir), plan.settings.run_id)) for plan in plans)
+    if total is not None:
+        on_forecast(total)
+
+
+def total_of(forecasts: Iterable[Forecast | None]) -> Forecast | None:
+    """One forecast of several runs; None if none of them costs anything."""
+    each = [forecast for forecast in forecasts if forecast is not None]
+    if len(each) <= 1:
+        return each[0] if each else None
+    calls = [forecast.calls for forecast in each if forecast.calls is not None]
+    known = sum(calls) if len(calls) == len(each) else None
+    weights = calls if known else [1.0] * len(each)
+    return Forecast(
+        calls=known,
+        call_usd=sum(weight * forecast.call_usd for weight, forecast in zip(weights, each, strict=True)) / sum(weights),
+        input_tokens=max(forecast.input_tokens for forecast in each),
+        output_tokens=max(forecast.output_tokens for forecast in each),
+        is_measured=all(forecast.is_measured for forecast in each),
+        models=tuple(dict.fromkeys(spec for forecast in each for spec in forecast.models)),
+    )
+
+
+def _tariff(text: str, plan: Plan) -> Tariff | None:
+    """The tariff of a shipped provider's model. Others tell their cost only with their replies."""
+    if text in plan.model_objects:
+        return None
+    spec = ModelSpec.parse(text)
+    if spec.provider not in MODELS.addresses:
+        return None
+    tariff = MODELS.find(spec.provider, Model).tariff(spec, plan.settings.prices)
+    if tariff is not None and plan.settings.runtime != "ray":  # on Ray keys are where solvers live
+        try:
+            open_model(text, plan.context())
+        except InvalidUsage:  # the run itself will tell what the model lacks, in one sentence
+            return None
+    return tariff
+
+
+def _calls(strategy: Strategy, tasks: Sequence[Task]) -> float | None:
+    """The expected calls of all inputs."""
+    every = max(1, len(tasks) // MAX_ASKED)
+    calls = [called(strategy.expected_calls, tasks[number]) for number in range(0, len(tasks), every)]
+    known = [each for each in calls if each is not None]
+    return sum(known) / len(known) * len(tasks) if len(known) == len(calls) else None
+
+
+def _replies_per_call(plan: Plan, paid: Sequence[str]) -> float:
+    """Replies that a call gives where draws go together: those that an election launches at first, of which seq 0 goes alone."""
+    if plan.settings.runtime == "ray":  # on Ray keys are where solvers live
+        return 1.0
+    most, votes = open_model(paid[0], plan.context()).max_samples, Tally(plan.strategy.default_rule).votes_needed
+    return votes / (1 + ceil((votes - 1) / most)) if votes > 1 else 1.0
+
+
+def _prompt_tokens(task: Task) -> int:
+    asked, reply = called(task.first_prompt), type(task).reply_type()
+    if asked is None or reply is None:
+        return 0
+    return len(f"{system_with_instructions(asked.system, reply, task.format)}{asked.user}".encode("utf-8", "replace")) // CHARS_PER_TOKEN
+
+
+def _recorded(path: Path) -> tuple[Account | None, Ending | None]:
+    try:
+        with Reader(path) as reader:
+            return reader.account(), reader.ending()
+    except InvalidUsage:  # the run itself will refuse its journal
+        return None, None
+
+
+def _continued(whole: Forecast, before: Account) -> Forecast:
+    """The forecast of the rest of a run, by what its calls and steps took so far."""
+    if not before.calls or not before.cost_usd:
+        return whole
+    calls = whole.calls
+    if before.total_steps and before.steps:
+        calls = before.calls / before.steps * (before.total_steps - before.steps)
+    return Forecast(
+        calls=calls,
+        call_usd=before.cost_usd / before.calls,
+        input_tokens=whole.input_tokens,
+        output_tokens=whole.output_tokens,
+        is_measured=True,
+        models=whole.models,
+    )

@@ -1,0 +1,31 @@
+"""The progress of a run in a notebook: a line under the cell, by IPython's own display where the notebook has loaded it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from microagents.journal.messages import Account
+from microagents.runs.driver.execute import OnProgress
+from microagents.words.prices import Price
+from microagents.words.summary import progress_line
+
+
+def notebook_progress(title: str, unit: str, price: Price) -> OnProgress | None:
+    """Show a line of progress in a notebook; returns the callback that updates it, or None where there is no notebook.
+
+    Args:
+        title: what is done.
+        unit: name of a unit of progress.
+        price: how costs are written.
+    """
+    ipython: Any = sys.modules.get("IPython")  # whoever runs a notebook has imported it
+    shell = None if ipython is None else ipython.get_ipython()
+    if getattr(shell, "kernel", None) is None:  # IPython in a terminal has none, and cannot change a line that is printed
+        return None
+    line = sys.modules["IPython.display"].display({"text/plain": f"{title}: starting"}, raw=True, display_id=True)
+
+    def show(account: Account) -> None:
+        line.update({"text/plain": progress_line(title, account, unit, price)}, raw=True)
+
+    return show

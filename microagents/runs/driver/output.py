@@ -1,0 +1,227 @@
+"""The files that the texts of documents are written into, by the process that started the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryFile
+from types import NoneType
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from microagents.documents.document import Document, text_in
+from microagents.documents.recording import DocumentRecord
+from microagents.errors import InvalidUsage, TaskFailed
+from microagents.journal.messages import InputEnding
+from microagents.journal.opening import holds_nothing
+from microagents.journal.reading import Reader
+from microagents.runs.result import Result
+from microagents.task import Task
+from microagents.user_code import called
+
+
+class Outputs:
+    """The output files of a run. For tasks that are no documents it does nothing.
+
+    A text grows in ``<output>.part``. Once it is whole, that file becomes the output; an existing output is never overwritten.
+
+    Args:
+        tasks: the tasks of the run, by number of their input; empty to write nothing.
+    """
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._tasks: Sequence[Task] = tasks if tasks and isinstance(tasks[0], Document) else ()
+        self._paths: dict[int, Path | None] = {}
+        """Outputs that were checked. ``output_path()`` may give another one at the next call."""
+        self._written: dict[int, Path] = {}
+        self._failed: set[int] = set()
+        """Inputs whose text cannot be written. That is logged once."""
+
+    def check(self, journal: Path | None, only: Sequence[int] | None) -> None:
+        """Check the outputs of the inputs that have no recorded result yet.
+
+        Args:
+            journal: the journal, which no process is writing; None for a run without one.
+            only: numbers of the inputs to do; None for all.
+
+        Raises:
+            InvalidUsage: an output exists, or cannot be written; nothing was started.
+            TaskFailed: ``output_path()`` raised, or gave something else than a path.
+        """
+        if not self._tasks:
+            return
+        earlier = None if journal is None or holds_nothing(journal) else journal
+        recorded = set() if earlier is None else set(_recorded_inputs(earlier))
+        inputs_of: dict[Path, int] = {}
+        for number in range(len(self._tasks)) if only is None else only:
+            if number in recorded:  # its output may be there already, or be missing
+                continue
+            path = self._paths[number] = _output_of(self._tasks[number])
+            if path is None:
+                continue
+            part = _part_of(path)
+            for each in (path, part):
+                _refuse_shared(inputs_of, each, number)
+            _refuse_existing(path)
+            if earlier is None:  # an earlier sitting may have left its text there
+                _refuse_existing(part)
+        for folder in dict.fromkeys(path.parent for path in inputs_of):
+            try:
+                with TemporaryFile(dir=folder):
+                    pass
+            except OSError as error:
+                raise InvalidUsage(
+                    f"the folder {str(folder)!r} of the output cannot be written: {error.strerror}; nothing was started; make it, or "
+                    "name another output"
+                ) from None
+
+    @property
+    def grows(self) -> bool:
+        """Whether the only input has an output that is not written yet."""
+        return len(self._tasks) == 1 and self._paths.get(0) is not None and 0 not in self._written
+
+    def grow(self, solution: Struct) -> bool:
+        """Write the verified text of the only input so far into ``<output>.part``; returns whether it wants a longer one."""
+        path = self._paths.get(0)
+        if not isinstance(solution, DocumentRecord) or path is None:
+            return False
+        try:
+            if solution.text:
+                _replace(_part_of(path), solution.text)
+        except OSError as error:
+            self._note_failure(0, path, error)
+        return True
+
+    def end(self, ending: InputEnding) -> None:
+        """Write the text of one of many inputs that has ended."""
+        if self._tasks and ending.result is not None:
+            self._finish(ending.input, msgspec.json.decode(ending.result))
+
+    def finished(self, result: Result) -> Result:
+        """Write the outputs of a run that are not written yet; returns its result with their paths."""
+        values = enumerate([result.value] if result.failed_inputs is None else result.value) if self._tasks else ()
+        for number, value in values:
+            self._finish(number, value)
+        return msgspec.structs.replace(result, outputs=tuple(self._written[number] for number in sorted(self._written)))
+
+    def _finish(self, number: int, value: object) -> None:
+        text = text_in(value)
+        if text is None or number in self._written:
+            return
+        try:
+            is_new = number in self._paths
+            path = self._paths[number] if is_new else _output_of(self._tasks[number])
+            if path is not None and _write_whole(path, text, is_new=is_new):
+                self._written[number] = path
+        except (OSError, ValueError, TaskFailed) as error:
+            self._note_failure(number, self._paths.get(number), error)
+
+    def _note_failure(self, number: int, path: Path | None, error: Exception) -> None:
+        if number not in self._failed:
+            self._failed.add(number)
+            structlog.get_logger().warning(
+                "the text cannot be written into its output; the run's result has it", input=number, output=str(path), error=str(error)
+            )
+
+
+def _refuse_shared(inputs_of: dict[Path, int], path: Path, number: int) -> None:
+    if (other := inputs_of.setdefault(path, number)) != number:
+        raise InvalidUsage(f"inputs {other} and {number} share the output {str(path)!r}; nothing was started; name two")
+
+
+def _refuse_existing(path: Path) -> None:
+    if _is_there(path):
+        raise InvalidUsage(f"the output {str(path)!r} exists; it was kept, and nothing was started; move it away, or name another output")
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is anything at a path.
+
+    Raises:
+        InvalidUsage: there can be no file of that name.
+    """
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        raise InvalidUsage(f"the output {str(path)!r} cannot be written: {error}; nothing was started; name another output") from None
+    return True
+
+
+def _output_of(task: Task) -> Path | None:
+    """The absolute path of a task's output; None for no output."""
+    assert isinstance(task, Document)
+    given = called(task.output_path, gives=(str, PathLike, NoneType))
+    return None if given is None else Path(os.path.realpath(Path(given).parent), Path(given).name)
+
+
+def _recorded_inputs(journal: Path) -> Iterator[int]:
+    """Numbers of the inputs with a recorded result."""
+    with Reader(journal) as reader:
+        if reader.experiment.listed:
+            yield from (each.input for each in reader.input_endings() if each.result is not None)
+        elif (ending := reader.ending()) is not None and ending.result is not None:
+            yield 0
+
+
+def _part_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file at once: a reader sees the old text or the new one. Its mode is that of any new file."""
+    new = path.with_name(f".{token_hex(8)}")
+    with new.open("xb") as file:  # a name that is not there yet: nothing is overwritten
+        file.write(text.encode())
+    new.replace(path)
+
+
+def _write_whole(path: Path, text: str, *, is_new: bool) -> bool:
+    """Write a whole text into its output; returns whether it is there.
+
+    If another file has appeared there, it is kept. The text then stays in ``<output>.part``, if this sitting of the run wrote it.
+    """
+    if _holds(path, text):
+        return True
+    if not is_new and os.path.lexists(path):
+        return False
+    part = _part_of(path)
+    _replace(part, text)
+    try:
+        _rename_unless_there(part, path)
+    except FileExistsError:
+        structlog.get_logger().warning(
+            "the output appeared during the run, and was kept; the text is in the other file", output=str(path), text=str(part)
+        )
+        return False
+    return True
+
+
+def _holds(path: Path, text: str) -> bool:
+    with suppress(OSError):
+        return path.is_file() and path.stat().st_size == len(text.encode()) and path.read_bytes() == text.encode()
+    return False
+
+
+def _rename_unless_there(old: Path, new: Path) -> None:
+    """Rename a file. Unlike `Path.rename`, it never replaces another one.
+
+    Raises:
+        FileExistsError: there is one.
+    """
+    try:
+        new.hardlink_to(old)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        new.touch(exist_ok=False)
+        old.replace(new)
+    else:
+        old.unlink()

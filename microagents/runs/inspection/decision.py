@@ -1,0 +1,243 @@
+"""One recorded decision in full: the prompt, the replies with their flags and votes, and the price, as far as the journal has them.
+
+The journal keeps no prompts: `microagents.runs.inspection.rebuilding` builds them again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from microagents.elections.count import Count
+from microagents.elections.election import Ballot, Flagged, Question, input_of, total_usd
+from microagents.elections.red_flags import MALFORMED
+from microagents.errors import InvalidUsage
+from microagents.journal.messages import Recalled
+from microagents.journal.reading import KeptText, Reader
+from microagents.messages import resolve
+from microagents.replies.chat import Reply
+from microagents.replies.parsing import malformed_reason
+from microagents.runs.inspection.climbs import DECIDING, step_of
+from microagents.runs.inspection.rebuilding import Asked, asked_at, asked_at_step
+from microagents.runs.plan import settings_of
+from microagents.strategies.lookahead import lookahead_in
+from microagents.task import ChainTask
+
+NOTHING_ASKED = "no model was asked here: this is the result of other decisions, or the answer to a message"
+
+
+class RecordedReply(Struct, frozen=True, kw_only=True):
+    """One sample of a recorded election."""
+
+    seq: int
+    flag: str | None
+    """Name of the red flag that discarded it; None for a valid reply."""
+    why: str | None
+    """The parser's reason for a malformed reply, where the prompt could be rebuilt."""
+    vote: Any
+    """The parsed reply, as JSON-like values; None for a flagged one."""
+    agrees: bool | None
+    """Whether it is a vote for the decided value; None for a flagged reply, and without a decision."""
+    text: str | None
+    """The text of the model; None where the journal does not keep it: it keeps replies that lost or were flagged."""
+    text_is_cut: bool
+    """Whether the journal keeps only the beginning of the text."""
+    cost_usd: float | None
+    """Cost of this sample, while the election is open. Of a decided one the journal keeps the sum."""
+    fallback: str | None = None
+    """Spec of the fallback that gave it; None for a model of the pool."""
+    shares: dict[str, float] = {}
+    """Probability of each option, where a model weighed them; empty for a vote."""
+    rollout: str | None = None
+    """Path of the rollout whose prediction this is; None for a reply to the question itself."""
+
+
+class RecordedDecision(Struct, frozen=True, kw_only=True):
+    """One decision of a run, or one election that is not decided yet."""
+
+    run_id: str
+    path: str
+    outcome: str
+    """`once` for the recorded answer to a message, `open` for an election without a verdict, else the outcome of the election."""
+    value: Any
+    """The decided value, as JSON-like values; None while there is none."""
+    settled_by: str | None
+    """How an undecided election was settled: `leader`, the name of a person, or the spec of another model; None where the vote decided."""
+    system: str | None
+    """The system prompt with the format instructions; None where the prompt cannot be rebuilt."""
+    user: str | None
+    """The user prompt; of several through which samples cycle the first."""
+    prompts: int
+    """Number of prompts through which samples cycle."""
+    note: str | None
+    """Why the prompt cannot be rebuilt; None where it was."""
+    models: tuple[str, ...]
+    """The pool of models that the samples were drawn from."""
+    replies: list[RecordedReply]
+    """All counted samples, and those of an open election so far, in launch order."""
+    other_replies: int
+    """Number of kept replies to other questions at this path: those of wrong guesses, and of questions before an accepted change."""
+    tally: list[tuple[Any, int]]
+    """For each distinct vote its first-launched reply and its count. Where the prompt cannot be rebuilt, replies that differ only in
+    fields without a vote are told apart."""
+    correct: bool | None
+    """Whether the task's oracle accepts the value; None without a value, an oracle or the state of the step."""
+    cost_usd: float | None
+    began_at: str
+    """Time at which the run began. The journal has no time of a single decision."""
+    ended_at: str | None
+    """Time at which the input ended; None if it has not."""
+    settled_at: str | None
+    """Time of a person's decision; None if no person decided."""
+    probability: float | None = None
+    """Mean probability of the leading value, where a model weighed the options and the prompt could be rebuilt; None after a vote."""
+    decided_at: str | None = None
+    """Path of the rung that decided the step, for a contested election; None for any other, and where no rung decided."""
+
+
+def recorded_decision(reader: Reader, path: str) -> RecordedDecision:
+    """The decision, or the open election, that a journal has at a path. It imports the task's module, which has the prompts.
+
+    Raises:
+        InvalidUsage: nothing is recorded there, or the journal is damaged.
+    """
+    run_id, row, open_elections = reader.experiment.run_id, reader.decision_at(path), reader.open_elections_at(path)
+    if row is None and not open_elections:
+        near = (each for each in (f"0/{path}", f"0/step/{path}") if reader.decision_at(each) or reader.open_elections_at(each))
+        first = next(near, None) or next((there for there, _ in reader.decisions()), None)
+        there = "it has none" if first is None else f"there is one at {first!r}, and `microagents export {run_id}` lists all"
+        raise InvalidUsage(f"run {run_id} has no decision at {path!r}; {there}")
+    digest = open_elections[0].id.question_digest if row is None else row.question_digest
+    more = [ballot for each in open_elections if each.id.question_digest == digest for ballot in each.ballots]
+    ballots = [*(() if row is None else row.ballots), *more]
+    inferred = None if row is None else _inference(reader, path, row)
+    asked, note = asked_at(reader, path, digest) if ballots and inferred is None else (None, inferred or NOTHING_ASKED)
+    question = None if asked is None else asked.question
+    value = None if row is None else row.value
+    if inferred is not None:  # its votes are read, and its value is judged, as replies to the question of the step
+        asked = asked_at_step(reader, path)
+    texts = reader.texts_at(path)
+    settled_by, settled_at = _settled(reader, path)
+    own_texts = [each for each in texts if each.question_digest == digest]
+    replies = _replies(ballots, value, own_texts, asked, is_vote=row is not None and row.outcome != "sampled")
+    return RecordedDecision(
+        run_id=run_id,
+        path=path,
+        outcome="open" if row is None else row.outcome,
+        value=None if value is None else msgspec.json.decode(value),
+        settled_by=settled_by,
+        system=None if question is None else question.prompts[0].system,
+        user=None if question is None else question.prompts[0].user,
+        prompts=0 if question is None else len(question.prompts),
+        note=note,
+        models=_pool(reader) if question is None else question.models,
+        replies=replies if inferred is None else [structs.replace(each, rollout=_rollout(reader, path, each.seq)) for each in replies],
+        other_replies=sum(each.question_digest != digest for each in texts),
+        tally=[(msgspec.json.decode(each), votes) for each, votes in _tally(ballots, None if asked is None else asked.question)],
+        probability=None if question is None else _count(ballots, question).tally.probability,
+        correct=None if asked is None or value is None else _judged(asked, value),
+        cost_usd=total_usd([*([] if row is None else [row.cost_usd]), *(each.cost_usd for each in more)]),
+        began_at=reader.created_at,
+        ended_at=reader.ended_at(input_of(path)),
+        settled_at=settled_at,
+        decided_at=_decided_at(reader, path) if row is not None and row.outcome == "contested" else None,
+    )
+
+
+def _inference(reader: Reader, path: str, row: Recalled) -> str | None:
+    """What the row of a rung was inferred from; None for a row with samples of its own."""
+    match path.split("/"):
+        case [_, "step", _, "lookahead"] if row.outcome in ("contested", "inferred"):
+            why = "" if row.ballots else "; none led by the margin, and the journal keeps only the rollouts"
+            return f"its votes are predictions of rollouts, the first of which is at {_rollout(reader, path, 0)}{why}"
+        case [_, "step", _, _] if row.outcome in ("contested", "inferred") and not row.ballots:
+            return f"it was chosen from the replies so far; the vote is at {path}/vote"
+    return None
+
+
+def _rollout(reader: Reader, path: str, seq: int) -> str:
+    """The path of the rollout that cast this ballot at the path of a lookahead."""
+    of_input, _, number, _ = path.split("/")
+    return f"{of_input}/{lookahead_in(reader.experiment.recipe.strategy_options).place(int(number), seq)}"
+
+
+def _decided_at(reader: Reader, path: str) -> str | None:
+    """The path of the rung that decided a step that climbed."""
+    step = step_of(path)
+    below = ((at, row.outcome) for at, row in reader.decisions_below(step) if at.count("/") == step.count("/") + 1)
+    return next((at for at, outcome in below if outcome in DECIDING), None)
+
+
+def _settled(reader: Reader, path: str) -> tuple[str | None, str | None]:
+    """How an undecided election was settled, and the time of a person's decision."""
+    settled = reader.account().settled_at.get(path)
+    person = reader.persons().get(path)
+    if settled != "person" or person is None:
+        return settled, None
+    return person.who, person.at
+
+
+def _pool(reader: Reader) -> tuple[str, ...]:
+    pools = settings_of(reader.experiment).models
+    return pools.get("solver") or pools[""]
+
+
+def _replies(
+    ballots: Sequence[Ballot | Flagged], value: bytes | None, texts: Sequence[KeptText], asked: Asked | None, *, is_vote: bool
+) -> list[RecordedReply]:
+    kept = {each.seq: each for each in texts}
+    count = None if asked is None else Count(asked.question)
+    replies = []
+    for ballot in ballots:
+        text, flag, agrees, why = kept.get(ballot.seq), None, None, None
+        if isinstance(ballot, Flagged):
+            flag = ballot.flag
+            if flag == MALFORMED and text is not None and asked is not None:
+                reply = resolve(asked.question.reply, Reply)
+                why = malformed_reason(text.text, reply, asked.task.format, asked.task.reading)
+        elif value is not None and is_vote:
+            agrees = ballot.value == value if count is None else count.vote_of(ballot.value) == count.vote_of(value)
+        replies.append(
+            RecordedReply(
+                seq=ballot.seq,
+                flag=flag,
+                why=why,
+                vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
+                fallback=ballot.fallback or None if isinstance(ballot, Ballot) else None,
+                shares=ballot.shares if isinstance(ballot, Ballot) else {},
+                agrees=agrees,
+                text=None if text is None else text.text,
+                text_is_cut=text is not None and text.is_cut,
+                cost_usd=ballot.cost_usd,
+            )
+        )
+    return replies
+
+
+def _tally(ballots: Sequence[Ballot | Flagged], question: Question | None) -> list[tuple[bytes, int]]:
+    if question is None:
+        return list(Counter(ballot.value for ballot in ballots if isinstance(ballot, Ballot)).items())
+    return list(_count(ballots, question).verdict().tally)
+
+
+def _count(ballots: Sequence[Ballot | Flagged], question: Question) -> Count:
+    count = Count(question)
+    for ballot in ballots:
+        count.add(ballot)
+    return count
+
+
+def _judged(asked: Asked, value: bytes) -> bool | None:
+    """Whether the oracle of a chain accepts a value."""
+    if asked.step is None or not isinstance(asked.task, ChainTask):
+        return None
+    reply: Reply = msgspec.json.decode(value, type=resolve(asked.question.reply, Reply))
+    try:
+        right: object = asked.task.correct(asked.step.state, reply)
+    except Exception:  # noqa: BLE001 - a user's code may raise anything; the decision was judged when it was taken
+        return None
+    return right if isinstance(right, bool) else None

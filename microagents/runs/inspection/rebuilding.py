@@ -1,0 +1,160 @@
+"""The questions of a run, built again: the journal keeps no prompts.
+
+The question of a chain's step is built by the task, in the state that the recorded decisions lead to. Those of the rungs that the step
+climbed come from a replay of its climb, and all others from a replay of the work. A question counts only if its digest is the recorded one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import Struct, structs
+
+from microagents.actors import Messenger
+from microagents.elections.count import Count
+from microagents.elections.election import ESCALATED, Question, input_of
+from microagents.errors import InvalidUsage, MicroagentsError
+from microagents.journal.reading import Reader
+from microagents.messages import Message
+from microagents.runs.inspection.climbs import RUNG_DEPTH, step_of
+from microagents.runs.inspection.replay import conducted, replayed_question
+from microagents.runs.plan import Plan, plan_of, settings_of
+from microagents.strategies.chain import Chain, ChainConductor, Past, Step
+from microagents.strategies.lookahead import lookahead_in
+from microagents.task import ChainTask, Task
+from microagents.work.durable import Work, put_to
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A question that was built again as it was asked."""
+
+    task: Task
+    question: Question
+    step: Step | None
+    """The step of a chain whose reply is asked for; None for any other question."""
+
+
+class _Unasked:
+    """The messenger of a conductor that only builds questions."""
+
+    def ask(self, request: object, timeout_s: float | None) -> NoReturn:  # noqa: ARG002 - nothing is asked
+        """Refuse: nothing is asked while a question is built."""
+        raise InvalidUsage(f"the strategy asks for {type(request).__name__} to build a step")
+
+    stream = ask
+
+    def tell(self, request: object) -> None:
+        """Refuse, as above."""
+        self.ask(request, None)
+
+    def reaches_eager(self, message: type[Message]) -> bool:  # noqa: ARG002 - nothing is asked
+        """No."""
+        return False
+
+
+def asked_at(reader: Reader, path: str, digest: bytes) -> tuple[Asked | None, str | None]:
+    """The question at a path, if it can be built again and has the recorded digest; else the reason."""
+    unknown = "the prompt is not in the journal, and cannot be rebuilt"
+    try:
+        asked = _rebuilt(reader, path)
+    except MicroagentsError as error:
+        return None, f"{unknown}: {error}"
+    except Exception as error:  # noqa: BLE001 - a user's code may raise anything
+        return None, f"{unknown}: the task raised {type(error).__name__}: {error}"
+    if path.endswith(ESCALATED):
+        other_model = reader.account().settled_at.get(path, settings_of(reader.experiment).on_undecided)
+        asked = structs.replace(asked, question=put_to(asked.question, (other_model,)))
+    if asked.question.id_at(path).question_digest != digest:
+        return None, (
+            f"{unknown}: the task as it is now asks another question here; its code, its options or this microagents differ from those "
+            "of the run"
+        )
+    return asked, None
+
+
+def asked_at_step(reader: Reader, path: str) -> Asked | None:
+    """The question of the step that a rung is about; None where it cannot be built again."""
+    step = step_of(path)
+    row = reader.decision_at(step)
+    return None if row is None else asked_at(reader, step, row.question_digest)[0]
+
+
+def _rebuilt(reader: Reader, path: str) -> Asked:
+    plan, of_input, place = plan_of(reader), input_of(path), path.removesuffix(ESCALATED)
+    task, kind = plan.tasks[of_input], plan.strategy.conductor
+    if isinstance(task, ChainTask) and issubclass(kind, ChainConductor):
+        steps = _Steps(reader, plan, kind, of_input)
+        has_rungs = bool(getattr(plan.strategy, "rungs", ()))
+        match place.split("/")[1:]:
+            case ["step", number] if number.isdecimal():
+                step = steps.step(int(number), steps.chain(_Unasked()))
+                return Asked(task=task, question=step.question, step=step)
+            case ["step", number, *rung] if number.isdecimal() and has_rungs:
+                question = replayed_question(reader, plan, place, lambda messenger: steps.climb(int(number), messenger))
+                # A rung asks for a reply to the step, what is below it for something else.
+                step = steps.step(int(number), steps.chain(_Unasked()))
+                return Asked(task=task, question=question, step=step if len(rung) == 1 else None)
+            case ["rollout", *_, start, _] if start.isdecimal() and has_rungs:
+                question = replayed_question(reader, plan, place, lambda messenger: steps.roll_out(int(start), place, messenger))
+                return Asked(task=task, question=question, step=None)
+    return Asked(task=task, question=replayed_question(reader, plan, place, conducted(of_input)), step=None)
+
+
+class _Steps:
+    """The steps of the chain of one input, in their recorded states."""
+
+    def __init__(self, reader: Reader, plan: Plan, kind: type[ChainConductor[Any]], of_input: int) -> None:
+        self._reader = reader
+        self._plan = plan
+        self._kind = kind
+        self._input = of_input
+        self._knows_inputs: bool = getattr(plan.strategy, "known_inputs", False)
+        self._history: int = getattr(plan.strategy, "history", 0)
+
+    def chain(self, messenger: Messenger) -> Chain:
+        """The chain, with a conductor that sends through this messenger."""
+        conductor = self._kind(self._plan.context(), messenger)
+        return conductor.chain(Work(conductor, self._input, recalls=True))
+
+    def step(self, number: int, chain: Chain) -> Step:
+        """A step as it was asked."""
+        return chain.step(number, self._state_at(number, chain))
+
+    async def climb(self, number: int, messenger: Messenger) -> None:
+        """Climb the ladder at a step again."""
+        chain = self.chain(messenger)
+        step = self.step(number, chain)
+        # Until the climb ends the vote has no row. Only a judge needs its ballots.
+        verdict = await chain.work.recall(step.election, step.question) or Count(step.question).verdict()
+        await chain.climb(step, structs.replace(verdict, outcome="undecided"))
+
+    async def roll_out(self, start: int, path: str, messenger: Messenger) -> None:
+        """Draw a rollout again."""
+        chain = self.chain(messenger)
+        lookahead = lookahead_in(self._reader.experiment.recipe.strategy_options)
+        state = self._state_at(start, chain)
+        await lookahead.rollout(chain, Past(number=start, state=state, reply=None), path.partition("/")[2])
+
+    def _state_at(self, number: int, chain: Chain) -> Any:
+        """The state in which a step was asked: the oracle's with known inputs, else that which the decisions before it lead to."""
+        task, state, decided = chain.task, chain.task.start(), self._decided()
+        for done in range(number):
+            value = None if self._knows_inputs else next(decided, None)
+            if value is None and not self._knows_inputs:
+                raise InvalidUsage(f"step {done} before it is not decided, so its state is unknown")
+            reply = task.oracle(state) if value is None else msgspec.json.decode(value, type=chain.reply_type)
+            if done >= number - self._history:  # rollouts of a climb start there
+                chain.go_on(Past(number=done, state=state, reply=reply), reply)
+            state = task.advance(state, reply)
+        return state
+
+    def _decided(self) -> Iterator[bytes | None]:
+        """The decisions of the steps in order: of each that of its vote, of a rung or of another model; None without one."""
+        rows = ((path.split("/")[1:], row) for path, row in self._reader.decisions_of(self._input))
+        steps = ((place, row) for place, row in rows if place[0] == "step" and len(place) > 1)
+        for _, group in groupby(steps, key=lambda each: each[0][1]):
+            values = (row.value for place, row in group if len(place) <= RUNG_DEPTH and row.outcome not in ("contested", "sampled", "once"))
+            yield next((value for value in values if value is not None), None)

@@ -1,0 +1,113 @@
+"""Replay of the work on an input from its journal, without models, up to the question at one path."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, NoReturn
+
+from msgspec import structs
+
+from microagents.actors import Messenger, Role
+from microagents.elections.election import Elect, Follow, Question
+from microagents.errors import InvalidUsage, Undecided
+from microagents.journal.messages import HasRecords, Recall, RecallCheckpoint, Recalled
+from microagents.journal.reading import Reader
+from microagents.messages import Message
+from microagents.runs.plan import Plan
+from microagents.work.conductor import Conduct
+from microagents.work.durable import DurableRequest, DurableRole
+
+MAX_REPLAY_S = 60.0
+"""Longest replay. Everything answers at once, so a longer one waits for something that will not come."""
+
+
+def replayed_question(reader: Reader, plan: Plan, path: str, work: Callable[[Messenger], Awaitable[object]]) -> Question:
+    """The question that some work puts at a path, if every call before it is answered as recorded.
+
+    Roles with durable calls are run again, in this process; no other role is, and no model is asked.
+
+    Args:
+        reader: the journal.
+        plan: the run.
+        path: where the question is put.
+        work: does the work, with a messenger that answers from the journal; such as `conducted`.
+
+    Raises:
+        MicroagentsError: the work does not come to a question at this path.
+    """
+
+    async def replayed() -> Question:
+        replay = _Replay(reader, plan, path)
+        try:
+            async with asyncio.timeout(MAX_REPLAY_S):
+                await work(replay)
+        except Exception as error:
+            if replay.found is None and isinstance(error, Undecided):
+                raise InvalidUsage(f"the work stops before it, since nothing is decided at {error.path}") from None
+            if replay.found is None:
+                raise
+        if replay.found is None:
+            raise InvalidUsage("the work as it is now does not come to a question at this path")
+        return replay.found
+
+    return asyncio.run(replayed())
+
+
+def conducted(of_input: int) -> Callable[[Messenger], Awaitable[object]]:
+    """The whole work on an input, to be replayed."""
+    return lambda messenger: messenger.ask(Conduct(input=of_input), None)
+
+
+class _Replay:
+    """The messenger of all roles: requests to durable roles are handled at once, and the recorder's answers come from the journal."""
+
+    def __init__(self, reader: Reader, plan: Plan, path: str) -> None:
+        self.found: Question | None = None
+        self._reader = reader
+        self._path = path
+        self._is_changed = bool(reader.changes())
+        context = plan.context()
+        kinds: list[type[Role]] = [plan.strategy.conductor, *(deployment.role for deployment in plan.strategy.deployments())]
+        roles = [kind(context, self) for kind in kinds if issubclass(kind, DurableRole)]
+        self._handlers: dict[type[Message], Any] = {
+            message: getattr(role, name) for role in roles for message, name in type(role).handlers.items()
+        }
+
+    async def ask(self, request: Any, timeout_s: float | None) -> Any:  # noqa: ARG002 - everything answers at once
+        """Handle a request, or answer it from the journal."""
+        match request:
+            case HasRecords():
+                return True
+            case RecallCheckpoint():
+                return None
+            case Recall(path=path):
+                return self._recalled(path)
+            case Elect(id=asked, question=question):
+                self._asked(asked.path, question)
+            case Conduct() | DurableRequest() if type(request) in self._handlers:
+                return await self._handlers[type(request)](request)
+        raise InvalidUsage(f"the work sends {type(request).__name__} before it comes to this path, and its answer is not recorded")
+
+    async def stream(self, request: Any, timeout_s: float | None) -> AsyncGenerator[Any]:  # noqa: ARG002 - as above
+        """Answer as `ask` does."""
+        if isinstance(request, Follow):
+            self._asked(request.id.path, request.question)
+        yield await self.ask(request, None)
+
+    def tell(self, request: object) -> None:
+        """Do nothing: all records are there."""
+
+    def reaches_eager(self, message: type[Message]) -> bool:  # noqa: ARG002 - no draws are made
+        """No."""
+        return False
+
+    def _recalled(self, path: str) -> Recalled | None:
+        row = None if path == self._path else self._reader.decision_at(path)
+        return None if row is None else structs.replace(row, changed=self._is_changed)
+
+    def _asked(self, path: str, question: Question) -> NoReturn:
+        """End the work: its question is found, or it is put where nothing is recorded. `Undecided` lets other branches go on."""
+        if path == self._path:
+            self.found = question
+        raise Undecided(path, 0, "not recorded")

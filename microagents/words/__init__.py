@@ -1,0 +1,1 @@
+"""Sentences and figures about a run, as the command line, `print(result)` and reports say them."""

@@ -1,0 +1,438 @@
+"""The text of a run for a person: its summary, and the line of its progress. The command line prints it, and so does ``print(result)``."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from math import exp, inf, log
+from pathlib import Path
+from typing import Any, Protocol
+
+from microagents.documents.document import text_in
+from microagents.journal.messages import Account
+from microagents.words.prices import Price, are_simulated, money, prices_of
+from microagents.words.voting import unvoted_success
+
+RUNS_DIR = Path("runs")
+"""Folder of journals by default."""
+MAX_RESULT_LINES = 12
+SELECTED_SHARE = 0.01
+"""Timeouts per sample above which they matter to the vote: the slow answers to a question may be those to its hard cases."""
+MAX_DIGITS = 9
+"""A number of tries with more digits is written as a power of ten."""
+MAX_SETTLED_SHOWN = 5
+MAX_FAILED_SHOWN = 5
+MAX_OPTION_CHARS = 60
+"""For a longer option of a task only its length is shown."""
+WHOLE = "whole"
+"""Number of a document that has no subtasks, or was split into them."""
+_LIMIT = re.compile(r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d[\d.e+-]*) is reached")
+"""The beginning of the reason of a run that was stopped by a limit. That of time is anew in each sitting."""
+
+
+class FailedInputFacts(Protocol):
+    """One of many inputs that did not complete, as the summary names it."""
+
+    @property
+    def input(self) -> int:
+        """Its number, from 0."""
+        ...
+
+    @property
+    def outcome(self) -> str:
+        """How it ended."""
+        ...
+
+    @property
+    def reason(self) -> str | None:
+        """Why it did not complete; None if it did."""
+        ...
+
+
+class RunFacts(Protocol):
+    """Facts about a run that its summary tells; `microagents.Result` has them."""
+
+    @property
+    def outcome(self) -> str:
+        """How it ended."""
+        ...
+
+    @property
+    def reason(self) -> str | None:
+        """Why it did not complete; None if it did."""
+        ...
+
+    @property
+    def value(self) -> Any:
+        """The task's result."""
+        ...
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run."""
+        ...
+
+    @property
+    def task(self) -> str:
+        """The name of the task."""
+        ...
+
+    @property
+    def strategy(self) -> str:
+        """The name of the strategy."""
+        ...
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Specs of all models."""
+        ...
+
+    @property
+    def account(self) -> Account:
+        """What the run counted."""
+        ...
+
+    @property
+    def k(self) -> int | None:
+        """The strategy's k, if it has one."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """The name of a unit of progress."""
+        ...
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds of all sittings."""
+        ...
+
+    @property
+    def journal(self) -> Path | None:
+        """The journal, if there is one."""
+        ...
+
+    @property
+    def failed_inputs(self) -> Sequence[FailedInputFacts] | None:
+        """Inputs that did not complete; None for a run without a list of inputs."""
+        ...
+
+    @property
+    def outputs(self) -> Sequence[Path]:
+        """Files that texts were written into."""
+        ...
+
+
+def resume_command(run_id: str, outcome: str, runs_dir: Path, reason: str | None = None) -> str | None:
+    """The command that continues a run; None if it is completed or running. A limit that it was stopped by is doubled."""
+    if outcome in ("completed", "running"):
+        return None
+    limit = _LIMIT.match(reason or "") if outcome == "stopped" else None
+    raised = "" if limit is None else f" {limit['option']} {2 * Decimal(limit['value']):f}"
+    return f"{_command('resume', run_id, runs_dir)}{raised}"
+
+
+def _command(name: str, run_id: str, runs_dir: Path) -> str:
+    """A command about a run, with the folder of its journal."""
+    where = "" if runs_dir == RUNS_DIR else f" --runs-dir {shlex.quote(str(runs_dir))}"
+    return f"microagents {name} {run_id}{where}"
+
+
+def options_text(options: Mapping[str, object]) -> str:
+    """The options of a task in parentheses; empty without options."""
+    shown = ", ".join(f"{name}={_value_text(value)}" for name, value in options.items())
+    return f" ({shown})" if shown else ""
+
+
+def _value_text(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= MAX_OPTION_CHARS and text.isprintable() else f"<{len(text):,} characters>"
+
+
+def progress_line(title: str, account: Account, unit: str, price: Price) -> str:
+    """The progress of a run on one line."""
+    total = "" if account.total_steps is None else f" of {account.total_steps:,}"
+    ended = account.inputs_done + account.inputs_failed
+    inputs = f"{ended:,}/{account.inputs:,} inputs \N{MIDDLE DOT} " if account.inputs > 1 else ""
+    return f"{title}: {inputs}{account.steps:,}{total} {unit}s   {'   '.join(counts_of(account, unit, price))}"
+
+
+def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
+    """What a run has counted so far, part by part."""
+    flagged = sum(account.flagged.values())
+    if account.decided:
+        yield _votes_text(account, unit)
+    if account.samples:
+        yield counted(account.samples, "sample")
+    if account.climbed:
+        yield f"{sum(account.climbed.values()):,} climbed"
+    yield f"{_percentage(flagged, account.valid + flagged)} flagged"
+    yield counted(account.calls, "call") + (f", {account.in_flight:,} in flight" if account.in_flight > 0 else "")
+    yield price(account.cost_usd)
+    if account.inputs_failed:
+        yield f"{account.inputs_failed:,} failed"
+    if account.errors:
+        yield f"{account.errors} wrong"
+    if account.outage is not None:
+        yield f"waiting: {account.outage}"
+
+
+def _votes_text(account: Account, unit: str) -> str:
+    """The votes that decisions took, by the step; by the decision in work that counts no steps yet."""
+    if account.votes_per_step is None:
+        return f"{account.votes_per_decision or 0:.3f} votes a decision"
+    elections = "" if account.decided == account.steps else f" ({account.votes:,} in {counted(account.decided, 'election')})"
+    return f"{account.votes_per_step:.3f} votes a {unit}{elections}"
+
+
+def summary(result: RunFacts, options: str, go_on: str | None, *, with_text: bool = True) -> str:
+    """The summary of a run, for a person.
+
+    Args:
+        result: the result of the run.
+        options: the options of its task, as text.
+        go_on: the command that continues it; None if there is nothing to continue.
+        with_text: whether to print the text of a document that was not written into a file.
+    """
+    account = result.account
+    rows: list[tuple[str, str]] = [(result.outcome, f"{result.task}{options}: {progress_text(result)}{_checked_text(result)}")]
+    if result.reason is not None:
+        rows.append(("why", result.reason))
+    of_rungs = " of rungs" if account.climbed else ""
+    taken = [_votes_text(account, result.unit)] * bool(account.decided)
+    taken += [counted(account.samples, "sample") + of_rungs] * bool(account.samples)
+    # Flags are counted where an election has ended: "0 red-flagged" would be untrue of a run without any.
+    has_counted = account.valid or account.flagged
+    replies = counted(account.calls, "call") + (f", {_by_name(account.flagged, 'red-flagged')}" if has_counted or not account.calls else "")
+    rows.append(("how", f"{result.strategy}: {', '.join(taken) or 'no decision'}; {replies}"))
+    rows += [(name, text) for name, text in (("voting", _voting_text(result)), ("climbed", _climbed_text(result))) if text is not None]
+    models = result.models
+    rows.append(("model", ", ".join(models) + _cost_text(result, models)))
+    of_calls = (
+        ("sampling", _sampling_text(account)),
+        ("fallback", _fallback_text(account)),
+        ("cached", _cached_text(account)),
+        ("calls", _calls_text(account, prices_of(models))),
+        ("timeouts", _timeouts_text(account)),
+    )
+    rows += [(name, text) for name, text in of_calls if text is not None]
+    rate = account.steps / result.wall_s if result.wall_s else 0
+    rows.append(("took", f"{result.wall_s:,.1f} s, {rate:,.0f} {result.unit}s a second; run {result.run_id}"))
+    if result.failed_inputs:
+        rows += [(each.outcome, f"input {each.input}: {each.reason}") for each in result.failed_inputs[:MAX_FAILED_SHOWN]]
+        if (more := len(result.failed_inputs) - MAX_FAILED_SHOWN) > 0:
+            rows.append(("", f"and {more:,} more inputs; --json lists all of them"))
+    if account.settled_at:
+        rows.append(("marked", _settled_text(account)))
+    if account.lost_in_flight:
+        lost = counted(account.lost_in_flight, "call was", "calls were")
+        rows.append(("lost", f"at most {lost} in flight when the process ended; such calls are made again, and may be paid twice"))
+    rows += _value_rows(result, with_text=with_text)
+    if result.journal is not None:
+        rows.append(("journal", str(result.journal)))
+        if go_on is not None:
+            rows.append(("go on", go_on))
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(_wrapped(f"{name:<{width}}  ", printable(text)) for name, text in rows)
+
+
+def _checked_text(result: RunFacts) -> str:
+    """The number of decisions or elections, and what the task's oracle says of them, or of the answers."""
+    account = result.account
+    decisions = (
+        f", {counted(account.decided, 'decision')}"
+        if result.unit == "step"
+        else f", {counted(account.decided, 'election')}" * bool(account.decided)
+    )
+    if not (account.decided or account.steps or account.errors):
+        return decisions
+    match account.errors:
+        case None:
+            return f"{decisions}, not checked by an oracle"
+        case 0:
+            return f"{decisions}, none found wrong by the task's own oracle"
+        case errors:
+            return f"{decisions}, {errors:,} found WRONG by the task's own oracle"
+
+
+def _calls_text(account: Account, price: Price) -> str | None:
+    """The calls that did not go as they should; None if all did."""
+    parts = []
+    if account.repeated:
+        parts.append(_by_name(account.repeated, "repeated"))
+    if account.unanswered:
+        estimated = f", for which the cost has an estimate of {price(account.estimated_usd)}" if account.estimated_usd else ""
+        parts.append(f"{account.unanswered:,} cancelled or timed out{estimated}")
+    if account.unsettled_usd > 0:
+        parts.append(f"calls without a reply may have cost up to {price(account.unsettled_usd)} more, which the limit of cost counts")
+    if account.unmeasured:
+        parts.append(f"{counted(account.unmeasured, 'reply', 'replies')} of unknown length, not flagged as too_long")
+    return "; ".join(parts) or None
+
+
+def _sampling_text(account: Account) -> str | None:
+    """The models whose temperature cannot be set; None if there are none."""
+    names = list(dict.fromkeys(spec.partition("@")[0] for spec, refused in account.refused.items() if "temperature" in refused))
+    if not names:
+        return None
+    takes = "takes" if len(names) == 1 else "take"
+    return f"{', '.join(names)} {takes} no temperature: samples differ by the model's own sampling, and the first is not drawn at 0"
+
+
+def _fallback_text(account: Account) -> str | None:
+    """The share of ballots that came from each fallback; None where none did."""
+    given = [f"{number:,} of {account.valid:,} replies came from {spec}" for spec, number in account.fallbacks.items()]
+    return f"{', '.join(given)}, since the model before it was out" if given else None
+
+
+def _cached_text(account: Account) -> str | None:
+    """The share of the input that providers read from their caches; None where they tell of none."""
+    if not account.input_tokens or not (account.cached_tokens or account.cache_write_tokens):
+        return None
+    shares = [f"{count / account.input_tokens:.1%}" for count in (account.cached_tokens, account.cache_write_tokens)]
+    return f"{shares[0]} of {account.input_tokens:,} input tokens read from the provider's cache, {shares[1]} written into it"
+
+
+def _timeouts_text(account: Account) -> str | None:
+    """A warning where timeouts are so many that they choose among the answers; None where they are few."""
+    timeouts, samples = account.repeated.get("timeout", 0), account.valid + sum(account.flagged.values())
+    if timeouts <= SELECTED_SHARE * samples:
+        return None
+    count = f"{counted(timeouts, 'call')} timed out for {counted(samples, 'sample')}"
+    return f"{count}: slow answers are being selected out, and their votes may differ; set a longer timeout_s in the model's spec"
+
+
+def _by_name(counts: Mapping[str, int], what: str) -> str:
+    """A total, and what it consists of."""
+    names = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
+    return f"{sum(counts.values()):,} {what}" + (f" ({names})" if names else "")
+
+
+def _voting_text(result: RunFacts) -> str | None:
+    """What the vote outvoted, and of a run without an error how often it would have succeeded without it; None where no vote was held."""
+    account = result.account
+    if result.k is None or result.k == 1 or not account.decided or account.outvoted is None:
+        return None
+    wrong = "wrong " if account.errors is not None and account.decided == account.steps else ""  # else it judges answers, not votes
+    samples = counted(account.outvoted, f"{wrong}sample") if account.outvoted else "no sample was"
+    parts = [f"k = {result.k}", f"{samples} outvoted"]
+    misled = account.outvoted + account.misled
+    if account.errors and 2 * misled >= account.votes:
+        share = f"at least {misled:,} of {account.votes:,} votes were for wrong replies"
+        parts.append(f"{share}: voting does not help a model that is wrong more often than right; make the steps smaller, or ask another")
+    unvoted = unvoted_success(account) if result.outcome == "completed" and not account.errors else None
+    if unvoted is not None:
+        middle, low, high = [_once_in(each) for each in (unvoted.ln_rate, unvoted.ln_high, unvoted.ln_low)]
+        parts.append(f"without voting this would have succeeded once in {middle} (95 %: {low} to {high})")
+    return "; ".join(parts)
+
+
+def _climbed_text(result: RunFacts) -> str | None:
+    """The steps that a ladder decided, and the command that lists them; None if it decided none."""
+    climbed = result.account.climbed
+    if not climbed:
+        return None
+    rungs = ", ".join(f"{count:,} by {rung}" for rung, count in sorted(climbed.items(), key=lambda item: -item[1]))
+    text = f"{counted(sum(climbed.values()), 'step')}: {rungs}"
+    if result.journal is None:
+        return text
+    of_input = "" if result.failed_inputs is None else " --input N"
+    return f"{text}; {_command('show', result.run_id, result.journal.parent)}{of_input} lists them"
+
+
+def _once_in(ln_chance: float) -> str:
+    """The number of tries to one success, as text."""
+    digits = -ln_chance / log(10)
+    if digits == inf:
+        return "infinity"
+    tries = exp(-ln_chance) if digits < MAX_DIGITS else inf
+    return f"10^{digits:,.0f}" if tries == inf else f"{tries:,.0f}" if tries >= 10 else f"{tries:.1f}"  # noqa: PLR2004 - two digits
+
+
+def _value_rows(result: RunFacts, *, with_text: bool) -> list[tuple[str, str]]:
+    """The rows that tell the result, or the file that it was written into."""
+    if result.failed_inputs is not None:
+        return [("written", f"{len(result.outputs):,} texts, the first into {result.outputs[0]}")] if result.outputs else []
+    if result.value is None:
+        return []
+    if result.outputs:
+        return [("result", f"{result.outputs[0]}, {_text_facts(result.value)}")]
+    if not with_text and text_in(result.value) is not None:
+        return [("result", f"a text of {_text_facts(result.value)}; --json prints it")]
+    return [("result", result_text(result.value))]
+
+
+def _text_facts(value: Mapping[str, Any]) -> str:
+    """How long the text of a document is, and its marks."""
+    checks: Mapping[str, bool | None] = value.get("checks", {})
+    marks = {
+        "not agreed": [number_of(at) for at in value.get("not_agreed", ())],
+        "incomplete": [number_of(at) for at in value.get("incomplete", ())],
+        "summarized": [number_of(at) for at in value.get("summarized", ())],
+        "checks FAILED": [name for name, met in checks.items() if met is False],
+        "checks not made": [name for name, met in checks.items() if met is None],
+    }
+    text = text_in(value) or ""
+    shown = "".join(f"; {mark}: {', '.join(names)}" for mark, names in marks.items() if names)
+    return f"{len(text):,} characters, {len(text.split()):,} words{shown}"
+
+
+def _settled_text(account: Account) -> str:
+    """The undecided elections that a leader, a person or another model settled."""
+    first = ", ".join(f"{path} by {source}" for path, source in list(account.settled_at.items())[:MAX_SETTLED_SHOWN])
+    more = len(account.settled_at) - MAX_SETTLED_SHOWN
+    return f"not decided by the vote: {first}" + (f", and {more:,} more" if more > 0 else "")
+
+
+def _wrapped(head: str, text: str) -> str:
+    """A row of the summary; on a terminal wrapped at words to its width."""
+    columns = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else sys.maxsize
+    return textwrap.fill(text, columns, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False)
+
+
+def _cost_text(result: RunFacts, models: Sequence[str]) -> str:
+    """The cost of a run, and whether its models were simulated."""
+    if are_simulated(models):
+        return f" (simulated: no real model was asked; at list prices the real one would have cost {money(result.account.cost_usd)})"
+    expected = result.account.expected_usd
+    return f", {prices_of(models)(result.account.cost_usd)}" + ("" if expected is None else f" (expected: {money(expected)})")
+
+
+def counted(count: int, what: str, plural: str | None = None) -> str:
+    """A number of things in words, such as ``1 call`` and ``2,000 calls``."""
+    return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
+
+
+def _percentage(part: int, whole: int) -> str:
+    return f"{part / whole:.2%}" if whole else "0%"
+
+
+def result_text(value: object) -> str:
+    """A result as JSON text, cut to `MAX_RESULT_LINES` lines."""
+    width = shutil.get_terminal_size().columns * MAX_RESULT_LINES
+    text = json.dumps(value)
+    return text if len(text) <= width else f"{text[:width]} ... ({len(text):,} characters; --json prints all of them)"
+
+
+def progress_text(result: RunFacts) -> str:
+    """The numbers of done inputs and of done steps, problems or subtasks."""
+    account = result.account
+    total = "" if account.total_steps is None else f" of {account.total_steps:,}"
+    inputs = "" if result.failed_inputs is None else f"{account.inputs_done:,} of {account.inputs:,} inputs, "
+    return f"{inputs}{account.steps:,}{total} {result.unit}s" if total else f"{inputs}{counted(account.steps, result.unit)}"
+
+
+def printable(text: str) -> str:
+    """The text with control characters replaced, because a terminal would act on them."""
+    return "".join(each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def number_of(at: str) -> str:
+    """The number of a subtask for a person, such as 1.2 for ``write/part/1/part/2``."""
+    return ".".join(at.split("/part/")[1:]) or WHOLE

@@ -1,0 +1,100 @@
+"""Panels that go on without members who do not answer in time. Who was absent is recorded before anything can depend on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
+
+from microagents.aio import TaskScope
+from microagents.errors import Stopped
+from microagents.work.durable import Work
+
+SLOW_S = 0.5
+"""Replies that took longer are safe at the recorder before they are used. It is below the least time after which a member is absent."""
+ABSENT = "absent"
+"""Last component of the place at which the absent members of a turn are recorded."""
+
+
+class PanelCall(NamedTuple):
+    """A durable call on behalf of a member of a panel."""
+
+    at: str
+    """Its place in the work."""
+    member: int
+    start: Callable[[], Coroutine[Any, Any, Any]]
+
+
+class Quorum(Struct, frozen=True, kw_only=True):
+    """The members of a panel that must answer, and the wait for the others."""
+
+    members: int
+    """Number of members that must have answered all their calls."""
+    absent_after_s: float
+    """Time after which the panel goes on without the others; at least 1 s."""
+    if_fewer: Literal["wait", "stop"]
+    """What to do if fewer have answered by then: wait until so many have, or stop the run."""
+
+
+async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCall], quorum: Quorum) -> list[Any]:
+    """Make durable calls on behalf of the members of a panel, all at the same time; returns their results, None for an absent member's.
+
+    Args:
+        work: the work that the panel is part of.
+        at: the place of the turn.
+        calls: the calls.
+        quorum: how many members must answer.
+
+    Raises:
+        Stopped: too few members answered in time, and the panel does not wait for more.
+    """
+    place, loop = f"{at}/{ABSENT}", asyncio.get_running_loop()
+    absent = await work.recalled_answer(place, list[int]) if await work.recalls() else None
+    began_s, scope = loop.time(), TaskScope()
+    try:
+        started = [(call, scope.start(call.start())) for call in calls if absent is None or call.member not in absent]
+        if absent is None:
+            absent = await _absent(work, at, started, quorum)
+            if absent:
+                await work.record_answer(place, absent)
+            else:
+                # A replay must not find a member absent whose reply was used, so the replies of this turn must not die with this process.
+                await flush_if_slow(work, began_s)
+        replies = iter([await task for call, task in started if call.member not in absent])
+        return [None if call.member in absent else next(replies) for call in calls]
+    finally:
+        await scope.close()
+
+
+async def flush_if_slow(work: Work[Any, Any], began_s: float) -> None:
+    """Make a member's slow reply safe at the recorder before it is given: the panel may be read without it in a replay."""
+    if asyncio.get_running_loop().time() >= began_s + SLOW_S:
+        await work.flush()
+
+
+async def _absent(work: Work[Any, Any], at: str, started: Sequence[tuple[PanelCall, asyncio.Task[Any]]], quorum: Quorum) -> list[int]:
+    """Wait for calls as long as the quorum says; returns the members with a call that has not ended."""
+    members = list(dict.fromkeys(call.member for call, _ in started))
+    timeout_s: float | None = quorum.absent_after_s
+    while pending := [task for _, task in started if not task.done()]:
+        # The first wait is for all calls or the first failure. If it was in vain, each further call may complete the quorum.
+        await asyncio.wait(pending, timeout=timeout_s, return_when=asyncio.FIRST_EXCEPTION if timeout_s else asyncio.FIRST_COMPLETED)
+        for _, task in started:
+            if task.done():
+                task.result()  # raises the failure of a call
+        # A recorded reply may take long to be recalled. Its member is not absent.
+        waiting = [call for call, task in started if not task.done()]
+        absent = list(dict.fromkeys([call.member for call in waiting if not await work.is_recorded(call.at)]))
+        recalled = any(call.member not in absent for call in waiting)
+        if not recalled and len(members) - len(absent) >= quorum.members:
+            return absent
+        if timeout_s is not None and absent and quorum.if_fewer == "stop" and len(members) - len(absent) < quorum.members:
+            raise Stopped(
+                f"only {len(members) - len(absent)} of {len(members)} agents answered at {work.path_of(at)} within "
+                f"{quorum.absent_after_s:g} s, and {quorum.members} are needed; all decisions so far are kept; resume once the models "
+                "deliver again"
+            )
+        timeout_s = None
+    return []

@@ -1,0 +1,50 @@
+"""Conductors: roles that do the whole work on an input."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Generic
+
+import msgspec
+from msgspec import Struct
+
+from microagents.actors import G, T
+from microagents.journal.messages import RecallCheckpoint
+from microagents.messages import Message, Request
+from microagents.work.durable import DurableRole, Work
+
+
+class Conducted(Struct, frozen=True, kw_only=True):
+    """The result of the work on one input, as JSON."""
+
+    value: bytes
+
+
+class Conduct(Request[Conducted], frozen=True, kw_only=True):
+    """Do the whole work on one input."""
+
+    route_by = "input"
+    input: int
+
+
+class Conductor(DurableRole, Generic[T, G]):
+    """A role that does the work on inputs, many at a time. A subclass overrides `conduct`."""
+
+    asks: ClassVar[tuple[type[Message], ...]] = (RecallCheckpoint,)
+    handles_no_message: ClassVar[tuple[str, ...]] = ("conduct",)
+
+    async def conduct(self, work: Work[T, G]) -> object:
+        """Do the work on one input; returns its result, as JSON-like values or a struct.
+
+        A resumed run calls this method again from the start, so apart from the durable calls of ``work`` it must be deterministic. One
+        conductor works on many inputs at a time, so the state of an input belongs in local variables.
+        """
+        raise NotImplementedError
+
+    async def conduct_input(self, request: Conduct) -> Conducted:
+        """Conduct one input."""
+        checkpoint = await self.ask(RecallCheckpoint(input=request.input))
+        work: Work[T, G] = Work(self, request.input, recalls=False, checkpoint=checkpoint)
+        try:
+            return Conducted(value=msgspec.json.encode(await self.conduct(work)))
+        finally:
+            work.tell_progress()

@@ -1,0 +1,330 @@
+"""What is asked of a model, and how its replies are compared."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from enum import IntEnum
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from msgspec import Meta, Struct
+
+from microagents.elections.count import Count
+from microagents.elections.election import Ballot, Question
+from microagents.elections.rules import FirstToAheadBy
+from microagents.errors import InvalidDefinition
+from microagents.messages import address_of
+from microagents.replies.chat import (
+    Format,
+    Prompt,
+    Reply,
+    Sampling,
+    Unvoted,
+    fingerprint,
+    instructions,
+    schema,
+    system_with_instructions,
+    write,
+)
+from microagents.replies.parsing import parse
+from tests.replies.classes import (
+    Anything,
+    Argued,
+    Choice,
+    Everything,
+    Exact,
+    Grid,
+    HanoiMove,
+    Pair,
+    Priced,
+    Real,
+    Renamed,
+    Text,
+    Whole,
+    answer,
+    both_forms,
+    integers,
+    replies,
+)
+
+# -- one definition for what is asked and what is read -----------------------------------------------------------------
+
+
+@both_forms
+@settings(max_examples=30)
+@given(reply=replies)
+@example(reply=Text(x='x = 1\n"x" = 2, [3]\n```\n}'))
+def test_a_reply_that_is_written_as_asked_is_read_as_it_was(reply: Reply, form: Format) -> None:
+    written = write(reply, form)
+    assert parse(written, type(reply), form) == reply
+    assert parse(f"First {{a}} step: x = 3.\n\n```\n{written}\n```\n", type(reply), form) == reply
+
+
+@both_forms
+@settings(max_examples=30)
+@given(reply=replies)
+def test_a_reply_that_was_read_casts_the_vote_of_the_one_written(reply: Reply, form: Format) -> None:
+    assert parse(write(reply, form), type(reply), form).vote() == reply.vote()
+
+
+BLANKS = {
+    "<integer>": "7",
+    "<decimal number>": "1.10",
+    "<number>": "0.5",
+    '"<text>"': '"some, text"',
+    '"<key>"': '"key"',
+    "true or false": "true",
+    '3 or "left" or "right, or = [both]"': '"left"',
+    '"left" or "right, or = [both]"': '"left"',
+    '"red, bright" or "blue"': '"blue"',
+    "7 or null": "null",
+    "null or 7": "null",
+    '{"type": "Add", "amount": 7} or {"type": "Take", "amount": 7}': '{"type": "Take", "amount": 7}',
+    "<any JSON value>": "[null]",
+    ", ...": "",
+}
+"""Every blank of the forms above, and something to fill it with; in this order."""
+
+
+@both_forms
+@pytest.mark.parametrize("reply", [Whole, Exact, Real, Text, Anything, Grid, Pair, Choice, HanoiMove, Everything, Renamed, Argued])
+def test_the_instructions_with_their_blanks_filled_in_are_a_reply(reply: type[Reply], form: Format) -> None:
+    body = instructions(reply, form).split("\n\n")[1]
+    for blank, filling in BLANKS.items():
+        body = body.replace(blank, filling)
+    assert not re.search("<| or (?!=)", body)
+    assert isinstance(parse(body, reply, form), reply)
+
+
+@pytest.mark.parametrize("reply", [Whole, HanoiMove, Renamed, Everything])
+def test_the_schema_asks_for_the_fields_of_the_instructions(reply: type[Reply]) -> None:
+    (definition,) = [part for name, part in schema(reply)["$defs"].items() if name == reply.__name__]
+    lines = instructions(reply).split("\n\n")[1].splitlines()
+    assert list(definition["properties"]) == [line.split(" = ")[0] for line in lines]
+
+
+@both_forms
+def test_descriptions_and_defaults_are_told_and_stand_behind_the_form(form: Format) -> None:
+    assert instructions(Argued, form).endswith("- why: one sentence")
+    assert instructions(Renamed, form).endswith("- leftOut: may be left out")
+    assert parse('{"firstDisk": 2}' if form == "json" else "firstDisk = 2", Renamed, form) == Renamed(first_disk=2)
+
+
+@both_forms
+def test_the_instructions_close_the_system_prompt(form: Format) -> None:
+    assert system_with_instructions("Be exact.", Whole, form) == f"Be exact.\n\n{instructions(Whole, form)}"
+    assert system_with_instructions("", Whole, form) == instructions(Whole, form)
+
+
+class Tree(Reply, frozen=True):
+    """A reply that holds itself."""
+
+    x: int
+    parts: list[Tree]
+
+
+class Unreadable(Reply, frozen=True):
+    """A field that JSON has no form for."""
+
+    x: complex
+
+
+@both_forms
+@pytest.mark.parametrize("reply", [Tree, Unreadable])
+def test_a_reply_that_cannot_be_asked_for_is_refused_by_name(reply: type[Reply], form: Format) -> None:
+    with pytest.raises(InvalidDefinition, match=reply.__name__):
+        instructions(reply, form)
+
+
+def test_only_the_first_sample_is_drawn_at_temperature_zero() -> None:
+    assert [Sampling().temperature_of(seq) for seq in range(3)] == [0.0, 0.1, 0.1]
+    assert Prompt(user="x").system == ""
+
+
+# -- votes -------------------------------------------------------------------------------------------------------------
+
+
+@both_forms
+def test_products_that_floats_cannot_tell_apart_are_different_votes(form: Format) -> None:
+    product = 9_876_543_210 * 9_876_543_211
+    assert float(product) == float(product + 7)
+    for reply in (Whole, Exact, Anything):
+        one, other = (parse(answer(str(value), form), reply, form).vote() for value in (product, product + 7))
+        assert one != other
+
+
+@both_forms
+def test_decimals_keep_every_digit_and_compare_by_value(form: Format) -> None:
+    digits = "0.1000000000000000055511151231257827021181583404541015625"
+    assert parse(answer(digits, form), Exact, form).x == Decimal(digits)
+    assert parse(answer(digits, form), Exact, form).vote() != parse(answer("0.1", form), Exact, form).vote()
+    assert parse(answer("1.10", form), Exact, form).vote() == parse(answer('"1.1"', form), Exact, form).vote()
+
+
+def test_decimals_in_lists_compare_by_value_too() -> None:
+    one, other = Priced(x=[Decimal("1.10")]), Priced(x=[Decimal("1.1")])
+    assert one.vote() == other.vote()
+    assert hash(one.vote()) == hash(other.vote())
+
+
+def test_fields_not_voted_on_do_not_divide_votes() -> None:
+    one, other = Argued(answer=[1, 2], why="a"), Argued(answer=[1, 2], why="b")
+    assert one != other
+    assert one.vote() == other.vote()
+    assert one.vote() != Argued(answer=[2, 1], why="a").vote()
+
+
+def test_every_field_that_is_voted_on_counts() -> None:
+    right = HanoiMove(state=(1, 0, 2), next_state=[[3], [], [1]])
+    assert right.vote() != HanoiMove(state=(1, 0, 2), next_state=[[3], [1], []]).vote()
+    assert right.vote() != HanoiMove(state=(1, 2, 0), next_state=[[3], [], [1]]).vote()
+
+
+@given(st.one_of(replies, st.builds(Anything, x=st.recursive(st.none() | integers, lambda x: st.lists(x, max_size=3)))))
+def test_equal_replies_cast_equal_votes_that_have_a_hash(reply: Reply) -> None:
+    again = msgspec.json.decode(msgspec.json.encode(reply), type=type(reply))
+    assert again.vote() == reply.vote()
+    assert hash(again.vote()) == hash(reply.vote())
+
+
+def test_the_order_of_keys_is_no_part_of_a_vote() -> None:
+    one, other = (parse(answer(value, "json"), Anything, "json") for value in ('{"a": [1], "b": 2}', '{"b": 2, "a": [1]}'))
+    assert one.vote() == other.vote()
+    assert hash(one.vote()) == hash(other.vote())
+
+
+class Mixed(Reply, frozen=True):
+    """A field in which a number may be of several types."""
+
+    x: int | bool | float
+
+
+class Nested(Reply, frozen=True):
+    """The same within other values, beside a field of one type."""
+
+    passes: bool
+    x: list[dict[str, int | bool]] | None
+
+
+class Part(Struct, frozen=True):
+    """A part with such a field."""
+
+    x: Any
+
+
+class Parts(Reply, frozen=True):
+    """A list of such parts."""
+
+    x: tuple[Part, ...]
+
+
+class Level(IntEnum):
+    """Numbers with names."""
+
+    LOW = 1
+
+
+class Levels(Reply, frozen=True):
+    """A number, or true."""
+
+    x: Level | bool
+
+
+@both_forms
+@pytest.mark.parametrize(
+    ("reply", "different"),
+    [
+        (Mixed, ["1", "true", "1.0", "0", "false", "0.0"]),
+        (Anything, ["1", "true", "1.0", "[1]", "[true]", "[1.0]", '{"a": 1}', '{"a": true}', '{"a": [1.0]}']),
+        (Parts, ['[{"x": 1}]', '[{"x": true}]', '[{"x": 1.0}]', '[{"x": [1]}]', '[{"x": [true]}]']),
+        (Levels, ["1", "true"]),
+    ],
+)
+def test_equal_numbers_of_different_types_are_different_votes_where_the_type_tells_them_apart(
+    reply: type[Reply], different: list[str], form: Format
+) -> None:
+    votes = [parse(answer(value, form), reply, form).vote() for value in different * 2]
+    assert len(set(votes)) == len(different)
+    assert votes[: len(different)] == votes[len(different) :]
+
+
+def test_numbers_are_one_vote_where_the_type_does_not_tell_them_apart() -> None:
+    one, other = (parse(f"x = {value}", Real) for value in ("1", "1.0"))
+    assert one.vote() == other.vote() == 1.0, "a plain number, for the rules of users"
+    nested = [parse(f"passes = true\nx = {value}", Nested).vote() for value in ('[{"a": 1}]', '[{"a": true}]')]
+    assert nested[0] != nested[1]
+    assert [vote[0] for vote in nested if isinstance(vote, tuple)] == [True, True]
+
+
+def test_a_count_keeps_such_votes_apart() -> None:
+    question = Question(
+        prompts=(Prompt(user="x?"),),
+        reply=address_of(Mixed),
+        form=fingerprint(Mixed),
+        rule=FirstToAheadBy(2),
+        sampling=Sampling(),
+        models=("m",),
+        max_draws=9,
+    )
+    count = Count(question)
+    for seq, value in enumerate([b"1", b"true", b"1.0", b"true"]):
+        count.add(Ballot(seq=seq, value=b'{"x":%s}' % value))
+    assert [(value, votes) for value, votes in count.verdict().tally] == [(b'{"x":1}', 1), (b'{"x":true}', 2), (b'{"x":1.0}', 1)]
+
+
+def test_a_reply_that_is_a_list_is_refused_when_it_is_defined() -> None:
+    with pytest.raises(InvalidDefinition, match="Listed is array_like"):
+
+        class Listed(Reply, frozen=True, array_like=True):
+            x: int
+
+    class Listing(Struct, frozen=True, array_like=True):
+        pass
+
+    with pytest.raises(InvalidDefinition, match="Heir is array_like"):
+
+        class Heir(Listing, Reply, frozen=True):
+            x: int
+
+
+class Unvotable(Reply, frozen=True):
+    """Nothing to vote on."""
+
+    why: Annotated[str, Unvoted]
+
+
+class Rounded(Reply, frozen=True):
+    """A reply that says itself what it is compared by."""
+
+    x: float
+
+    def vote(self) -> int:
+        return round(self.x)
+
+
+def test_a_reply_without_a_field_to_vote_on_is_refused_unless_it_says_how() -> None:
+    with pytest.raises(InvalidDefinition, match="Unvotable has no field to vote on"):
+        Unvotable(why="a").vote()
+    assert Rounded(x=2.2).vote() == Rounded(x=1.9).vote()
+
+
+def test_two_classes_differ_in_their_fingerprint_by_bounds_and_by_what_is_voted_on() -> None:
+    class Low(Reply, frozen=True):
+        x: Annotated[int, Meta(le=3)]
+
+    class High(Reply, frozen=True):
+        x: Annotated[int, Meta(le=9)]
+
+    class Silent(Reply, frozen=True):
+        x: Annotated[int, Meta(le=9)]
+        y: Annotated[str, Unvoted] = ""
+
+    class Loud(Reply, frozen=True):
+        x: Annotated[int, Meta(le=9)]
+        y: str = ""
+
+    assert len({fingerprint(each) for each in (Low, High, Silent, Loud)}) == 4
