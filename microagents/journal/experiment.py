@@ -58,6 +58,12 @@ class Recipe(Struct, frozen=True, kw_only=True):
         """The settings of the run, without those that have become options of strategies."""
         return {name: value for name, value in self.settings.items() if name not in _MOVED_SETTINGS}
 
+    @property
+    def deciding_votes(self) -> int | None:
+        """The strategy's `deciding_votes`, which are recorded as its option ``k``."""
+        k = self.strategy_options.get("k")
+        return k if isinstance(k, int) else None
+
     def moved_options(self, fields: Container[str]) -> dict[str, Any]:
         """The options that the recipe of an earlier version has elsewhere or lacks, as far as the strategy has such fields."""
         lacking = {name: value for name, value in _OPTIONS_SINCE.items() if name not in self.strategy_options}

@@ -134,9 +134,8 @@ votes are improbable; without it only at half the cap. `lead` needs none."""
     def _fits_together(self) -> Self:
         if self.history > self.horizon:
             raise ValueError(f"a rollout of horizon = {self.horizon} steps does not reach a step from history = {self.history} starts")
-        most: int = getattr(self, "max_draws", 100)
-        if self.rungs and self.margin > most:
-            raise ValueError(f"a lead of margin = {self.margin} cannot come from max_draws = {most} draws")
+        if self.rungs and self.margin > self.draw_cap:
+            raise ValueError(f"a lead of margin = {self.margin} cannot come from max_draws = {self.draw_cap} draws")
         if self.p is not None and not self.rungs:
             raise ValueError("p is for a ladder, which this run has not; give one, such as ladder=lookahead,judge")
         return self
@@ -189,8 +188,7 @@ votes are improbable; without it only at half the cap. `lead` needs none."""
         rule = portable(self.default_rule)
         if not self.rungs or isinstance(rule, (Unanimous, UntilImprobable, Weighed)):  # agreement is a test of its own
             return rule
-        most: int = getattr(self, "max_draws", 100)
-        half = None if self.p is not None or isinstance(rule, FirstValid) else max(1, most // 2)
+        half = None if self.p is not None or isinstance(rule, FirstValid) else max(1, self.draw_cap // 2)
         return UntilImprobable(rule, p=self.p, alpha=alpha_of(number, steps, self.false_alarms), at_most=half)
 
     def deployments(self) -> list[Deployment]:

@@ -33,7 +33,7 @@ from microagents.runs.driver.following import OnSolution, follow_solution, read_
 from microagents.runs.driver.forecast import OnForecast, forecast_of
 from microagents.runs.driver.output import Outputs
 from microagents.runs.plan import Plan, experiment_of
-from microagents.runs.result import Result, results_of, whole
+from microagents.runs.result import Result, results_of
 from microagents.runs.settings import Settings, validated
 from microagents.runs.task_list import dump_options
 from microagents.runtimes.dispatcher import RoleMessenger
@@ -106,7 +106,7 @@ async def execute_plan(
         return outputs.finished(completed)
     pools = settings.pools
     plan.strategy.check_models(pools.get("solver") or pools[""])
-    if getattr(plan.strategy, "known_inputs", False):
+    if plan.strategy.knows_inputs:
         check_oracle(plan.tasks[0])
     _warn_of(plan)
     outputs.check(path, only)
@@ -262,7 +262,7 @@ def _result(plan: Plan, path: Path | None, end: End, account: Account, *, sittin
         options={} if plan.listed else dump_options(plan.tasks[0]),
         failed_inputs=failed,
         created_at=created_at,
-        k=whole(getattr(plan.strategy, "k", None)),
+        k=plan.strategy.deciding_votes,
         unit=type(plan.tasks[0]).progress_unit,
     )
 

@@ -281,7 +281,7 @@ def _entries(
     everywhere = [role for each in roles for role in each]
     found = []
     for (strategy, row_options), own in zip(chosen, roles, strict=True):
-        k = getattr(strategy, "k", None)
+        k = strategy.deciding_votes
         name = STRATEGIES.name_of(address_of(type(strategy)))
         settings = {
             **shared.model_dump(),
