@@ -3,7 +3,8 @@
 from microagents import interrupts as _interrupts  # noqa: F401 - first of all: the other imports take most of a second
 from microagents.actors import Context, Deployment, Role, Strategy
 from microagents.elections.election import Ballot, Decision, Draw, Elect, ElectionId, Flagged, Follow, Question, Screen, Verdict
-from microagents.elections.rules import ApprovalShare, BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
+from microagents.elections.panels import ApprovalShare
+from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
 from microagents.errors import (
     DeadlinePassed,
     EndedEarly,

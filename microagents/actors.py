@@ -375,23 +375,23 @@ class Strategy(BaseModel):
     @property
     def deciding_votes(self) -> int | None:
         """Number of votes that decides an election: its option ``k``; None for a strategy without one."""
-        k = self._option("k", None)
+        k = self._option("k", default=None)
         return k if isinstance(k, int) else None
 
     @property
     def draw_cap(self) -> int:
         """Cap of an election, in draws: its option ``max_draws``, else 100."""
-        return self._option("max_draws", 100)
+        return self._option("max_draws", default=100)
 
     @property
     def extra_draws(self) -> int:
         """Number of draws in flight beyond those that the vote on a step needs: its option ``hedge``, else none."""
-        return self._option("hedge", 0)
+        return self._option("hedge", default=0)
 
     @property
     def knows_inputs(self) -> bool:
         """Whether every step of a chain starts from the oracle's state: its option ``known_inputs``, else False."""
-        return self._option("known_inputs", False)
+        return self._option("known_inputs", default=False)
 
     @property
     def rungs(self) -> Sequence[Any]:
@@ -401,13 +401,13 @@ class Strategy(BaseModel):
     @cached_property
     def default_rule(self) -> Rule:
         """The rule of its elections: ahead by its ``k``, or by 3 if it has none."""
-        return FirstToAheadBy(self._option("k", 3))
+        return FirstToAheadBy(self._option("k", default=3))
 
     def rule_of(self, number: int, steps: int | None) -> Rule:  # noqa: ARG002 - for strategies to override
         """The rule of the vote on a step of a chain, by its number and the number of steps; by default that of all elections."""
         return self.default_rule
 
-    def _option(self, name: str, default: Any) -> Any:
+    def _option(self, name: str, *, default: Any) -> Any:
         return getattr(self, name, default)
 
 

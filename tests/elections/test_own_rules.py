@@ -1,4 +1,4 @@
-"""Stop rules of a user's own: shares of approval, unanimity and panels, in one process and behind a link that encodes them."""
+"""Stop rules of a user's own: shares of approval, votes without dissent and panels, in one process and behind a link that encodes them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Approval(Rule, frozen=True):
         return tally.counts.get(True, 0) >= self.share * self.size
 
 
-class Unanimity(Rule, frozen=True):
+class Unopposed(Rule, frozen=True):
     """Decided by the first dissent, or by n equal votes."""
 
     n: int = 3
@@ -99,7 +99,7 @@ class AskPanel(Strategy):
 
 RULES: dict[str, Rule] = {
     "approval": Approval(),
-    "unanimity": Unanimity(),
+    "unopposed": Unopposed(),
     "negative": Negative(),
     "nobody's": NobodysVote(),
     "unwritable": Unwritable(),
@@ -119,15 +119,15 @@ async def test_a_panel_approves_by_its_share_and_asks_no_member_more_than_it_tak
 
 
 @pytest.mark.parametrize(("votes", "asked"), [((True,) * 3, 3), ((True, False, True), 2), ((False, True, True), 2)])
-async def test_unanimity_ends_at_the_first_dissent(votes: tuple[bool, ...], asked: int) -> None:
-    result = await run(Review(votes=votes), models="sim:perfect", strategy=AskPanel(rule="unanimity"))
+async def test_a_vote_without_dissent_ends_at_the_first_one(votes: tuple[bool, ...], asked: int) -> None:
+    result = await run(Review(votes=votes), models="sim:perfect", strategy=AskPanel(rule="unopposed"))
     assert result.value[1] == asked
 
 
 async def test_a_rule_of_ones_own_is_part_of_the_question_and_recalled_with_it() -> None:
     first = await run(Review(votes=(True, False, True)), models="sim:perfect", run_id="r")
     assert (await run(Review(votes=(True, False, True)), models="sim:perfect", run_id="r")).calls == first.calls == 3
-    digests = {portable(rule) for rule in (Approval(), Approval(share=0.5), Unanimity(), FirstTo(2), FirstToAheadBy(2))}
+    digests = {portable(rule) for rule in (Approval(), Approval(share=0.5), Unopposed(), FirstTo(2), FirstToAheadBy(2))}
     assert len(digests) == 5
 
 
