@@ -925,7 +925,7 @@ def test_known_inputs_are_refused_where_the_strategy_cannot_feed_them() -> None:
             solves, conductor = (ChainTask,), OwnConductor
         """,
     )
-    assert_one_sentence(microagents("run", "drift", "--strategy", "own.py:Own", "--known-inputs"), "Own", "known inputs")
+    assert_one_sentence(microagents("run", "drift", "--strategy", "own.py:Own", "--known-inputs"), "Own", "named 'known_inputs'")
     assert_one_sentence(microagents("step", "drift", "--strategy", "own.py:Own"), "Own", "maker")
 
 

@@ -10,6 +10,7 @@ import typer
 
 from microagents.cli.options import AsJson
 from microagents.cli.reporting import exit_on_error
+from microagents.runs.short_forms import SHORT_FORMS
 
 if TYPE_CHECKING:
     from microagents.elections.estimates import Estimate
@@ -36,9 +37,13 @@ def command(
     valid: Annotated[float, typer.Option(metavar="V", help="Probability that a reply is valid: no red flag discards it.")] = 1.0,
     steps_per_call: Annotated[int, typer.Option(metavar="M", help="Number of steps that one call does.")] = 1,
     k: Annotated[
-        int | None, typer.Option("-k", metavar="K", help="Margin to judge. [default: the smallest that reaches the target]")
+        int | None,
+        typer.Option(SHORT_FORMS["k"].flag, metavar="K", help="Margin to judge. [default: the smallest that reaches the target]"),
     ] = None,
-    max_draws: Annotated[int, typer.Option(metavar="N", parser=count, help="Cap of each election, as in `run -s max_draws=N`.")] = 100,
+    max_draws: Annotated[
+        int,
+        typer.Option(SHORT_FORMS["max_draws"].flag, metavar="N", parser=count, help="Cap of each election, as in `run -s max_draws=N`."),
+    ] = 100,
     rule: Annotated[
         str, typer.Option(metavar="RULE", help="`ahead-by`, `first-to` (`run -s rule=first-to`) or `best-of` (the most frequent of K).")
     ] = "ahead-by",
