@@ -24,6 +24,7 @@ from microagents.task import ChainTask, Task
 T = TypeVar("T", bound=Task)
 G = TypeVar("G", bound="Strategy")
 H = TypeVar("H", bound=Callable[..., Any])
+V = TypeVar("V")
 
 
 class Context(Struct, frozen=True, kw_only=True):
@@ -375,7 +376,7 @@ class Strategy(BaseModel):
     @property
     def deciding_votes(self) -> int | None:
         """Number of votes that decides an election: its option ``k``; None for a strategy without one."""
-        k = self._option("k", default=None)
+        k: object = self._option("k", default=None)
         return k if isinstance(k, int) else None
 
     @property
@@ -407,8 +408,9 @@ class Strategy(BaseModel):
         """The rule of the vote on a step of a chain, by its number and the number of steps; by default that of all elections."""
         return self.default_rule
 
-    def _option(self, name: str, *, default: Any) -> Any:
-        return getattr(self, name, default)
+    def _option(self, name: str, *, default: V) -> V:
+        found: V = getattr(self, name, default)
+        return found
 
 
 _election_roles: list[Deployment] = []

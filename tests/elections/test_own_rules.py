@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from itertools import product
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -60,6 +61,11 @@ class NoVote(Rule, frozen=True):
         return tally.counted
 
 
+class Broken(Rule, frozen=True):
+    def votes_needed(self, tally: Tally) -> int:
+        raise KeyError(tally.counted)
+
+
 class Odd(Rule, frozen=True):
     def votes_needed(self, tally: Tally) -> int:
         return 1 - tally.counted
@@ -105,6 +111,7 @@ RULES: dict[str, Rule] = {
     "unwritable": Unwritable(),
     "no vote": NoVote(),
     "odd": Odd(),
+    "broken": Broken(),
 }
 
 
@@ -136,6 +143,13 @@ def test_shipped_rules_enter_questions_as_they_are_and_own_ones_by_their_address
     travelled = msgpack.decode(msgpack.encode(portable(Approval(size=5))), type=PortableRule)
     assert travelled == portable(Approval(size=5))
     assert travelled.votes_needed(Tally(travelled)) == 5
+
+
+@pytest.mark.parametrize("rule", ["no vote", "unwritable", "broken"])
+async def test_a_rule_that_fails_before_anything_is_asked_leaves_no_journal(rule: str, tmp_path: Path) -> None:
+    with pytest.raises(MicroagentsError):
+        await run(Review(votes=(True,)), models="sim:perfect", strategy=AskPanel(rule=rule), runs_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import microagents.roles  # noqa: F401 - names the roles of an election
 from microagents.actors import Context, Deployment, Strategy
 from microagents.aio import TaskScope
 from microagents.elections.admission import Drain
-from microagents.errors import InvalidUsage, MicroagentsError, Stopped, Undecided
+from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, RoleFailed, Stopped, TaskFailed, Undecided
 from microagents.journal.experiment import Experiment
 from microagents.journal.messages import Account, InputEnding, Report, RunOutcome
 from microagents.journal.opening import holds_nothing
@@ -32,6 +32,7 @@ from microagents.runs.driver.batch import Batch, OnEnding, undecided_elections
 from microagents.runs.driver.following import OnSolution, follow_solution, read_solution
 from microagents.runs.driver.forecast import OnForecast, forecast_of
 from microagents.runs.driver.output import Outputs
+from microagents.runs.inspection.runs import remove_run
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result, results_of
 from microagents.runs.settings import Settings, validated
@@ -129,6 +130,7 @@ async def execute_plan(
     started = time.monotonic()
     async with AsyncExitStack() as stack:
         stack.enter_context(_rare_garbage_collection())
+        stack.enter_context(_no_empty_journal(path))
         recorded_in = path
         if path is None and settings.runtime == "ray":  # the replacement of a role that died is restored from a journal
             recorded_in = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
@@ -151,7 +153,7 @@ async def execute_plan(
         try:
             end, account = await _conduct_and_record(roles, inputs, plan, control, _following(roles, path, plan, control, outputs))
         except MicroagentsError as error:
-            if path is not None:
+            if path is not None and not _is_empty(path):
                 error.add_note(f"all decisions so far are kept in {path}; correct the cause, then resume run {settings.run_id}")
             raise
     sitting_s = time.monotonic() - started
@@ -208,6 +210,29 @@ def _rare_garbage_collection() -> Iterator[None]:
         restored = _thresholds.pop()
         if not _thresholds:
             gc.set_threshold(*restored)
+
+
+@contextmanager
+def _no_empty_journal(path: Path | None) -> Iterator[None]:
+    """Remove the journal that a run begins, where code of the task or of the strategy fails before anything is asked or decided."""
+    is_new = path is not None and holds_nothing(path)
+    try:
+        yield
+    except (InvalidDefinition, InvalidUsage, NoHandler, RoleFailed, TaskFailed):
+        with suppress(InvalidUsage):
+            if path is not None and is_new and _is_empty(path):
+                remove_run(path.parent, path.stem)
+        raise
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether a journal holds neither a call nor a decision."""
+    try:
+        with Reader(path) as reader:
+            account = reader.account()
+            return not (account.calls or account.lost_in_flight or account.refused) and next(reader.decisions(), None) is None
+    except InvalidUsage:  # it cannot be read
+        return False
 
 
 async def _start_roles(stack: AsyncExitStack, runtime: Runtime, control: RunControl) -> Runtime | None:
