@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 
 from microagents.errors import InvalidUsage
+
+_HERE = Path(__file__).parent
+if not (_HERE / "runtimes").is_dir():  # a checkout, whose own runtimes and tasks stand beside this folder
+    sys.modules["microagents"].__path__.append(str(_HERE.parent))
 
 DISTRIBUTIONS = ("microagents-ray", "microagents-core")
 """Names under which this package can be installed: whole, or with few dependencies."""

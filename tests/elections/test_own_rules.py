@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from msgspec import msgpack
 
-from microagents import Conductor, InvalidDefinition, MicroagentsError, Prompt, Reply, Rule, Strategy, Tally, Task, Work, run
+from microagents import Conductor, InvalidDefinition, MicroagentsError, Prompt, Reply, Rule, Strategy, Tally, Task, Work, run, run_sync
 from microagents.elections.rules import FirstTo, FirstToAheadBy, PortableRule, portable
 
 
@@ -146,9 +146,9 @@ def test_shipped_rules_enter_questions_as_they_are_and_own_ones_by_their_address
 
 
 @pytest.mark.parametrize("rule", ["no vote", "unwritable", "broken"])
-async def test_a_rule_that_fails_before_anything_is_asked_leaves_no_journal(rule: str, tmp_path: Path) -> None:
+def test_a_rule_that_fails_before_anything_is_asked_leaves_no_journal(rule: str, tmp_path: Path) -> None:
     with pytest.raises(MicroagentsError):
-        await run(Review(votes=(True,)), models="sim:perfect", strategy=AskPanel(rule=rule), runs_dir=tmp_path)
+        run_sync(Review(votes=(True,)), models="sim:perfect", strategy=AskPanel(rule=rule), runs_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
