@@ -26,10 +26,10 @@ SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*
 
 EVERYWHERE = {"microagents", "msgspec", "pydantic", "pydantic_core", "rich", "structlog", "typer", *sys.stdlib_module_names}
 """What every file may import. Any other module is a provider's SDK, or belongs to one place."""
-SDK_PLACES = {
+SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "ray": "runtimes/ray/",
     "grpc": "runtimes/ray/",
-    "aiohttp": "microagents/serving/",
+    "aiohttp": ("microagents/models/", "microagents/serving/"),
     "httpx2": "microagents/models/",
     "matplotlib": "microagents/runs/studies/pictures.py",
     "pyarrow": "microagents/cli/commands/export.py",

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from math import comb
 from pathlib import Path
 from textwrap import dedent
 
@@ -884,6 +885,39 @@ def test_in_a_checkout_its_own_code_is_found_and_no_other_version_with_it(tmp_pa
     files = ast.literal_eval(ran.out)
     assert len(files) > 50
     assert [file for file in files if not file.startswith(str(tmp_path))] == []
+
+
+def test_estimate_takes_rules_of_ones_own_with_options() -> None:
+    write(
+        "own.py",
+        """
+        from microagents import FirstToAheadBy, Rule
+
+        class Mine(FirstToAheadBy, frozen=True):
+            pass
+
+        class Panel(Rule, frozen=True):
+            size: int = 3
+
+            def votes_needed(self, tally):
+                return self.size - tally.counted
+
+        class Broken(Rule, frozen=True):
+            def votes_needed(self, tally):
+                return 1 / tally.counted
+        """,
+    )
+    asked = ("estimate", "--p", "0.9", "--steps", "100", "--target", "0.9", "--json", "--rule")
+    mine, shipped = microagents(*asked, "own.py:Mine").json, microagents(*asked, "ahead-by").json
+    assert {**mine, "rule": "ahead-by"} == shipped
+    panel = microagents(*asked, "own.py:Panel@size=5").json
+    assert (panel["k"], panel["expected_votes_per_step"]) == (None, 5)
+    assert panel["p_success"] == pytest.approx(sum(comb(5, right) * 0.9**right * 0.1 ** (5 - right) for right in (3, 4, 5)) ** 100)
+    assert microagents(*asked[:-2], "--rule", "own.py:Panel").out.startswith("rule own.py:Panel, at most 100 draws")
+    assert_one_sentence(microagents(*asked, "own.py:Panel@sise=5"), "named 'sise'; did you mean 'size'")
+    assert_one_sentence(microagents(*asked, "own.py:Panel@size=five"), "Expected `int`")
+    assert_one_sentence(microagents(*asked, "own.py:Panel", "-k", "3"), "has no k; leave -k out")
+    assert_one_sentence(microagents(*asked, "own.py:Broken"), "rule 'own.py:Broken' failed: ZeroDivisionError", "own.py:15")
 
 
 def test_an_installed_package_brings_a_command_of_its_own_and_a_broken_one_says_why(tmp_path: Path) -> None:
