@@ -226,11 +226,12 @@ def _no_empty_journal(path: Path | None) -> Iterator[None]:
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether a journal holds neither a call nor a decision."""
+    """Whether a journal holds no call, no decision and no ending of an input."""
     try:
         with Reader(path) as reader:
             account = reader.account()
-            return not (account.calls or account.lost_in_flight or account.refused) and next(reader.decisions(), None) is None
+            asked = account.calls or account.lost_in_flight or account.refused
+            return not asked and next(reader.decisions(), None) is None and next(reader.input_endings(), None) is None
     except InvalidUsage:  # it cannot be read
         return False
 
