@@ -208,7 +208,7 @@ def run_sync(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Run
     ``await run(...)`` does not block. Ctrl-C ends the run at once: its decisions are kept, and a note of the `KeyboardInterrupt` names it.
     """
     run_id = given.get("run_id")
-    named = {**given, "models": models, "run_id": new_run_id(tasks_of(task)[0]) if run_id is None else run_id}
+    named: dict[str, Any] = {**given, "models": models, "run_id": new_run_id(tasks_of(task)[0]) if run_id is None else run_id}
     try:
         return _run_in_thread(task, named) if _has_running_loop() else asyncio.run(run(task, **named))
     except KeyboardInterrupt as error:
