@@ -8,11 +8,12 @@ from difflib import get_close_matches
 from functools import lru_cache
 from random import Random
 from types import NoneType
-from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Self, get_args
 
 import msgspec
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import TypeVar
 
 from microagents.errors import InvalidDefinition, TaskFailed
 from microagents.replies.chat import A, Format, Prompt, Reading, Reply, Sampling
@@ -22,13 +23,15 @@ from microagents.replies.trajectories import Trajectory
 from microagents.user_code import called, called_aside, mistyped
 
 S = TypeVar("S", bound=Struct)
+V = TypeVar("V", default=Any)
+"""The result of a task as it is read from JSON: what `Result.value` is."""
 
 MAX_FLAG_CHARS = 60
 MAX_FEEDBACK_CHARS = 4000
 """A longer feedback of `ChainTask.verify` is cut: it goes into a prompt and into the journal."""
 
 
-class Task(BaseModel):
+class Task(BaseModel, Generic[V]):
     """A piece of work; its fields are its options (``-o NAME=VALUE``).
 
     Shipped strategies solve two kinds of task: `ChainTask` and `microagents.problems.problem.Problem`. To add a kind, subclass this
@@ -164,8 +167,11 @@ def _kinds(task: type[Task]) -> list[type[Task]]:
     return [base for base in task.__mro__ if "required_methods" in base.__dict__]
 
 
-class ChainTask(Task, Generic[S, A]):
-    """Work in steps. S is the state between steps, A the reply of a model to one step."""
+class ChainTask(Task[V], Generic[S, A, V]):
+    """Work in steps. S is the state between steps, A the reply of a model to one step.
+
+    V, which may be left out, is the result as read from JSON, for type checkers: ``ChainTask[State, Answer, MyTypedDict]``.
+    """
 
     required_methods: ClassVar[tuple[str, ...]] = ("start", "done", "prompt", "advance")
     oracle_judges_result: ClassVar[bool] = True
@@ -207,7 +213,7 @@ class ChainTask(Task, Generic[S, A]):
         """The state after a step. A pure function. A reply need not repeat anything that code can compute from the state."""
         raise NotImplementedError
 
-    def result(self, state: S) -> object:
+    def result(self, state: S) -> V | Struct:
         """The result of the work, as JSON-like values or a struct; by default the last state."""
         return state
 
@@ -260,7 +266,7 @@ def chain_types(task: type[ChainTask[Any, Any]]) -> tuple[type[Struct], type[Rep
     Raises:
         InvalidDefinition: it names none.
     """
-    state, reply = types_named(task, ChainTask, "YourState, YourReply")
+    state, reply, _ = types_named(task, ChainTask, "YourState, YourReply")
     return state, reply_named(task, reply)
 
 

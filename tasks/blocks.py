@@ -7,7 +7,7 @@ import re
 from functools import cached_property
 from itertools import chain, pairwise, permutations
 from random import Random
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Self, TypedDict
 
 from msgspec import Meta, Struct
 from pydantic import Field
@@ -43,16 +43,16 @@ class Step(Reply, frozen=True):
     stacks: Arrangement
 
 
-class Solved(Struct, frozen=True, kw_only=True):
+class Solved(TypedDict):
     """The result of all moves."""
 
     solved: bool
     """Whether the stacks are those of the goal."""
     moves: int
-    stacks: Arrangement
+    stacks: list[list[int]]
 
 
-class Blocks(ChainTask[Table, Step]):
+class Blocks(ChainTask[Table, Step, Solved]):
     """Rebuild random stacks of blocks into others: first put on the table what is not in place, then build from the bottom up."""
 
     sampling: ClassVar[Sampling] = Sampling(max_output_tokens=4096, flag_above_tokens=2048)
@@ -100,7 +100,7 @@ class Blocks(ChainTask[Table, Step]):
 
     def result(self, state: Table) -> Solved:
         solved = sorted(state.stacks) == sorted(self.arrangements[1])
-        return Solved(solved=solved, moves=state.moves, stacks=state.stacks)
+        return Solved(solved=solved, moves=state.moves, stacks=[*map(list, state.stacks)])
 
     def flag(self, state: Table, reply: Step) -> str | None:  # noqa: ARG002 - the reply alone shows it
         """Flag stacks that lack a block or repeat one. Votes decide whether the move is right."""

@@ -7,7 +7,7 @@ import re
 from itertools import pairwise
 from operator import itemgetter
 from random import Random
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, TypedDict
 
 from msgspec import Meta, Struct
 from pydantic import Field
@@ -41,16 +41,16 @@ class Step(Reply, frozen=True):
     board: Annotated[tuple[Cell, ...], Meta(min_length=1)]
 
 
-class Solved(Struct, frozen=True, kw_only=True):
+class Solved(TypedDict):
     """The result of all moves."""
 
     solved: bool
     """Whether the colours have changed sides."""
     moves: int
-    board: tuple[str, ...]
+    board: list[str]
 
 
-class Checkers(ChainTask[Board, Step]):
+class Checkers(ChainTask[Board, Step, Solved]):
     """Exchange n red and n blue checkers in a row with one empty cell, by slides and jumps that go only forward."""
 
     sampling: ClassVar[Sampling] = Sampling(max_output_tokens=4096, flag_above_tokens=2048)
@@ -99,7 +99,7 @@ class Checkers(ChainTask[Board, Step]):
 
     def result(self, state: Board) -> Solved:
         goal = self._written([*self._side("B"), "_", *self._side("R")])
-        return Solved(solved=state.cells == goal, moves=state.moves, board=state.cells)
+        return Solved(solved=state.cells == goal, moves=state.moves, board=[*state.cells])
 
     def flag(self, state: Board, reply: Step) -> str | None:  # noqa: ARG002 - the reply alone shows it
         """With ``check_counts``, flag a board on which not every checker stands once."""

@@ -7,7 +7,7 @@ import re
 from functools import cached_property
 from itertools import chain
 from random import Random
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 from msgspec import Struct
 from pydantic import Field
@@ -36,16 +36,16 @@ class Step(Reply, frozen=True):
     next_state: Pegs
 
 
-class Solved(Struct, frozen=True, kw_only=True):
+class Solved(TypedDict):
     """The result of all moves."""
 
     solved: bool
     """Whether every disk is on the last peg, in order."""
     moves: int
-    pegs: Pegs
+    pegs: list[list[int]]
 
 
-class Hanoi(ChainTask[Towers, Step]):
+class Hanoi(ChainTask[Towers, Step, Solved]):
     """Move a tower of disks from the first peg to the third, one disk at a time, never a larger one onto a smaller one."""
 
     disks: Annotated[int, Field(ge=1, le=64)] = 10
@@ -96,7 +96,7 @@ class Hanoi(ChainTask[Towers, Step]):
 
     def result(self, state: Towers) -> Solved:
         goal = tuple(range(self.disks, 0, -1))
-        return Solved(solved=state.pegs[2] == goal, moves=state.moves, pegs=state.pegs)
+        return Solved(solved=state.pegs[2] == goal, moves=state.moves, pegs=[*map(list, state.pegs)])
 
     def flag(self, state: Towers, reply: Step) -> str | None:  # noqa: ARG002 - the paper's parser sees the reply alone
         """Flag a state that lacks a disk or repeats one, as the paper's parser does. Votes decide whether the move is legal."""

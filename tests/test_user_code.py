@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -249,7 +250,7 @@ def test_of_a_long_traceback_both_ends_are_kept() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"speculate": False}])
-def test_an_advance_that_changes_the_state_it_was_given_is_said(options: dict[str, bool]) -> None:
+def test_an_advance_that_changes_the_state_it_was_given_is_said(options: dict[str, Any]) -> None:
     sys.modules.pop("changing", None)
     dates("    number: int = 0", "    number: int = 0\n    days: list[int] = []")
     changed = Path("dates.py").read_text(encoding="utf-8")

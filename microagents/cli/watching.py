@@ -19,7 +19,7 @@ from msgspec import structs
 from microagents.cli.options import ASKED_FROM_USD
 from microagents.cli.reporting import EXIT_CODES
 from microagents.journal.messages import InputEnding
-from microagents.runs.driver.execute import RunControl
+from microagents.runs.driver.control import RunControl
 from microagents.runs.driver.forecast import Forecast
 from microagents.runs.result import Result, Results
 from microagents.words.prices import prices_of
@@ -32,16 +32,11 @@ RESULTS_PER_WRITE = 1000
 _RESULTS = "\0 results \0"
 """Stands for the results of many inputs in an object whose other values are encoded at once."""
 T = TypeVar("T")
+Start = Callable[[RunControl, Callable[[str], None]], Coroutine[None, None, T]]
+"""Starts a run, or several, with its control and a function that changes the title of the live display."""
 
 if TYPE_CHECKING:
     from microagents.cli.views.display import Display
-
-
-class TerminalControl(RunControl, frozen=True, kw_only=True):
-    """The control of a run, or of several, by a person at a terminal."""
-
-    set_title: Callable[[str], None]
-    """Change the title of the live display, such as to the next row of a comparison."""
 
 
 class Watched(NamedTuple):
@@ -59,7 +54,7 @@ class Watched(NamedTuple):
 
 def run_in_terminal(
     watched: Watched,
-    start: Callable[[TerminalControl], Coroutine[None, None, T]],
+    start: Start[T],
     *,
     as_json: bool,
     stream: bool = False,
@@ -133,9 +128,7 @@ def result_as_json(result: Result, runs_dir: Path) -> dict[str, Any]:
     }
 
 
-async def _run_with_display(
-    watched: Watched, start: Callable[[TerminalControl], Coroutine[None, None, T]], *, stream: bool, yes: bool
-) -> T:
+async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, yes: bool) -> T:
     """Execute a run, and end it on signals.
 
     The first Ctrl-C ends it after the calls in flight, SIGTERM and SIGHUP end it at once; its journal is complete in both cases. A second
@@ -171,16 +164,15 @@ async def _run_with_display(
 
         signals = _Signals(loop, handlers)
         signals.follow()
-        control = TerminalControl(
+        control = RunControl(
             on_progress=display.show,
             on_solution=display.draw,
             on_ending=print_ending if stream else None,
             on_forecast=partial(_tell_forecast, display=display, signals=signals, asks=not yes),
             interrupt=interrupt,
             terminate=terminate,
-            set_title=display.set_title,
         )
-        return await start(control)
+        return await start(control, display.set_title)
 
 
 class _Signals:

@@ -39,7 +39,7 @@ DIRECTLY = """The message is a JSON object; its field `problem` is the text of a
 order about the form of your reply. Work it out carefully, and give its answer."""
 
 
-class Problem(Task, Generic[A]):
+class Problem(Task[Any], Generic[A]):
     """A question with one answer of type A. Answers to its sub-problems have the same type."""
 
     sampling: ClassVar[Sampling] = Sampling(first_temperature=0.5, temperature=0.5, max_output_tokens=4096, flag_above_tokens=None)

@@ -43,12 +43,12 @@ _KINDS: Mapping[str, _Kind] = {
 }
 
 
-def check_arguments(**given: object) -> None:
-    """Refuse arguments of wrong types.
+def check_arguments(given: Mapping[str, object]) -> None:
+    """Refuse arguments of wrong types. Settings are checked by `Settings`.
 
     Raises:
         InvalidUsage: one has a wrong type.
     """
-    for name, value in given.items():
-        if not _KINDS[name].fits(value):
-            raise InvalidUsage(f"{name}={value!r:.100} will not do: it must be {_KINDS[name].wanted}; nothing was started")
+    for name, kind in _KINDS.items():
+        if name in given and not kind.fits(given[name]):
+            raise InvalidUsage(f"{name}={given[name]!r:.100} will not do: it must be {kind.wanted}; nothing was started")

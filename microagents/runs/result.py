@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Generic, overload
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +15,7 @@ from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
+from microagents.task import V
 from microagents.words.prices import specs_in
 from microagents.words.summary import options_text, resume_command, summary
 from microagents.words.voting import unvoted_success
@@ -34,14 +35,14 @@ class FailedInput(Struct, frozen=True, kw_only=True):
     """Where a user's code raised; empty where it did not. ``--json`` leaves it out."""
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class Result(Struct, Generic[V], frozen=True, kw_only=True):
     """Outcome, value and account of a run, over all its sittings."""
 
     outcome: RunOutcome
     reason: str | None
     """Why the run did not complete, in one sentence; None if it did."""
-    value: Any
-    """The task's ``result``, as JSON-like values, or None; for a list of inputs the `Results`, in their order."""
+    value: V
+    """The task's ``result`` as read from JSON; for a list of inputs the `Results`, in their order. None where the run has no result."""
     run_id: str
     task: str
     strategy: str
@@ -172,7 +173,7 @@ class Result(Struct, frozen=True, kw_only=True):
         }
 
 
-class Results(Sequence[Any]):
+class Results(Sequence[V]):
     """The results of many inputs, in their order: JSON-like values that are decoded on access, None for an input without one.
 
     Args:
@@ -186,16 +187,16 @@ class Results(Sequence[Any]):
         return len(self._encoded)
 
     @overload
-    def __getitem__(self, index: int) -> Any: ...
+    def __getitem__(self, index: int) -> V: ...
 
     @overload
-    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: slice) -> list[V]: ...
 
     def __getitem__(self, index: int | slice) -> Any:
         found = self._encoded[index]
         return msgspec.json.decode(found) if isinstance(found, str) else [msgspec.json.decode(each) for each in found]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[V]:
         return map(msgspec.json.decode, self._encoded)
 
     def __eq__(self, other: object) -> bool:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
@@ -52,6 +52,8 @@ LIMITS = ("max_calls", "max_tokens", "max_cost_usd", "max_time_s")
 """The settings that end a run. Its journal keeps them for the next sitting."""
 NO_LIMIT = "inf"
 """The value that lifts a limit."""
+PricesGiven = str | Path | Mapping[str, OwnPrice | Mapping[str, Any]]
+"""A TOML file of prices, or its content."""
 
 
 class Flag(NamedTuple):
@@ -67,8 +69,8 @@ class Flag(NamedTuple):
 class Settings(BaseModel):
     """The settings of a run, except its task and its strategy.
 
-    They are keywords of `microagents.run`. Those with a `Flag` are also options of every command that begins or resumes a run, and their
-    docstrings are the help texts.
+    They are keywords of `microagents.run`, typed as `SettingKeywords`. Those with a `Flag` are also options of every command that begins
+    or resumes a run, and their docstrings are the help texts.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -136,7 +138,7 @@ tokens. They go before those that are known. [default: no file]"""
             )
         return value
 
-    @field_validator("prices", mode="before")
+    @field_validator("prices", mode="before", json_schema_input_type=PricesGiven)
     @classmethod
     def _read_prices(cls, value: object) -> dict[str, OwnPrice]:
         return read_prices(value)
@@ -153,7 +155,7 @@ tokens. They go before those that are known. [default: no file]"""
             raise ValueError(unknown("runtime", value, list(RUNTIMES.addresses)))
         return value
 
-    @field_validator("lanes", mode="before")
+    @field_validator("lanes", mode="before", json_schema_input_type=int | str | None)
     @classmethod
     def _check_lanes(cls, value: object) -> object:
         text = str(value)
@@ -171,7 +173,7 @@ tokens. They go before those that are known. [default: no file]"""
                 raise ValueError(f"on_undecided is `stop`, `leader` or a model; {error}") from None
         return value
 
-    @field_validator("fallback", mode="before")
+    @field_validator("fallback", mode="before", json_schema_input_type=Sequence[str])
     @classmethod
     def _check_fallback(cls, value: object) -> object:
         specs = [value] if isinstance(value, str) else value
@@ -187,6 +189,30 @@ tokens. They go before those that are known. [default: no file]"""
         """All models that may be asked: the pools by role, the model for undecided elections, and the fallbacks."""
         second = {} if self.on_undecided in ("stop", "leader") else {"undecided": (self.on_undecided,)}
         return {**self.models, **second, **({"fallback": self.fallback} if self.fallback else {})}
+
+
+class SettingKeywords(TypedDict, total=False):
+    """The fields of `Settings` as keywords, for type checkers. The pools of models and the name of the run are given in other forms."""
+
+    seed: int
+    runtime: str
+    address: str | None
+    insecure: bool
+    deploy: dict[str, dict[str, Any]]
+    lanes: int | str | None
+    durability: Literal["full", "normal"]
+    on_undecided: str
+    max_output_tokens: int | None
+    flag_above_tokens: int | None
+    resend_stragglers: bool
+    concurrency: int | None
+    max_calls: int | None
+    max_tokens: int | None
+    max_cost_usd: float | None
+    max_time_s: float | None
+    max_outage_s: float
+    fallback: Sequence[str]
+    prices: PricesGiven
 
 
 def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: str = "") -> M:
@@ -376,25 +402,18 @@ WHERE_SET = "it is set on the command line, in a MICROAGENTS_ variable or in a f
 """Where an option may come from, for who did not type it."""
 
 
-def check_address(address: str | None, runtime: str) -> None:
-    """Refuse the address of a Ray cluster on another runtime, which would ignore it.
+def check_for_ray(given: Mapping[str, Any], runtime: str) -> None:
+    """Refuse settings for Ray on another runtime, which would ignore them.
 
     Raises:
-        InvalidUsage: an address is given, and the runtime is not Ray.
+        InvalidUsage: an address or lanes are given, and the runtime is not Ray.
     """
-    if address is not None and runtime != "ray":
+    address, lanes = given.get("address"), given.get("lanes")
+    if runtime != "ray" and address is not None:
         raise InvalidUsage(
             f"the address {address!r} is a Ray cluster's, but the runtime is {runtime!r}; add --runtime ray, or leave it out: {WHERE_SET}"
         )
-
-
-def check_lanes(lanes: object, runtime: str) -> None:
-    """Refuse lanes on another runtime than Ray, which would ignore them.
-
-    Raises:
-        InvalidUsage: lanes are given, and the runtime is not Ray.
-    """
-    if lanes is not None and runtime != "ray":
+    if runtime != "ray" and lanes is not None:
         raise InvalidUsage(
             f"lanes={lanes!r} are engines on Ray, but the runtime is {runtime!r}; add --runtime ray, or leave them out: {WHERE_SET}"
         )

@@ -20,6 +20,7 @@ from typing import Any
 from microagents import Result, run
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
+from microagents.runs.driver import deploying
 from microagents.runs.driver import execute as driving
 from microagents.runtimes.testing.lossy import Faults, LossyRuntime
 from microagents.runtimes.testing.virtual import run_virtual
@@ -56,7 +57,7 @@ def sitting(seed: int, runs: Path, faults: Faults) -> bool:
     child = os.fork()
     if not child:
         vars(driving).update(runtime_of=lambda _, context, deployments: LossyRuntime(context, deployments, faults=faults))
-        driving.VIRTUAL_COMMIT_S = COMMIT_S
+        deploying.VIRTUAL_COMMIT_S = COMMIT_S
         try:
             os._exit(0 if carried_out(seed, runs).outcome == "completed" else 1)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is said and the process ends here

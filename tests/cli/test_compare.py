@@ -254,7 +254,7 @@ def test_ctrl_c_saves_with_130_and_the_same_command_goes_on_to_the_same_figures(
 @pytest.mark.slow
 def test_progress_names_the_row_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("microagents.cli.views.display.LINE_EVERY_S", 0)
-    monkeypatch.setattr("microagents.runs.driver.execute.PROGRESS_EVERY_S", 0.001)
+    monkeypatch.setattr("microagents.runs.driver.conducting.PROGRESS_EVERY_S", 0.001)
     ran = microagents(*SMALL, "--repeat", "5", "--model", "sim:gpt-4.1-mini@latency=0.05", "--json")
     named = [line.partition(": ")[0] for line in ran.err.splitlines()]
     assert list(dict.fromkeys(named)) == ["single-shot (row 1 of 3)", "recursive k=1 (row 2 of 3)", "recursive k=2 (row 3 of 3)"]

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import Struct, structs
@@ -247,7 +248,7 @@ def test_without_a_terminal_nothing_is_read_for_a_display() -> None:
 # -- following a run ---------------------------------------------------------------------------------------------------
 
 
-def lines_of_three(**options: object) -> object:
+def lines_of_three(**options: object) -> Any:
     sys.path.insert(0, str(Path.cwd()))
     import lines  # type: ignore[import-not-found]  # noqa: PLC0415 - written by the fixture
 
@@ -257,14 +258,15 @@ def lines_of_three(**options: object) -> object:
 async def followed(on_solution: following.OnSolution, terminate: asyncio.Event, latency: float = 0.002) -> Result:
     task = lines_of_three(n=100)
     models = [f"{each.replace('@error=0', '')}@latency={latency}" for each in TWO]
-    return await run(
-        task,  # type: ignore[arg-type]
+    result: Result = await run(
+        task,
         models=models,
         strategy="seqcv",
         run_id="r",
         on_solution=on_solution,
         terminate=terminate,
     )
+    return result
 
 
 @pytest.fixture
@@ -453,12 +455,12 @@ def test_a_comparison_writes_no_output() -> None:
 
 async def test_in_python_the_result_names_the_output() -> None:
     task = lines_of_three()
-    result = await run(task, models=TWO, run_id="r")  # type: ignore[arg-type]
+    result = await run(task, models=TWO, run_id="r")
     assert result.outputs == (Path.cwd() / "lines.txt",)
     assert (await resume("r")).outputs == result.outputs
     assert structs.replace(result, outputs=()).as_json() == {key: value for key, value in result.as_json().items() if key != "outputs"}
     with pytest.raises(InvalidUsage, match="exists; it was kept"):
-        await run(task, models=TWO, run_id="another")  # type: ignore[arg-type]
+        await run(task, models=TWO, run_id="another")
 
 
 async def test_an_output_path_that_raises_is_named() -> None:

@@ -62,9 +62,9 @@ def between(from_s: float, to_s: float, error: ModelUnavailable) -> Fails:
     return lambda now_s: error if from_s <= now_s < to_s else None
 
 
-async def drifting(model: object, *, steps: int = 30, fallback: object = (FALLBACK,), **options: Any) -> Result:
+async def drifting(model: Any, *, steps: int = 30, fallback: Any = (FALLBACK,), **options: Any) -> Result:
     strategy = Maker(k=1, speculate=False)
-    return await run(Drift(length=steps), models=model, strategy=strategy, fallback=fallback, **{"runs_dir": None, **options})  # type: ignore[arg-type]
+    return await run(Drift(length=steps), models=model, strategy=strategy, fallback=fallback, **{"runs_dir": None, **options})
 
 
 @pytest.mark.parametrize("resend", [True, False])

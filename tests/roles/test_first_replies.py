@@ -52,8 +52,8 @@ def test_one_bad_input_of_many_stops_no_other() -> None:
         assert (first.hopeless() is None) == (seq < 20)
 
 
-async def hopeless(model: str, **options: object) -> Result:
-    return await run(Drift(length=5), models=model, strategy=Maker(speculate=False), **options)  # type: ignore[arg-type]
+async def hopeless(model: str, **options: Any) -> Result:
+    return await run(Drift(length=5), models=model, strategy=Maker(speculate=False), **options)
 
 
 @pytest.mark.parametrize("runtime", ["local", "linked"])

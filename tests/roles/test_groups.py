@@ -35,8 +35,8 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outages, "BACKOFF_S", (0.01, 0.01))
 
 
-async def drifting(model: object, *, steps: int = 40, strategy: Maker | None = None, **options: Any) -> Result:
-    return await run(Drift(length=steps), models=model, strategy=strategy or Maker(speculate=False), **options)  # type: ignore[arg-type]
+async def drifting(model: Any, *, steps: int = 40, strategy: Maker | None = None, **options: Any) -> Result:
+    return await run(Drift(length=steps), models=model, strategy=strategy or Maker(speculate=False), **options)
 
 
 # -- the simulated model, over seeds of the loop ----------------------------------------------------------------------------------------

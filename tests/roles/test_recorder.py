@@ -15,7 +15,7 @@ from microagents.journal.messages import Account, RecordCalls, RecordLost, Repor
 from microagents.journal.reading import Reader
 from microagents.journal.store import Store
 from microagents.roles import Recorder, recorder
-from microagents.runs.driver import batch, execute
+from microagents.runs.driver import batch, deploying
 from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
@@ -29,28 +29,28 @@ def commits_without_a_pause() -> None:
     """They pause here as they do for users."""
 
 
-async def timed(**options: object) -> tuple[float, Result]:
+async def timed(**options: Any) -> tuple[float, Result]:
     """The virtual time of a run in seconds, and its result."""
-    result = await run(Drift(length=60), models="sim:perfect@latency=0.01", k=1, **options)  # type: ignore[arg-type]
+    result = await run(Drift(length=60), models="sim:perfect@latency=0.01", k=1, **options)
     return asyncio.get_running_loop().time(), result
 
 
 def test_decisions_do_not_wait_for_a_fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     unkept_s, _ = run_virtual(timed(runs_dir=None))
-    monkeypatch.setattr(execute, "VIRTUAL_COMMIT_S", 0.04)
+    monkeypatch.setattr(deploying, "VIRTUAL_COMMIT_S", 0.04)
     kept_s, _ = run_virtual(timed())
     assert kept_s < unkept_s + 1, "some commits at the beginning and at the end"
 
 
 def test_no_election_opens_while_a_commit_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execute, "VIRTUAL_COMMIT_S", 2.0)
+    monkeypatch.setattr(deploying, "VIRTUAL_COMMIT_S", 2.0)
     kept_s, result = run_virtual(timed(speculate=False))
     assert result.account.decided == 60
     assert kept_s > 10, "about six steps a commit"
 
 
 def test_what_is_shown_as_done_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execute, "VIRTUAL_COMMIT_S", 0.3)
+    monkeypatch.setattr(deploying, "VIRTUAL_COMMIT_S", 0.3)
     shown: list[tuple[int, int]] = []
 
     def look(account: Account) -> None:
@@ -122,7 +122,7 @@ async def test_a_limit_of_time_ends_the_run() -> None:
 def test_an_input_begins_while_another_keeps_the_journal_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "MAX_OPEN", 2)
     seen: list[Account] = []
-    monkeypatch.setattr(execute, "VIRTUAL_COMMIT_S", 0.03)  # something is told during every commit
+    monkeypatch.setattr(deploying, "VIRTUAL_COMMIT_S", 0.03)  # something is told during every commit
     walks = [Drift(length=1500), *[Drift(length=1) for _ in range(20)]]
     run_virtual(run(walks, models="sim:perfect@latency=0.001", k=1, on_progress=seen.append))
     assert max(account.inputs_done for account in seen if account.steps < 1000) > 3

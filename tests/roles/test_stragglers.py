@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,9 @@ HANGS = f"{SLOW},hang=0.005"
 both_runtimes = pytest.mark.parametrize("runtime", ["local", "linked"])
 
 
-async def timed(model: object, *, strategy: Maker | None = None, steps: int = 400, **options: object) -> tuple[float, Result]:
+async def timed(model: Any, *, strategy: Maker | None = None, steps: int = 400, **options: Any) -> tuple[float, Result]:
     """The virtual duration of a chain in seconds, and its result."""
-    result = await run(Drift(length=steps), models=model, strategy=strategy or Maker(), runs_dir=None, **options)  # type: ignore[arg-type]
+    result = await run(Drift(length=steps), models=model, strategy=strategy or Maker(), runs_dir=None, **options)
     return asyncio.get_running_loop().time(), result
 
 

@@ -10,13 +10,15 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
+from pydantic_core import PydanticUndefined
 
 from microagents import Account, Call, InvalidUsage, RecordedDecision, TaskFailed, resume, run, run_sync
 from microagents.cli import app
 from microagents.runs.inspection.runs import inspect_run
+from microagents.runs.settings import SettingKeywords, Settings, plain_type
 from microagents.strategies import Maker
 from microagents.tasks.drift import RING, Drift
 
@@ -267,3 +269,11 @@ async def test_the_garbage_collector_runs_rarely_while_runs_are_open_and_as_befo
     await asyncio.gather(*[run(Drift(length=length), models=threshold, k=1, runs_dir=None, run_id=f"r{length}") for length in (2, 20)])
     assert set(seen) == {50_000}
     assert gc.get_threshold() == before
+
+
+def test_the_keywords_of_settings_are_typed_as_settings_take_them() -> None:
+    taken = {name: plain_type(info.annotation) for name, info in Settings.model_fields.items() if name not in ("models", "run_id")}
+    for validator in Settings.__pydantic_decorators__.field_validators.values():
+        given = getattr(validator.info, "json_schema_input_type", PydanticUndefined)
+        taken |= {} if given is PydanticUndefined else dict.fromkeys(validator.info.fields, given)
+    assert get_type_hints(SettingKeywords) == taken

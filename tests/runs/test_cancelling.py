@@ -15,7 +15,7 @@ import pytest
 
 from microagents import Conductor, Result, Strategy, Work, run
 from microagents.aio import CLOSE_S
-from microagents.runs.driver import execute
+from microagents.runs.driver import deploying
 from microagents.runtimes.testing.virtual import VirtualLoop, run_virtual
 from microagents.tasks.drift import Drift
 
@@ -179,7 +179,7 @@ def test_work_that_refuses_to_end_does_not_keep_the_lease(tmp_path: Path) -> Non
 def test_a_recorder_that_cannot_write_its_last_records_in_time_gives_the_lease_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execute, "VIRTUAL_COMMIT_S", 1000.0)
+    monkeypatch.setattr(deploying, "VIRTUAL_COMMIT_S", 1000.0)
 
     async def cancel() -> None:
         async with asyncio.timeout(2500):

@@ -356,7 +356,7 @@ def test_what_ends_a_run_names_the_row_that_it_ended() -> None:
     strategies: Sequence[Strategy] = [SingleShot(), Unprepared()]
     with pytest.raises(MicroagentsError) as ended:
         compared(strategies=strategies, repeat=2)
-    assert "this happened in Unprepared (row 2 of 2); the results of the rows before it are kept" in ended.value.__notes__
+    assert "this happened in Unprepared (row 2 of 2); the results of the runs before it are kept" in ended.value.__notes__
     assert len(compared(strategies=strategies[:1], repeat=2).rows) == 1
 
 

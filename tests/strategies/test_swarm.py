@@ -34,6 +34,7 @@ from microagents.problems.steps import (
 )
 from microagents.replies.chat import write
 from microagents.runs.inspection.runs import solution_of
+from microagents.runs.settings import strategy_of
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.swarm import Swarm
 from microagents.tasks.relay import Relay
@@ -294,7 +295,7 @@ async def test_a_persona_of_ones_own_is_in_the_prompt_of_its_worker() -> None:
     await swarm(said, personas="one: You count twice.\ntwo: You never guess.\n", task=Letters(steps=1))
     assert ["You count twice." in prompts[0], "You never guess." in prompts[1]] == [True, True]
     with pytest.raises(InvalidUsage):
-        await run(Letters(), models=model(), strategy="swarm", strategy_options={"personas": ""}, runs_dir=None)
+        strategy_of("swarm", Letters(), {"personas": ""})
 
 
 # -- on every runtime ------------------------------------------------------------------------------------------------------------------

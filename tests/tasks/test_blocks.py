@@ -67,7 +67,7 @@ def test_first_blocks_go_to_the_table_then_they_are_built_from_the_bottom_up() -
     to_table = onto.count(TABLE)
     assert 0 < to_table < len(onto)
     assert onto[:to_table] == [TABLE] * to_table
-    assert task.result(state).solved
+    assert task.result(state)["solved"]
 
 
 def test_a_block_in_place_is_not_moved() -> None:
@@ -82,15 +82,15 @@ def test_a_block_in_place_is_not_moved() -> None:
 def test_instances_differ_and_are_never_solved_at_the_start() -> None:
     tasks = [Blocks(blocks=3, instance=instance) for instance in range(50)]
     assert len({task.arrangements for task in tasks}) > 10
-    assert all(task.steps() > 0 and not task.result(task.start()).solved for task in tasks)
+    assert all(task.steps() > 0 and not task.result(task.start())["solved"] for task in tasks)
     assert Blocks(blocks=3).variant(4) == tasks[4]
     assert tasks[0].arrangements == Blocks(blocks=3).arrangements
 
 
 def test_the_goal_in_another_order_of_stacks_is_solved() -> None:
     task = Blocks(blocks=8)
-    assert task.result(Table(stacks=task.arrangements[1][::-1])).solved
-    assert not task.result(task.start()).solved
+    assert task.result(Table(stacks=task.arrangements[1][::-1]))["solved"]
+    assert not task.result(task.start())["solved"]
 
 
 def test_most_mistakes_are_other_legal_moves_with_the_stacks_that_follow() -> None:

@@ -187,7 +187,7 @@ def test_the_board_of_the_reply_leads_on_even_if_it_is_wrong() -> None:
     assert not task.correct(task.start(), slip)
     state = task.advance(task.start(), slip)
     assert state == Board(cells=slip.board, moves=1)
-    assert not task.result(state).solved
+    assert not task.result(state)["solved"]
     assert task.oracle(state) == Step(move=("B", 3, 1), board=("R", "B", "R", "_", "B", "B"))
 
 

@@ -33,7 +33,7 @@ from microagents.cli.options import (
 )
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
 from microagents.cli.views.tables import recorded_note, table, wrapped
-from microagents.cli.watching import TerminalControl, Watched, kept_in_runs, run_in_terminal
+from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.short_forms import SHORT_FORMS
 from microagents.runs.studies.compare import DEFAULT_REPEAT, compare
 from microagents.runs.studies.comparison import Comparison, Row
@@ -131,30 +131,29 @@ def command(
         lines = None if inputs is None else lines_of(task, option, inputs)
         work, options = task_of(task, option) if lines is None else lines.tasks, pairs("-s", set_)
 
-        async def start(control: TerminalControl) -> Comparison:
-            return await compare(
-                work,
-                models=models_of(model),
-                strategies=strategy,
-                k=k,
-                options=options,
-                repeat=repeat,
-                seed=seed,
-                runs_dir=runs_dir,
-                run_id=run_id,
-                on_row=control.set_title,
-                on_progress=control.on_progress,
-                on_forecast=control.on_forecast,
-                interrupt=control.interrupt,
-                terminate=control.terminate,
-                **short,
-                **changed,
-            )
-
         first = work if isinstance(work, Task) else work[0]
         watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)), kept_in_runs("comparison"))
         with nullcontext() if lines is None else lines.name_lines():
-            comparison = run_in_terminal(watched, start, as_json=as_json, yes=yes)
+            comparison = run_in_terminal(
+                watched,
+                lambda control, set_title: compare(
+                    work,
+                    models=models_of(model),
+                    strategies=strategy,
+                    k=k,
+                    options=options,
+                    repeat=repeat,
+                    seed=seed,
+                    runs_dir=runs_dir,
+                    run_id=run_id,
+                    on_row=set_title,
+                    **control,
+                    **short,
+                    **changed,
+                ),
+                as_json=as_json,
+                yes=yes,
+            )
         if svg is not None and comparison.outcome == "completed":
             from microagents.runs.studies.pictures import draw_comparison  # noqa: PLC0415 - matplotlib, which only --svg needs
 

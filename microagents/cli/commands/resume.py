@@ -13,9 +13,7 @@ from microagents.cli.watching import Watched, kept_in, run_in_terminal, show_and
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
 from microagents.runs.driver.begin import resume
-from microagents.runs.driver.execute import RunControl
 from microagents.runs.plan import settings_of
-from microagents.runs.result import Result
 from microagents.words.prices import specs_in
 
 OfExperiment = Annotated[list[str], typer.Option("-o", "--option", "--strategy", "-s", "--set", "--model", "-k", "--seed", hidden=True)]
@@ -60,21 +58,19 @@ def command(
             options = {} if experiment.listed else experiment.recipe.options
             watched = Watched(run, experiment.unit, specs_in(settings_of(experiment).models), kept_in(run, runs_dir))
 
-        async def start(control: RunControl) -> Result:
-            return await resume(
+        result = run_in_terminal(
+            watched,
+            lambda control, _: resume(
                 run,
                 runs_dir=runs_dir,
                 inputs=only or None,
                 accept_changes=accept_change,
-                on_progress=control.on_progress,
-                on_solution=control.on_solution,
-                on_ending=control.on_ending,
-                on_forecast=control.on_forecast,
-                interrupt=control.interrupt,
-                terminate=control.terminate,
+                **control,
                 **options_of_strategy,
                 **changed,
-            )
-
-        result = run_in_terminal(watched, start, as_json=as_json, stream=stream, yes=yes)
+            ),
+            as_json=as_json,
+            stream=stream,
+            yes=yes,
+        )
     show_and_exit(result, options, runs_dir, as_json=as_json, stream=stream)

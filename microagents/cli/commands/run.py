@@ -33,8 +33,6 @@ from microagents.cli.options import (
 from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.cli.watching import Watched, kept_in, run_in_terminal, show_and_exit
 from microagents.runs.driver.begin import new_run_id, run
-from microagents.runs.driver.execute import RunControl
-from microagents.runs.result import Result
 from microagents.task import Task
 from microagents.words.prices import specs_in
 
@@ -84,26 +82,24 @@ def command(
         chosen = strategy_named(context, strategy, set_, short, first)
         named = new_run_id(first) if run_id is None else run_id
 
-        async def start(control: RunControl) -> Result:
-            return await run(
-                work,
-                models=models_of(model),
-                strategy=chosen,
-                seed=seed,
-                runs_dir=None if no_journal else runs_dir,
-                run_id=named,
-                accept_changes=accept_change,
-                on_progress=control.on_progress,
-                on_solution=control.on_solution,
-                on_ending=control.on_ending,
-                on_forecast=control.on_forecast,
-                interrupt=control.interrupt,
-                terminate=control.terminate,
-                **changed,
-            )
-
         with nullcontext() if lines is None else lines.name_lines():
             kept = "" if no_journal else kept_in(named, runs_dir)
             watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)), kept)
-            result = run_in_terminal(watched, start, as_json=as_json, stream=stream, yes=yes)
+            result = run_in_terminal(
+                watched,
+                lambda control, _: run(
+                    work,
+                    models=models_of(model),
+                    strategy=chosen,
+                    seed=seed,
+                    runs_dir=None if no_journal else runs_dir,
+                    run_id=named,
+                    accept_changes=accept_change,
+                    **control,
+                    **changed,
+                ),
+                as_json=as_json,
+                stream=stream,
+                yes=yes,
+            )
     show_and_exit(result, work.model_dump() if isinstance(work, Task) else {}, runs_dir, as_json=as_json, stream=stream)

@@ -26,7 +26,7 @@ from microagents.cli.options import (
 )
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
 from microagents.cli.views.tables import recorded_note, table, wrapped
-from microagents.cli.watching import TerminalControl, Watched, kept_in_runs, run_in_terminal
+from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.errors import InvalidUsage
 from microagents.registry import unknown
 from microagents.runs.settings import Settings
@@ -103,8 +103,10 @@ def command(
         check_picture(svg)
         work = task_of(task, option)
 
-        async def start(control: TerminalControl) -> StudyReport:
-            return await study(
+        watched = Watched(task, type(work).progress_unit, models, kept_in_runs("study"))
+        report = run_in_terminal(
+            watched,
+            lambda control, set_title: study(
                 work,
                 studied,
                 models=models,
@@ -113,16 +115,13 @@ def command(
                 seed=seed,
                 runs_dir=runs_dir,
                 run_id=run_id,
-                on_model=control.set_title,
-                on_progress=control.on_progress,
-                on_forecast=control.on_forecast,
-                interrupt=control.interrupt,
-                terminate=control.terminate,
+                on_model=set_title,
+                **control,
                 **changed,
-            )
-
-        watched = Watched(task, type(work).progress_unit, models, kept_in_runs("study"))
-        report = run_in_terminal(watched, start, as_json=as_json, yes=yes)
+            ),
+            as_json=as_json,
+            yes=yes,
+        )
         if svg is not None and report.outcome == "completed":
             from microagents.runs.studies.pictures import draw_study  # noqa: PLC0415 - matplotlib, which only --svg needs
 

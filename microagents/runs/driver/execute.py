@@ -1,11 +1,11 @@
-"""Execution of a plan in the driver's process. Roles, runtime and journal meet only here."""
+"""Execution of a plan in the driver's process: prepared, driven, concluded. Roles, runtime and journal meet only here."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,29 +13,26 @@ from typing import Any
 
 import msgspec
 import structlog
-from msgspec import Struct
 
-import microagents.roles  # noqa: F401 - names the roles of an election
 from microagents.actors import Context, Deployment, Strategy
 from microagents.aio import TaskScope
-from microagents.elections.admission import Drain
-from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, RoleFailed, Stopped, TaskFailed, Undecided
-from microagents.journal.experiment import Experiment
+from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, RoleFailed, Stopped, TaskFailed
 from microagents.journal.messages import Account, InputEnding, Report, RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
 from microagents.messages import address_of
-from microagents.registry import RUNTIMES, STRATEGIES, TASKS, unknown
-from microagents.roles.limits.limiter import Limiter
-from microagents.roles.recorder import AwaitFailure, JournalConfig, OnDecision, RecordEnding, Recorder
-from microagents.runs.driver.batch import Batch, OnEnding, undecided_elections
-from microagents.runs.driver.following import OnSolution, follow_solution, read_solution
-from microagents.runs.driver.forecast import OnForecast, forecast_of
+from microagents.registry import RUNTIMES, STRATEGIES, TASKS
+from microagents.roles.recorder import RecordEnding, Recorder
+from microagents.runs.driver.batch import Batch, undecided_elections
+from microagents.runs.driver.conducting import INTERRUPTED, End, conduct_until_end, never, wait_for_first
+from microagents.runs.driver.control import RunControl
+from microagents.runs.driver.deploying import deployments_of, journaling_to
+from microagents.runs.driver.following import follow_solution, read_solution
+from microagents.runs.driver.forecast import Forecast, forecast_of
 from microagents.runs.driver.output import Outputs
 from microagents.runs.inspection.runs import remove_run
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result, results_of
-from microagents.runs.settings import Settings, validated
 from microagents.runs.task_list import dump_options
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.runtime import Runtime
@@ -44,39 +41,10 @@ from microagents.strategies.known_inputs import check_oracle
 from microagents.task import near_misses
 from microagents.work.conductor import Conduct
 
-PROGRESS_EVERY_S = 0.2
-"""Interval between calls of ``on_progress``."""
-VIRTUAL_COMMIT_S = 0.005
-"""Duration of a commit in virtual time."""
 YOUNG_OBJECTS = 50_000
 """New objects after which Python's garbage collector runs while a run of this process is open."""
 _thresholds: list[tuple[int, int, int]] = []
 """For each open run of this process, the thresholds of the collector before the first of them."""
-OnProgress = Callable[[Account], None]
-End = tuple[RunOutcome, str | None, bytes | None]
-"""Outcome of a run, the reason for it, and the result as JSON."""
-
-INTERRUPTED: End = ("interrupted", "interrupted before its end; all decisions so far are kept", None)
-
-
-class RunControl(Struct, frozen=True, kw_only=True):
-    """Callbacks and events by which a caller watches a run and ends it early."""
-
-    on_progress: OnProgress | None = None
-    """Called a few times a second with the account as of the last commit."""
-    on_decision: OnDecision | None = None
-    """Called with each decision once it is durable, in the order of commits; a plain function or an async one."""
-    on_solution: OnSolution | None = None
-    """Called about once a second with the recorded work on the only input, such as a `DocumentRecord`, if its strategy draws it and a
-    journal records it. It returns whether it wants further calls."""
-    on_ending: OnEnding | None = None
-    """Called with the ending of each of many inputs, once it is durable."""
-    on_forecast: OnForecast | None = None
-    """Called with the expected cost before the run begins, if it asks models at a known price."""
-    interrupt: asyncio.Event | None = None
-    """Ends the run after the calls in flight."""
-    terminate: asyncio.Event | None = None
-    """Ends the run at once."""
 
 
 async def execute_plan(
@@ -98,69 +66,191 @@ async def execute_plan(
         control: progress and interruption.
         outputs: output files of documents; None to write none.
     """
-    settings, control, outputs = plan.settings, control or RunControl(), outputs or Outputs(())
-    experiment, own = experiment_of(plan)
     if runs_dir is not None:
         _refuse_job_folder(Path(runs_dir))
-    path = None if runs_dir is None else journal_of(Path(runs_dir), settings.run_id)
-    if path is not None and not holds_nothing(path) and (completed := _completed_result(path, plan, experiment, own, accepted)):
-        return outputs.finished(completed)
-    pools = settings.pools
-    plan.strategy.check_models(pools.get("solver") or pools[""])
-    if plan.strategy.knows_inputs:
-        check_oracle(plan.tasks[0])
-    _warn_of(plan)
-    outputs.check(path, only)
-    forecast = forecast_of(plan, path)
-    if forecast is not None and control.on_forecast is not None:
-        control.on_forecast(forecast)
-    context = plan.context()
-    inputs = None
-    if plan.listed:
-        inputs = Batch(
-            path,
-            len(plan.tasks),
+    path = None if runs_dir is None else journal_of(Path(runs_dir), plan.settings.run_id)
+    sitting = _Sitting(plan, path, only=only, accepted=accepted, control=control or RunControl(), outputs=outputs or Outputs(()))
+    if (completed := sitting.completed_result()) is not None:
+        return completed
+    sitting.prepare()
+    end, account = await sitting.drive()
+    return sitting.conclude(end, account)
+
+
+class _Sitting:
+    """One sitting of a run: prepared, driven to its end, and concluded.
+
+    Args:
+        plan: the run.
+        path: its journal; None for a run without one.
+        only: as for `execute_plan`.
+        accepted: as for `execute_plan`.
+        control: as for `execute_plan`.
+        outputs: output files of documents.
+    """
+
+    def __init__(
+        self, plan: Plan, path: Path | None, *, only: Sequence[int] | None, accepted: Sequence[str], control: RunControl, outputs: Outputs
+    ) -> None:
+        self._plan = plan
+        self._path = path
+        self._only = only
+        self._accepted = accepted
+        self._control = control
+        self._outputs = outputs
+        self._experiment, self._own = experiment_of(plan)
+        self._forecast: Forecast | None = None
+        self._inputs: Batch | None = None
+        """The inputs of a listed run."""
+        self._began_s = time.monotonic()
+
+    def completed_result(self) -> Result | None:
+        """The recorded result of a completed run; None if the run is not completed, or is changed now."""
+        if self._path is None or holds_nothing(self._path):
+            return None
+        with Reader(self._path) as reader:
+            changes = reader.changes_to(self._experiment, self._own, self._accepted)
+            ending = reader.ending()
+            if ending is None or ending.outcome != "completed" or changes:
+                return None
+            value = None if ending.result is None else ending.result.encode()
+            result = self._result(("completed", None, value), reader.account(), sitting_s=0.0, endings=reader.input_endings())
+        return self._outputs.finished(result)
+
+    def prepare(self) -> None:
+        """Refuse what cannot be done, and tell the expected cost.
+
+        Raises:
+            InvalidUsage: the models, the task or an output do not fit; nothing was started.
+        """
+        plan, pools = self._plan, self._plan.settings.pools
+        plan.strategy.check_models(pools.get("solver") or pools[""])
+        if plan.strategy.knows_inputs:
+            check_oracle(plan.tasks[0])
+        _warn_of(plan)
+        self._outputs.check(self._path, self._only)
+        self._forecast = forecast_of(plan, self._path)
+        on_forecast = self._control.get("on_forecast")
+        if self._forecast is not None and on_forecast is not None:
+            on_forecast(self._forecast)
+        if plan.listed:
+            self._inputs = self._batch()
+
+    def _batch(self) -> Batch:
+        settings = self._plan.settings
+        return Batch(
+            self._path,
+            len(self._plan.tasks),
             run_id=settings.run_id,
-            only=only,
+            only=self._only,
             concurrency=settings.concurrency,
-            passes_undecided=plan.strategy.passes_undecided,
-            on_ending=outputs.end,
-            on_recorded=control.on_ending,
+            passes_undecided=self._plan.strategy.passes_undecided,
+            on_ending=self._outputs.end,
+            on_recorded=self._control.get("on_ending"),
         )
-    started = time.monotonic()
-    async with AsyncExitStack() as stack:
-        stack.enter_context(_rare_garbage_collection())
-        stack.enter_context(_no_empty_journal(path))
-        recorded_in = path
+
+    async def drive(self) -> tuple[End, Account]:
+        """Start the roles, do the work and record its ending; returns the ending and the last account."""
+        plan = self._plan
+        context = plan.context()
+        self._began_s = time.monotonic()
+        async with AsyncExitStack() as stack:
+            stack.enter_context(_rare_garbage_collection())
+            stack.enter_context(_no_empty_journal(self._path))
+            deployments = deployments_of(plan, self._recorder(stack))
+            roles = await _start_roles(stack, runtime_of(plan.settings.runtime, context, deployments), self._control)
+            if roles is None:
+                return INTERRUPTED, Account()
+            try:
+                return await self._conduct_and_record(roles)
+            except MicroagentsError as error:
+                if self._path is not None and not _is_empty(self._path):
+                    kept = f"all decisions so far are kept in {self._path}; correct the cause, then resume run {plan.settings.run_id}"
+                    error.add_note(kept)
+                raise
+
+    def _recorder(self, stack: AsyncExitStack) -> Deployment:
+        path, settings = self._path, self._plan.settings
         if path is None and settings.runtime == "ray":  # the replacement of a role that died is restored from a journal
-            recorded_in = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
-        full = settings.durability == "full" and path is not None  # a temporary journal need not outlive a power cut
-        deployments = _deployments(
-            plan,
-            _recorder_deployment(
-                recorded_in,
-                experiment,
-                own,
-                accepted,
-                full=full,
-                on_decision=control.on_decision,
-                expected_usd=None if forecast is None else forecast.cost_usd,
-            ),
-        )
-        roles = await _start_roles(stack, runtime_of(settings.runtime, context, deployments), control)
-        if roles is None:
-            return _result(plan, path, INTERRUPTED, Account(), sitting_s=time.monotonic() - started, endings=())
+            path = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
+        full = settings.durability == "full" and self._path is not None  # a temporary journal need not outlive a power cut
+        options = {
+            "journaling": path and journaling_to(path, self._experiment, self._own, self._accepted, survives_power_cut=full),
+            "expected_usd": self._forecast and self._forecast.cost_usd,
+            "on_decision": self._control.get("on_decision"),
+        }
+        return Deployment(role=Recorder, options=options, in_driver=True)
+
+    async def _conduct_and_record(self, roles: Runtime) -> tuple[End, Account]:
+        """Do the work, and record its ending; returns the ending and the last account."""
+        messenger, strategy = roles.messenger, self._plan.strategy
         try:
-            end, account = await _conduct_and_record(roles, inputs, plan, control, _following(roles, path, plan, control, outputs))
+            conducting = _conduct_single_input(messenger) if self._inputs is None else self._inputs.conduct(messenger)
+            following = self._following(messenger)
+            outcome, reason, value = await conduct_until_end(messenger, conducting, self._plan.settings, self._control, following)
+            # Roles in other processes may still have records under way; the last account must contain them.
+            await roles.flush()
+            account = await messenger.ask(Report(final=True))
+            if self._inputs is not None and outcome == "completed":
+                if strategy.passes_undecided:
+                    account = await self._inputs.mark_undecided(messenger, account)
+                outcome, reason = await self._inputs.outcome(messenger, account)
+            outcome, reason = _adjust_outcome(outcome, reason, account, strategy)
+            await messenger.ask(RecordEnding(outcome=outcome, reason=reason, result=value))
+        except Stopped as error:  # the journal cannot be written
+            return ("stopped", str(error), None), await messenger.ask(Report())
         except MicroagentsError as error:
-            if path is not None and not _is_empty(path):
-                error.add_note(f"all decisions so far are kept in {path}; correct the cause, then resume run {settings.run_id}")
+            with suppress(MicroagentsError):
+                await messenger.ask(RecordEnding(outcome="failed", reason=str(error), result=None, traceback=error.traceback))
             raise
-    sitting_s = time.monotonic() - started
-    result = _result(plan, path, end, account, sitting_s=sitting_s, endings=())
-    with suppress(InvalidUsage):  # if the journal itself stopped the run, it may not be readable
-        result = _result(plan, path, end, account, sitting_s=sitting_s, endings=() if inputs is None else inputs.endings())
-    return _write_outputs(outputs, result, plan)
+        return (outcome, reason, value), account
+
+    def _following(self, messenger: RoleMessenger) -> Coroutine[Any, Any, None]:
+        """Follow the work on the only input in the journal, where a callback or an output file wants it."""
+        plan = self._plan
+        in_thread = [self._outputs.grow] if self._outputs.grows else []
+        is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)  # it has no threads
+        if self._path is None or plan.listed or not plan.strategy.draws_solution or is_virtual:
+            return never()
+        return follow_solution(self._path, plan, lambda: messenger.ask(Report()), in_thread, self._control.get("on_solution"))
+
+    def conclude(self, end: End, account: Account) -> Result:
+        """The result of a run that has ended. Its texts are written; of a document that is not whole, the verified text."""
+        sitting_s, endings = time.monotonic() - self._began_s, () if self._inputs is None else self._inputs.endings()
+        try:
+            result = self._result(end, account, sitting_s=sitting_s, endings=endings)
+        except InvalidUsage:  # if the journal itself stopped the run, it may not be readable
+            result = self._result(end, account, sitting_s=sitting_s, endings=())
+        result = self._outputs.finished(result)
+        if self._outputs.grows and self._path is not None and self._plan.strategy.draws_solution:
+            solution = read_solution(self._path, self._plan)  # with the replies that came after the last read during the run
+            if solution is not None:
+                self._outputs.grow(solution)
+        return result
+
+    def _result(self, end: End, account: Account, *, sitting_s: float, endings: Iterable[InputEnding]) -> Result:
+        (outcome, reason, given), plan = end, self._plan
+        created_at, wall_s = (None, sitting_s) if self._path is None else _recorded_times(self._path, sitting_s)
+        value, failed = None if given is None else msgspec.json.decode(given), None
+        if plan.listed:
+            value, failed = results_of(endings, len(plan.tasks))
+        return Result(
+            outcome=outcome,
+            reason=reason,
+            value=value,
+            run_id=plan.settings.run_id,
+            task=TASKS.name_of(address_of(type(plan.tasks[0]))),
+            strategy=STRATEGIES.name_of(address_of(type(plan.strategy))),
+            settings=plan.settings,
+            account=account,
+            wall_s=wall_s,
+            journal=self._path,
+            options={} if plan.listed else dump_options(plan.tasks[0]),
+            failed_inputs=failed,
+            created_at=created_at,
+            k=plan.strategy.deciding_votes,
+            unit=type(plan.tasks[0]).progress_unit,
+        )
 
 
 def _warn_of(plan: Plan) -> None:
@@ -169,16 +259,6 @@ def _warn_of(plan: Plan) -> None:
     cautions = [f"{kind.__name__}.{name} overrides nothing; did you mean {near}?" for name, near in near_misses(kind)]
     for caution in [*cautions, *filter(None, [plan.strategy.caution])]:
         structlog.get_logger().warning(caution)
-
-
-def _write_outputs(outputs: Outputs, result: Result, plan: Plan) -> Result:
-    """Write the texts of a run that has ended; of a document that is not whole, the verified text."""
-    result = outputs.finished(result)
-    if outputs.grows and result.journal is not None and plan.strategy.draws_solution:
-        solution = read_solution(result.journal, plan)  # with the replies that came after the last read during the run
-        if solution is not None:
-            outputs.grow(solution)
-    return result
 
 
 def runtime_of(name: str, context: Context, deployments: Sequence[Deployment]) -> Runtime:
@@ -240,9 +320,9 @@ async def _start_roles(stack: AsyncExitStack, runtime: Runtime, control: RunCont
     """Start the roles; returns the runtime, or None if the caller ended the run first. On a cluster the start may take a while."""
     scope = TaskScope()
     entering = scope.start(stack.enter_async_context(runtime))
-    ends = [scope.start(event.wait()) for event in (control.interrupt, control.terminate) if event is not None]
+    ends = [scope.start(event.wait()) for event in (control.get("interrupt"), control.get("terminate")) if event is not None]
     try:
-        await _wait_for_first(entering, *ends)
+        await wait_for_first(entering, *ends)
         return await entering if entering.done() else None
     finally:
         await scope.close(within_s=None)  # a cluster may take long; else roles would start behind the back of a run that has ended
@@ -257,42 +337,6 @@ def _refuse_job_folder(runs_dir: Path) -> None:
         )
 
 
-def _completed_result(path: Path, plan: Plan, experiment: Experiment, own: Sequence[str], accepted: Sequence[str]) -> Result | None:
-    """The recorded result of a completed run; None if the run is not completed, or is changed now."""
-    with Reader(path) as reader:
-        changes = reader.changes_to(experiment, own, accepted)
-        ending = reader.ending()
-        if ending is None or ending.outcome != "completed" or changes:
-            return None
-        value = None if ending.result is None else ending.result.encode()
-        return _result(plan, path, ("completed", None, value), reader.account(), sitting_s=0.0, endings=reader.input_endings())
-
-
-def _result(plan: Plan, path: Path | None, end: End, account: Account, *, sitting_s: float, endings: Iterable[InputEnding]) -> Result:
-    outcome, reason, given = end
-    created_at, wall_s = (None, sitting_s) if path is None else _recorded_times(path, sitting_s)
-    value, failed = None if given is None else msgspec.json.decode(given), None
-    if plan.listed:
-        value, failed = results_of(endings, len(plan.tasks))
-    return Result(
-        outcome=outcome,
-        reason=reason,
-        value=value,
-        run_id=plan.settings.run_id,
-        task=TASKS.name_of(address_of(type(plan.tasks[0]))),
-        strategy=STRATEGIES.name_of(address_of(type(plan.strategy))),
-        settings=plan.settings,
-        account=account,
-        wall_s=wall_s,
-        journal=path,
-        options={} if plan.listed else dump_options(plan.tasks[0]),
-        failed_inputs=failed,
-        created_at=created_at,
-        k=plan.strategy.deciding_votes,
-        unit=type(plan.tasks[0]).progress_unit,
-    )
-
-
 def _recorded_times(path: Path, sitting_s: float) -> tuple[str | None, float]:
     """The start of a run, and the seconds of all its sittings; None and those of this sitting if the journal cannot be read."""
     try:
@@ -300,92 +344,6 @@ def _recorded_times(path: Path, sitting_s: float) -> tuple[str | None, float]:
             return reader.created_at, reader.wall_s()
     except InvalidUsage:
         return None, sitting_s
-
-
-def _recorder_deployment(
-    path: Path | None,
-    experiment: Experiment,
-    own: Sequence[str],
-    accepted: Sequence[str],
-    *,
-    full: bool,
-    on_decision: OnDecision | None,
-    expected_usd: float | None,
-) -> Deployment:
-    # In virtual time there are no threads and no disk to wait for: the loop makes each commit itself.
-    journaling, is_virtual = None, isinstance(asyncio.get_running_loop(), VirtualLoop)
-    if path is not None:
-        journaling = JournalConfig(
-            path=path,
-            experiment=experiment,
-            own=own,
-            accepted=tuple(accepted),
-            full=full and not is_virtual,
-            inline_s=VIRTUAL_COMMIT_S if is_virtual else None,
-        )
-    options = {"expected_usd": expected_usd, "on_decision": on_decision}
-    return Deployment(role=Recorder, options={"journaling": journaling, **options}, in_driver=True)
-
-
-def _deployments(plan: Plan, recorder: Deployment) -> list[Deployment]:
-    """The roles of a run, in the order of their start. The recorder starts first, so that a wrong journal is refused before all else."""
-    strategy, settings = plan.strategy, plan.settings
-    limiter = Deployment(role=Limiter, in_driver=True)
-    deployments = [
-        recorder,
-        limiter,
-        *(_with_settings(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments())),
-    ]
-    movable = [deployment.role.__name__.lower() for deployment in deployments if not deployment.in_driver]
-    for name in settings.deploy:
-        if name.lower() not in movable:
-            raise InvalidUsage(unknown("role to deploy called", name, movable))
-    return deployments
-
-
-def _with_settings(deployment: Deployment, settings: Settings) -> Deployment:
-    """A deployment, changed as the run's ``deploy`` setting says."""
-    name = deployment.role.__name__
-    wanted = next((wanted for role, wanted in settings.deploy.items() if role.lower() == name.lower()), {})
-    if not wanted:
-        return deployment
-    given = {field: getattr(deployment, field) for field in deployment.model_fields_set}
-    return validated(Deployment, f"the deployment of {name}", {**given, **wanted})
-
-
-def _following(roles: Runtime, path: Path | None, plan: Plan, control: RunControl, outputs: Outputs) -> Coroutine[Any, Any, None]:
-    """Follow the work on the only input in the journal, where a callback or an output file wants it."""
-    in_thread = [outputs.grow] if outputs.grows else []
-    is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)  # it has no threads
-    if path is None or plan.listed or not plan.strategy.draws_solution or is_virtual:
-        return _never()
-    return follow_solution(path, plan, lambda: roles.messenger.ask(Report()), in_thread, control.on_solution)
-
-
-async def _conduct_and_record(
-    roles: Runtime, inputs: Batch | None, plan: Plan, control: RunControl, following: Coroutine[Any, Any, None]
-) -> tuple[End, Account]:
-    """Do the work, and record its ending; returns the ending and the last account."""
-    messenger = roles.messenger
-    try:
-        conducting = _conduct_single_input(messenger) if inputs is None else inputs.conduct(messenger)
-        outcome, reason, value = await _conduct_until_end(messenger, conducting, plan.settings, control, following)
-        # Roles in other processes may still have records under way; the last account must contain them.
-        await roles.flush()
-        account = await messenger.ask(Report(final=True))
-        if inputs is not None and outcome == "completed":
-            if plan.strategy.passes_undecided:
-                account = await inputs.mark_undecided(messenger, account)
-            outcome, reason = await inputs.outcome(messenger, account)
-        outcome, reason = _adjust_outcome(outcome, reason, account, plan.strategy)
-        await messenger.ask(RecordEnding(outcome=outcome, reason=reason, result=value))
-    except Stopped as error:  # the journal cannot be written
-        return ("stopped", str(error), None), await messenger.ask(Report())
-    except MicroagentsError as error:
-        with suppress(MicroagentsError):
-            await messenger.ask(RecordEnding(outcome="failed", reason=str(error), result=None, traceback=error.traceback))
-        raise
-    return (outcome, reason, value), account
 
 
 def _adjust_outcome(outcome: RunOutcome, reason: str | None, account: Account, strategy: Strategy) -> tuple[RunOutcome, str | None]:
@@ -400,63 +358,3 @@ def _adjust_outcome(outcome: RunOutcome, reason: str | None, account: Account, s
 
 async def _conduct_single_input(messenger: RoleMessenger) -> bytes:
     return (await messenger.ask(Conduct(input=0))).value
-
-
-async def _conduct_until_end(
-    messenger: RoleMessenger,
-    conducting: Coroutine[Any, Any, bytes | None],
-    settings: Settings,
-    control: RunControl,
-    following: Coroutine[Any, Any, None],
-) -> End:
-    """Do the work until it ends, the caller ends it, the recorder stops it or its time is over; returns the ending.
-
-    A passed time limit and an interrupt first wait for the calls in flight. `terminate` and a failure end the work at once.
-    """
-    scope = TaskScope()
-
-    def wait_for(event: asyncio.Event | None) -> asyncio.Task[Any]:
-        return scope.start((event or asyncio.Event()).wait())
-
-    try:
-        work = scope.start(conducting)
-        failure = scope.start(messenger.ask(AwaitFailure()))
-        interrupt, terminate = wait_for(control.interrupt), wait_for(control.terminate)
-        timer = scope.start(_never() if settings.max_time_s is None else asyncio.sleep(settings.max_time_s))
-        progress = scope.start(_never() if control.on_progress is None else _report_progress(messenger, control.on_progress))
-        followed = scope.start(following)
-        await _wait_for_first(work, failure, interrupt, terminate, timer, progress, followed)
-        if (interrupt.done() or timer.done()) and not work.done():
-            # Calls in flight are paid for, so they are waited for. The work may end meanwhile: then its own outcome counts.
-            await _wait_for_first(scope.start(messenger.ask(Drain())), work, failure, terminate, progress, followed)
-        if not work.done():
-            for each in (progress, followed, failure):
-                if each.done():
-                    await each  # raises the failure of a callback of the caller, or the recorder's reason to stop
-            if timer.done():
-                reason = f"--max-time {settings.max_time_s:g} is reached; all decisions so far are kept; resume it for as long again"
-                return "stopped", reason, None
-            return INTERRUPTED
-        value = await work
-    except Undecided as error:
-        return "undecided", error.in_run(settings.run_id), None
-    except Stopped as error:
-        return "stopped", str(error), None
-    finally:
-        await scope.close()
-    return "completed", None, value
-
-
-async def _wait_for_first(*tasks: asyncio.Task[Any]) -> None:
-    """Wait until one of the tasks has ended."""
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-
-
-async def _never() -> None:
-    await asyncio.Event().wait()
-
-
-async def _report_progress(messenger: RoleMessenger, on_progress: OnProgress) -> None:
-    while True:
-        await asyncio.sleep(PROGRESS_EVERY_S)
-        on_progress(await messenger.ask(Report()))

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from microagents.journal.messages import Account
-from microagents.runs.driver.execute import OnProgress
+from microagents.runs.driver.control import OnProgress
 from microagents.words.prices import Price
 from microagents.words.summary import progress_line
 

@@ -11,9 +11,9 @@ from msgspec import Struct
 from microagents.actors import Strategy
 from microagents.elections.laws import wilson_interval
 from microagents.runs.result import Result
+from microagents.runs.studies.series import SeriesOutcome
 from microagents.runs.task_list import dump_options
 
-ComparisonOutcome = Literal["completed", "stopped", "interrupted"]
 RowOutcome = Literal["completed", "undecided", "failed", "stopped", "interrupted"]
 ENDED = ("completed", "undecided", "failed")
 """Outcomes of a row all of whose inputs have ended."""
@@ -66,7 +66,7 @@ class Row(Struct, frozen=True, kw_only=True):
 class Comparison(Struct, frozen=True, kw_only=True):
     """Strategies compared on the same inputs."""
 
-    outcome: ComparisonOutcome
+    outcome: SeriesOutcome
     """`completed` once all inputs of all rows have ended, solved or not."""
     reason: str | None
     """Why the comparison ended early, in one sentence; None if it is completed."""

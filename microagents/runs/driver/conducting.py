@@ -1,0 +1,84 @@
+"""The wait for the end of a run: until its work is done, its caller ends it, the recorder stops it, or its time is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from microagents.aio import TaskScope
+from microagents.elections.admission import Drain
+from microagents.errors import Stopped, Undecided
+from microagents.journal.messages import Report, RunOutcome
+from microagents.roles.recorder import AwaitFailure
+from microagents.runs.driver.control import OnProgress, RunControl
+from microagents.runs.settings import Settings
+from microagents.runtimes.dispatcher import RoleMessenger
+
+PROGRESS_EVERY_S = 0.2
+"""Interval between calls of ``on_progress``."""
+End = tuple[RunOutcome, str | None, bytes | None]
+"""Outcome of a run, the reason for it, and the result as JSON."""
+INTERRUPTED: End = ("interrupted", "interrupted before its end; all decisions so far are kept", None)
+
+
+async def conduct_until_end(
+    messenger: RoleMessenger,
+    conducting: Coroutine[Any, Any, bytes | None],
+    settings: Settings,
+    control: RunControl,
+    following: Coroutine[Any, Any, None],
+) -> End:
+    """Do the work until it ends, the caller ends it, the recorder stops it or its time is over; returns the ending.
+
+    A passed time limit and an interrupt first wait for the calls in flight. `terminate` and a failure end the work at once.
+    """
+    scope = TaskScope()
+
+    def wait_for(event: asyncio.Event | None) -> asyncio.Task[Any]:
+        return scope.start((event or asyncio.Event()).wait())
+
+    try:
+        work = scope.start(conducting)
+        failure = scope.start(messenger.ask(AwaitFailure()))
+        interrupt, terminate = wait_for(control.get("interrupt")), wait_for(control.get("terminate"))
+        timer = scope.start(never() if settings.max_time_s is None else asyncio.sleep(settings.max_time_s))
+        on_progress = control.get("on_progress")
+        progress = scope.start(never() if on_progress is None else _report_progress(messenger, on_progress))
+        followed = scope.start(following)
+        await wait_for_first(work, failure, interrupt, terminate, timer, progress, followed)
+        if (interrupt.done() or timer.done()) and not work.done():
+            # Calls in flight are paid for, so they are waited for. The work may end meanwhile: then its own outcome counts.
+            await wait_for_first(scope.start(messenger.ask(Drain())), work, failure, terminate, progress, followed)
+        if not work.done():
+            for each in (progress, followed, failure):
+                if each.done():
+                    await each  # raises the failure of a callback of the caller, or the recorder's reason to stop
+            if timer.done():
+                reason = f"--max-time {settings.max_time_s:g} is reached; all decisions so far are kept; resume it for as long again"
+                return "stopped", reason, None
+            return INTERRUPTED
+        value = await work
+    except Undecided as error:
+        return "undecided", error.in_run(settings.run_id), None
+    except Stopped as error:
+        return "stopped", str(error), None
+    finally:
+        await scope.close()
+    return "completed", None, value
+
+
+async def wait_for_first(*tasks: asyncio.Task[Any]) -> None:
+    """Wait until one of the tasks has ended."""
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def never() -> None:
+    """Wait until cancelled."""
+    await asyncio.Event().wait()
+
+
+async def _report_progress(messenger: RoleMessenger, on_progress: OnProgress) -> None:
+    while True:
+        await asyncio.sleep(PROGRESS_EVERY_S)
+        on_progress(await messenger.ask(Report()))

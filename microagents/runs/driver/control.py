@@ -1,0 +1,52 @@
+"""The control of a run by its caller: what it is told while the run goes on, and how it ends it early."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+
+from microagents.journal.messages import Account
+from microagents.roles.recorder import OnDecision
+from microagents.runs.driver.batch import OnEnding
+from microagents.runs.driver.following import OnSolution
+from microagents.runs.driver.forecast import OnForecast
+from microagents.runs.settings import SettingKeywords
+
+OnProgress = Callable[[Account], None]
+
+
+class RunControl(TypedDict, total=False):
+    """Callbacks and events by which a caller watches a run and ends it early: keywords of `run`, `resume`, `compare` and `study`."""
+
+    on_progress: OnProgress | None
+    """Called a few times a second with the account as of the last commit."""
+    on_decision: OnDecision | None
+    """Called with each `RecordedDecision` once it is durable, in the order of commits; a plain function or an async one. What it raises
+    ends the run."""
+    on_solution: OnSolution | None
+    """Called about once a second with the recorded work on the only input, such as a `DocumentRecord`, if its strategy draws it and a
+    journal records it. It returns whether it wants further calls."""
+    on_ending: OnEnding | None
+    """Called with the ending of each of many inputs, once it is durable."""
+    on_forecast: OnForecast | None
+    """Called with the expected cost (`Forecast`) before the run begins, where it asks models at a known price. What it raises ends the
+    call, and nothing was started."""
+    interrupt: asyncio.Event | None
+    """Once set, the run ends as ``interrupted`` after the calls in flight."""
+    terminate: asyncio.Event | None
+    """Once set, the run ends as ``interrupted`` at once."""
+
+
+class SharedKeywords(SettingKeywords, RunControl, total=False):
+    """Keywords of `run`, `resume`, `compare` and `study`: the settings of a run, and its control."""
+
+
+def without_control(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of a call that are no control of the run."""
+    return {name: value for name, value in given.items() if name not in RunControl.__annotations__}
+
+
+def is_ended_by_caller(control: RunControl) -> bool:
+    """Whether the caller has ended the run."""
+    return any(event is not None and event.is_set() for event in (control.get("interrupt"), control.get("terminate")))

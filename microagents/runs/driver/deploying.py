@@ -1,0 +1,62 @@
+"""Deployments of the roles of a run: those of its strategy, changed as its settings say, and of the recorder and the limiter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import microagents.roles  # noqa: F401 - names the roles of an election
+from microagents.actors import Deployment
+from microagents.errors import InvalidUsage
+from microagents.journal.experiment import Experiment
+from microagents.registry import unknown
+from microagents.roles.limits.limiter import Limiter
+from microagents.roles.recorder import JournalConfig
+from microagents.runs.plan import Plan
+from microagents.runs.settings import Settings, validated
+from microagents.runtimes.testing.virtual import VirtualLoop
+
+VIRTUAL_COMMIT_S = 0.005
+"""Duration of a commit in virtual time."""
+
+
+def deployments_of(plan: Plan, recorder: Deployment) -> list[Deployment]:
+    """The roles of a run, in the order of their start. The recorder starts first, so that a wrong journal is refused before all else."""
+    strategy, settings = plan.strategy, plan.settings
+    limiter = Deployment(role=Limiter, in_driver=True)
+    deployments = [
+        recorder,
+        limiter,
+        *(_with_settings(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments())),
+    ]
+    movable = [deployment.role.__name__.lower() for deployment in deployments if not deployment.in_driver]
+    for name in settings.deploy:
+        if name.lower() not in movable:
+            raise InvalidUsage(unknown("role to deploy called", name, movable))
+    return deployments
+
+
+def _with_settings(deployment: Deployment, settings: Settings) -> Deployment:
+    """A deployment, changed as the run's ``deploy`` setting says."""
+    name = deployment.role.__name__
+    wanted = next((wanted for role, wanted in settings.deploy.items() if role.lower() == name.lower()), {})
+    if not wanted:
+        return deployment
+    given = {field: getattr(deployment, field) for field in deployment.model_fields_set}
+    return validated(Deployment, f"the deployment of {name}", {**given, **wanted})
+
+
+def journaling_to(
+    path: Path, experiment: Experiment, own: Sequence[str], accepted: Sequence[str], *, survives_power_cut: bool
+) -> JournalConfig:
+    """The journal that the recorder writes. In virtual time, where there are no threads and no disk, the loop makes each commit itself."""
+    is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
+    return JournalConfig(
+        path=path,
+        experiment=experiment,
+        own=own,
+        accepted=tuple(accepted),
+        full=survives_power_cut and not is_virtual,
+        inline_s=VIRTUAL_COMMIT_S if is_virtual else None,
+    )
