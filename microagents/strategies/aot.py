@@ -178,7 +178,7 @@ class _Chains:
         self._work = work
         self._question = question
         self._strategy = strategy
-        self._sampling = sampling_at(work, strategy.temperature)
+        self._sampling = sampling_at(work.task, strategy.temperature)
         self._trajectory = trajectory_of(answer_type_of(work.task))
         self._done = 0
 

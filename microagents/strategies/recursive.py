@@ -122,7 +122,7 @@ class _Turns:
                 samples=strategy.candidates,
                 at_least=strategy.min_candidates,
                 max_draws=strategy.max_draws,
-                sampling=sampling_at(self._work, strategy.decomposer_temperature),
+                sampling=sampling_at(self._work.task, strategy.decomposer_temperature),
             )
         )
         return await self._elect(Turn.DECOMPOSE, asked, proposed) if proposed else None
@@ -137,7 +137,7 @@ class _Turns:
             n=strategy.candidates,
             at_least=strategy.min_candidates,
             max_draws=strategy.max_draws,
-            sampling=sampling_at(self._work, strategy.solver_temperature),
+            sampling=sampling_at(self._work.task, strategy.solver_temperature),
             needed=True,
         )
         return msgspec.json.encode(await self._elect(Turn.ANSWER, asked, drawn))
@@ -152,7 +152,7 @@ class _Turns:
                 samples=strategy.candidates,
                 at_least=strategy.min_candidates,
                 max_draws=strategy.max_draws,
-                sampling=sampling_at(self._work, strategy.composer_temperature),
+                sampling=sampling_at(self._work.task, strategy.composer_temperature),
             )
         )
         decode = msgspec.json.Decoder(self._answer_type).decode

@@ -10,12 +10,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from microagents.actors import Deployment
-from microagents.documents.questions import Parts, Ranking, ToRank, ToSplit, ToValidate, Validation
+from microagents.documents.questions import ToRank, ToSplit, ToValidate
 from microagents.documents.writing import Answer, Ask, Missing, Turn, WritingRules
 from microagents.elections.rules import ApprovalShare, Rule, Unanimity
 from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem
-from microagents.roles.asking import Consult
 from microagents.roles.ranker import Rank, Ranker
 from microagents.roles.splitter import Split, Splitter
 from microagents.roles.validator import Validate, Validator
@@ -38,25 +37,24 @@ class SeqCVConductor(DocumentConductor):
         strategy = work.strategy
         assert isinstance(strategy, SeqCV)
         agent = Agent(model=None) if ask.agent is None else agents[ask.agent]
-        sampling = sampling_at(work, strategy.validator_temperature)
-        request: Consult[Any, Validation] | Consult[Any, Parts] | Consult[Any, Ranking]
+        sampling = sampling_at(work.task, strategy.validator_temperature)
+        replies: Sequence[Answer]
         match ask.asked:
             case ToValidate() as asked:
-                request = Validate(
-                    at=ask.at,
-                    asked=asked,
-                    model=agent.model,
-                    manners=(agent.manner,),
-                    max_draws=strategy.max_draws,
-                    sampling=sampling,
+                manners = (agent.manner,)
+                validate = Validate(
+                    at=ask.at, asked=asked, model=agent.model, manners=manners, max_draws=strategy.max_draws, sampling=sampling
                 )
+                replies = await work.ask(validate)
             case ToSplit() as asked:
-                request = Split(at=ask.at, asked=asked, max_draws=1, sampling=sampling_at(work, strategy.temperature))
+                split = Split(at=ask.at, asked=asked, max_draws=1, sampling=sampling_at(work.task, strategy.temperature))
+                replies = await work.ask(split)
             case ToRank() as asked:
-                request = Rank(at=ask.at, asked=asked, model=agent.model, max_draws=strategy.max_draws, sampling=sampling)
+                rank = Rank(at=ask.at, asked=asked, model=agent.model, max_draws=strategy.max_draws, sampling=sampling)
+                replies = await work.ask(rank)
             case _:
                 return await super().answer(work, ask, agents)
-        return next(iter(await work.ask(request)), Missing.FLAGGED)
+        return replies[0] if replies else Missing.FLAGGED
 
     async def take_turn(self, work: Work[Problem[Any], DocumentStrategy], turn: Turn, agents: Sequence[Agent]) -> Sequence[Answer]:
         """Ask all questions of a turn at the same time, and go on without agents that do not answer in time."""

@@ -14,6 +14,7 @@ from microagents.problems.candidates import merged
 from microagents.problems.questions import Votable
 from microagents.replies.chat import A, Sampling
 from microagents.roles.discriminator import Discriminate
+from microagents.task import Task
 from microagents.work.durable import Work
 
 V = TypeVar("V")
@@ -52,7 +53,7 @@ class Votes:
         self._work = work
         self._k = k
         self._max_draws = max_draws
-        self._sampling = sampling_at(work, temperature)
+        self._sampling = sampling_at(work.task, temperature)
         self._show_copies = show_copies
 
     async def elect(self, at: str, asked: Votable, replies: Sequence[A]) -> A:
@@ -85,10 +86,9 @@ class Votes:
         return candidates[chosen.place].reply
 
 
-def sampling_at(work: Work[Any, Any], temperature: float) -> Sampling:
+def sampling_at(task: Task, temperature: float) -> Sampling:
     """The task's sampling with this temperature."""
-    usual: Sampling = work.task.sampling
-    return structs.replace(usual, first_temperature=temperature, temperature=temperature)
+    return structs.replace(task.sampling, first_temperature=temperature, temperature=temperature)
 
 
 async def all_ended(calls: Sequence[Coroutine[Any, Any, V]]) -> list[V]:
