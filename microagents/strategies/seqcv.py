@@ -15,6 +15,8 @@ from microagents.documents.writing import Answer, Ask, Missing, Turn, WritingRul
 from microagents.elections.rules import ApprovalShare, Rule, Unanimity
 from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem
+from microagents.replies.chat import A
+from microagents.roles.asking import Consult
 from microagents.roles.ranker import Rank, Ranker
 from microagents.roles.splitter import Split, Splitter
 from microagents.roles.validator import Validate, Validator
@@ -38,23 +40,20 @@ class SeqCVConductor(DocumentConductor):
         assert isinstance(strategy, SeqCV)
         agent = Agent(model=None) if ask.agent is None else agents[ask.agent]
         sampling = sampling_at(work.task, strategy.validator_temperature)
-        replies: Sequence[Answer]
         match ask.asked:
             case ToValidate() as asked:
                 manners = (agent.manner,)
                 validate = Validate(
                     at=ask.at, asked=asked, model=agent.model, manners=manners, max_draws=strategy.max_draws, sampling=sampling
                 )
-                replies = await work.ask(validate)
+                return await _reply(work, validate)
             case ToSplit() as asked:
                 split = Split(at=ask.at, asked=asked, max_draws=1, sampling=sampling_at(work.task, strategy.temperature))
-                replies = await work.ask(split)
+                return await _reply(work, split)
             case ToRank() as asked:
                 rank = Rank(at=ask.at, asked=asked, model=agent.model, max_draws=strategy.max_draws, sampling=sampling)
-                replies = await work.ask(rank)
-            case _:
-                return await super().answer(work, ask, agents)
-        return replies[0] if replies else Missing.FLAGGED
+                return await _reply(work, rank)
+        return await super().answer(work, ask, agents)
 
     async def take_turn(self, work: Work[Problem[Any], DocumentStrategy], turn: Turn, agents: Sequence[Agent]) -> Sequence[Answer]:
         """Ask all questions of a turn at the same time, and go on without agents that do not answer in time."""
@@ -65,6 +64,10 @@ class SeqCVConductor(DocumentConductor):
         calls = [PanelCall(ask.at, ask.agent, partial(self.answer, work, ask, agents)) for ask in turn.asks if ask.agent is not None]
         quorum = Quorum(members=turn.quorum, absent_after_s=strategy.absent_after, if_fewer=strategy.when_absent)
         return [Missing.ABSENT if answer is None else answer for answer in await gather_present(work, turn.at, calls, quorum)]
+
+
+async def _reply(work: Work[Any, Any], request: Consult[Any, A]) -> A | Missing:
+    return next(iter(await work.ask(request)), Missing.FLAGGED)
 
 
 class SeqCV(DocumentStrategy):

@@ -99,7 +99,8 @@ class RecordedWork(Generic[T, G]):
         row = self.row(at)
         if row.value is None or row.outcome == "contested":
             raise NotRecorded(self.path_of(at))
-        return decoder_of(reply).decode(row.value)
+        found: A = decoder_of(reply).decode(row.value)
+        return found
 
     def replies(self, at: str, reply: type[A]) -> list[A]:
         """The valid replies at a place in launch order, or the one that a person gave.
@@ -109,7 +110,7 @@ class RecordedWork(Generic[T, G]):
         """
         row = self.row(at)
         drawn = [ballot.value for ballot in row.ballots if isinstance(ballot, Ballot)]
-        return [decoder_of(reply).decode(value) for value in drawn or [row.value] if value is not None]
+        return [decoder_of(reply).decode(value) for value in drawn or ([] if row.value is None else [row.value])]
 
     def ballots(self, at: str) -> Sequence[Ballot | Flagged]:
         """The samples at a place so far."""
