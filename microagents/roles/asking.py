@@ -17,7 +17,7 @@ from microagents.problems.questions import prompt_of
 from microagents.replies.chat import Reply, Sampling
 from microagents.task import Task
 from microagents.work.absence import flush_if_slow
-from microagents.work.durable import REDRAW, DurableRole
+from microagents.work.durable import REDRAW, DurableRole, Work
 from microagents.work.recorded import NotRecorded, RecordedRequest, RecordedWork
 
 Q = TypeVar("Q", bound=Struct)
@@ -30,11 +30,10 @@ class Consult(RecordedRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_onl
     A subclass names the question's data and the class of replies, or `Raw` for answers to the problem as JSON.
     """
 
-    needed: ClassVar[bool] = False
-    """Whether the place is undecided without a valid reply, so that ``--on-undecided`` is applied to it."""
-
     asked: Q
     """The data of the question."""
+    needed: bool = False
+    """Whether the place is undecided without a valid reply, so that ``--on-undecided`` is applied to it."""
     samples: int = 1
     """Number of valid replies that is aimed at."""
     at_least: int | None = None
@@ -82,6 +81,54 @@ def named_reply(message: type[Consult[Any, Any]]) -> Any:
     return get_args(reply_type(message))[0]
 
 
+async def consulted(work: Work[Any, Any], request: Consult[Any, A], system: str, choices: Sequence[str] = ()) -> tuple[A, ...]:
+    """Put a question to models.
+
+    Raises:
+        Undecided: there is no valid reply where one is needed, or too many ballots were flagged.
+    """
+    reply = request.reply_class(work.task)
+    prompts = [prompt_of(system.replace("{manner}", manner), request.asked) for manner in request.manners]
+    replies: Sequence[Any]
+    if request.k is not None:
+        decision = await work.elect(
+            request.at,
+            prompts,
+            reply,
+            rule=FirstTo(request.k),
+            model=request.model,
+            sampling=request.sampling,
+            max_draws=request.max_draws,
+            choices=choices,
+        )
+        replies = [decision.require()]
+    elif request.at_least is not None:
+        replies = await work.propose(
+            request.at,
+            prompts[0],
+            reply,
+            n=request.samples,
+            at_least=request.at_least,
+            max_draws=request.max_draws,
+            sampling=request.sampling,
+            needed=request.needed,
+            keep=request.kept,
+        )
+    else:
+        replies = await work.sample(
+            request.at,
+            prompts,
+            reply,
+            n=request.samples,
+            model=request.model,
+            sampling=request.sampling,
+            max_draws=request.max_draws,
+            needed=request.needed,
+            choices=choices,
+        )
+    return request.answered(replies)
+
+
 class AskingRole(DurableRole):
     """A role that only asks. A subclass may handle one of its messages in a method of its own."""
 
@@ -102,52 +149,9 @@ class AskingRole(DurableRole):
         return ()
 
     async def put(self, request: Consult[Any, A]) -> tuple[A, ...]:
-        """Put a question to models.
-
-        Raises:
-            Undecided: there is no valid reply where one is needed, or too many ballots were flagged.
-        """
+        """Put a question to models: `consulted` with its system text."""
         work = self.work_on(request)
-        system, reply = self.system(request, work.task), request.reply_class(work.task)
-        prompts = [prompt_of(system.replace("{manner}", manner), request.asked) for manner in request.manners]
-        replies: Sequence[Any]
-        if request.k is not None:
-            decision = await work.elect(
-                request.at,
-                prompts,
-                reply,
-                rule=FirstTo(request.k),
-                model=request.model,
-                sampling=request.sampling,
-                max_draws=request.max_draws,
-                choices=self.choices(request),
-            )
-            replies = [decision.require()]
-        elif request.at_least is not None:
-            replies = await work.propose(
-                request.at,
-                prompts[0],
-                reply,
-                n=request.samples,
-                at_least=request.at_least,
-                max_draws=request.max_draws,
-                sampling=request.sampling,
-                needed=request.needed,
-                keep=request.kept,
-            )
-        else:
-            replies = await work.sample(
-                request.at,
-                prompts,
-                reply,
-                n=request.samples,
-                model=request.model,
-                sampling=request.sampling,
-                max_draws=request.max_draws,
-                needed=request.needed,
-                choices=self.choices(request),
-            )
-        return request.answered(replies)
+        return await consulted(work, request, self.system(request, work.task), self.choices(request))
 
 
 class PanelMember(AskingRole):
