@@ -7,7 +7,6 @@ from functools import partial
 from math import ceil
 from typing import Annotated, Any, Literal, Self
 
-import msgspec
 from pydantic import Field, model_validator
 
 from microagents.actors import Deployment
@@ -16,6 +15,8 @@ from microagents.documents.writing import Answer, Ask, Missing, Turn, WritingRul
 from microagents.elections.panels import ApprovalShare
 from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem
+from microagents.replies.chat import A
+from microagents.roles.asking import Consult
 from microagents.roles.ranker import Rank, Ranker
 from microagents.roles.splitter import Split, Splitter
 from microagents.roles.validator import Validate, Validator
@@ -38,18 +39,20 @@ class SeqCVConductor(DocumentConductor):
         strategy = work.strategy
         assert isinstance(strategy, SeqCV)
         agent = Agent(model=None) if ask.agent is None else agents[ask.agent]
-        asked, sampling = msgspec.json.encode(ask.asked), sampling_at(work, strategy.validator_temperature)
+        sampling = sampling_at(work.task, strategy.validator_temperature)
         match ask.asked:
-            case ToValidate():
+            case ToValidate() as asked:
+                manners = (agent.manner,)
                 validate = Validate(
-                    at=ask.at, asked=asked, model=agent.model, manner=agent.manner, max_draws=strategy.max_draws, sampling=sampling
+                    at=ask.at, asked=asked, model=agent.model, manners=manners, max_draws=strategy.max_draws, sampling=sampling
                 )
-                return await work.ask(validate) or Missing.FLAGGED
-            case ToSplit():
-                return await work.ask(Split(at=ask.at, asked=asked, sampling=sampling_at(work, strategy.temperature))) or Missing.FLAGGED
-            case ToRank():
+                return await _reply(work, validate)
+            case ToSplit() as asked:
+                split = Split(at=ask.at, asked=asked, max_draws=1, sampling=sampling_at(work.task, strategy.temperature))
+                return await _reply(work, split)
+            case ToRank() as asked:
                 rank = Rank(at=ask.at, asked=asked, model=agent.model, max_draws=strategy.max_draws, sampling=sampling)
-                return await work.ask(rank) or Missing.FLAGGED
+                return await _reply(work, rank)
         return await super().answer(work, ask, agents)
 
     async def take_turn(self, work: Work[Problem[Any], DocumentStrategy], turn: Turn, agents: Sequence[Agent]) -> Sequence[Answer]:
@@ -61,6 +64,11 @@ class SeqCVConductor(DocumentConductor):
         calls = [PanelCall(ask.at, ask.agent, partial(self.answer, work, ask, agents)) for ask in turn.asks if ask.agent is not None]
         quorum = Quorum(members=turn.quorum, absent_after_s=strategy.absent_after, if_fewer=strategy.when_absent)
         return [Missing.ABSENT if answer is None else answer for answer in await gather_present(work, turn.at, calls, quorum)]
+
+
+async def _reply(work: Work[Any, Any], request: Consult[Any, A]) -> A | Missing:
+    replies = await work.ask(request)
+    return replies[0] if replies else Missing.FLAGGED
 
 
 class SeqCV(DocumentStrategy):

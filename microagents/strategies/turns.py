@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec import structs
 
 from microagents.aio import TaskScope
@@ -15,6 +14,7 @@ from microagents.problems.candidates import merged
 from microagents.problems.questions import Votable
 from microagents.replies.chat import A, Sampling
 from microagents.roles.discriminator import Discriminate
+from microagents.task import Task
 from microagents.work.durable import Work
 
 V = TypeVar("V")
@@ -53,7 +53,7 @@ class Votes:
         self._work = work
         self._k = k
         self._max_draws = max_draws
-        self._sampling = sampling_at(work, temperature)
+        self._sampling = sampling_at(work.task, temperature)
         self._show_copies = show_copies
 
     async def elect(self, at: str, asked: Votable, replies: Sequence[A]) -> A:
@@ -70,8 +70,8 @@ class Votes:
         chosen = await self._work.ask(
             Discriminate(
                 at=at,
-                question=msgspec.json.encode(asked),
-                candidates=tuple(msgspec.json.encode(each.reply) for each in candidates),
+                question=asked,
+                candidates=tuple(each.json for each in candidates),
                 copies=tuple(each.copies for each in candidates),
                 show_copies=self._show_copies,
                 k=self._k,
@@ -86,10 +86,9 @@ class Votes:
         return candidates[chosen.place].reply
 
 
-def sampling_at(work: Work[Any, Any], temperature: float) -> Sampling:
+def sampling_at(task: Task, temperature: float) -> Sampling:
     """The task's sampling with this temperature."""
-    usual: Sampling = work.task.sampling
-    return structs.replace(usual, first_temperature=temperature, temperature=temperature)
+    return structs.replace(task.sampling, first_temperature=temperature, temperature=temperature)
 
 
 async def all_ended(calls: Sequence[Coroutine[Any, Any, V]]) -> list[V]:

@@ -12,12 +12,12 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from decimal import Decimal
 from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 from uuid import uuid4
 
 import msgspec
 import pytest
-from msgspec import Struct
+from msgspec import Raw, Struct
 from structlog.testing import capture_logs
 
 from microagents import Context, Deployment, MicroagentsError, Request, Role, RoleFailed, Stopped, Stream, Undecided
@@ -1558,3 +1558,38 @@ async def test_nothing_is_shared_by_memory(opened: Opened) -> None:
         assert (numbers, given) == ([7], [0])
         given.append(1)
         assert await messenger.ask(Grow(numbers=numbers)) == [0, 0]
+
+
+class Figures(Struct, frozen=True, tag=True):
+    """Data of which msgpack could carry neither field."""
+
+    large: int
+    written: Raw
+
+
+Data = TypeVar("Data")
+
+
+class Pair(Request[tuple[Data, ...]], Generic[Data], frozen=True):
+    """A message whose subclasses say what it carries, and how it is answered."""
+
+    as_json = True
+    asked: Data
+
+
+class PairOfFigures(Pair[Figures], frozen=True):
+    """One such message."""
+
+
+class Doubler(Role):
+    """Answers with what it is asked, twice."""
+
+    async def pair(self, request: PairOfFigures) -> tuple[Figures, ...]:
+        return request.asked, request.asked
+
+
+@also_on_ray
+async def test_a_message_as_json_carries_large_integers_and_json_that_nobody_reads_on_the_way(opened: Opened) -> None:
+    async with opened(Doubler) as roles:
+        replies = await roles.ask(PairOfFigures(asked=Figures(large=2**100, written=Raw(b'{"x": 1e400}'))), None)
+    assert [(each.large, bytes(each.written)) for each in replies] == [(2**100, b'{"x": 1e400}')] * 2
