@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin, get_type_hints
@@ -89,6 +89,8 @@ class Message(Struct, frozen=True, kw_only=True):
     """Field by which replicas are chosen: equal values reach the same replica. None: any replica."""
     overtakes: ClassVar[bool] = False
     """Whether it may arrive before one-way messages that were sent earlier, and still wait for others."""
+    as_json: ClassVar[bool] = False
+    """Whether it travels as JSON, and its reply too: for integers of any size, and for JSON that is not read on the way (`Raw`)."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -119,22 +121,33 @@ def reply_type(message: type[Message]) -> Any:
     Raises:
         InvalidDefinition: the class names no type, or one that cannot be resolved.
     """
-    for base in _original_bases(message):
-        origin = get_origin(base)
-        if isinstance(origin, type) and issubclass(origin, Request | Stream):  # or a generic base of the user's own
-            (reply,) = get_args(base)
-            if not isinstance(reply, TypeVar):
-                # `get_type_hints` resolves forward references ("Entry") in annotations only, so an annotation is made of the reply.
-                holder = type("_", (), {"__annotations__": {"reply": reply}, "__module__": message.__module__})
-                try:
-                    return get_type_hints(holder)["reply"]
-                except (NameError, AttributeError) as error:
-                    raise InvalidDefinition(
-                        f"the reply of {message.__qualname__} cannot be resolved: {error}; define messages and replies at module level"
-                    ) from None
-    raise InvalidDefinition(f"{message.__qualname__} does not name its reply; write class {message.__name__}(Request[ReplyType])")
+    reply = _named_reply(message, {})
+    if reply is None or isinstance(reply, TypeVar):
+        raise InvalidDefinition(f"{message.__qualname__} does not name its reply; write class {message.__name__}(Request[ReplyType])")
+    # `get_type_hints` resolves forward references ("Entry") in annotations only, so an annotation is made of the reply.
+    holder = type("_", (), {"__annotations__": {"reply": reply}, "__module__": message.__module__})
+    try:
+        return get_type_hints(holder)["reply"]
+    except (NameError, AttributeError) as error:
+        raise InvalidDefinition(
+            f"the reply of {message.__qualname__} cannot be resolved: {error}; define messages and replies at module level"
+        ) from None
 
 
-def _original_bases(message: type) -> Iterator[object]:
-    for parent in message.__mro__:
-        yield from parent.__dict__.get("__orig_bases__", ())
+def _named_reply(kind: type, bound: Mapping[Any, Any]) -> Any:
+    """The type that a class gives `Request` or `Stream`, also through generic classes of one's own; None for none."""
+    for base in kind.__dict__.get("__orig_bases__", kind.__bases__):
+        origin: Any = get_origin(base) or base
+        if isinstance(origin, type) and issubclass(origin, Request | Stream):
+            given = [_substituted(one, bound) for one in get_args(base)]
+            if origin in (Request, Stream):
+                return given[0] if given else None
+            return _named_reply(origin, dict(zip(getattr(origin, "__parameters__", ()), given, strict=False)))
+    return None
+
+
+def _substituted(hint: Any, bound: Mapping[Any, Any]) -> Any:
+    if isinstance(hint, TypeVar):
+        return bound.get(hint, hint)
+    parameters = getattr(hint, "__parameters__", ())
+    return hint[tuple([bound.get(each, each) for each in parameters])] if parameters else hint

@@ -262,7 +262,7 @@ class Dispatcher:
     def _put_into_mailbox(self, sent: wire.Sent) -> None:
         try:
             message = resolve(sent.message, Request)
-            self._replicas[sent.replica].tell(wire.unpack(sent.body, message))
+            self._replicas[sent.replica].tell(wire.unpack(sent.body, message, as_json=message.as_json))
         except Exception as error:  # noqa: BLE001 - any error of a user's message class; the rest of the batch must still be handled
             # The sender awaits no reply. If the mailbox refused the message because of an earlier error, the next ask raises that error.
             structlog.get_logger().warning("a one-way message was lost", replica=sent.replica, message=sent.message, error=str(error))
@@ -275,9 +275,10 @@ class Dispatcher:
         sent = incoming.sent
         replica = self._replicas[sent.replica]
         try:
-            request = wire.unpack(sent.body, resolve(sent.message, Message))
+            message = resolve(sent.message, Message)
+            request = wire.unpack(sent.body, message, as_json=message.as_json)
             if isinstance(request, Request):
-                incoming.reply(wire.pack(await replica.ask(request)))
+                incoming.reply(wire.pack(await replica.ask(request), as_json=message.as_json))
             else:
                 await incoming.send_items(replica.stream(request))
         except MicroagentsError as error:

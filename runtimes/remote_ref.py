@@ -110,7 +110,7 @@ class RemoteRef:
     def _pack(self, request: Message) -> Raw:
         self._peer.raise_if_lost()
         try:
-            return wire.pack(request)
+            return wire.pack(request, as_json=request.as_json)
         except wire.CODEC_ERRORS as error:
             raise InvalidDefinition(f"{type(request).__name__} cannot travel between roles: {error}") from None
 
@@ -118,7 +118,7 @@ class RemoteRef:
         if body is None:
             raise RoleFailed(self.name, type(request).__name__, "its handler was cancelled")
         try:
-            return wire.unpack(body, reply_type(type(request)))
+            return wire.unpack(body, reply_type(type(request)), as_json=request.as_json)
         except wire.CODEC_ERRORS as error:
             raise RoleFailed(self.name, type(request).__name__, f"its reply cannot be read: {error}") from None
 

@@ -3,9 +3,9 @@
 import re
 
 import msgspec
+from msgspec import Raw
 
 from microagents import Deployment
-from microagents.problems import ToCompose
 from microagents.roles import Compose, Composer
 from microagents.strategies import Recursive
 from microagents.tasks.multiplication import Product
@@ -14,14 +14,14 @@ from microagents.tasks.multiplication import Product
 class Calculator(Composer):
     """Takes the composer's place, since it handles the same message."""
 
-    async def compose(self, request: Compose) -> tuple[bytes, ...]:
+    async def compose(self, request: Compose) -> tuple[Raw, ...]:
         """One candidate needs no vote. A composition that it cannot read goes to models, as before."""
-        asked = msgspec.json.decode(request.asked, type=ToCompose)
+        asked = request.asked
         scale = re.fullmatch(r"Multiply the first answer by (\d+) and add the second answer\.", asked.compose)
         if scale is None:
-            return await super().compose(request)
+            return await self.put(request)
         first, second = (msgspec.json.decode(each, type=Product).product for each in (asked.answer_to_first, asked.answer_to_second))
-        return (msgspec.json.encode(Product(product=first * int(scale[1]) + second)),)
+        return (Raw(msgspec.json.encode(Product(product=first * int(scale[1]) + second))),)
 
 
 class Calculated(Recursive):

@@ -6,15 +6,19 @@ import base64
 from collections.abc import Hashable, Mapping, Sequence
 from hashlib import blake2b
 from random import Random
-from typing import Generic
+from typing import Generic, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
+from microagents.errors import InvalidUsage
 from microagents.replies.chat import A
 
 LABEL_CHARS = 4
 """Length of a label, unless two candidates of a vote would share it."""
+MAX_ORDERS = 16
+"""Number of different orders in which ballots see candidates. Every order travels with the question, so later ballots reuse them."""
+C = TypeVar("C")
 
 
 class Candidate(Struct, Generic[A], frozen=True, kw_only=True):
@@ -23,6 +27,11 @@ class Candidate(Struct, Generic[A], frozen=True, kw_only=True):
     reply: A
     copies: int
     """Number of samples that gave it."""
+
+    @property
+    def json(self) -> Raw:
+        """The reply as JSON."""
+        return Raw(msgspec.json.encode(self.reply))
 
 
 def merged(replies: Sequence[A]) -> list[Candidate[A]]:
@@ -39,7 +48,7 @@ def merged(replies: Sequence[A]) -> list[Candidate[A]]:
     return [Candidate(reply=reply, copies=copies[vote]) for vote, reply in first.items()]
 
 
-def labels_of(candidates: Sequence[bytes]) -> list[str]:
+def labels_of(candidates: Sequence[bytes | Raw]) -> list[str]:
     """Label candidates by their hash. Labels are then equal in ballots of any order, and no position has a fixed label.
 
     Args:
@@ -59,10 +68,29 @@ def shuffled(labels: Sequence[str], ballot: int) -> list[int]:
     return order
 
 
-def orders(labels: Sequence[str], number: int, *, opposite: bool) -> list[list[int]]:
-    """The orders of candidates for some ballots; with ``opposite``, one order and the opposite one, in which models weigh them."""
+def in_orders(candidates: Mapping[str, C], ballots: int, *, opposite: bool) -> list[tuple[C, ...]]:
+    """Candidates in the orders in which ballots see them; with ``opposite``, one order and the opposite one, in which models weigh them.
+
+    Args:
+        candidates: the candidates by their labels.
+        ballots: number of ballots; those after the first `MAX_ORDERS` see the same orders again.
+        opposite: whether models weigh the candidates.
+    """
+    labels = list(candidates)
     first = shuffled(labels, 0)
-    return [first, first[::-1]] if opposite else [shuffled(labels, ballot) for ballot in range(number)]
+    orders = [first, first[::-1]] if opposite else [shuffled(labels, ballot) for ballot in range(min(ballots, MAX_ORDERS))]
+    return [tuple([candidates[labels[place]] for place in order]) for order in orders]
+
+
+def chosen_place(vote: str, labels: Sequence[str], path: str) -> int:
+    """Index of the candidate that a vote names.
+
+    Raises:
+        InvalidUsage: it names none; a person decided for it.
+    """
+    if vote not in labels:
+        raise InvalidUsage(f"{vote!r} is none of the candidates at {path}: they are {', '.join(labels)}")
+    return labels.index(vote)
 
 
 def leader_of(votes: Mapping[str, int], labels: Sequence[str], copies: Sequence[int]) -> int:

@@ -9,8 +9,7 @@ from msgspec import Raw, Struct, structs
 
 from microagents.elections.election import ElectionOutcome, Verdict
 from microagents.elections.rules import FirstTo
-from microagents.errors import InvalidUsage
-from microagents.problems.candidates import labels_of, leader_of, orders
+from microagents.problems.candidates import chosen_place, in_orders, labels_of, leader_of
 from microagents.problems.questions import Choice, Labelled, ToChoose, ToContract, ToTrace, Votable, prompt_of
 from microagents.replies.chat import Sampling
 from microagents.work.durable import DurableRequest, DurableRole
@@ -33,8 +32,6 @@ Where a contraction is wanted, work out the answer to `problem` and to each cand
 right one is that which takes the fewest steps from what it states to what it asks."""
 _notes: Mapping[type, str] = {ToTrace: TRACED, ToContract: CONTRACTED}
 """What the system prompt says about kinds of questions beside those of MAKER."""
-MAX_ORDERS = 16
-"""Number of different orders in which ballots see the candidates. Every order travels with the question, so later ballots reuse them."""
 
 
 class Chosen(Struct, frozen=True, kw_only=True):
@@ -48,10 +45,11 @@ class Chosen(Struct, frozen=True, kw_only=True):
 class Discriminate(DurableRequest[Chosen], frozen=True, kw_only=True):
     """Vote among candidates: the first with k votes wins, else the one with most of 2k - 1 votes."""
 
-    question: bytes
-    """The question that the candidates answer, as JSON."""
-    candidates: tuple[bytes, ...]
-    """Distinct replies as JSON, in the order of their first launch."""
+    as_json = True
+    question: Votable
+    """The question that the candidates answer."""
+    candidates: tuple[Raw, ...]
+    """Distinct replies, in the order of their first launch."""
     copies: tuple[int, ...]
     """Number of samples that gave each candidate."""
     show_copies: bool = False
@@ -77,16 +75,15 @@ class Discriminator(DurableRole):
         work = self.work_on(request)
         labels = labels_of(request.candidates)
         max_votes = 2 * request.k - 1
-        asked = msgspec.json.decode(request.question, type=Votable)
-        system = f"{SYSTEM}{_notes.get(type(asked), '')}{COPIES if request.show_copies else ''}"
+        system = f"{SYSTEM}{_notes.get(type(request.question), '')}{COPIES if request.show_copies else ''}"
         copies = request.copies if request.show_copies else [None] * len(labels)
-        labelled = [
-            Labelled(label=label, reply=Raw(reply), copies=seen)
+        labelled = {
+            label: Labelled(label=label, reply=reply, copies=seen)
             for label, reply, seen in zip(labels, request.candidates, copies, strict=True)
-        ]
+        }
         prompts = [
-            prompt_of(system, ToChoose(question=asked, candidates=tuple(labelled[place] for place in order)))
-            for order in orders(labels, min(max_votes, MAX_ORDERS), opposite=work.weighs)
+            prompt_of(system, ToChoose(question=request.question, candidates=candidates))
+            for candidates in in_orders(labelled, max_votes, opposite=work.weighs)
         ]
         question = work.question(
             prompts,
@@ -103,9 +100,7 @@ class Discriminator(DurableRole):
         decision = work.commit(resolution, Choice)
         chosen = decision.value if decision.outcome == "argmax" else decision.require()
         assert chosen is not None
-        if chosen.vote() not in labels:
-            raise InvalidUsage(f"{chosen.choice!r} is none of the candidates at {decision.path}: they are {', '.join(labels)}")
-        return Chosen(place=labels.index(chosen.vote()), outcome=decision.outcome)
+        return Chosen(place=chosen_place(chosen.vote(), labels, decision.path), outcome=decision.outcome)
 
 
 def _with_ties_broken(verdict: Verdict, labels: list[str], copies: tuple[int, ...]) -> Verdict:

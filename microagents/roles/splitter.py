@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from microagents.documents.questions import Parts, ToSplit
-from microagents.problems.questions import prompt_of
-from microagents.replies.chat import Sampling
-from microagents.work.durable import DurableRequest, DurableRole
+from microagents.roles.asking import AskingRole, Consult
 
 SYSTEM = """You split a piece of work that was too large. The message is a JSON object: `objective` is the objective of a whole text, \
 `finished` holds its finished parts, and `subtask` is the part that several authors could not write to the satisfaction of all. Take \
@@ -20,26 +16,11 @@ text of the result itself: parts that plan, outline or decide something for othe
 List the parts in the order of their texts in the result: these are put one after the other, and nothing is added to them."""
 
 
-class Split(DurableRequest[Parts | None], frozen=True, kw_only=True):
-    """Propose parts; the reply is None if the draw was flagged."""
-
-    asked: bytes
-    """The question, a `ToSplit` as JSON."""
-    sampling: Sampling
+class Split(Consult[ToSplit, Parts], frozen=True, kw_only=True):
+    """Propose parts. The asker checks whether they can take the place of the subtask, and asks again if not."""
 
 
-class Splitter(DurableRole):
+class Splitter(AskingRole):
     """Proposes a split of a subtask (SeqCV, section 2.2, dynamic recursive splitting)."""
 
-    draws_as = "splitter"
-
-    async def split(self, request: Split) -> Parts | None:
-        """Draw one proposal. Its asker checks whether it can take the place of the subtask, and asks again if not."""
-        found = await self.work_on(request).sample(
-            request.at,
-            prompt_of(SYSTEM, msgspec.json.decode(request.asked, type=ToSplit)),
-            Parts,
-            sampling=request.sampling,
-            max_draws=1,
-        )
-        return found[0] if found else None
+    draws_as, systems = "splitter", {Split: SYSTEM}

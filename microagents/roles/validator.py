@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
-import msgspec
-
 from microagents.documents.questions import ToValidate, Validation
-from microagents.problems.questions import prompt_of
-from microagents.replies.chat import Sampling
-from microagents.work.absence import flush_if_slow
-from microagents.work.durable import DurableRequest, DurableRole
+from microagents.roles.asking import Consult, PanelMember
 
 SYSTEM = """You check a text while it is written. The message is a JSON object: `objective` is the objective of the whole text, `finished` \
 holds its finished parts, `subtask` is the part in work, `written` its text so far, and `segment` the segment that somebody wrote next. \
@@ -23,35 +16,11 @@ neither itself nor `finished` nor `written` (names, symbols, numbers, style), an
 "complete", the whole of the subtask must be there.{manner}"""
 
 
-class Validate(DurableRequest[Validation | None], frozen=True, kw_only=True):
-    """Judge a segment; the reply is None if no draw gave a valid judgement."""
-
-    asked: bytes
-    """The question, a `ToValidate` as JSON."""
-    model: str | None
-    """Spec of the agent's model; None for the pool of the role."""
-    manner: str
-    """How this agent differs from others with the same model; may be empty."""
-    max_draws: int
-    sampling: Sampling
+class Validate(Consult[ToValidate, Validation], frozen=True, kw_only=True):
+    """Judge a segment."""
 
 
-class Validator(DurableRole):
+class Validator(PanelMember):
     """Asks one model for its judgement of one segment (SeqCV, equation 3)."""
 
-    draws_as = "validator"
-
-    async def validate(self, request: Validate) -> Validation | None:
-        """Draw one valid judgement."""
-        work = self.work_on(request)
-        began_s = asyncio.get_running_loop().time()
-        found = await work.sample(
-            request.at,
-            prompt_of(SYSTEM.format(manner=request.manner), msgspec.json.decode(request.asked, type=ToValidate)),
-            Validation,
-            model=request.model,
-            sampling=request.sampling,
-            max_draws=request.max_draws,
-        )
-        await flush_if_slow(work, began_s)
-        return found[0] if found else None
+    draws_as, systems = "validator", {Validate: SYSTEM}

@@ -237,18 +237,16 @@ class _Chains:
             asked = ToContract(problem=state.question, reasoning=state.reasoning)
         else:
             asked = to_contract(state.question, graph, guided=strategy.without != "guidance")
-        proposed = await self._work.ask(
-            Contract(
-                at=f"{place}/{Turn.CONTRACT}",
-                asked=msgspec.json.encode(asked),
-                candidates=strategy.candidates,
-                max_draws=strategy.max_draws,
-                sampling=self._sampling,
-            )
+        contract = Contract(
+            at=f"{place}/{Turn.CONTRACT}",
+            asked=asked,
+            samples=strategy.candidates,
+            max_draws=strategy.max_draws,
+            sampling=self._sampling,
         )
-        if not proposed:
+        drawn = await self._work.ask(contract)
+        if not drawn:
             return "no contraction"
-        drawn = [Contraction(question=each) for each in proposed]
         chosen = await self.votes.elect(f"{place}/{Turn.CONTRACT}/{Turn.VOTE}", asked, drawn)
         if strategy.refine:
             before = Contraction(question=state.question)
@@ -282,8 +280,8 @@ class _Chains:
         traced = await self._work.ask(
             Trace(
                 at=f"{at}/{Turn.DECOMPOSE}",
-                asked=msgspec.json.encode(asked),
-                candidates=self._strategy.candidates,
+                asked=asked,
+                samples=self._strategy.candidates,
                 max_draws=self._strategy.max_draws,
                 sampling=self._sampling,
             )

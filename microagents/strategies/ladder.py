@@ -11,7 +11,7 @@ from functools import cached_property
 from types import NoneType
 from typing import Annotated, Self
 
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 from pydantic import Field, field_validator, model_validator
 
 from microagents.actors import Deployment, Strategy
@@ -81,7 +81,7 @@ class JudgeOfCandidates(Struct, frozen=True, kw_only=True):
         asked = Choose(
             at=f"step/{step.number}/{self.name}",
             prompt=step.question.prompts[0],
-            candidates=tuple(first.values()),
+            candidates=tuple(map(Raw, first.values())),
             k=self.margin,
             max_draws=chain.max_draws,
             sampling=chain.task.sampling,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 from pydantic import Field, model_validator
 
 from microagents.actors import Deployment, Strategy
@@ -16,7 +16,7 @@ from microagents.problems.problem import Problem, answer_type, answer_type_of, d
 from microagents.problems.questions import Decomposition, ToCompose, ToDecompose, ToSolve, Votable, problem_id
 from microagents.problems.tree import MAX_DEPTH, ROOT, ProblemNode, Solution, Turn, solution_tree
 from microagents.replies.chat import A
-from microagents.roles.composer import Compose, Composer, to_compose
+from microagents.roles.composer import Compose, Composer
 from microagents.roles.decomposer import Decompose, Decomposer
 from microagents.roles.discriminator import Discriminate, Discriminator
 from microagents.strategies.problem_conductor import ProblemConductor
@@ -72,7 +72,16 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
         if decomposition is None or decomposition.is_atomic:
             return Solved(answer=await turns.answer(), argmax=tuple(turns.argmax))
         first, second = await _solve_halves(work, request, decomposition)
-        answer = await turns.composition(to_compose(request.problem, decomposition, (first.answer, second.answer)))
+        answer = await turns.composition(
+            ToCompose(
+                problem=request.problem,
+                first=decomposition.first,
+                answer_to_first=Raw(first.answer),
+                second=decomposition.second,
+                answer_to_second=Raw(second.answer),
+                compose=decomposition.compose,
+            )
+        )
         return Solved(
             answer=answer,
             problems=1 + first.problems + second.problems,
@@ -104,18 +113,19 @@ class _Turns:
     async def decomposition(self) -> Decomposition | None:
         """The elected decomposition; None where no valid one was proposed."""
         node, strategy = self._node, self._work.strategy
+        asked = ToDecompose(problem=node.problem)
         proposed = await self._work.ask(
             Decompose(
                 at=f"{node.at}/{Turn.DECOMPOSE}",
-                problem=node.problem,
+                asked=asked,
                 above=node.above,
-                candidates=strategy.candidates,
-                min_candidates=strategy.min_candidates,
+                samples=strategy.candidates,
+                at_least=strategy.min_candidates,
                 max_draws=strategy.max_draws,
                 sampling=sampling_at(self._work, strategy.decomposer_temperature),
             )
         )
-        return await self._elect(Turn.DECOMPOSE, ToDecompose(problem=node.problem), proposed) if proposed else None
+        return await self._elect(Turn.DECOMPOSE, asked, proposed) if proposed else None
 
     async def answer(self) -> bytes:
         """The elected direct answer, as JSON."""
@@ -138,9 +148,9 @@ class _Turns:
         composed = await self._work.ask(
             Compose(
                 at=f"{self._node.at}/{Turn.COMPOSE}",
-                asked=msgspec.json.encode(asked),
-                candidates=strategy.candidates,
-                min_candidates=strategy.min_candidates,
+                asked=asked,
+                samples=strategy.candidates,
+                at_least=strategy.min_candidates,
                 max_draws=strategy.max_draws,
                 sampling=sampling_at(self._work, strategy.composer_temperature),
             )

@@ -7,15 +7,15 @@ from functools import partial
 from math import ceil
 from typing import Annotated, Any, Literal, Self
 
-import msgspec
 from pydantic import Field, model_validator
 
 from microagents.actors import Deployment
-from microagents.documents.questions import ToRank, ToSplit, ToValidate
+from microagents.documents.questions import Parts, Ranking, ToRank, ToSplit, ToValidate, Validation
 from microagents.documents.writing import Answer, Ask, Missing, Turn, WritingRules
 from microagents.elections.rules import ApprovalShare, Rule, Unanimity
 from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem
+from microagents.roles.asking import Consult
 from microagents.roles.ranker import Rank, Ranker
 from microagents.roles.splitter import Split, Splitter
 from microagents.roles.validator import Validate, Validator
@@ -38,19 +38,25 @@ class SeqCVConductor(DocumentConductor):
         strategy = work.strategy
         assert isinstance(strategy, SeqCV)
         agent = Agent(model=None) if ask.agent is None else agents[ask.agent]
-        asked, sampling = msgspec.json.encode(ask.asked), sampling_at(work, strategy.validator_temperature)
+        sampling = sampling_at(work, strategy.validator_temperature)
+        request: Consult[Any, Validation] | Consult[Any, Parts] | Consult[Any, Ranking]
         match ask.asked:
-            case ToValidate():
-                validate = Validate(
-                    at=ask.at, asked=asked, model=agent.model, manner=agent.manner, max_draws=strategy.max_draws, sampling=sampling
+            case ToValidate() as asked:
+                request = Validate(
+                    at=ask.at,
+                    asked=asked,
+                    model=agent.model,
+                    manners=(agent.manner,),
+                    max_draws=strategy.max_draws,
+                    sampling=sampling,
                 )
-                return await work.ask(validate) or Missing.FLAGGED
-            case ToSplit():
-                return await work.ask(Split(at=ask.at, asked=asked, sampling=sampling_at(work, strategy.temperature))) or Missing.FLAGGED
-            case ToRank():
-                rank = Rank(at=ask.at, asked=asked, model=agent.model, max_draws=strategy.max_draws, sampling=sampling)
-                return await work.ask(rank) or Missing.FLAGGED
-        return await super().answer(work, ask, agents)
+            case ToSplit() as asked:
+                request = Split(at=ask.at, asked=asked, max_draws=1, sampling=sampling_at(work, strategy.temperature))
+            case ToRank() as asked:
+                request = Rank(at=ask.at, asked=asked, model=agent.model, max_draws=strategy.max_draws, sampling=sampling)
+            case _:
+                return await super().answer(work, ask, agents)
+        return next(iter(await work.ask(request)), Missing.FLAGGED)
 
     async def take_turn(self, work: Work[Problem[Any], DocumentStrategy], turn: Turn, agents: Sequence[Agent]) -> Sequence[Answer]:
         """Ask all questions of a turn at the same time, and go on without agents that do not answer in time."""

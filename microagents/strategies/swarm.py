@@ -21,16 +21,28 @@ from microagents.problems.candidates import Candidate, merged
 from microagents.problems.problem import Problem, answer_type, answer_type_of, text_of
 from microagents.problems.questions import problem_id, prompt_of
 from microagents.problems.step_records import SwarmRecord, swarm_record
-from microagents.problems.steps import Done, Plan, Rejected, StepQuestion, StepResult, ToAssemble, ToCheck, ToCompress, ToPlan, ToWork
+from microagents.problems.steps import (
+    Check,
+    Done,
+    Plan,
+    Rejected,
+    StepQuestion,
+    StepResult,
+    ToAssemble,
+    ToCheck,
+    ToCompress,
+    ToPlan,
+    ToWork,
+)
 from microagents.problems.tree import ROOT, Solution
 from microagents.replies.chat import Prompt, Reply
 from microagents.roles import planner
+from microagents.roles.asking import Consult
 from microagents.roles.composer import Assemble, Composer
 from microagents.roles.compressor import Compress, Compressor
 from microagents.roles.judge import Judge, PickBest
-from microagents.roles.personas import DrawsByPersonas
 from microagents.roles.planner import Planner, ProposePlans
-from microagents.roles.verifier import Checked, Verifier, Verify
+from microagents.roles.verifier import Verifier, Verify
 from microagents.roles.worker import DoStep, Worker
 from microagents.strategies.problem_conductor import ProblemConductor
 from microagents.strategies.turns import check_cap, sampling_at
@@ -204,10 +216,10 @@ class _LoopOfSwarm:
         """The finished steps that a question behind them shows in full."""
         return tuple(self._done[max(0, number - 1 - self._strategy.recent) :])
 
-    async def _turn(self, at: str, asked: StepQuestion, reply: type[Any], request: type[DrawsByPersonas]) -> Any:
+    async def _turn(self, at: str, asked: StepQuestion, reply: type[Any], request: type[Consult[Any, Any]]) -> Any:
         """Draw from ever more workers until all agree or the judge picks one; None where no reply is valid."""
         work, strategy = self._work, self._strategy
-        question, decode = msgspec.json.encode(asked), msgspec.json.Decoder(reply).decode
+        decode = msgspec.json.Decoder(reply).decode
         replies: list[Any] = []
         drawn = 0
         for size in strategy.workers:
@@ -215,30 +227,32 @@ class _LoopOfSwarm:
             got = await work.ask(
                 request(
                     at=f"{at}/workers/{size}",
-                    asked=question,
-                    personas=tuple(personas),
+                    asked=asked,
+                    manners=tuple(personas),
+                    samples=len(personas),
+                    max_draws=len(personas),
                     sampling=sampling_at(work, strategy.worker_temperature),
                 )
             )
             drawn = size
-            replies += [decode(each) for each in got]
+            replies += [decode(each) if isinstance(each, Raw) else each for each in got]
             candidates = merged(replies)
             if len(candidates) == 1 and (candidates[0].copies > 1 or size == 1):
                 return candidates[0].reply
             is_last = size == strategy.workers[-1]
             if not candidates or (len(candidates) == 1 and is_last):
                 continue
-            place = await self._picked(f"{at}/judge/{size}", question, candidates, may_ask_for_more=not is_last)
+            place = await self._picked(f"{at}/judge/{size}", asked, candidates, may_ask_for_more=not is_last)
             if place is not None:
                 return candidates[place].reply
         return merged(replies)[0].reply if replies else None
 
-    async def _picked(self, at: str, question: bytes, candidates: Sequence[Candidate[Any]], *, may_ask_for_more: bool) -> int | None:
+    async def _picked(self, at: str, asked: StepQuestion, candidates: Sequence[Candidate[Any]], *, may_ask_for_more: bool) -> int | None:
         place = await self._work.ask(
             PickBest(
                 at=at,
-                asked=question,
-                candidates=tuple(msgspec.json.encode(each.reply) for each in candidates),
+                asked=asked,
+                candidates=tuple(each.json for each in candidates),
                 may_ask_for_more=may_ask_for_more,
                 k=self._strategy.k,
                 max_draws=self._strategy.max_draws,
@@ -249,18 +263,19 @@ class _LoopOfSwarm:
             raise RoleFailed("Judge", "PickBest", f"chose candidate {place!r} of {len(candidates)} at {at}")
         return place
 
-    async def _check(self, at: str, asked: StepQuestion, reply: bytes) -> Checked:
+    async def _check(self, at: str, asked: StepQuestion, reply: bytes) -> Check:
         if not self._strategy.verify:
-            return Checked(passed=True, feedback="")
-        return await self._work.ask(
+            return Check(passed=True, feedback="")
+        (check,) = await self._work.ask(
             Verify(
                 at=at,
-                asked=msgspec.json.encode(ToCheck(question=asked, reply=Raw(reply))),
+                asked=ToCheck(question=asked, reply=Raw(reply)),
                 k=self._strategy.k,
                 max_draws=self._strategy.max_draws,
                 sampling=sampling_at(self._work, self._strategy.judge_temperature),
             )
         )
+        return check
 
 
 class _Summaries:
@@ -292,14 +307,15 @@ class _Summaries:
 
     async def _with(self, done: Done, before: Any) -> str:
         asked = structs.replace(self._first, done=done, summary="" if before is None else await before)
-        return await self._work.ask(
+        (made,) = await self._work.ask(
             Compress(
                 at=f"{self._at}/{done.number}",
-                asked=msgspec.json.encode(asked),
+                asked=asked,
                 max_draws=self._work.strategy.max_draws,
                 sampling=self._work.task.sampling,
             )
         )
+        return made.summary
 
 
 class Swarm(Strategy):

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec import structs
 
 from microagents.aio import TaskScope
@@ -70,8 +69,8 @@ class Votes:
         chosen = await self._work.ask(
             Discriminate(
                 at=at,
-                question=msgspec.json.encode(asked),
-                candidates=tuple(msgspec.json.encode(each.reply) for each in candidates),
+                question=asked,
+                candidates=tuple(each.json for each in candidates),
                 copies=tuple(each.copies for each in candidates),
                 show_copies=self._show_copies,
                 k=self._k,

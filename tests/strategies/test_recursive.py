@@ -20,7 +20,7 @@ from microagents.journal.messages import Report
 from microagents.journal.reading import Reader
 from microagents.models.simulation.simulated import Purchases, SimulatedModel
 from microagents.problems.candidates import merged
-from microagents.problems.questions import ATOMIC, Decomposition, asked_in
+from microagents.problems.questions import ATOMIC, Decomposition, ToDecompose, asked_in
 from microagents.problems.tree import solution_tree
 from microagents.roles import Decomposer, Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.roles import voter as voter_module
@@ -340,7 +340,15 @@ async def test_what_is_asked_again_after_a_death_answers_from_the_journal_though
         ]
         environment.setattr(voter_module, "MAX_ABANDONED", 0)
         ask = Decompose(
-            input=0, at="solve/decompose", recalls=False, problem=PROBLEM.statement(), above=(), candidates=3, sampling=PROBLEM.sampling
+            input=0,
+            at="solve/decompose",
+            recalls=False,
+            asked=ToDecompose(problem=PROBLEM.statement()),
+            above=(),
+            samples=3,
+            at_least=1,
+            max_draws=3,
+            sampling=PROBLEM.sampling,
         )
         async with LocalRuntime(context, roles) as runtime:
             first = await runtime.messenger.ask(ask)

@@ -1,0 +1,146 @@
+"""Roles that only ask: a system text for each kind of question. The answer is valid replies, or the one that wins a vote."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, Generic, TypeVar, get_args
+
+import msgspec
+from msgspec import Raw, Struct
+
+from microagents.elections.rules import FirstTo
+from microagents.messages import reply_type
+from microagents.problems.problem import answer_type_of
+from microagents.problems.questions import prompt_of
+from microagents.replies.chat import Reply, Sampling
+from microagents.task import Task
+from microagents.work.absence import flush_if_slow
+from microagents.work.durable import DurableRequest, DurableRole
+
+Q = TypeVar("Q", bound=Struct)
+A = TypeVar("A")
+
+
+class Consult(DurableRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only=True):
+    """Put a question to models; the answer is the valid replies in launch order, or with ``k`` the one that a vote decides for.
+
+    A subclass names the question's data and the class of replies, or `Raw` for answers to the problem as JSON.
+    """
+
+    as_json = True
+    needed: ClassVar[bool] = False
+    """Whether the place is undecided without a valid reply, so that ``--on-undecided`` is applied to it."""
+
+    asked: Q
+    """The data of the question."""
+    samples: int = 1
+    """Number of valid replies that is aimed at."""
+    at_least: int | None = None
+    """Draw all samples at once, and more only if fewer than so many are valid; None: draw until ``samples`` are valid."""
+    k: int | None = None
+    """Number of votes that decide; None for samples without a vote."""
+    max_draws: int
+    """Cap of all samples, or of the vote."""
+    sampling: Sampling
+    model: str | None = None
+    """Spec of the model that is asked; None for the pool of the role."""
+    manners: tuple[str, ...] = ("",)
+    """What the system text says to each of several authors, such as their personas: one prompt each."""
+
+    def kept(self, replies: Sequence[Any]) -> Sequence[Any]:
+        """The replies that lead anywhere; by default all."""
+        return replies
+
+    def reply_class(self, task: Task) -> type[Reply]:
+        """The class of its replies."""
+        named = named_reply(type(self))
+        return answer_type_of(task) if named is Raw else named
+
+
+@lru_cache(maxsize=256)
+def named_reply(message: type[Consult[Any, Any]]) -> Any:
+    """The class of replies that a subclass of `Consult` names."""
+    return get_args(reply_type(message))[0]
+
+
+class AskingRole(DurableRole):
+    """A role that only asks. A subclass may handle one of its messages in a method of its own."""
+
+    handles_no_message = ("put",)
+    systems: ClassVar[Mapping[type[Consult[Any, Any]], str]] = {}
+    """The messages that it handles, each with the system text of its prompts, in which ``{manner}`` is filled in."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.handlers = {**dict.fromkeys(cls.systems, "put"), **cls.handlers}
+
+    def system(self, request: Consult[Any, Any], task: Task) -> str:  # noqa: ARG002 - for subclasses to override
+        """The system text for a question."""
+        return self.systems[type(request)]
+
+    def choices(self, request: Consult[Any, Any]) -> Sequence[str]:  # noqa: ARG002 - as above
+        """The votes that a reply may cast; none, the default, for any."""
+        return ()
+
+    async def put(self, request: Consult[Any, A]) -> tuple[A, ...]:
+        """Put a question to models.
+
+        Raises:
+            Undecided: there is no valid reply where one is needed, or too many ballots were flagged.
+        """
+        work = self.work_on(request)
+        system, reply = self.system(request, work.task), request.reply_class(work.task)
+        prompts = [prompt_of(system.replace("{manner}", manner), request.asked) for manner in request.manners]
+        replies: Sequence[Any]
+        if request.k is not None:
+            decision = await work.elect(
+                request.at,
+                prompts,
+                reply,
+                rule=FirstTo(request.k),
+                model=request.model,
+                sampling=request.sampling,
+                max_draws=request.max_draws,
+                choices=self.choices(request),
+            )
+            replies = [decision.require()]
+        elif request.at_least is not None:
+            replies = await work.propose(
+                request.at,
+                prompts[0],
+                reply,
+                n=request.samples,
+                at_least=request.at_least,
+                max_draws=request.max_draws,
+                sampling=request.sampling,
+                needed=request.needed,
+                keep=request.kept,
+            )
+        else:
+            drawn = await work.sample(
+                request.at,
+                prompts,
+                reply,
+                n=request.samples,
+                model=request.model,
+                sampling=request.sampling,
+                max_draws=request.max_draws,
+                needed=request.needed,
+                choices=self.choices(request),
+            )
+            replies = request.kept(drawn)
+        is_answer = named_reply(type(request)) is Raw
+        return tuple([Raw(msgspec.json.encode(each)) if is_answer else each for each in replies])
+
+
+class PanelMember(AskingRole):
+    """A role that asks for a member of a panel, which may go on without a slow one."""
+
+    async def put(self, request: Consult[Any, A]) -> tuple[A, ...]:
+        """Put a question to models, and make slow replies safe before they are given."""
+        began_s = asyncio.get_running_loop().time()
+        replies = await super().put(request)
+        await flush_if_slow(self.work_on(request), began_s)
+        return replies
