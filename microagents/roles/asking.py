@@ -17,7 +17,7 @@ from microagents.problems.questions import prompt_of
 from microagents.replies.chat import Reply, Sampling
 from microagents.task import Task
 from microagents.work.absence import flush_if_slow
-from microagents.work.durable import DurableRequest, DurableRole
+from microagents.work.durable import DurableRequest, DurableRole, Work
 
 Q = TypeVar("Q", bound=Struct)
 A = TypeVar("A")
@@ -30,11 +30,10 @@ class Consult(DurableRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only
     """
 
     as_json = True
-    needed: ClassVar[bool] = False
-    """Whether the place is undecided without a valid reply, so that ``--on-undecided`` is applied to it."""
-
     asked: Q
     """The data of the question."""
+    needed: bool = False
+    """Whether the place is undecided without a valid reply, so that ``--on-undecided`` is applied to it."""
     samples: int = 1
     """Number of valid replies that is aimed at."""
     at_least: int | None = None
@@ -65,6 +64,56 @@ def named_reply(message: type[Consult[Any, Any]]) -> Any:
     return get_args(reply_type(message))[0]
 
 
+async def consulted(work: Work[Any, Any], request: Consult[Any, A], system: str, choices: Sequence[str] = ()) -> tuple[A, ...]:
+    """Put a question to models.
+
+    Raises:
+        Undecided: there is no valid reply where one is needed, or too many ballots were flagged.
+    """
+    reply = request.reply_class(work.task)
+    prompts = [prompt_of(system.replace("{manner}", manner), request.asked) for manner in request.manners]
+    replies: Sequence[Any]
+    if request.k is not None:
+        decision = await work.elect(
+            request.at,
+            prompts,
+            reply,
+            rule=FirstTo(request.k),
+            model=request.model,
+            sampling=request.sampling,
+            max_draws=request.max_draws,
+            choices=choices,
+        )
+        replies = [decision.require()]
+    elif request.at_least is not None:
+        replies = await work.propose(
+            request.at,
+            prompts[0],
+            reply,
+            n=request.samples,
+            at_least=request.at_least,
+            max_draws=request.max_draws,
+            sampling=request.sampling,
+            needed=request.needed,
+            keep=request.kept,
+        )
+    else:
+        drawn = await work.sample(
+            request.at,
+            prompts,
+            reply,
+            n=request.samples,
+            model=request.model,
+            sampling=request.sampling,
+            max_draws=request.max_draws,
+            needed=request.needed,
+            choices=choices,
+        )
+        replies = request.kept(drawn)
+    is_answer = named_reply(type(request)) is Raw
+    return tuple([Raw(msgspec.json.encode(each)) if is_answer else each for each in replies])
+
+
 class AskingRole(DurableRole):
     """A role that only asks. A subclass may handle one of its messages in a method of its own."""
 
@@ -85,54 +134,9 @@ class AskingRole(DurableRole):
         return ()
 
     async def put(self, request: Consult[Any, A]) -> tuple[A, ...]:
-        """Put a question to models.
-
-        Raises:
-            Undecided: there is no valid reply where one is needed, or too many ballots were flagged.
-        """
+        """Put a question to models: `consulted` with its system text."""
         work = self.work_on(request)
-        system, reply = self.system(request, work.task), request.reply_class(work.task)
-        prompts = [prompt_of(system.replace("{manner}", manner), request.asked) for manner in request.manners]
-        replies: Sequence[Any]
-        if request.k is not None:
-            decision = await work.elect(
-                request.at,
-                prompts,
-                reply,
-                rule=FirstTo(request.k),
-                model=request.model,
-                sampling=request.sampling,
-                max_draws=request.max_draws,
-                choices=self.choices(request),
-            )
-            replies = [decision.require()]
-        elif request.at_least is not None:
-            replies = await work.propose(
-                request.at,
-                prompts[0],
-                reply,
-                n=request.samples,
-                at_least=request.at_least,
-                max_draws=request.max_draws,
-                sampling=request.sampling,
-                needed=request.needed,
-                keep=request.kept,
-            )
-        else:
-            drawn = await work.sample(
-                request.at,
-                prompts,
-                reply,
-                n=request.samples,
-                model=request.model,
-                sampling=request.sampling,
-                max_draws=request.max_draws,
-                needed=request.needed,
-                choices=self.choices(request),
-            )
-            replies = request.kept(drawn)
-        is_answer = named_reply(type(request)) is Raw
-        return tuple([Raw(msgspec.json.encode(each)) if is_answer else each for each in replies])
+        return await consulted(work, request, self.system(request, work.task), self.choices(request))
 
 
 class PanelMember(AskingRole):

@@ -22,7 +22,7 @@ Give the answer to `problem` from these results, as they are given. Do no step a
 class Compose(Consult[ToCompose, Raw], frozen=True, kw_only=True):
     """Compose answers to a problem from those to its sub-problems."""
 
-    needed = True
+    needed: bool = True
 
 
 class Assemble(Consult[ToAssemble, Raw], frozen=True, kw_only=True):

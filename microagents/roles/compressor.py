@@ -15,7 +15,7 @@ old summary too, exactly as it stands there. Leave out how it was found. `lesson
 class Compress(Consult[ToCompress, Summary], frozen=True, kw_only=True):
     """Take one more finished step into the summary."""
 
-    needed = True
+    needed: bool = True
 
 
 class Compressor(AskingRole):

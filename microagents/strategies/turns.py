@@ -1,23 +1,35 @@
-"""Votes on candidates, and calls side by side: what strategies for problems share."""
+"""Turns at problems, of which a strategy is written once: models take them in a run, and the records of a journal when it is read.
+
+A strategy awaits turns of a `Turns` and fills in a `ProblemNode`. In a run nobody looks at the node; ``show`` draws it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
-from msgspec import structs
+import msgspec
+from msgspec import Raw, structs
 
 from microagents.aio import TaskScope
 from microagents.errors import RoleFailed, Undecided
-from microagents.problems.candidates import merged
+from microagents.journal.messages import OpenElection, Recalled
+from microagents.problems.candidates import Candidate, merged
+from microagents.problems.problem import DIRECTLY, Problem
 from microagents.problems.questions import Votable
-from microagents.replies.chat import A, Sampling
+from microagents.problems.recording import ElectionRecord, TurnRecords, turn_result
+from microagents.problems.tree import ProblemNode, Turn
+from microagents.replies.chat import A, Sampling, decoder_of
+from microagents.replies.trajectories import Trajectory
+from microagents.roles.asking import Consult, Q, consulted, named_reply
 from microagents.roles.discriminator import Discriminate
+from microagents.task import Task
 from microagents.work.durable import Work
 
+R = TypeVar("R")
 V = TypeVar("V")
-W = TypeVar("W")
 
 
 def most_ballots(k: int) -> int:
@@ -35,8 +47,80 @@ def check_cap(k: int, max_draws: int) -> None:
         raise ValueError(f"a vote at k = {k} may take {most_ballots(k)} ballots, but max_draws = {max_draws}")
 
 
-class Votes:
-    """Votes by the discriminator, first to k.
+class Direct(Consult[Q, R], Generic[Q, R], frozen=True, kw_only=True):
+    """A question that a conductor puts itself."""
+
+    system: str
+
+
+class Answer(Direct[Votable, Raw], frozen=True, kw_only=True):
+    """Answer a problem directly."""
+
+    system: str = DIRECTLY
+    needed: bool = True
+
+
+class Turns(ABC):
+    """What takes the turns of a strategy."""
+
+    def __init__(self, task: Problem[Any]) -> None:
+        self.task = task
+        self.argmax: list[str] = []
+        """Paths of the votes that were decided by plurality."""
+
+    def progress(self, done: int) -> None:  # noqa: B027 - nobody waits for what is read
+        """Report the number of done steps."""
+
+    @abstractmethod
+    async def take(self, node: ProblemNode, ask: Consult[Any, R], asked: Votable | None = None) -> R | None:
+        """The reply that a vote chooses among those to a question; None where no reply is valid, and none is needed.
+
+        Args:
+            node: the problem whose turn it is.
+            ask: the question; its place ends with the name of the turn.
+            asked: what the ballots are told of it; by default its data.
+
+        Raises:
+            Undecided: the turn is undecided, or a journal does not tell how it ended.
+        """
+
+    @abstractmethod
+    async def elect(self, node: ProblemNode, at: str, asked: Votable, replies: Sequence[A]) -> A:
+        """The candidate that a vote chooses. Equal replies are one candidate; where all are equal, there is no vote.
+
+        Args:
+            node: the problem whose turn it is.
+            at: the place of the turn; it ends with its name.
+            asked: the question that the replies answer.
+            replies: at least one. Ties go to the candidate with most of them, then to the first.
+
+        Raises:
+            Undecided: as above.
+        """
+
+    @abstractmethod
+    async def side_by_side(self, calls: Sequence[Coroutine[Any, Any, V]]) -> Sequence[V]:
+        """The results of calls of which none raises `Undecided`."""
+
+    async def all_ended(self, calls: Sequence[Coroutine[Any, Any, V]]) -> list[V]:
+        """The results of calls that are made side by side.
+
+        If one is undecided, the others still run to their end: decisions must not depend on which of them is faster, and the others are
+        needed once a person has decided. Any other failure of one cancels the others.
+
+        Raises:
+            Undecided: one is undecided.
+        """
+        results: list[V] = []
+        for each in await self.side_by_side([_or_undecided(call) for call in calls]):
+            if isinstance(each, Undecided):
+                raise each
+            results.append(each)
+        return results
+
+
+class AskedTurns(Turns):
+    """Turns that models take: they draw candidates, and the discriminator votes among these, first to k.
 
     Args:
         work: the work on the input.
@@ -47,28 +131,37 @@ class Votes:
     """
 
     def __init__(self, work: Work[Any, Any], *, k: int, max_draws: int, temperature: float, show_copies: bool = False) -> None:
-        self.argmax: list[str] = []
-        """Paths of the votes that were decided by plurality."""
+        super().__init__(work.task)
         self._work = work
         self._k = k
         self._max_draws = max_draws
         self._sampling = sampling_at(work, temperature)
         self._show_copies = show_copies
 
-    async def elect(self, at: str, asked: Votable, replies: Sequence[A]) -> A:
-        """The candidate that the vote chooses. Equal replies are one candidate; where all are equal, there is no vote.
+    def progress(self, done: int) -> None:
+        """Report the progress of the work."""
+        self._work.progress(done)
 
-        Args:
-            at: the place of the vote.
-            asked: the question that the replies answer.
-            replies: at least one. Ties go to the candidate with most of them, then to the first.
-        """
+    async def take(self, node: ProblemNode, ask: Consult[Any, R], asked: Votable | None = None) -> R | None:
+        """Draw candidates, and hold the vote."""
+        drawn = await (consulted(self._work, ask, ask.system) if isinstance(ask, Direct) else self._work.ask(ask))
+        if not drawn and ask.needed:
+            raise RoleFailed("The role", type(ask).__name__, f"gave no candidate for {node.at}, and raised nothing")
+        if not drawn:
+            return None
+        decode = decoder_of(ask.reply_class(self.task)).decode
+        replies = [_answer_in(decode(each) if isinstance(each, Raw) else each) for each in drawn]
+        chosen = await self.elect(node, ask.at, asked or ask.asked, replies)
+        return next(each for each, reply in zip(drawn, replies, strict=True) if reply is chosen)
+
+    async def elect(self, node: ProblemNode, at: str, asked: Votable, replies: Sequence[A]) -> A:  # noqa: ARG002 - nobody looks at it
+        """Hold a vote."""
         candidates = merged(replies)
         if len(candidates) == 1:
             return candidates[0].reply
         chosen = await self._work.ask(
             Discriminate(
-                at=at,
+                at=f"{at}/{Turn.VOTE}",
                 question=asked,
                 candidates=tuple(each.json for each in candidates),
                 copies=tuple(each.copies for each in candidates),
@@ -79,57 +172,94 @@ class Votes:
             )
         )
         if chosen.place not in range(len(candidates)):
-            raise RoleFailed("Discriminator", "Discriminate", f"chose candidate {chosen.place!r} of {len(candidates)} at {at}")
+            raise RoleFailed("Discriminator", "Discriminate", f"chose candidate {chosen.place!r} of {len(candidates)} at {at}/{Turn.VOTE}")
         if chosen.outcome == "argmax":
-            self.argmax.append(self._work.path_of(at))
+            self.argmax.append(self._work.path_of(f"{at}/{Turn.VOTE}"))
         return candidates[chosen.place].reply
 
+    async def side_by_side(self, calls: Sequence[Coroutine[Any, Any, V]]) -> Sequence[V]:
+        """Make all calls at the same time."""
+        scope = TaskScope()
+        try:
+            return await asyncio.gather(*[scope.start(call) for call in calls])
+        finally:
+            await scope.close()
 
-def sampling_at(work: Work[Any, Any], temperature: float) -> Sampling:
+
+class RecordedTurns(Turns):
+    """Turns that are answered as a journal records them. A turn that has not ended there is undecided.
+
+    Args:
+        of_input: number of the input.
+        task: its problem.
+        rows: decisions and undecided elections, by path.
+        open_elections: elections without a verdict, with their paid samples.
+    """
+
+    def __init__(self, of_input: int, task: Task, rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]) -> None:
+        assert isinstance(task, Problem)
+        super().__init__(task)
+        self.records = TurnRecords(of_input, rows, open_elections)
+
+    def replayed(self, work: Coroutine[Any, Any, V]) -> V | None:
+        """The result of work whose turns these are; None where it has not ended."""
+        try:
+            work.send(None)
+        except StopIteration as ended:
+            result: V = ended.value
+            return result
+        except Undecided:
+            return None
+        work.close()
+        raise RuntimeError("the work awaits something else than turns")
+
+    async def take(self, node: ProblemNode, ask: Consult[Any, R], asked: Votable | None = None) -> R | None:  # noqa: ARG002 - the vote is over
+        """Read the turn, and add its result to the node."""
+        drawn = self.records.drawn(ask.at)
+        decode = decoder_of(ask.reply_class(self.task)).decode
+        replies: Sequence[Any] = ask.kept([decode(each) for each in ([] if drawn is None else drawn.replies)])
+        candidates = merged([_answer_in(each) for each in replies])
+        chosen = self._taken(node, ask.at, drawn, candidates)
+        reply: Any = next((each for each in replies if _answer_in(each) is chosen), None)
+        return Raw(msgspec.json.encode(reply)) if reply is not None and named_reply(type(ask)) is Raw else reply
+
+    async def elect(self, node: ProblemNode, at: str, asked: Votable, replies: Sequence[A]) -> A:  # noqa: ARG002 - as above
+        """Read the vote, and add its result to the node."""
+        candidates = merged(replies)
+        if len(candidates) == 1:
+            return candidates[0].reply
+        vote = self.records.election(f"{at}/{Turn.VOTE}")
+        chosen = self._taken(node, at, None if vote is None else ElectionRecord(), candidates)
+        assert chosen is not None
+        return chosen
+
+    async def side_by_side(self, calls: Sequence[Coroutine[Any, Any, V]]) -> Sequence[V]:
+        """Follow one call after the other."""
+        try:
+            return [await call for call in calls]
+        finally:
+            for call in calls:
+                call.close()
+
+    def _taken(self, node: ProblemNode, at: str, drawn: ElectionRecord | None, candidates: Sequence[Candidate[A]]) -> A | None:
+        vote = self.records.election(f"{at}/{Turn.VOTE}") if len(candidates) > 1 else None
+        if drawn is None:
+            raise Undecided(at, 0, "not recorded")
+        result = turn_result(Turn(at.rpartition("/")[2]), drawn, vote, candidates)
+        node.take(result)
+        if result.winner is None and result.outcome != "none":
+            raise Undecided(at, result.calls, result.outcome)
+        return None if result.winner is None else candidates[result.winner].reply
+
+
+def _answer_in(reply: Any) -> Any:
+    return reply.answer if isinstance(reply, Trajectory) else reply
+
+
+def sampling_at(work: Work[Any, Any] | Turns, temperature: float) -> Sampling:
     """The task's sampling with this temperature."""
     usual: Sampling = work.task.sampling
     return structs.replace(usual, first_temperature=temperature, temperature=temperature)
-
-
-async def all_ended(calls: Sequence[Coroutine[Any, Any, V]]) -> list[V]:
-    """The results of calls that are made side by side.
-
-    If one is undecided, the others still run to their end: decisions must not depend on which of them is faster, and the others are needed
-    once a person has decided. Any other failure of one cancels the others.
-
-    Raises:
-        Undecided: one is undecided.
-    """
-    scope = TaskScope()
-    try:
-        open_calls = [scope.start(_or_undecided(call)) for call in calls]
-        ended = await asyncio.gather(*open_calls)
-    finally:
-        await scope.close()
-    results: list[V] = []
-    for each in ended:
-        if isinstance(each, Undecided):
-            raise each
-        results.append(each)
-    return results
-
-
-async def both_ended(first: Coroutine[Any, Any, V], second: Coroutine[Any, Any, W]) -> tuple[V, W]:
-    """The results of two calls that are made side by side; else as `all_ended`.
-
-    Raises:
-        Undecided: one is undecided.
-    """
-    scope = TaskScope()
-    try:
-        one, other = await asyncio.gather(scope.start(_or_undecided(first)), scope.start(_or_undecided(second)))
-    finally:
-        await scope.close()
-    if isinstance(one, Undecided):
-        raise one
-    if isinstance(other, Undecided):
-        raise other
-    return one, other
 
 
 async def _or_undecided(call: Coroutine[Any, Any, V]) -> V | Undecided:
