@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -10,12 +11,10 @@ from msgspec import Struct
 from microagents.documents.document import Document
 from microagents.documents.questions import REPLIES
 from microagents.documents.records import SubtaskRecord
-from microagents.documents.writing import Answer, Ask, Missing, NothingWritten, NotRecorded, Turn, Writing
-from microagents.elections.election import Ballot, total_usd
-from microagents.journal.messages import OpenElection, Recalled
-from microagents.replies.chat import Reply, decoder_of
+from microagents.documents.writing import Answer, Ask, Missing, NothingWritten, Turn, Writing
 from microagents.user_code import called, mistyped
 from microagents.work.absence import ABSENT
+from microagents.work.recorded import NotRecorded, RecordedWork
 
 
 class DocumentRecord(Struct, frozen=True, kw_only=True):
@@ -32,30 +31,19 @@ class DocumentRecord(Struct, frozen=True, kw_only=True):
     cost_usd: float | None
 
 
-def replay(
-    of_input: int, writing: Writing, rows: Mapping[str, Recalled], open_elections: Sequence[OpenElection], agents: tuple[str, ...]
-) -> DocumentRecord:
+def replay(work: RecordedWork[Any, Any], writing: Writing, agents: tuple[str, ...]) -> DocumentRecord:
     """Send the recorded replies to a writing until one is missing.
 
     Args:
-        of_input: number of the input.
+        work: the recorded work.
         writing: the writing from its start.
-        rows: decisions and answers by path.
-        open_elections: elections without a verdict, with their paid samples.
         agents: names of the agents.
     """
     ended = [True]
     while any(ended):
-        ended = [_follow(of_input, writing, record, rows) for record in writing.ready()]
-    paid = [each for each in rows.values() if each.ballots]
-    samples = [ballot for each in open_elections for ballot in each.ballots]
-    return DocumentRecord(
-        agents=agents,
-        subtasks=tuple(_listed(writing)),
-        text=writing.text(),
-        calls=sum(len(each.ballots) for each in paid) + len(samples),
-        cost_usd=total_usd([*(each.cost_usd for each in paid), *(each.cost_usd for each in samples)]),
-    )
+        ended = [_follow(work, writing, record) for record in writing.ready()]
+    calls, cost_usd = work.spent()
+    return DocumentRecord(agents=agents, subtasks=tuple(_listed(writing)), text=writing.text(), calls=calls, cost_usd=cost_usd)
 
 
 def checked_results(document: Document, text: str) -> dict[str, bool | None]:
@@ -71,13 +59,13 @@ def checked_results(document: Document, text: str) -> dict[str, bool | None]:
         raise mistyped(document.checks, results, f"True, False or None by name ({error})") from None
 
 
-def _follow(of_input: int, writing: Writing, record: SubtaskRecord, rows: Mapping[str, Recalled]) -> bool:
+def _follow(work: RecordedWork[Any, Any], writing: Writing, record: SubtaskRecord) -> bool:
     """Follow the writing of one subtask; returns whether it has ended, so that others may begin."""
     turns = writing.begin(record)
     try:
         turn = next(turns)
         while True:
-            turn = turns.send([_recorded(of_input, turn, ask, rows) for ask in turn.asks])
+            turn = turns.send([_recorded(work, turn, ask) for ask in turn.asks])
     except StopIteration as ended:
         writing.end(record, ended.value)
         return True
@@ -85,16 +73,16 @@ def _follow(of_input: int, writing: Writing, record: SubtaskRecord, rows: Mappin
         return False
 
 
-def _recorded(of_input: int, turn: Turn, ask: Ask, rows: Mapping[str, Recalled]) -> Answer:
-    absent = rows.get(f"{of_input}/{turn.at}/{ABSENT}")
-    if absent is not None and absent.value is not None and ask.agent in msgspec.json.decode(absent.value):
-        return Missing.ABSENT
-    row = rows.get(f"{of_input}/{ask.at}")
-    if row is None:
+def _recorded(work: RecordedWork[Any, Any], turn: Turn, ask: Ask) -> Answer:
+    with suppress(NotRecorded):
+        absent = work.row(f"{turn.at}/{ABSENT}").value
+        if absent is not None and ask.agent in msgspec.json.decode(absent):
+            return Missing.ABSENT
+    try:
+        valid = work.replies(ask.at, REPLIES[type(ask.asked)])
+    except NotRecorded:
         return Missing.OPEN
-    valid = [ballot.value for ballot in row.ballots if isinstance(ballot, Ballot)]
-    kind: type[Reply] = REPLIES[type(ask.asked)]
-    return decoder_of(kind).decode(valid[0]) if valid else Missing.FLAGGED
+    return valid[0] if valid else Missing.FLAGGED
 
 
 def _listed(writing: Writing) -> list[SubtaskRecord]:

@@ -33,6 +33,7 @@ from microagents.documents.subtasks import Graph, Subtask, fault_of
 from microagents.elections.rules import Rule, Tally
 from microagents.problems.candidates import labels_of
 from microagents.replies.chat import Reply
+from microagents.work.recorded import NotRecorded
 
 CHARS_PER_TOKEN = 4
 """Characters of a token, for estimates of the length of prompts."""
@@ -100,10 +101,6 @@ class WritingRules(Struct, frozen=True, kw_only=True):
 
 class NothingWritten(Exception):
     """No agent wrote a valid segment in any round; args: place of the subtask, number of rounds."""
-
-
-class NotRecorded(Exception):
-    """A turn has replies that are not recorded yet, so the writing cannot be followed further."""
 
 
 class Writing:

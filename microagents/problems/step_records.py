@@ -1,31 +1,29 @@
-"""The recorded work of a swarm on one problem: its plans, who was picked and why, what did not pass, and what each step cost."""
+"""The work of a swarm on one problem: its plans, who was picked and why, what did not pass, and what each step cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
-from microagents.elections.election import Ballot, Flagged, total_usd
-from microagents.journal.messages import OpenElection, Recalled
-from microagents.problems.candidates import labels_of, merged
-from microagents.problems.steps import MORE, Check, Pick, Plan, StepResult
-from microagents.replies.chat import A, Reply, decoder_of
+from microagents.elections.election import Flagged
+from microagents.problems.steps import StepResult
+from microagents.work.recorded import RecordedWork
 
 
-class SwarmTurn(Struct, frozen=True, kw_only=True):
+class SwarmTurn(Struct, kw_only=True):
     """One turn: the replies of workers, the judge's choice and the check."""
 
     at: str
-    workers: int
+    workers: int = 0
     """Number of workers that were asked."""
-    judged: int
+    judged: int = 0
     """Number of times that the judge was asked."""
-    flags: dict[str, int]
+    flags: dict[str, int] = field(default_factory=dict)
     """Number of discarded replies, by red flag."""
-    picked: Raw | None
+    picked: Raw | None = None
     """The reply that was picked, as JSON; None while there is none."""
     by: str = ""
     """The persona that gave it first."""
@@ -40,28 +38,73 @@ class SwarmTurn(Struct, frozen=True, kw_only=True):
     cost_usd: float | None = 0.0
 
 
-class StepRecord(Struct, frozen=True, kw_only=True):
+class StepRecord(Struct, kw_only=True):
     """A step of a plan, with one turn for each time that it was done."""
 
     number: int
     step: str
-    turns: tuple[SwarmTurn, ...]
-    calls: int
-    cost_usd: float | None
+    turns: list[SwarmTurn] = field(default_factory=list)
+    calls: int = 0
+    cost_usd: float | None = 0.0
+
+    @property
+    def last(self) -> SwarmTurn | None:
+        """The last turn with a valid result."""
+        return next((turn for turn in reversed(self.turns) if turn.picked is not None), None)
+
+    @property
+    def result(self) -> str:
+        """The result that later steps see."""
+        return "" if self.last is None or self.last.picked is None else msgspec.json.decode(self.last.picked, type=StepResult).result
 
 
-class LoopRecord(Struct, frozen=True, kw_only=True):
+class LoopRecord(Struct, kw_only=True):
     """One loop: the plan, its steps, and the whole."""
 
     number: int
     """From 1."""
     plan: SwarmTurn
-    steps: tuple[StepRecord, ...] = ()
+    steps: list[StepRecord] = field(default_factory=list)
     """Those that have begun."""
     whole: SwarmTurn | None = None
     calls: int = 0
     """Number of samples and ballots of this loop, those of its summaries included."""
     cost_usd: float | None = 0.0
+
+    @property
+    def at(self) -> str:
+        """Its place."""
+        return f"loop/{self.number - 1}"
+
+    @property
+    def answer(self) -> Raw | None:
+        """The answer to the problem, as JSON."""
+        return None if self.whole is None else self.whole.picked
+
+    @property
+    def passed(self) -> bool:
+        """Whether there is an answer, and nobody found a fault with it."""
+        return self.whole is not None and self.whole.picked is not None and self.whole.passed is not False
+
+    @property
+    def unverified(self) -> list[StepRecord]:
+        """The steps whose last result did not pass."""
+        return [step for step in self.steps if step.last is not None and step.last.passed is False]
+
+    @property
+    def lesson(self) -> str:
+        """What went wrong, for the next loop."""
+        said = [f"step {each.number} ({each.step}) did not pass: {each.last.feedback}" for each in self.unverified if each.last]
+        if self.answer is not None:
+            return "" if self.passed or self.whole is None else "\n".join([*said, self.whole.feedback])
+        failed = next((each for each in self.steps if each.last is None), None)
+        if self.plan.picked is None:
+            said.append("no valid plan was proposed")
+        elif failed is not None:
+            said.append(f"step {failed.number} ({failed.step}) had no valid result")
+        else:
+            said.append("no valid answer was composed")
+        return "\n".join(said)
 
 
 class SwarmRecord(Struct, frozen=True, kw_only=True):
@@ -72,129 +115,39 @@ class SwarmRecord(Struct, frozen=True, kw_only=True):
 
 
 def swarm_record(
-    of_input: int,
-    problem: str,
-    answer: type[Reply],
-    rows: Mapping[str, Recalled],
-    open_elections: Iterable[OpenElection],
-    *,
-    workers: Sequence[int],
-    names: Sequence[str],
+    work: RecordedWork[Any, Any], problem: str, loops: Sequence[LoopRecord], *, workers: Sequence[int], names: Sequence[str]
 ) -> SwarmRecord:
-    """Read the loops of one input from a journal.
+    """The loops that have begun, with what the journal alone tells: flags, costs, and whose reply was picked.
 
     Args:
-        of_input: number of the input.
-        problem: its text.
-        answer: class of its answers.
-        rows: decisions and answers by path.
-        open_elections: elections without a verdict, with their paid samples.
+        work: the recorded work.
+        problem: the text of the problem.
+        loops: its loops, as the swarm keeps them.
         workers: the numbers of workers of a turn.
         names: names of the personas, in their order.
     """
-    records = _Records(of_input, rows, {each.id.path: each.ballots for each in open_elections}, workers, names)
-    loops: list[LoopRecord] = []
-    while (loop := records.loop(len(loops), answer)) is not None:
-        loops.append(loop)
-    return SwarmRecord(problem=problem, loops=tuple(loops))
+    for loop in loops:
+        for turn in [loop.plan, *(turn for step in loop.steps for turn in step.turns), *([loop.whole] if loop.whole else [])]:
+            _fill_in(work, turn, workers, names)
+        for step in loop.steps:
+            step.turns = [turn for turn in step.turns if turn.workers]
+            step.calls, step.cost_usd = work.spent(f"{loop.at}/step/{step.number}")
+        loop.steps = [step for step in loop.steps if step.turns]
+        loop.whole = loop.whole if loop.whole and loop.whole.workers else None
+        loop.calls, loop.cost_usd = work.spent(loop.at)
+    return SwarmRecord(problem=problem, loops=tuple(loop for loop in loops if loop.plan.workers))
 
 
-class _Records:
-    def __init__(
-        self,
-        of_input: int,
-        rows: Mapping[str, Recalled],
-        bought: Mapping[str, Sequence[Ballot | Flagged]],
-        workers: Sequence[int],
-        names: Sequence[str],
-    ) -> None:
-        self._input = of_input
-        self._rows = rows
-        self._bought = bought
-        self._workers = workers
-        self._names = names
-
-    def loop(self, number: int, answer: type[Reply]) -> LoopRecord | None:
-        """The records of a loop; None where it has not begun."""
-        at = f"loop/{number}"
-        plan = self._turn(f"{at}/plan", Plan)
-        if plan is None:
-            return None
-        texts = () if plan.picked is None else decoder_of(Plan).decode(plan.picked).steps
-        steps = [step for place, text in enumerate(texts, 1) if (step := self._step(at, place, text)) is not None]
-        calls, cost_usd = self._spent(f"{at}/")
-        whole = self._turn(f"{at}/whole", answer)
-        return LoopRecord(number=number + 1, plan=plan, steps=tuple(steps), whole=whole, calls=calls, cost_usd=cost_usd)
-
-    def _step(self, loop: str, number: int, text: str) -> StepRecord | None:
-        at = f"{loop}/step/{number}"
-        turns: list[SwarmTurn] = []
-        while (turn := self._turn(f"{at}/{len(turns)}", StepResult)) is not None:
-            turns.append(turn)
-        if not turns:
-            return None
-        calls, cost_usd = self._spent(f"{at}/")
-        return StepRecord(number=number, step=text, turns=tuple(turns), calls=calls, cost_usd=cost_usd)
-
-    def _turn(self, at: str, reply: type[Reply]) -> SwarmTurn | None:
-        """The records of a turn; None where it has not begun."""
-        decode = decoder_of(reply).decode
-        replies: list[Any] = []
-        by: list[str] = []
-        flags: dict[str, int] = {}
-        asked, judged, reason, chosen = 0, 0, "", None
-        for size in self._workers:
-            ballots = self._ballots(f"{at}/workers/{size}")
-            if not ballots:
-                break
-            for ballot in ballots:
-                if isinstance(ballot, Flagged):
-                    flags[ballot.flag] = flags.get(ballot.flag, 0) + 1
-                else:
-                    replies.append(decode(ballot.value))
-                    by.append(self._names[(asked + ballot.seq) % len(self._names)])
-            asked = size
-            pick = self._value(f"{at}/judge/{size}", Pick)
-            if pick is not None:
-                judged += 1
-                reason, chosen = pick.reason, pick.vote()
-                if chosen != MORE:
-                    break
-        if not asked:
-            return None
-        candidates = merged(replies)
-        texts = [msgspec.json.encode(each.reply) for each in candidates]
-        labels = labels_of(texts) if texts else []
-        place = labels.index(chosen) if chosen in labels else 0 if len(candidates) == 1 and chosen is None else None
-        check = self._value(f"{at}/check", Check)
-        calls, cost_usd = self._spent(f"{at}/")
-        return SwarmTurn(
-            at=at,
-            workers=asked,
-            judged=judged,
-            flags=flags,
-            picked=None if place is None else Raw(texts[place]),
-            by="" if place is None else by[next(n for n, each in enumerate(replies) if each.vote() == candidates[place].reply.vote())],
-            reason=reason,
-            copies=0 if place is None else candidates[place].copies,
-            passed=None if check is None else check.passed,
-            feedback="" if check is None else check.feedback,
-            calls=calls,
-            cost_usd=cost_usd,
-        )
-
-    def _ballots(self, at: str) -> Sequence[Ballot | Flagged]:
-        path = f"{self._input}/{at}"
-        return self._rows[path].ballots if path in self._rows else self._bought.get(path, ())
-
-    def _value(self, at: str, reply: type[A]) -> A | None:
-        row = self._rows.get(f"{self._input}/{at}")
-        return None if row is None or row.value is None else decoder_of(reply).decode(row.value)
-
-    def _spent(self, below: str) -> tuple[int, float | None]:
-        """Number and cost of all samples and ballots below a place."""
-        prefix = f"{self._input}/{below}"
-        rows = [row for path, row in self._rows.items() if path.startswith(prefix)]
-        bought = [ballot for path, ballots in self._bought.items() if path.startswith(prefix) for ballot in ballots]
-        calls = sum(len(row.ballots) for row in rows) + len(bought)
-        return calls, total_usd([*(row.cost_usd for row in rows if row.ballots), *(each.cost_usd for each in bought)])
+def _fill_in(work: RecordedWork[Any, Any], turn: SwarmTurn, workers: Sequence[int], names: Sequence[str]) -> None:
+    picked = None if turn.picked is None else bytes(turn.picked)
+    for size in workers:
+        ballots = work.ballots(f"{turn.at}/workers/{size}")
+        if not ballots:
+            break
+        for ballot in ballots:
+            if isinstance(ballot, Flagged):
+                turn.flags[ballot.flag] = turn.flags.get(ballot.flag, 0) + 1
+            elif ballot.value == picked:
+                turn.by = turn.by or names[(turn.workers + ballot.seq) % len(names)]
+        turn.workers = size
+    turn.calls, turn.cost_usd = work.spent(turn.at)

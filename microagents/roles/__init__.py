@@ -1,6 +1,7 @@
 """Micro-roles: one file for each, with the messages that only it handles."""
 
 from microagents.actors import Deployment, deploy_by_default
+from microagents.roles.asking import AskingRole, Consult
 from microagents.roles.composer import Compose, Composer
 from microagents.roles.contractor import Contract, Contractor
 from microagents.roles.decomposer import Decompose, Decomposer, Trace
@@ -16,9 +17,11 @@ from microagents.roles.validator import Validate, Validator
 from microagents.roles.voter import Voter
 
 __all__ = [
+    "AskingRole",
     "Chosen",
     "Compose",
     "Composer",
+    "Consult",
     "Contract",
     "Contractor",
     "Decompose",

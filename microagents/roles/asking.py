@@ -17,19 +17,19 @@ from microagents.problems.questions import prompt_of
 from microagents.replies.chat import Reply, Sampling
 from microagents.task import Task
 from microagents.work.absence import flush_if_slow
-from microagents.work.durable import DurableRequest, DurableRole, Work
+from microagents.work.durable import REDRAW, DurableRole, Work
+from microagents.work.recorded import NotRecorded, RecordedRequest, RecordedWork
 
 Q = TypeVar("Q", bound=Struct)
 A = TypeVar("A")
 
 
-class Consult(DurableRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only=True):
+class Consult(RecordedRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only=True):
     """Put a question to models; the answer is the valid replies in launch order, or with ``k`` the one that a vote decides for.
 
     A subclass names the question's data and the class of replies, or `Raw` for answers to the problem as JSON.
     """
 
-    as_json = True
     asked: Q
     """The data of the question."""
     needed: bool = False
@@ -56,6 +56,23 @@ class Consult(DurableRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only
         """The class of its replies."""
         named = named_reply(type(self))
         return answer_type_of(task) if named is Raw else named
+
+    def answered(self, replies: Sequence[Any]) -> tuple[A, ...]:
+        """The answer to it, with these replies of models."""
+        kept = self.kept(replies)
+        return tuple([Raw(msgspec.json.encode(each)) for each in kept] if named_reply(type(self)) is Raw else kept)
+
+    def recorded(self, work: RecordedWork[Any, Any]) -> tuple[A, ...]:
+        """The recorded answer."""
+        reply = self.reply_class(work.task)
+        if self.k is not None:
+            return self.answered([work.value(self.at, reply)])
+        replies = work.replies(self.at, reply)
+        if self.needed and not replies:
+            raise NotRecorded(self.at)
+        if self.at_least is not None and work.ballots(f"{self.at}/{REDRAW}"):
+            replies += work.replies(f"{self.at}/{REDRAW}", reply)
+        return self.answered(replies)
 
 
 @lru_cache(maxsize=256)
@@ -98,7 +115,7 @@ async def consulted(work: Work[Any, Any], request: Consult[Any, A], system: str,
             keep=request.kept,
         )
     else:
-        drawn = await work.sample(
+        replies = await work.sample(
             request.at,
             prompts,
             reply,
@@ -109,9 +126,7 @@ async def consulted(work: Work[Any, Any], request: Consult[Any, A], system: str,
             needed=request.needed,
             choices=choices,
         )
-        replies = request.kept(drawn)
-    is_answer = named_reply(type(request)) is Raw
-    return tuple([Raw(msgspec.json.encode(each)) if is_answer else each for each in replies])
+    return request.answered(replies)
 
 
 class AskingRole(DurableRole):

@@ -213,7 +213,7 @@ class _Chains:
         self._draws: dict[str, Any] = {
             "samples": strategy.candidates,
             "max_draws": strategy.max_draws,
-            "sampling": sampling_at(turns, strategy.temperature),
+            "sampling": sampling_at(turns.task, strategy.temperature),
         }
         self._done = 0
 

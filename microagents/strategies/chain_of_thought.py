@@ -54,7 +54,7 @@ class SelfRefineConductor(ProblemConductor["SelfRefine"]):
             Undecided: every reply to the problem was flagged.
         """
         strategy, problem = work.strategy, text_of(work.task)
-        sampling = sampling_at(work, strategy.temperature)
+        sampling = sampling_at(work.task, strategy.temperature)
         (best,) = await _reasoned(work, "answer", strategy.temperature, samples=1, max_draws=strategy.max_draws)
         for number in range(1, strategy.rounds + 1):
             answer = Raw(msgspec.json.encode(best.answer))
@@ -77,7 +77,7 @@ async def _reasoned(work: Work[Any, Any], at: str, temperature: float, *, sample
         prompt_of(REASONED, ToSolve(problem=text_of(work.task))),
         trajectory_of(answer_type_of(work.task)),
         n=samples,
-        sampling=sampling_at(work, temperature),
+        sampling=sampling_at(work.task, temperature),
         max_draws=max_draws or samples,
         needed=True,
     )

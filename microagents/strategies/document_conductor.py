@@ -27,6 +27,7 @@ from microagents.strategies.turns import sampling_at
 from microagents.task import Task
 from microagents.user_code import called, mistyped
 from microagents.work.durable import Work
+from microagents.work.recorded import RecordedWork
 
 WRITE = """You write a text in segments, one at each call. The message is a JSON object: `objective` is the objective of the whole text, \
 `finished` holds its finished parts, `subtask` is the part in work, and `written` its text so far. All these are the matter to work on; \
@@ -127,7 +128,7 @@ class DocumentStrategy(Strategy):
     ) -> Struct:
         """The recorded state of a document."""
         agents = self.agents(pool)
-        return replay(of_input, self.writing(task, agents), rows, open_elections, names_of(agents, pool))
+        return replay(RecordedWork(of_input, task, self, rows, open_elections), self.writing(task, agents), names_of(agents, pool))
 
     def writing(self, task: Task, agents: Sequence[Agent]) -> Writing:
         """The writing of a document, from its start."""
@@ -183,7 +184,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
     async def answer(self, work: Work[Problem[Any], DocumentStrategy], ask: Ask, agents: Sequence[Agent]) -> Answer:
         """Put one question to the role that answers it. A subclass adds questions of its own."""
         strategy, asked = work.strategy, ask.asked
-        sampling = sampling_at(work, strategy.temperature)
+        sampling = sampling_at(work.task, strategy.temperature)
         if isinstance(asked, ToWrite):
             assert ask.agent is not None
             agent = agents[ask.agent]

@@ -100,13 +100,13 @@ async def solved(
     halves: Sequence[Solved] = ()
     cut: Decomposition | None = None
     if problem.depth < strategy.depth and problem.width != 1:
-        sampling = sampling_at(turns, strategy.decomposer_temperature)
+        sampling = sampling_at(turns.task, strategy.decomposer_temperature)
         asked = ToDecompose(problem=problem.problem)
         cut = await turns.take(
             node, Decompose(at=f"{node.at}/{Turn.DECOMPOSE}", asked=asked, above=problem.above, sampling=sampling, **draws)
         )
     if cut is None or cut.is_atomic:
-        sampling = sampling_at(turns, strategy.solver_temperature)
+        sampling = sampling_at(turns.task, strategy.solver_temperature)
         ask: Consult[Any, Raw] = Answer(at=f"{node.at}/{Turn.ANSWER}", asked=ToSolve(problem=problem.problem), sampling=sampling, **draws)
     else:
         above = (*problem.above, problem_id(problem.problem))
@@ -126,7 +126,7 @@ async def solved(
             answer_to_second=Raw(halves[1].answer),
             compose=cut.compose,
         )
-        sampling = sampling_at(turns, strategy.composer_temperature)
+        sampling = sampling_at(turns.task, strategy.composer_temperature)
         ask = Compose(at=f"{node.at}/{Turn.COMPOSE}", asked=to_compose, sampling=sampling, **draws)
     node.answer = await turns.take(node, ask)
     assert node.answer is not None

@@ -51,7 +51,7 @@ async def _most_frequent(work: Work[Any, SelfConsistency]) -> Solution:
         direct_prompt(ToSolve(problem=text_of(work.task))),
         answer_type_of(work.task),
         n=strategy.samples,
-        sampling=sampling_at(work, strategy.temperature),
+        sampling=sampling_at(work.task, strategy.temperature),
         max_draws=strategy.samples,
         needed=True,
     )

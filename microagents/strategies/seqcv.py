@@ -10,11 +10,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from microagents.actors import Deployment
-from microagents.documents.questions import Parts, Ranking, ToRank, ToSplit, ToValidate, Validation
+from microagents.documents.questions import ToRank, ToSplit, ToValidate
 from microagents.documents.writing import Answer, Ask, Missing, Turn, WritingRules
 from microagents.elections.rules import ApprovalShare, Rule, Unanimity
 from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem
+from microagents.replies.chat import A
 from microagents.roles.asking import Consult
 from microagents.roles.ranker import Rank, Ranker
 from microagents.roles.splitter import Split, Splitter
@@ -38,25 +39,21 @@ class SeqCVConductor(DocumentConductor):
         strategy = work.strategy
         assert isinstance(strategy, SeqCV)
         agent = Agent(model=None) if ask.agent is None else agents[ask.agent]
-        sampling = sampling_at(work, strategy.validator_temperature)
-        request: Consult[Any, Validation] | Consult[Any, Parts] | Consult[Any, Ranking]
+        sampling = sampling_at(work.task, strategy.validator_temperature)
         match ask.asked:
             case ToValidate() as asked:
-                request = Validate(
-                    at=ask.at,
-                    asked=asked,
-                    model=agent.model,
-                    manners=(agent.manner,),
-                    max_draws=strategy.max_draws,
-                    sampling=sampling,
+                manners = (agent.manner,)
+                validate = Validate(
+                    at=ask.at, asked=asked, model=agent.model, manners=manners, max_draws=strategy.max_draws, sampling=sampling
                 )
+                return await _reply(work, validate)
             case ToSplit() as asked:
-                request = Split(at=ask.at, asked=asked, max_draws=1, sampling=sampling_at(work, strategy.temperature))
+                split = Split(at=ask.at, asked=asked, max_draws=1, sampling=sampling_at(work.task, strategy.temperature))
+                return await _reply(work, split)
             case ToRank() as asked:
-                request = Rank(at=ask.at, asked=asked, model=agent.model, max_draws=strategy.max_draws, sampling=sampling)
-            case _:
-                return await super().answer(work, ask, agents)
-        return next(iter(await work.ask(request)), Missing.FLAGGED)
+                rank = Rank(at=ask.at, asked=asked, model=agent.model, max_draws=strategy.max_draws, sampling=sampling)
+                return await _reply(work, rank)
+        return await super().answer(work, ask, agents)
 
     async def take_turn(self, work: Work[Problem[Any], DocumentStrategy], turn: Turn, agents: Sequence[Agent]) -> Sequence[Answer]:
         """Ask all questions of a turn at the same time, and go on without agents that do not answer in time."""
@@ -67,6 +64,10 @@ class SeqCVConductor(DocumentConductor):
         calls = [PanelCall(ask.at, ask.agent, partial(self.answer, work, ask, agents)) for ask in turn.asks if ask.agent is not None]
         quorum = Quorum(members=turn.quorum, absent_after_s=strategy.absent_after, if_fewer=strategy.when_absent)
         return [Missing.ABSENT if answer is None else answer for answer in await gather_present(work, turn.at, calls, quorum)]
+
+
+async def _reply(work: Work[Any, Any], request: Consult[Any, A]) -> A | Missing:
+    return next(iter(await work.ask(request)), Missing.FLAGGED)
 
 
 class SeqCV(DocumentStrategy):

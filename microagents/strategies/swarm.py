@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, structs
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
 from microagents.actors import Deployment, Strategy
@@ -18,11 +18,10 @@ from microagents.elections.election import Ballot, ElectionId, Verdict
 from microagents.errors import RoleFailed, Undecided
 from microagents.journal.messages import OpenElection, Recalled, RecordDecision
 from microagents.problems.candidates import Candidate, merged
-from microagents.problems.problem import Problem, answer_type, answer_type_of, text_of
+from microagents.problems.problem import Problem, answer_type_of, text_of
 from microagents.problems.questions import problem_id, prompt_of
-from microagents.problems.step_records import SwarmRecord, swarm_record
+from microagents.problems.step_records import LoopRecord, StepRecord, SwarmRecord, SwarmTurn, swarm_record
 from microagents.problems.steps import (
-    Check,
     Done,
     Plan,
     Rejected,
@@ -35,7 +34,7 @@ from microagents.problems.steps import (
     ToWork,
 )
 from microagents.problems.tree import ROOT, Solution
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import A, Prompt, Reply, decoder_of
 from microagents.roles import planner
 from microagents.roles.asking import Consult
 from microagents.roles.composer import Assemble, Composer
@@ -48,6 +47,7 @@ from microagents.strategies.problem_conductor import ProblemConductor
 from microagents.strategies.turns import check_cap, sampling_at
 from microagents.task import Task
 from microagents.work.durable import Work
+from microagents.work.recorded import AnyWork, RecordedScope, RecordedWork
 
 PERSONAS = """pragmatist: You are a pragmatist: you take the shortest way that surely works.
 skeptic: You are a skeptic: you look for what could be wrong before you write it down.
@@ -68,19 +68,7 @@ class SwarmSolution(Solution, frozen=True, kw_only=True):
     """Number of loops that were run."""
 
 
-class _Loop(Struct, frozen=True, kw_only=True):
-    """The result of one loop."""
-
-    at: str
-    answer: bytes | None = None
-    passed: bool = False
-    lesson: str = ""
-    unverified: tuple[str, ...] = ()
-    steps: int = 1
-    """Number of steps of the plan."""
-
-
-SwarmWork = Work[Problem[Any], "Swarm"]
+SwarmWork = AnyWork[Problem[Any], "Swarm"]
 
 
 class SwarmConductor(ProblemConductor["Swarm"]):
@@ -88,167 +76,148 @@ class SwarmConductor(ProblemConductor["Swarm"]):
 
     asks = (ProposePlans, DoStep, Assemble, PickBest, Verify, Compress)
 
-    async def conduct(self, work: SwarmWork) -> Solution:
+    async def conduct(self, work: Work[Problem[Any], Swarm]) -> Solution:
         """Solve the problem.
 
         Raises:
             Undecided: no loop led to an answer.
         """
-        loops: list[_Loop] = []
-        for number in range(work.strategy.loops):
-            lessons = tuple(each.lesson for each in loops if each.lesson)
-            loops.append(await _LoopOfSwarm(work, f"loop/{number}", lessons).run())
-            if loops[-1].passed:
-                break
+        loops: list[LoopRecord] = []
+        await run_loops(work, loops)
         best = loops[-1] if loops[-1].passed else min(loops, key=lambda each: (each.answer is None, len(each.unverified)))
         if best.answer is None:
             raise Undecided(work.path_of(best.at), len(loops), best.lesson)
         answer = msgspec.json.decode(best.answer, type=answer_type_of(work.task))
         if not best.passed:
-            _mark_undecided(work, best.answer)
-        found = self.concluded(work, answer, problems=best.steps)
+            _mark_undecided(work, bytes(best.answer))
+        found = self.concluded(work, answer, problems=len(best.steps))
         return SwarmSolution(
             answer=found.answer,
             correct=found.correct,
             verified=best.passed,
-            unverified=tuple(work.path_of(at) for at in best.unverified),
+            unverified=tuple(work.path_of(f"{best.at}/step/{each.number}") for each in best.unverified),
             loops=len(loops),
         )
 
 
-def _mark_undecided(work: SwarmWork, answer: bytes) -> None:
+def _mark_undecided(work: Work[Problem[Any], Swarm], answer: bytes) -> None:
     """Record that no answer passed, so that the run ends undecided with the best one as its result."""
     place = ElectionId(path=work.path_of(f"{ROOT}/verified"), question_digest=problem_id(text_of(work.task)))
     verdict = Verdict(outcome="undecided", leader=0, tally=((answer, 1),), ballots=(Ballot(seq=0, value=answer, cost_usd=0.0),))
     work.role.tell(RecordDecision(id=place, verdict=verdict, correct=None))
 
 
+async def run_loops(work: SwarmWork, loops: list[LoopRecord]) -> None:
+    """Run loops until an answer passes, or replay them; what becomes of each is added to ``loops`` as it goes."""
+    for number in range(1, work.strategy.loops + 1):
+        lessons = tuple(each.lesson for each in loops if each.lesson)
+        loops.append(LoopRecord(number=number, plan=SwarmTurn(at=f"loop/{number - 1}/plan")))
+        await _LoopOfSwarm(work, loops[-1], lessons).run()
+        if loops[-1].passed:
+            break
+
+
 class _LoopOfSwarm:
     """One loop: a plan, its steps, and the answer made of them."""
 
-    def __init__(self, work: SwarmWork, at: str, lessons: tuple[str, ...]) -> None:
+    def __init__(self, work: SwarmWork, loop: LoopRecord, lessons: tuple[str, ...]) -> None:
         self._work = work
-        self._at = at
+        self._loop = loop
         self._lessons = lessons
         self._problem = text_of(work.task)
         self._strategy = work.strategy
         self._personas = work.strategy.persona_texts
-        self._done: list[Done] = []
-        self._unverified: list[str] = []
-        self._feedback: list[str] = []
-        """The words of the verifier on results that did not pass."""
 
-    async def run(self) -> _Loop:
+    async def run(self) -> None:
         """Run the loop; it ends early where no worker gives a valid result."""
-        planned = await self._turn(f"{self._at}/plan", ToPlan(problem=self._problem, lessons=self._lessons), Plan, ProposePlans)
+        loop = self._loop
+        planned = await self._turn(loop.plan, ToPlan(problem=self._problem, lessons=self._lessons), Plan, ProposePlans)
         if planned is None:
-            return self._ended("no valid plan was proposed")
+            return
         plan = planned.steps
-        scope = TaskScope()
+        scope = self._work.scope()
         try:
             first = ToCompress(problem=self._problem, plan=plan, done=Done(number=0, step="", result=""), lessons=self._lessons)
-            summaries = _Summaries(self._work, scope, f"{self._at}/summary", first)
+            summaries = _Summaries(self._work, scope, f"{loop.at}/summary", first)
             for number, step in enumerate(plan, 1):
                 self._work.progress(number - 1, len(plan))
-                done = await self._step(number, step, plan, summaries)
-                if done is None:
+                asked = ToWork(
+                    problem=self._problem,
+                    plan=plan,
+                    number=number,
+                    step=step,
+                    summary=await summaries.before(number),
+                    recent=self._recent(),
+                    lessons=self._lessons,
+                )
+                loop.steps.append(StepRecord(number=number, step=step))
+                await self._step(loop.steps[-1], asked)
+                if loop.steps[-1].last is None:
                     await summaries.finished()  # cancelled, they would be recorded or not by chance
-                    return self._ended(f"step {number} ({step}) had no valid result")
-                self._done.append(done)
-                summaries.add(done)
-            asked = ToAssemble(
+                    return
+                summaries.add(_done(loop.steps[-1]))
+            whole = ToAssemble(
                 problem=self._problem,
                 plan=plan,
                 summary=await summaries.before(len(plan) + 1),
-                recent=self._recent(len(plan) + 1),
+                recent=self._recent(),
                 lessons=self._lessons,
             )
         finally:
             await scope.close()
-        answer = await self._turn(f"{self._at}/whole", asked, answer_type_of(self._work.task), Assemble)
-        if answer is None:
-            return self._ended("no valid answer was composed")
-        encoded = msgspec.json.encode(answer)
-        checked = await self._check(f"{self._at}/whole/check", asked, encoded)
-        return _Loop(
-            at=self._at,
-            answer=encoded,
-            passed=checked.passed,
-            lesson="" if checked.passed else "\n".join([*self._feedback, checked.feedback]),
-            unverified=tuple(self._unverified),
-            steps=len(plan),
-        )
+        loop.whole = SwarmTurn(at=f"{loop.at}/whole")
+        if await self._turn(loop.whole, whole, answer_type_of(self._work.task), Assemble) is not None:
+            await self._check(loop.whole, whole)
 
-    def _ended(self, reason: str) -> _Loop:
-        return _Loop(at=self._at, lesson="\n".join([*self._feedback, reason]), unverified=tuple(self._unverified))
-
-    async def _step(self, number: int, step: str, plan: tuple[str, ...], summaries: _Summaries) -> Done | None:
-        """Do one step, verify it, and do it again with the feedback where it does not pass. None where no result is valid."""
-        asked = ToWork(
-            problem=self._problem,
-            plan=plan,
-            number=number,
-            step=step,
-            summary=await summaries.before(number),
-            recent=self._recent(number),
-            lessons=self._lessons,
-        )
-        last: StepResult | None = None
-        rejected: list[Rejected] = []
+    async def _step(self, step: StepRecord, asked: ToWork) -> None:
+        """Do one step, verify it, and do it again with the feedback where it does not pass."""
         for attempt in range(1 + self._strategy.retries):
-            at = f"{self._at}/step/{number}/{attempt}"
-            asked = structs.replace(asked, rejected=tuple(rejected))
-            found = await self._turn(at, asked, StepResult, DoStep)
+            turn = SwarmTurn(at=f"{self._loop.at}/step/{step.number}/{attempt}")
+            step.turns.append(turn)
+            found = await self._turn(turn, asked, StepResult, DoStep)
             if found is None:
                 continue
-            last = found
-            checked = await self._check(f"{at}/check", asked, msgspec.json.encode(found))
-            if checked.passed:
-                return Done(number=number, step=step, result=found.result)
-            rejected.append(Rejected(result=found.result, feedback=checked.feedback))
-        if last is None:
-            return None
-        self._unverified.append(f"{self._at}/step/{number}")
-        self._feedback.append(f"step {number} ({step}) did not pass: {rejected[-1].feedback}")
-        return Done(number=number, step=step, result=last.result)
+            await self._check(turn, asked)
+            if turn.passed is not False:
+                return
+            asked = structs.replace(asked, rejected=(*asked.rejected, Rejected(result=found.result, feedback=turn.feedback)))
 
-    def _recent(self, number: int) -> tuple[Done, ...]:
-        """The finished steps that a question behind them shows in full."""
-        return tuple(self._done[max(0, number - 1 - self._strategy.recent) :])
+    def _recent(self) -> tuple[Done, ...]:
+        """The last finished steps, which a question behind them shows in full."""
+        return tuple(_done(step) for step in self._loop.steps[-self._strategy.recent :])
 
-    async def _turn(self, at: str, asked: StepQuestion, reply: type[Any], request: type[Consult[Any, Any]]) -> Any:
+    async def _turn(self, turn: SwarmTurn, asked: StepQuestion, reply: type[A], request: type[Consult[Any, Any]]) -> A | None:
         """Draw from ever more workers until all agree or the judge picks one; None where no reply is valid."""
         work, strategy = self._work, self._strategy
-        decode = msgspec.json.Decoder(reply).decode
-        replies: list[Any] = []
+        replies: list[A] = []
         drawn = 0
         for size in strategy.workers:
-            personas = [self._personas[place % len(self._personas)] for place in range(drawn, size)]
+            personas = tuple(self._personas[place % len(self._personas)] for place in range(drawn, size))
             got = await work.ask(
                 request(
-                    at=f"{at}/workers/{size}",
+                    at=f"{turn.at}/workers/{size}",
                     asked=asked,
-                    manners=tuple(personas),
+                    manners=personas,
                     samples=len(personas),
                     max_draws=len(personas),
-                    sampling=sampling_at(work, strategy.worker_temperature),
+                    sampling=sampling_at(work.task, strategy.worker_temperature),
                 )
             )
             drawn = size
-            replies += [decode(each) if isinstance(each, Raw) else each for each in got]
+            replies += [decoder_of(reply).decode(each) if isinstance(each, Raw) else each for each in got]
             candidates = merged(replies)
-            if len(candidates) == 1 and (candidates[0].copies > 1 or size == 1):
-                return candidates[0].reply
             is_last = size == strategy.workers[-1]
-            if not candidates or (len(candidates) == 1 and is_last):
-                continue
-            place = await self._picked(f"{at}/judge/{size}", asked, candidates, may_ask_for_more=not is_last)
-            if place is not None:
-                return candidates[place].reply
-        return merged(replies)[0].reply if replies else None
+            if len(candidates) == 1 and (candidates[0].copies > 1 or size == 1 or is_last):
+                return _take(turn, candidates[0])
+            if candidates and (place := await self._picked(turn, size, asked, candidates, may_ask_for_more=not is_last)) is not None:
+                return _take(turn, candidates[place])
+        return None
 
-    async def _picked(self, at: str, asked: StepQuestion, candidates: Sequence[Candidate[Any]], *, may_ask_for_more: bool) -> int | None:
-        place = await self._work.ask(
+    async def _picked(
+        self, turn: SwarmTurn, size: int, asked: StepQuestion, candidates: Sequence[Candidate[Any]], *, may_ask_for_more: bool
+    ) -> int | None:
+        at = f"{turn.at}/judge/{size}"
+        picked = await self._work.ask(
             PickBest(
                 at=at,
                 asked=asked,
@@ -256,32 +225,43 @@ class _LoopOfSwarm:
                 may_ask_for_more=may_ask_for_more,
                 k=self._strategy.k,
                 max_draws=self._strategy.max_draws,
-                sampling=sampling_at(self._work, self._strategy.judge_temperature),
+                sampling=sampling_at(self._work.task, self._strategy.judge_temperature),
             )
         )
-        if place is not None and place not in range(len(candidates)):
-            raise RoleFailed("Judge", "PickBest", f"chose candidate {place!r} of {len(candidates)} at {at}")
-        return place
+        if picked.place is not None and picked.place not in range(len(candidates)):
+            raise RoleFailed("Judge", "PickBest", f"chose candidate {picked.place!r} of {len(candidates)} at {at}")
+        turn.judged += 1
+        turn.reason = picked.reason
+        return picked.place
 
-    async def _check(self, at: str, asked: StepQuestion, reply: bytes) -> Check:
-        if not self._strategy.verify:
-            return Check(passed=True, feedback="")
+    async def _check(self, turn: SwarmTurn, asked: StepQuestion) -> None:
+        if not self._strategy.verify or turn.picked is None:
+            return
         (check,) = await self._work.ask(
             Verify(
-                at=at,
-                asked=ToCheck(question=asked, reply=Raw(reply)),
+                at=f"{turn.at}/check",
+                asked=ToCheck(question=asked, reply=turn.picked),
                 k=self._strategy.k,
                 max_draws=self._strategy.max_draws,
-                sampling=sampling_at(self._work, self._strategy.judge_temperature),
+                sampling=sampling_at(self._work.task, self._strategy.judge_temperature),
             )
         )
-        return check
+        turn.passed, turn.feedback = check.passed, check.feedback
+
+
+def _take(turn: SwarmTurn, candidate: Candidate[A]) -> A:
+    turn.picked, turn.copies = candidate.json, candidate.copies
+    return candidate.reply
+
+
+def _done(step: StepRecord) -> Done:
+    return Done(number=step.number, step=step.step, result=step.result)
 
 
 class _Summaries:
     """The summaries of finished steps, each made of the one before it while the next steps are done."""
 
-    def __init__(self, work: SwarmWork, scope: TaskScope, at: str, first: ToCompress) -> None:
+    def __init__(self, work: SwarmWork, scope: TaskScope | RecordedScope, at: str, first: ToCompress) -> None:
         self._work = work
         self._scope = scope
         self._at = at
@@ -405,9 +385,10 @@ class Swarm(Strategy):
     ) -> SwarmRecord:
         """The recorded loops with their plans, steps, picks, checks and lessons."""
         assert isinstance(task, Problem)
-        return swarm_record(
-            of_input, text_of(task), answer_type(type(task)), rows, open_elections, workers=self.workers, names=self.persona_names
-        )
+        work: RecordedWork[Problem[Any], Swarm] = RecordedWork(of_input, task, self, rows, open_elections)
+        loops: list[LoopRecord] = []
+        work.replay(run_loops(work, loops))
+        return swarm_record(work, text_of(task), loops, workers=self.workers, names=self.persona_names)
 
     def deployments(self) -> list[Deployment]:
         """The roles of an election, and those of the swarm."""

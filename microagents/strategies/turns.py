@@ -135,7 +135,7 @@ class AskedTurns(Turns):
         self._work = work
         self._k = k
         self._max_draws = max_draws
-        self._sampling = sampling_at(work, temperature)
+        self._sampling = sampling_at(work.task, temperature)
         self._show_copies = show_copies
 
     def progress(self, done: int) -> None:
@@ -256,10 +256,9 @@ def _answer_in(reply: Any) -> Any:
     return reply.answer if isinstance(reply, Trajectory) else reply
 
 
-def sampling_at(work: Work[Any, Any] | Turns, temperature: float) -> Sampling:
+def sampling_at(task: Task, temperature: float) -> Sampling:
     """The task's sampling with this temperature."""
-    usual: Sampling = work.task.sampling
-    return structs.replace(usual, first_temperature=temperature, temperature=temperature)
+    return structs.replace(task.sampling, first_temperature=temperature, temperature=temperature)
 
 
 async def _or_undecided(call: Coroutine[Any, Any, V]) -> V | Undecided:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors import Context, G, Messenger, Role, T
+from microagents.aio import TaskScope
 from microagents.elections.count import Count
 from microagents.elections.election import ESCALATED, Ballot, Decision, Elect, ElectionId, Flagged, Follow, Question, Verdict
 from microagents.elections.rules import FirstValid, Rule, UntilImprobable, portable
@@ -166,6 +167,10 @@ class Work(Generic[T, G]):
     async def ask(self, request: DurableRequest[R]) -> R:
         """Send a request on behalf of this input. The request itself is not durable; the durable calls of its handler are."""
         return await self.role.ask(structs.replace(request, input=self.input, recalls=await self.recalls()))
+
+    def scope(self) -> TaskScope:
+        """An owner of tasks that make durable calls side by side; close it."""
+        return TaskScope()
 
     async def once(self, at: str, request: Request[R]) -> R:
         """Send a request once at this place, and answer from the journal afterwards.

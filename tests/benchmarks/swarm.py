@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
+from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
 from random import Random
@@ -98,7 +99,7 @@ async def measured(tasks: list[Relay], options: dict[str, Any], seed: int) -> Ro
     )
 
 
-def _carried(task: Relay, steps: tuple[StepRecord, ...]) -> float:
+def _carried(task: Relay, steps: Sequence[StepRecord]) -> float:
     right = 0
     for step, result in zip(steps, task.right_results(), strict=False):
         picked = next((turn.picked for turn in reversed(step.turns) if turn.picked is not None), None)

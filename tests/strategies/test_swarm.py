@@ -148,6 +148,29 @@ async def test_a_judge_who_always_wants_more_gets_five_workers_and_no_more(tmp_p
     assert turn.picked is not None
 
 
+async def test_a_reply_that_a_further_worker_repeats_is_drawn_as_picked_though_the_judge_wanted_more(tmp_path: Path) -> None:
+    def said(call: Call, question: AskedInSteps) -> Reply | str | None:
+        if isinstance(question, ToPick):
+            return Pick(choice=MORE, reason="One is too few.")
+        return "?" if is_number(question, 1) and call.id.seq == 0 and call.id.election.path.endswith("/2") else None
+
+    await swarm(said, folder=tmp_path, run_id="repeated")
+    (turn,) = record(tmp_path, "repeated").loops[0].steps[0].turns
+    assert turn.picked is not None
+    assert (turn.workers, turn.judged, turn.copies, turn.by, turn.flags) == (3, 1, 2, "skeptic", {"malformed": 1})
+
+
+async def test_what_is_under_way_is_drawn_without_a_choice_and_with_its_cost(tmp_path: Path) -> None:
+    await swarm(folder=tmp_path, run_id="cut", max_calls=4)  # the plan by two, the first step by two, and no check of it
+    (loop,) = record(tmp_path, "cut").loops
+    (step,) = loop.steps
+    assert (step.turns[0].workers, step.turns[0].copies, step.turns[0].passed) == (2, 2, None)
+    assert (loop.calls, step.calls, loop.whole) == (4, 2, None)
+    await swarm(folder=tmp_path, run_id="half", max_calls=1)
+    (loop,) = record(tmp_path, "half").loops
+    assert (loop.plan.workers, loop.plan.picked, loop.plan.calls, loop.steps) == (2, None, 1, [])
+
+
 async def test_a_judgement_that_cannot_be_read_is_asked_again_and_costs_no_worker(tmp_path: Path) -> None:
     def said(call: Call, question: AskedInSteps) -> Reply | str | None:
         if is_number(question, 1):

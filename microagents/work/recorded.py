@@ -1,0 +1,165 @@
+"""Work as a journal has recorded it. A system is described once: with `Work` it runs, with `RecordedWork` it is replayed for ``show``."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate
+from typing import Any, Generic, TypeVar
+
+from microagents.actors import G, T
+from microagents.elections.election import ESCALATED, Ballot, Flagged, total_usd
+from microagents.journal.messages import OpenElection, Recalled
+from microagents.messages import R
+from microagents.replies.chat import A, decoder_of
+from microagents.work.durable import DurableRequest, Work
+
+V = TypeVar("V")
+
+
+class NotRecorded(Exception):
+    """The work comes to a call that is not recorded yet."""
+
+
+class RecordedRequest(DurableRequest[R], Generic[R], frozen=True, kw_only=True):
+    """A durable request whose reply follows from the records of its place."""
+
+    as_json = True
+
+    def recorded(self, work: RecordedWork[Any, Any]) -> R:
+        """The reply that its role gave.
+
+        Raises:
+            NotRecorded: it has given none.
+        """
+        raise NotImplementedError
+
+
+class RecordedWork(Generic[T, G]):
+    """The calls of `Work` that a system may make, answered from a journal. Nothing is asked, recorded or waited for.
+
+    Args:
+        of_input: number of the input.
+        task: its task.
+        strategy: the strategy of the run.
+        rows: decisions and answers by path.
+        open_elections: elections without a verdict, with their paid samples.
+    """
+
+    def __init__(self, of_input: int, task: T, strategy: G, rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]) -> None:
+        self.input, self.task, self.strategy = of_input, task, strategy
+        self._rows = rows
+        self._bought = {each.id.path: each.ballots for each in open_elections}
+        self._paid: dict[str, list[tuple[int, float | None]]] = {}
+        """By place, the number and the cost of the samples of each election at it or below it."""
+        paid = [(path, len(row.ballots), row.cost_usd) for path, row in rows.items() if row.ballots]
+        paid += [(path, 1, each.cost_usd) for path, ballots in self._bought.items() for each in ballots]
+        for path, calls, cost_usd in paid:
+            for place in accumulate(path.split("/"), "{}/{}".format):
+                self._paid.setdefault(place, []).append((calls, cost_usd))
+
+    def replay(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run work with these calls to its end, or to the first call that is not recorded."""
+        with suppress(NotRecorded):
+            Replayed(work).result()
+
+    async def ask(self, request: RecordedRequest[R]) -> R:
+        """The recorded reply to a request."""
+        return request.recorded(self)
+
+    def scope(self) -> RecordedScope:
+        """An owner of work side by side."""
+        return RecordedScope()
+
+    def path_of(self, at: str) -> str:
+        """The path of a place."""
+        return f"{self.input}/{at}"
+
+    def progress(self, done: int, total: int | None = None) -> None:
+        """Do nothing."""
+
+    def row(self, at: str) -> Recalled:
+        """The record at a place: that of another model, where one was asked after an undecided election.
+
+        Raises:
+            NotRecorded: there is none.
+        """
+        path = self.path_of(at)
+        row = self._rows.get(path + ESCALATED) or self._rows.get(path)
+        if row is None:
+            raise NotRecorded(path)
+        return row
+
+    def value(self, at: str, reply: type[A]) -> A:
+        """The decided reply at a place.
+
+        Raises:
+            NotRecorded: nothing is decided there.
+        """
+        row = self.row(at)
+        if row.value is None or row.outcome == "contested":
+            raise NotRecorded(self.path_of(at))
+        found: A = decoder_of(reply).decode(row.value)
+        return found
+
+    def replies(self, at: str, reply: type[A]) -> list[A]:
+        """The valid replies at a place in launch order, or the one that a person gave.
+
+        Raises:
+            NotRecorded: they are not drawn yet.
+        """
+        row = self.row(at)
+        drawn = [ballot.value for ballot in row.ballots if isinstance(ballot, Ballot)]
+        return [decoder_of(reply).decode(value) for value in drawn or ([] if row.value is None else [row.value])]
+
+    def ballots(self, at: str) -> Sequence[Ballot | Flagged]:
+        """The samples at a place so far."""
+        path = self.path_of(at)
+        return self._rows[path].ballots if path in self._rows else self._bought.get(path, ())
+
+    def spent(self, at: str | None = None) -> tuple[int, float | None]:
+        """Number and cost of all samples at a place and below it; by default of the whole work."""
+        paid = self._paid.get(str(self.input) if at is None else self.path_of(at), [])
+        return sum(calls for calls, _ in paid), total_usd([cost_usd for _, cost_usd in paid])
+
+
+AnyWork = Work[T, G] | RecordedWork[T, G]
+"""Work that is done, or replayed."""
+
+
+class RecordedScope:
+    """Does at once what a `TaskScope` does side by side."""
+
+    def start(self, coroutine: Coroutine[Any, Any, V]) -> Replayed[V]:
+        """Run a coroutine to its end."""
+        return Replayed(coroutine)
+
+    async def close(self) -> None:
+        """Do nothing: everything has ended."""
+
+
+class Replayed(Generic[V]):
+    """The end of a coroutine that waits for nothing but recorded calls."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, V]) -> None:
+        self._error: BaseException | None = None
+        try:
+            coroutine.send(None)
+        except StopIteration as end:
+            self._result: V = end.value
+        except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+            self._error = error
+        else:
+            coroutine.close()
+            self._error = RuntimeError("work that is replayed waited for something that is not recorded")
+
+    def result(self) -> V:
+        """The result, or the error that it ended with."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def __await__(self) -> Generator[Any, None, V]:
+        """Give the result."""
+        yield from ()
+        return self.result()
