@@ -417,7 +417,7 @@ class Aot(MakesProblem):
         open_elections: Sequence[OpenElection],
     ) -> ProblemNode:
         """The recorded states: each has the turns of its transitions, and the next states below it."""
-        return self.states(RecordedTurns(of_input, task, rows, open_elections))
+        return self.states(RecordedTurns(of_input, task, self, rows, open_elections))
 
     def states(self, turns: RecordedTurns, root: str = ROOT) -> ProblemNode:
         """The recorded states from a question, of which the first has this place."""

@@ -181,7 +181,7 @@ class Pair(Strategy):
         assert isinstance(task, Problem)
         first, second = self.parts
         assert isinstance(first, MakesProblem)
-        turns = RecordedTurns(of_input, task, rows, open_elections)
+        turns = RecordedTurns(of_input, task, self, rows, open_elections)
         children = [first.states(turns, BEFORE)]
         made, final = turns.records.concluded(MADE), turns.records.concluded(ROOT)
         if made is not None:

@@ -185,7 +185,7 @@ class Recursive(Strategy):
         open_elections: Sequence[OpenElection],
     ) -> ProblemNode:
         """The recorded tree of sub-problems."""
-        turns, root = RecordedTurns(of_input, task, rows, open_elections), ProblemNode(at=ROOT)
+        turns, root = RecordedTurns(of_input, task, self, rows, open_elections), ProblemNode(at=ROOT)
         problem = Solve(at=ROOT, problem=text_of(turns.task), depth=0, width=self.width)
 
         def solve(node: ProblemNode, half: Solve) -> Coroutine[Any, Any, Solved]:

@@ -5,15 +5,13 @@ A strategy awaits turns of a `Turns` and fills in a `ProblemNode`. In a run nobo
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-import msgspec
 from msgspec import Raw, structs
 
-from microagents.aio import TaskScope
+from microagents.actors import Strategy
 from microagents.errors import RoleFailed, Undecided
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.candidates import Candidate, merged
@@ -23,10 +21,11 @@ from microagents.problems.recording import ElectionRecord, TurnRecords, turn_res
 from microagents.problems.tree import ProblemNode, Turn
 from microagents.replies.chat import A, Sampling, decoder_of
 from microagents.replies.trajectories import Trajectory
-from microagents.roles.asking import Consult, Q, consulted, named_reply
+from microagents.roles.asking import Consult, Q, consulted
 from microagents.roles.discriminator import Discriminate
 from microagents.task import Task
 from microagents.work.durable import Work
+from microagents.work.recorded import AnyWork, RecordedWork, Replayed
 
 R = TypeVar("R")
 V = TypeVar("V")
@@ -63,13 +62,12 @@ class Answer(Direct[Votable, Raw], frozen=True, kw_only=True):
 class Turns(ABC):
     """What takes the turns of a strategy."""
 
-    def __init__(self, task: Problem[Any]) -> None:
-        self.task = task
+    def __init__(self, work: AnyWork[Any, Any]) -> None:
+        self.task: Problem[Any] = work.task
         self.argmax: list[str] = []
         """Paths of the votes that were decided by plurality."""
-
-    def progress(self, done: int) -> None:  # noqa: B027 - nobody waits for what is read
-        """Report the number of done steps."""
+        self.progress = work.progress
+        self._scope = work.scope
 
     @abstractmethod
     async def take(self, node: ProblemNode, ask: Consult[Any, R], asked: Votable | None = None) -> R | None:
@@ -98,10 +96,6 @@ class Turns(ABC):
             Undecided: as above.
         """
 
-    @abstractmethod
-    async def side_by_side(self, calls: Sequence[Coroutine[Any, Any, V]]) -> Sequence[V]:
-        """The results of calls of which none raises `Undecided`."""
-
     async def all_ended(self, calls: Sequence[Coroutine[Any, Any, V]]) -> list[V]:
         """The results of calls that are made side by side.
 
@@ -111,11 +105,18 @@ class Turns(ABC):
         Raises:
             Undecided: one is undecided.
         """
+        scope = self._scope()
+        try:
+            open_calls = [scope.start(_or_undecided(call)) for call in calls]
+            await scope.join()
+        finally:
+            await scope.close()
         results: list[V] = []
-        for each in await self.side_by_side([_or_undecided(call) for call in calls]):
-            if isinstance(each, Undecided):
-                raise each
-            results.append(each)
+        for each in open_calls:
+            result = each.result()
+            if isinstance(result, Undecided):
+                raise result
+            results.append(result)
         return results
 
 
@@ -131,16 +132,12 @@ class AskedTurns(Turns):
     """
 
     def __init__(self, work: Work[Any, Any], *, k: int, max_draws: int, temperature: float, show_copies: bool = False) -> None:
-        super().__init__(work.task)
+        super().__init__(work)
         self._work = work
         self._k = k
         self._max_draws = max_draws
         self._sampling = sampling_at(work.task, temperature)
         self._show_copies = show_copies
-
-    def progress(self, done: int) -> None:
-        """Report the progress of the work."""
-        self._work.progress(done)
 
     async def take(self, node: ProblemNode, ask: Consult[Any, R], asked: Votable | None = None) -> R | None:
         """Draw candidates, and hold the vote."""
@@ -177,41 +174,22 @@ class AskedTurns(Turns):
             self.argmax.append(self._work.path_of(f"{at}/{Turn.VOTE}"))
         return candidates[chosen.place].reply
 
-    async def side_by_side(self, calls: Sequence[Coroutine[Any, Any, V]]) -> Sequence[V]:
-        """Make all calls at the same time."""
-        scope = TaskScope()
-        try:
-            return await asyncio.gather(*[scope.start(call) for call in calls])
-        finally:
-            await scope.close()
-
 
 class RecordedTurns(Turns):
-    """Turns that are answered as a journal records them. A turn that has not ended there is undecided.
+    """Turns that are answered as a journal records them. A turn that has not ended there is undecided."""
 
-    Args:
-        of_input: number of the input.
-        task: its problem.
-        rows: decisions and undecided elections, by path.
-        open_elections: elections without a verdict, with their paid samples.
-    """
-
-    def __init__(self, of_input: int, task: Task, rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]) -> None:
-        assert isinstance(task, Problem)
-        super().__init__(task)
+    def __init__(
+        self, of_input: int, task: Task, strategy: Strategy, rows: Mapping[str, Recalled], open_elections: Sequence[OpenElection]
+    ) -> None:
+        super().__init__(RecordedWork(of_input, task, strategy, rows, open_elections))
         self.records = TurnRecords(of_input, rows, open_elections)
 
     def replayed(self, work: Coroutine[Any, Any, V]) -> V | None:
         """The result of work whose turns these are; None where it has not ended."""
         try:
-            work.send(None)
-        except StopIteration as ended:
-            result: V = ended.value
-            return result
+            return Replayed(work).result()
         except Undecided:
             return None
-        work.close()
-        raise RuntimeError("the work awaits something else than turns")
 
     async def take(self, node: ProblemNode, ask: Consult[Any, R], asked: Votable | None = None) -> R | None:  # noqa: ARG002 - the vote is over
         """Read the turn, and add its result to the node."""
@@ -220,8 +198,7 @@ class RecordedTurns(Turns):
         replies: Sequence[Any] = ask.kept([decode(each) for each in ([] if drawn is None else drawn.replies)])
         candidates = merged([_answer_in(each) for each in replies])
         chosen = self._taken(node, ask.at, drawn, candidates)
-        reply: Any = next((each for each in replies if _answer_in(each) is chosen), None)
-        return Raw(msgspec.json.encode(reply)) if reply is not None and named_reply(type(ask)) is Raw else reply
+        return None if chosen is None else ask.answered([each for each in replies if _answer_in(each) is chosen])[0]
 
     async def elect(self, node: ProblemNode, at: str, asked: Votable, replies: Sequence[A]) -> A:  # noqa: ARG002 - as above
         """Read the vote, and add its result to the node."""
@@ -232,14 +209,6 @@ class RecordedTurns(Turns):
         chosen = self._taken(node, at, None if vote is None else ElectionRecord(), candidates)
         assert chosen is not None
         return chosen
-
-    async def side_by_side(self, calls: Sequence[Coroutine[Any, Any, V]]) -> Sequence[V]:
-        """Follow one call after the other."""
-        try:
-            return [await call for call in calls]
-        finally:
-            for call in calls:
-                call.close()
 
     def _taken(self, node: ProblemNode, at: str, drawn: ElectionRecord | None, candidates: Sequence[Candidate[A]]) -> A | None:
         vote = self.records.election(f"{at}/{Turn.VOTE}") if len(candidates) > 1 else None
