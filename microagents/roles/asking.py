@@ -89,43 +89,17 @@ async def consulted(work: Work[Any, Any], request: Consult[Any, A], system: str,
     """
     reply = request.reply_class(work.task)
     prompts = [prompt_of(system.replace("{manner}", manner), request.asked) for manner in request.manners]
+    given: dict[str, Any] = {"max_draws": request.max_draws, "sampling": request.sampling}
     replies: Sequence[Any]
     if request.k is not None:
-        decision = await work.elect(
-            request.at,
-            prompts,
-            reply,
-            rule=FirstTo(request.k),
-            model=request.model,
-            sampling=request.sampling,
-            max_draws=request.max_draws,
-            choices=choices,
-        )
-        replies = [decision.require()]
+        decision = await work.elect(request.at, prompts, reply, rule=FirstTo(request.k), model=request.model, choices=choices, **given)
+        replies = [decision.require()] if request.needed or decision.decided else []
     elif request.at_least is not None:
-        replies = await work.propose(
-            request.at,
-            prompts[0],
-            reply,
-            n=request.samples,
-            at_least=request.at_least,
-            max_draws=request.max_draws,
-            sampling=request.sampling,
-            needed=request.needed,
-            keep=request.kept,
-        )
+        given |= {"n": request.samples, "at_least": request.at_least, "needed": request.needed}
+        replies = await work.propose(request.at, prompts[0], reply, keep=request.kept, **given)
     else:
-        replies = await work.sample(
-            request.at,
-            prompts,
-            reply,
-            n=request.samples,
-            model=request.model,
-            sampling=request.sampling,
-            max_draws=request.max_draws,
-            needed=request.needed,
-            choices=choices,
-        )
+        given |= {"n": request.samples, "model": request.model, "needed": request.needed}
+        replies = await work.sample(request.at, prompts, reply, choices=choices, **given)
     return request.answered(replies)
 
 

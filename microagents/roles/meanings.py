@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
+from hashlib import blake2b
 
-from msgspec import structs
+from msgspec import Raw, structs
 
 from microagents.aio import TaskScope
 from microagents.elections.election import Ballot, ElectionId
 from microagents.elections.groups import Groups
 from microagents.errors import MicroagentsError
 from microagents.replies.chat import Prompt
-from microagents.roles.matcher import MeanTheSame
+from microagents.roles.matcher import Match, MeanTheSame, ToMatch
 
 
 class Meanings:
@@ -31,7 +32,7 @@ class Meanings:
         election: ElectionId,
         prompt: Prompt,
         *,
-        ask: Callable[[MeanTheSame], Awaitable[bool]],
+        ask: Callable[[MeanTheSame], Awaitable[tuple[Match, ...]]],
         on_found: Callable[[bool], None],
         on_failure: Callable[[MicroagentsError], None],
     ) -> None:
@@ -70,6 +71,9 @@ class Meanings:
             self.comparison = None  # not before: a ballot that arrives meanwhile would be compared a second time
         self._on_found(self._groups.add(vote, value, same))
 
-    async def _means(self, one: bytes, other: bytes) -> bool:
-        at = f"{self._election.path.partition('/')[2]}/same/{self._election.question_digest.hex()[:8]}"
-        return await self._ask(MeanTheSame(at=at, input=self._election.input, prompt=self._prompt, replies=(one, other)))
+    async def _means(self, *replies: bytes) -> bool:
+        one, other = sorted(replies)  # the comparison does not depend on which was first
+        pair = blake2b(one + b"\0" + other, digest_size=8).hexdigest()
+        at = f"{self._election.path.partition('/')[2]}/same/{self._election.question_digest.hex()[:8]}/{pair}"
+        asked = ToMatch(system=self._prompt.system, user=self._prompt.user, replies=(Raw(one), Raw(other)))
+        return any(match.same for match in await self._ask(MeanTheSame(at=at, input=self._election.input, asked=asked)))

@@ -17,6 +17,8 @@ whether it passes."""
 class Verify(Consult[ToCheck, Check], frozen=True, kw_only=True):
     """Check a reply."""
 
+    needed: bool = True
+
 
 class Verifier(AskingRole):
     """Holds a vote on whether a reply passes. The feedback is that of the first ballot of the winning side."""

@@ -67,7 +67,8 @@ class SeqCVConductor(DocumentConductor):
 
 
 async def _reply(work: Work[Any, Any], request: Consult[Any, A]) -> A | Missing:
-    return next(iter(await work.ask(request)), Missing.FLAGGED)
+    replies = await work.ask(request)
+    return replies[0] if replies else Missing.FLAGGED
 
 
 class SeqCV(DocumentStrategy):

@@ -5,7 +5,7 @@ It is for long lists of steps whose answers are prose, where votes cannot be cou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -13,7 +13,6 @@ from msgspec import Raw, structs
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
 from microagents.actors import Deployment, Strategy
-from microagents.aio import TaskScope
 from microagents.elections.election import Ballot, ElectionId, Verdict
 from microagents.errors import RoleFailed, Undecided
 from microagents.journal.messages import OpenElection, Recalled, RecordDecision
@@ -47,7 +46,7 @@ from microagents.strategies.problem_conductor import ProblemConductor
 from microagents.strategies.turns import check_cap, sampling_at
 from microagents.task import Task
 from microagents.work.durable import Work
-from microagents.work.recorded import AnyWork, RecordedScope, RecordedWork
+from microagents.work.recorded import AnyWork, RecordedWork
 
 PERSONAS = """pragmatist: You are a pragmatist: you take the shortest way that surely works.
 skeptic: You are a skeptic: you look for what could be wrong before you write it down.
@@ -127,6 +126,8 @@ class _LoopOfSwarm:
         self._problem = text_of(work.task)
         self._strategy = work.strategy
         self._personas = work.strategy.persona_texts
+        self._summaries: list[Awaitable[str]] = []
+        """For each finished step that a later one may need in the summary, the task that makes the summary with it."""
 
     async def run(self) -> None:
         """Run the loop; it ends early where no worker gives a valid result."""
@@ -137,8 +138,6 @@ class _LoopOfSwarm:
         plan = planned.steps
         scope = self._work.scope()
         try:
-            first = ToCompress(problem=self._problem, plan=plan, done=Done(number=0, step="", result=""), lessons=self._lessons)
-            summaries = _Summaries(self._work, scope, f"{loop.at}/summary", first)
             for number, step in enumerate(plan, 1):
                 self._work.progress(number - 1, len(plan))
                 asked = ToWork(
@@ -146,20 +145,24 @@ class _LoopOfSwarm:
                     plan=plan,
                     number=number,
                     step=step,
-                    summary=await summaries.before(number),
+                    summary=await self._summary_before(number),
                     recent=self._recent(),
                     lessons=self._lessons,
                 )
                 loop.steps.append(StepRecord(number=number, step=step))
                 await self._step(loop.steps[-1], asked)
                 if loop.steps[-1].last is None:
-                    await summaries.finished()  # cancelled, they would be recorded or not by chance
+                    for summary in self._summaries:  # cancelled, they would be recorded or not by chance
+                        await summary
                     return
-                summaries.add(_done(loop.steps[-1]))
+                if self._strategy.compress and number + self._strategy.recent <= len(plan):
+                    compressed = ToCompress(problem=self._problem, plan=plan, done=_done(loop.steps[-1]), lessons=self._lessons)
+                    before = self._summaries[-1] if self._summaries else None
+                    self._summaries.append(scope.start(self._summary(compressed, before)))
             whole = ToAssemble(
                 problem=self._problem,
                 plan=plan,
-                summary=await summaries.before(len(plan) + 1),
+                summary=await self._summary_before(len(plan) + 1),
                 recent=self._recent(),
                 lessons=self._lessons,
             )
@@ -185,6 +188,18 @@ class _LoopOfSwarm:
     def _recent(self) -> tuple[Done, ...]:
         """The last finished steps, which a question behind them shows in full."""
         return tuple(_done(step) for step in self._loop.steps[-self._strategy.recent :])
+
+    async def _summary_before(self, number: int) -> str:
+        """The summary for a question behind the steps below a number; empty while all of these are shown in full."""
+        left_out = number - 1 - self._strategy.recent
+        return await self._summaries[left_out - 1] if self._summaries and left_out > 0 else ""
+
+    async def _summary(self, asked: ToCompress, before: Awaitable[str] | None) -> str:
+        """The summary with a finished step, made of the one before it while the next steps are done."""
+        asked = structs.replace(asked, summary="" if before is None else await before)
+        at, max_draws = f"{self._loop.at}/summary/{asked.done.number}", self._strategy.max_draws
+        (made,) = await self._work.ask(Compress(at=at, asked=asked, max_draws=max_draws, sampling=self._work.task.sampling))
+        return made.summary
 
     async def _turn(self, turn: SwarmTurn, asked: StepQuestion, reply: type[A], request: type[Consult[Any, Any]]) -> A | None:
         """Draw from ever more workers until all agree or the judge picks one; None where no reply is valid."""
@@ -256,46 +271,6 @@ def _take(turn: SwarmTurn, candidate: Candidate[A]) -> A:
 
 def _done(step: StepRecord) -> Done:
     return Done(number=step.number, step=step.step, result=step.result)
-
-
-class _Summaries:
-    """The summaries of finished steps, each made of the one before it while the next steps are done."""
-
-    def __init__(self, work: SwarmWork, scope: TaskScope | RecordedScope, at: str, first: ToCompress) -> None:
-        self._work = work
-        self._scope = scope
-        self._at = at
-        self._first = first
-        """The question of every summary, without its step and the summary before it."""
-        self._made: list[Any] = []
-        """For each finished step that a later one may need in the summary, the task that makes the summary with it."""
-
-    def add(self, done: Done) -> None:
-        """Begin the summary with a step, as soon as it is finished."""
-        if self._work.strategy.compress and done.number + self._work.strategy.recent <= len(self._first.plan):
-            self._made.append(self._scope.start(self._with(done, self._made[-1] if self._made else None)))
-
-    async def before(self, number: int) -> str:
-        """The summary for a question behind the steps below a number; empty while all of these are shown in full."""
-        left_out = number - 1 - self._work.strategy.recent
-        return str(await self._made[left_out - 1]) if self._made and left_out > 0 else ""
-
-    async def finished(self) -> None:
-        """Wait for the summaries that have begun."""
-        for made in self._made:
-            await made
-
-    async def _with(self, done: Done, before: Any) -> str:
-        asked = structs.replace(self._first, done=done, summary="" if before is None else await before)
-        (made,) = await self._work.ask(
-            Compress(
-                at=f"{self._at}/{done.number}",
-                asked=asked,
-                max_draws=self._work.strategy.max_draws,
-                sampling=self._work.task.sampling,
-            )
-        )
-        return made.summary
 
 
 class Swarm(Strategy):
