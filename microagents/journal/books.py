@@ -14,6 +14,7 @@ from msgspec import Struct, field, structs
 from microagents.elections.election import ESCALATED, Ballot, Flagged, input_of
 from microagents.journal.digests import ChainDigests, TreeDigests
 from microagents.journal.messages import (
+    NO_DECISION,
     Account,
     CallsOver,
     Checkpoint,
@@ -31,8 +32,6 @@ from microagents.journal.messages import (
 )
 
 Digests = ChainDigests | TreeDigests
-NO_DECISION = ("sampled", "contested", "undecided", "once")
-"""Outcomes that are not counted as decided."""
 NO_VOTE = ("sampled", "inferred", "undecided", "once")
 """Outcomes whose valid replies are not counted as votes."""
 

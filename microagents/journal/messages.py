@@ -14,6 +14,9 @@ from microagents.messages import Batched, Request
 from microagents.replies.chat import Usage
 from microagents.user_code import TRACEBACK
 
+NO_DECISION = ("sampled", "contested", "undecided", "once")
+"""Outcomes that are not counted as decided."""
+
 
 class Recorded(Batched, frozen=True, kw_only=True):
     """A record on its way to the recorder."""
@@ -380,6 +383,11 @@ class Recalled(Struct, frozen=True, kw_only=True):
     """Cost of all its samples; None where a price is unknown, or where there are no samples."""
     changed: bool = False
     """Whether ``--accept-change`` altered the run since it began: its questions may then differ from the recorded ones."""
+
+    @property
+    def is_decision(self) -> bool:
+        """Whether its value was decided on: it is no sample, no answer, and not only the leading reply of a contested election."""
+        return self.value is not None and self.outcome not in NO_DECISION
 
 
 class RecordedDecision(Struct, frozen=True, kw_only=True):

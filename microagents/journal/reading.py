@@ -19,11 +19,12 @@ from msgspec import Struct, structs
 
 from microagents.elections.election import Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
 from microagents.errors import InputMismatch, InvalidUsage, JournalMismatch
-from microagents.journal.books import NO_DECISION, Books, Totals, UndecidedElection, is_vote
+from microagents.journal.books import Books, Totals, UndecidedElection, is_vote
 from microagents.journal.digests import in_order
 from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
 from microagents.journal.lease import Lease, read_lease
 from microagents.journal.messages import (
+    NO_DECISION,
     Account,
     Checkpoint,
     InputEnding,

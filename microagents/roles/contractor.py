@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from microagents.problems.questions import Contraction, ToContract
-from microagents.problems.states import simpler
 from microagents.roles.asking import AskingRole, Consult
 from microagents.task import Task
 
@@ -31,7 +30,8 @@ class Contract(Consult[ToContract, Contraction], frozen=True, kw_only=True):
 
     def kept(self, replies: Sequence[Contraction]) -> Sequence[Contraction]:
         """Those that do not repeat the problem."""
-        return simpler(replies, self.asked.problem)
+        given = Contraction(question=self.asked.problem).vote()
+        return [each for each in replies if each.vote() != given]
 
 
 class Contractor(AskingRole):

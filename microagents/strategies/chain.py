@@ -298,7 +298,7 @@ class Chain:
         """The recorded decision at the path of a step: that of its vote, of a rung, or of another model where it was undecided."""
         for place in (path, *(f"{path}/{rung.name}" for rung in self._rungs), path + ESCALATED):
             recalled = await self.work.role.ask(Recall(path=place))
-            if recalled is not None and recalled.value is not None and recalled.outcome != "contested":
+            if recalled is not None and recalled.is_decision:
                 return recalled.value
         return None
 

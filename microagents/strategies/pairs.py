@@ -17,11 +17,12 @@ from microagents.actors import Context, Deployment, Messenger, Role, Strategy, a
 from microagents.elections.rules import Rule
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import OpenElection, Recalled
-from microagents.problems.problem import Problem, answer_type, restated, text_of
-from microagents.problems.tree import ROOT, ProblemNode, TurnRecords
+from microagents.problems.problem import Problem, restated, text_of
+from microagents.problems.tree import ROOT, ProblemNode
 from microagents.registry import STRATEGIES
 from microagents.replies.chat import Prompt, Reply
 from microagents.strategies.problem_conductor import MakesProblem, ProblemMaker
+from microagents.strategies.turns import RecordedTurns
 from microagents.task import Task
 from microagents.work.conductor import Conductor
 from microagents.work.durable import DurableRole, Work
@@ -178,19 +179,19 @@ class Pair(Strategy):
     ) -> Struct:
         """The recorded work of both, side by side below the problem."""
         assert isinstance(task, Problem)
-        (first, second), question = self.parts, text_of(task)
+        first, second = self.parts
         assert isinstance(first, MakesProblem)
-        records = TurnRecords(of_input, answer_type(type(task)), rows, open_elections)
-        children = [first.states(records, question, BEFORE)]
-        made, final = rows.get(f"{of_input}/{MADE}"), records.concluded(ROOT)
-        if made is not None and made.value is not None:
-            told = msgspec.json.decode(made.value, type=str)
+        turns = RecordedTurns(of_input, task, self, rows, open_elections)
+        children = [first.states(turns, BEFORE)]
+        made, final = turns.records.concluded(MADE), turns.records.concluded(ROOT)
+        if made is not None:
+            told = msgspec.json.decode(made, type=str)
             after = second.solution(of_input, restated(task, told), pool, rows, open_elections) if second.draws_solution else None
             if not isinstance(after, ProblemNode):
-                after = ProblemNode(at=ROOT, problem=told, depth=0, turns=(), answer=final, calls=0, cost_usd=0.0)
+                after = ProblemNode(at=ROOT, problem=told, answer=final)
             children.append(after)
         below = tuple(_deeper(each) for each in children)
-        return ProblemNode(at=ROOT, problem=question, depth=0, turns=(), answer=final, calls=0, cost_usd=0.0, children=below)
+        return ProblemNode(at=ROOT, problem=text_of(task), answer=final, children=below)
 
 
 def pair_of(name: str) -> type[Pair]:

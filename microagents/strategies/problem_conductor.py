@@ -13,8 +13,9 @@ from microagents.elections.election import ElectionId, Verdict
 from microagents.journal.messages import RecordDecision
 from microagents.problems.problem import Problem, text_of
 from microagents.problems.questions import problem_id
-from microagents.problems.tree import ROOT, ProblemNode, Solution, TurnRecords
+from microagents.problems.tree import ROOT, ProblemNode, Solution
 from microagents.replies.chat import Reply
+from microagents.strategies.turns import RecordedTurns
 from microagents.user_code import called
 from microagents.work.conductor import Conductor
 from microagents.work.durable import Work
@@ -88,6 +89,6 @@ class ProblemMaker(ProblemConductor[G]):
 class MakesProblem(Strategy):
     """A strategy that can stand before another one. Its conductor is a `ProblemMaker`."""
 
-    def states(self, records: TurnRecords, question: str, root: str = ROOT) -> ProblemNode:
+    def states(self, turns: RecordedTurns, root: str = ROOT) -> ProblemNode:
         """The recorded way from a problem to the simpler one."""
         raise NotImplementedError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -10,17 +10,16 @@ from msgspec import Raw, Struct
 from pydantic import Field, model_validator
 
 from microagents.actors import Deployment, Strategy
-from microagents.errors import RoleFailed
 from microagents.journal.messages import OpenElection, Recalled
-from microagents.problems.problem import Problem, answer_type, answer_type_of, direct_prompt, text_of
-from microagents.problems.questions import Decomposition, ToCompose, ToDecompose, ToSolve, Votable, problem_id
-from microagents.problems.tree import MAX_DEPTH, ROOT, ProblemNode, Solution, Turn, solution_tree
-from microagents.replies.chat import A
+from microagents.problems.problem import Problem, answer_type_of, text_of
+from microagents.problems.questions import Decomposition, ToCompose, ToDecompose, ToSolve, problem_id
+from microagents.problems.tree import MAX_DEPTH, ROOT, ProblemNode, Solution, Turn
+from microagents.roles.asking import Consult
 from microagents.roles.composer import Compose, Composer
 from microagents.roles.decomposer import Decompose, Decomposer
 from microagents.roles.discriminator import Discriminate, Discriminator
 from microagents.strategies.problem_conductor import ProblemConductor
-from microagents.strategies.turns import Votes, all_ended, check_cap, most_ballots, sampling_at
+from microagents.strategies.turns import Answer, AskedTurns, RecordedTurns, Turns, check_cap, most_ballots, sampling_at
 from microagents.task import Task
 from microagents.work.durable import DurableRequest, Work
 
@@ -64,121 +63,78 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
         return self.concluded(work, answer, problems=solved.problems, argmax=solved.argmax)
 
     async def solve(self, request: Solve) -> Solved:
-        """Solve one problem: cut it in two, solve both halves and compose their answers; or answer it directly."""
+        """Solve one problem."""
         work: ProblemWork = self.work_on(request)
-        strategy, turns, decomposition = work.strategy, _Turns(work, request), None
-        if request.depth < strategy.depth and request.width != 1:
-            decomposition = await turns.decomposition()
-        if decomposition is None or decomposition.is_atomic:
-            return Solved(answer=await turns.answer(), argmax=tuple(turns.argmax))
-        first, second = await _solve_halves(work, request, decomposition)
-        answer = await turns.composition(
-            ToCompose(
-                problem=request.problem,
-                first=decomposition.first,
-                answer_to_first=Raw(first.answer),
-                second=decomposition.second,
-                answer_to_second=Raw(second.answer),
-                compose=decomposition.compose,
-            )
-        )
-        return Solved(
-            answer=answer,
-            problems=1 + first.problems + second.problems,
-            argmax=(*turns.argmax, *first.argmax, *second.argmax),
-        )
-
-
-class _Turns:
-    """The turns at one problem. For each turn candidates are drawn, and one of them is elected."""
-
-    def __init__(self, work: ProblemWork, node: Solve) -> None:
         strategy = work.strategy
-        self._votes = Votes(
+        turns = AskedTurns(
             work,
             k=strategy.k,
             max_draws=strategy.max_draws,
             temperature=strategy.discriminator_temperature,
             show_copies=strategy.show_copies,
         )
-        self._work = work
-        self._node = node
-        self._answer_type = answer_type_of(work.task)
-
-    @property
-    def argmax(self) -> list[str]:
-        """Paths of the turns that were decided by plurality."""
-        return self._votes.argmax
-
-    async def decomposition(self) -> Decomposition | None:
-        """The elected decomposition; None where no valid one was proposed."""
-        node, strategy = self._node, self._work.strategy
-        asked = ToDecompose(problem=node.problem)
-        proposed = await self._work.ask(
-            Decompose(
-                at=f"{node.at}/{Turn.DECOMPOSE}",
-                asked=asked,
-                above=node.above,
-                samples=strategy.candidates,
-                at_least=strategy.min_candidates,
-                max_draws=strategy.max_draws,
-                sampling=sampling_at(self._work.task, strategy.decomposer_temperature),
-            )
-        )
-        return await self._elect(Turn.DECOMPOSE, asked, proposed) if proposed else None
-
-    async def answer(self) -> bytes:
-        """The elected direct answer, as JSON."""
-        strategy, asked = self._work.strategy, ToSolve(problem=self._node.problem)
-        drawn = await self._work.propose(
-            f"{self._node.at}/{Turn.ANSWER}",
-            direct_prompt(asked),
-            self._answer_type,
-            n=strategy.candidates,
-            at_least=strategy.min_candidates,
-            max_draws=strategy.max_draws,
-            sampling=sampling_at(self._work.task, strategy.solver_temperature),
-            needed=True,
-        )
-        return msgspec.json.encode(await self._elect(Turn.ANSWER, asked, drawn))
-
-    async def composition(self, asked: ToCompose) -> bytes:
-        """The elected composition of the answers to both halves, as JSON."""
-        strategy = self._work.strategy
-        composed = await self._work.ask(
-            Compose(
-                at=f"{self._node.at}/{Turn.COMPOSE}",
-                asked=asked,
-                samples=strategy.candidates,
-                at_least=strategy.min_candidates,
-                max_draws=strategy.max_draws,
-                sampling=sampling_at(self._work.task, strategy.composer_temperature),
-            )
-        )
-        decode = msgspec.json.Decoder(self._answer_type).decode
-        return msgspec.json.encode(await self._elect(Turn.COMPOSE, asked, [decode(each) for each in composed]))
-
-    async def _elect(self, turn: Turn, asked: Votable, replies: Sequence[A]) -> A:
-        """The candidate that the discriminator's vote chooses."""
-        if not replies:
-            raise RoleFailed("Composer", "Compose", f"gave no candidate for {self._node.at}, and raised nothing")
-        return await self._votes.elect(f"{self._node.at}/{turn}/{Turn.VOTE}", asked, replies)
+        return await solved(ProblemNode(at=request.at), request, strategy, turns, lambda _, half: work.ask(half))
 
 
-async def _solve_halves(work: ProblemWork, node: Solve, decomposition: Decomposition) -> Sequence[Solved]:
-    """Solve both halves side by side, on any replicas of the conductor.
+async def solved(
+    node: ProblemNode,
+    problem: Solve,
+    strategy: Recursive,
+    turns: Turns,
+    solve: Callable[[ProblemNode, Solve], Coroutine[Any, Any, Solved]],
+) -> Solved:
+    """Solve one problem: cut it in two, solve both halves and compose their answers; or answer it directly.
+
+    Args:
+        node: gets the work on the problem.
+        problem: the problem.
+        strategy: the options.
+        turns: take its turns.
+        solve: solves a half; in a run on any replica of the conductor.
 
     Raises:
-        Undecided: one half is undecided.
+        Undecided: a turn is undecided, here or in one half.
     """
-    above = (*node.above, problem_id(node.problem))
-    # Halving the bound on the width at every cut keeps decisions independent of time. A shared count would depend on the faster half.
-    more, fewer = (None, None) if node.width is None else (node.width - node.width // 2, node.width // 2)
-    halves = [
-        Solve(at=f"{node.at}/{number}", problem=problem, depth=node.depth + 1, width=width, above=above)
-        for number, (problem, width) in enumerate([(decomposition.first, more), (decomposition.second, fewer)], 1)
-    ]
-    return await all_ended([work.ask(half) for half in halves])
+    draws: dict[str, Any] = {"samples": strategy.candidates, "at_least": strategy.min_candidates, "max_draws": strategy.max_draws}
+    node.problem, node.depth = problem.problem, problem.depth
+    halves: Sequence[Solved] = ()
+    cut: Decomposition | None = None
+    if problem.depth < strategy.depth and problem.width != 1:
+        sampling = sampling_at(turns.task, strategy.decomposer_temperature)
+        asked = ToDecompose(problem=problem.problem)
+        cut = await turns.take(
+            node, Decompose(at=f"{node.at}/{Turn.DECOMPOSE}", asked=asked, above=problem.above, sampling=sampling, **draws)
+        )
+    if cut is None or cut.is_atomic:
+        sampling = sampling_at(turns.task, strategy.solver_temperature)
+        ask: Consult[Any, Raw] = Answer(at=f"{node.at}/{Turn.ANSWER}", asked=ToSolve(problem=problem.problem), sampling=sampling, **draws)
+    else:
+        above = (*problem.above, problem_id(problem.problem))
+        # Halving the bound on the width at every cut keeps decisions independent of time. A shared count would depend on the faster half.
+        more, fewer = (None, None) if problem.width is None else (problem.width - problem.width // 2, problem.width // 2)
+        parts = [
+            Solve(at=f"{node.at}/{number}", problem=part, depth=problem.depth + 1, width=width, above=above)
+            for number, (part, width) in enumerate([(cut.first, more), (cut.second, fewer)], 1)
+        ]
+        node.children = tuple([ProblemNode(at=part.at) for part in parts])
+        halves = await turns.all_ended([solve(child, part) for child, part in zip(node.children, parts, strict=True)])
+        to_compose = ToCompose(
+            problem=problem.problem,
+            first=cut.first,
+            answer_to_first=Raw(halves[0].answer),
+            second=cut.second,
+            answer_to_second=Raw(halves[1].answer),
+            compose=cut.compose,
+        )
+        sampling = sampling_at(turns.task, strategy.composer_temperature)
+        ask = Compose(at=f"{node.at}/{Turn.COMPOSE}", asked=to_compose, sampling=sampling, **draws)
+    node.answer = await turns.take(node, ask)
+    assert node.answer is not None
+    return Solved(
+        answer=bytes(node.answer),
+        problems=1 + sum(each.problems for each in halves),
+        argmax=(*turns.argmax, *(path for each in halves for path in each.argmax)),
+    )
 
 
 class Recursive(Strategy):
@@ -229,8 +185,16 @@ class Recursive(Strategy):
         open_elections: Sequence[OpenElection],
     ) -> ProblemNode:
         """The recorded tree of sub-problems."""
-        assert isinstance(task, Problem)
-        return solution_tree(of_input, text_of(task), answer_type(type(task)), rows, open_elections)
+        turns, root = RecordedTurns(of_input, task, self, rows, open_elections), ProblemNode(at=ROOT)
+        problem = Solve(at=ROOT, problem=text_of(turns.task), depth=0, width=self.width)
+
+        def solve(node: ProblemNode, half: Solve) -> Coroutine[Any, Any, Solved]:
+            return solved(node, half, self, turns, solve)
+
+        turns.replayed(solve(root, problem))
+        # A role of the user may give the whole answer without these turns.
+        root.answer = root.answer or turns.records.concluded(ROOT)
+        return root
 
     def deployments(self) -> list[Deployment]:
         """The roles of an election, and the decomposer, the composer and the discriminator."""

@@ -1,24 +1,34 @@
-"""Votes on candidates, and calls side by side: what strategies for problems share."""
+"""Turns at problems, of which a strategy is written once: models take them in a run, and the records of a journal when it is read.
+
+A strategy awaits turns of a `Turns` and fills in a `ProblemNode`. In a run nobody looks at the node; ``show`` draws it.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
-from msgspec import structs
+from msgspec import Raw, structs
 
-from microagents.aio import TaskScope
+from microagents.actors import Strategy
 from microagents.errors import RoleFailed, Undecided
-from microagents.problems.candidates import merged
+from microagents.journal.messages import OpenElection, Recalled
+from microagents.problems.candidates import Candidate, merged
+from microagents.problems.problem import DIRECTLY, Problem
 from microagents.problems.questions import Votable
-from microagents.replies.chat import A, Sampling
+from microagents.problems.recording import ElectionRecord, TurnRecords, turn_result
+from microagents.problems.tree import ProblemNode, Turn
+from microagents.replies.chat import A, Sampling, decoder_of
+from microagents.replies.trajectories import Trajectory
+from microagents.roles.asking import Consult, Q, consulted
 from microagents.roles.discriminator import Discriminate
 from microagents.task import Task
 from microagents.work.durable import Work
+from microagents.work.recorded import AnyWork, RecordedWork, Replayed
 
+R = TypeVar("R")
 V = TypeVar("V")
-W = TypeVar("W")
 
 
 def most_ballots(k: int) -> int:
@@ -36,8 +46,82 @@ def check_cap(k: int, max_draws: int) -> None:
         raise ValueError(f"a vote at k = {k} may take {most_ballots(k)} ballots, but max_draws = {max_draws}")
 
 
-class Votes:
-    """Votes by the discriminator, first to k.
+class Direct(Consult[Q, R], Generic[Q, R], frozen=True, kw_only=True):
+    """A question that a conductor puts itself."""
+
+    system: str
+
+
+class Answer(Direct[Votable, Raw], frozen=True, kw_only=True):
+    """Answer a problem directly."""
+
+    system: str = DIRECTLY
+    needed: bool = True
+
+
+class Turns(ABC):
+    """What takes the turns of a strategy."""
+
+    def __init__(self, work: AnyWork[Any, Any]) -> None:
+        self.task: Problem[Any] = work.task
+        self.argmax: list[str] = []
+        """Paths of the votes that were decided by plurality."""
+        self.progress = work.progress
+        self._scope = work.scope
+
+    @abstractmethod
+    async def take(self, node: ProblemNode, ask: Consult[Any, R], asked: Votable | None = None) -> R | None:
+        """The reply that a vote chooses among those to a question; None where no reply is valid, and none is needed.
+
+        Args:
+            node: the problem whose turn it is.
+            ask: the question; its place ends with the name of the turn.
+            asked: what the ballots are told of it; by default its data.
+
+        Raises:
+            Undecided: the turn is undecided, or a journal does not tell how it ended.
+        """
+
+    @abstractmethod
+    async def elect(self, node: ProblemNode, at: str, asked: Votable, replies: Sequence[A]) -> A:
+        """The candidate that a vote chooses. Equal replies are one candidate; where all are equal, there is no vote.
+
+        Args:
+            node: the problem whose turn it is.
+            at: the place of the turn; it ends with its name.
+            asked: the question that the replies answer.
+            replies: at least one. Ties go to the candidate with most of them, then to the first.
+
+        Raises:
+            Undecided: as above.
+        """
+
+    async def all_ended(self, calls: Sequence[Coroutine[Any, Any, V]]) -> list[V]:
+        """The results of calls that are made side by side.
+
+        If one is undecided, the others still run to their end: decisions must not depend on which of them is faster, and the others are
+        needed once a person has decided. Any other failure of one cancels the others.
+
+        Raises:
+            Undecided: one is undecided.
+        """
+        scope = self._scope()
+        try:
+            open_calls = [scope.start(_or_undecided(call)) for call in calls]
+            await scope.join()
+        finally:
+            await scope.close()
+        results: list[V] = []
+        for each in open_calls:
+            result = each.result()
+            if isinstance(result, Undecided):
+                raise result
+            results.append(result)
+        return results
+
+
+class AskedTurns(Turns):
+    """Turns that models take: they draw candidates, and the discriminator votes among these, first to k.
 
     Args:
         work: the work on the input.
@@ -48,28 +132,33 @@ class Votes:
     """
 
     def __init__(self, work: Work[Any, Any], *, k: int, max_draws: int, temperature: float, show_copies: bool = False) -> None:
-        self.argmax: list[str] = []
-        """Paths of the votes that were decided by plurality."""
+        super().__init__(work)
         self._work = work
         self._k = k
         self._max_draws = max_draws
         self._sampling = sampling_at(work.task, temperature)
         self._show_copies = show_copies
 
-    async def elect(self, at: str, asked: Votable, replies: Sequence[A]) -> A:
-        """The candidate that the vote chooses. Equal replies are one candidate; where all are equal, there is no vote.
+    async def take(self, node: ProblemNode, ask: Consult[Any, R], asked: Votable | None = None) -> R | None:
+        """Draw candidates, and hold the vote."""
+        drawn = await (consulted(self._work, ask, ask.system) if isinstance(ask, Direct) else self._work.ask(ask))
+        if not drawn and ask.needed:
+            raise RoleFailed("The role", type(ask).__name__, f"gave no candidate for {node.at}, and raised nothing")
+        if not drawn:
+            return None
+        decode = decoder_of(ask.reply_class(self.task)).decode
+        replies = [_answer_in(decode(each) if isinstance(each, Raw) else each) for each in drawn]
+        chosen = await self.elect(node, ask.at, asked or ask.asked, replies)
+        return next(each for each, reply in zip(drawn, replies, strict=True) if reply is chosen)
 
-        Args:
-            at: the place of the vote.
-            asked: the question that the replies answer.
-            replies: at least one. Ties go to the candidate with most of them, then to the first.
-        """
+    async def elect(self, node: ProblemNode, at: str, asked: Votable, replies: Sequence[A]) -> A:  # noqa: ARG002 - nobody looks at it
+        """Hold a vote."""
         candidates = merged(replies)
         if len(candidates) == 1:
             return candidates[0].reply
         chosen = await self._work.ask(
             Discriminate(
-                at=at,
+                at=f"{at}/{Turn.VOTE}",
                 question=asked,
                 candidates=tuple(each.json for each in candidates),
                 copies=tuple(each.copies for each in candidates),
@@ -80,56 +169,65 @@ class Votes:
             )
         )
         if chosen.place not in range(len(candidates)):
-            raise RoleFailed("Discriminator", "Discriminate", f"chose candidate {chosen.place!r} of {len(candidates)} at {at}")
+            raise RoleFailed("Discriminator", "Discriminate", f"chose candidate {chosen.place!r} of {len(candidates)} at {at}/{Turn.VOTE}")
         if chosen.outcome == "argmax":
-            self.argmax.append(self._work.path_of(at))
+            self.argmax.append(self._work.path_of(f"{at}/{Turn.VOTE}"))
         return candidates[chosen.place].reply
+
+
+class RecordedTurns(Turns):
+    """Turns that are answered as a journal records them. A turn that has not ended there is undecided."""
+
+    def __init__(
+        self, of_input: int, task: Task, strategy: Strategy, rows: Mapping[str, Recalled], open_elections: Sequence[OpenElection]
+    ) -> None:
+        super().__init__(RecordedWork(of_input, task, strategy, rows, open_elections))
+        self.records = TurnRecords(of_input, rows, open_elections)
+
+    def replayed(self, work: Coroutine[Any, Any, V]) -> V | None:
+        """The result of work whose turns these are; None where it has not ended."""
+        try:
+            return Replayed(work).result()
+        except Undecided:
+            return None
+
+    async def take(self, node: ProblemNode, ask: Consult[Any, R], asked: Votable | None = None) -> R | None:  # noqa: ARG002 - the vote is over
+        """Read the turn, and add its result to the node."""
+        drawn = self.records.drawn(ask.at)
+        decode = decoder_of(ask.reply_class(self.task)).decode
+        replies: Sequence[Any] = ask.kept([decode(each) for each in ([] if drawn is None else drawn.replies)])
+        candidates = merged([_answer_in(each) for each in replies])
+        chosen = self._taken(node, ask.at, drawn, candidates)
+        return None if chosen is None else ask.answered([each for each in replies if _answer_in(each) is chosen])[0]
+
+    async def elect(self, node: ProblemNode, at: str, asked: Votable, replies: Sequence[A]) -> A:  # noqa: ARG002 - as above
+        """Read the vote, and add its result to the node."""
+        candidates = merged(replies)
+        if len(candidates) == 1:
+            return candidates[0].reply
+        vote = self.records.election(f"{at}/{Turn.VOTE}")
+        chosen = self._taken(node, at, None if vote is None else ElectionRecord(), candidates)
+        assert chosen is not None
+        return chosen
+
+    def _taken(self, node: ProblemNode, at: str, drawn: ElectionRecord | None, candidates: Sequence[Candidate[A]]) -> A | None:
+        vote = self.records.election(f"{at}/{Turn.VOTE}") if len(candidates) > 1 else None
+        if drawn is None:
+            raise Undecided(at, 0, "not recorded")
+        result = turn_result(Turn(at.rpartition("/")[2]), drawn, vote, candidates)
+        node.take(result)
+        if result.winner is None and result.outcome != "none":
+            raise Undecided(at, result.calls, result.outcome)
+        return None if result.winner is None else candidates[result.winner].reply
+
+
+def _answer_in(reply: Any) -> Any:
+    return reply.answer if isinstance(reply, Trajectory) else reply
 
 
 def sampling_at(task: Task, temperature: float) -> Sampling:
     """The task's sampling with this temperature."""
     return structs.replace(task.sampling, first_temperature=temperature, temperature=temperature)
-
-
-async def all_ended(calls: Sequence[Coroutine[Any, Any, V]]) -> list[V]:
-    """The results of calls that are made side by side.
-
-    If one is undecided, the others still run to their end: decisions must not depend on which of them is faster, and the others are needed
-    once a person has decided. Any other failure of one cancels the others.
-
-    Raises:
-        Undecided: one is undecided.
-    """
-    scope = TaskScope()
-    try:
-        open_calls = [scope.start(_or_undecided(call)) for call in calls]
-        ended = await asyncio.gather(*open_calls)
-    finally:
-        await scope.close()
-    results: list[V] = []
-    for each in ended:
-        if isinstance(each, Undecided):
-            raise each
-        results.append(each)
-    return results
-
-
-async def both_ended(first: Coroutine[Any, Any, V], second: Coroutine[Any, Any, W]) -> tuple[V, W]:
-    """The results of two calls that are made side by side; else as `all_ended`.
-
-    Raises:
-        Undecided: one is undecided.
-    """
-    scope = TaskScope()
-    try:
-        one, other = await asyncio.gather(scope.start(_or_undecided(first)), scope.start(_or_undecided(second)))
-    finally:
-        await scope.close()
-    if isinstance(one, Undecided):
-        raise one
-    if isinstance(other, Undecided):
-        raise other
-    return one, other
 
 
 async def _or_undecided(call: Coroutine[Any, Any, V]) -> V | Undecided:

@@ -134,8 +134,11 @@ class RecordedScope:
         """Run a coroutine to its end."""
         return Replayed(coroutine)
 
-    async def close(self) -> None:
+    async def join(self) -> None:
         """Do nothing: everything has ended."""
+
+    async def close(self) -> None:
+        """Do nothing, as above."""
 
 
 class Replayed(Generic[V]):

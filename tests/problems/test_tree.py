@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,11 +20,11 @@ from microagents.journal.messages import OpenElection, Recalled
 from microagents.journal.reading import reader_of
 from microagents.problems.problem import WorkedProblem
 from microagents.problems.questions import Choice, Decomposition
-from microagents.problems.tree import ROOT, ProblemNode, SubtreeTotals, Turn, TurnResult, fold, solution_tree
+from microagents.problems.tree import ROOT, ProblemNode, SubtreeTotals, Turn, TurnResult, fold
 from microagents.runs.inspection.runs import decide, solution_of
 from microagents.strategies.recursive import Recursive
 from microagents.tasks.hanoi import Hanoi
-from microagents.tasks.multiplication import Multiplication, Product
+from microagents.tasks.multiplication import Multiplication
 
 RUNS = Path("runs")
 PRICED = "sim:gpt-4.1-mini"
@@ -94,6 +94,10 @@ def tree(of_input: int = 0, run_id: str = "r") -> ProblemNode:
         found = solution_of(reader, of_input)
         assert isinstance(found, ProblemNode)
         return found
+
+
+def recorded(rows: Mapping[str, Recalled], *open_elections: OpenElection, depth: int) -> ProblemNode:
+    return Recursive(depth=depth).solution(0, Multiplication(), (), rows, open_elections)
 
 
 def nodes(of: ProblemNode) -> Iterator[ProblemNode]:
@@ -243,7 +247,7 @@ async def test_what_a_run_was_stopped_in_is_open_and_its_calls_are_there(max_cal
 
 
 async def test_a_run_that_has_not_begun_has_a_problem_without_turns() -> None:
-    found = solution_tree(0, "What is 2 * 3?", Product, {}, [])
+    found = recorded({}, depth=0)
     assert (found.turns, found.answer, found.children, found.calls) == ((), None, (), 0)
 
 
@@ -254,7 +258,7 @@ def test_what_is_undecided_and_asked_again_is_open_and_all_that_was_bought_for_i
     again = OpenElection(
         id=ElectionId(path=path, question_digest=b"b"), ballots=(Ballot(seq=0, value=b'{"product":6}', cost_usd=0.25), *flagged[1:2])
     )
-    (turn,) = solution_tree(0, "What is 2 * 3?", Product, {path: row}, [again]).turns
+    (turn,) = recorded({path: row}, again, depth=0).turns
     assert (turn.outcome, turn.calls, turn.flagged, turn.cost_usd) == ("open", 5, 4, None)
     assert [each.reply for each in turn.candidates] == [msgspec.Raw(b'{"product":6}')]
 
@@ -404,4 +408,4 @@ def test_a_journal_that_goes_ever_deeper_is_left_at_the_deepest_that_a_run_can_c
         way = msgspec.json.encode(Decomposition(first=f"{depth}", second="b", compose="c"))
         at = f"0/{ROOT}{'/1' * depth}/{Turn.DECOMPOSE}"
         rows[at] = Recalled(question_digest=b"", outcome="sampled", value=way, ballots=(Ballot(seq=0, value=way),))
-    assert max(node.depth for node in nodes(solution_tree(0, "a", Product, rows, []))) == 64
+    assert max(node.depth for node in nodes(recorded(rows, depth=64))) == 64

@@ -21,7 +21,6 @@ from microagents.journal.reading import Reader
 from microagents.models.simulation.simulated import Purchases, SimulatedModel
 from microagents.problems.candidates import merged
 from microagents.problems.questions import ATOMIC, Decomposition, ToDecompose, asked_in
-from microagents.problems.tree import solution_tree
 from microagents.roles import Decomposer, Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.roles import voter as voter_module
 from microagents.roles.decomposer import Decompose
@@ -32,7 +31,7 @@ from microagents.runs.settings import Settings
 from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.recursive import Recursive
-from microagents.tasks.ask import Answer, Ask
+from microagents.tasks.ask import Ask
 from microagents.tasks.multiplication import Multiplication, Product
 from microagents.tasks.sorting import Sorting
 from tests.strategies.scripted import CUT, QUESTION, Script, four, label, scripted, solved
@@ -86,7 +85,7 @@ async def test_one_that_stays_the_only_valid_one_is_taken_and_marked_in_result_t
     assert result.account.settled_at == {"0/solve/answer": "single"}
     with Reader(Path("runs/solved.sqlite")) as reader:
         assert reader.account().settled_at == {"0/solve/answer": "single"}
-        (turn,) = solution_tree(0, QUESTION, Answer, dict(reader.decisions()), []).turns
+        (turn,) = Recursive(depth=0).solution(0, Ask(text=QUESTION), (), dict(reader.decisions()), ()).turns
     assert (turn.outcome, turn.calls, turn.flagged) == ("single", 3 + len(redrawn), 2 + len(redrawn))
     assert (await resume("solved")).account.settled_at == {"0/solve/answer": "single"}
 

@@ -21,7 +21,7 @@ from microagents.journal.reading import KeptText, Reader
 from microagents.messages import resolve
 from microagents.replies.chat import Reply
 from microagents.replies.parsing import malformed_reason
-from microagents.runs.inspection.climbs import DECIDING, step_of
+from microagents.runs.inspection.climbs import step_of
 from microagents.runs.inspection.rebuilding import Asked, asked_at, asked_at_step
 from microagents.runs.plan import settings_of
 from microagents.strategies.lookahead import lookahead_in
@@ -168,8 +168,7 @@ def _rollout(reader: Reader, path: str, seq: int) -> str:
 def _decided_at(reader: Reader, path: str) -> str | None:
     """The path of the rung that decided a step that climbed."""
     step = step_of(path)
-    below = ((at, row.outcome) for at, row in reader.decisions_below(step) if at.count("/") == step.count("/") + 1)
-    return next((at for at, outcome in below if outcome in DECIDING), None)
+    return next((at for at, row in reader.decisions_below(step) if at.count("/") == step.count("/") + 1 and row.is_decision), None)
 
 
 def _settled(reader: Reader, path: str) -> tuple[str | None, str | None]:

@@ -156,5 +156,4 @@ class _Steps:
         rows = ((path.split("/")[1:], row) for path, row in self._reader.decisions_of(self._input))
         steps = ((place, row) for place, row in rows if place[0] == "step" and len(place) > 1)
         for _, group in groupby(steps, key=lambda each: each[0][1]):
-            values = (row.value for place, row in group if len(place) <= RUNG_DEPTH and row.outcome not in ("contested", "sampled", "once"))
-            yield next((value for value in values if value is not None), None)
+            yield next((row.value for place, row in group if len(place) <= RUNG_DEPTH and row.is_decision), None)
