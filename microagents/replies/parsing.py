@@ -155,7 +155,10 @@ def _refuse_other_text(text: str, spans: list[tuple[int, int]]) -> None:
     """
     spans.sort()
     for (_, end), (line, _) in pairwise([*spans, (len(text), len(text))]):
-        rest_of_line, *lines = text[end:line].split("\n")
+        between = text[end:line]
+        if not between or between.isspace():
+            continue
+        rest_of_line, *lines = between.split("\n")
         if rest_of_line.strip() or any(other.strip() not in ("", "```") for other in lines):
             raise Malformed("something stands behind a value")
 
