@@ -145,15 +145,20 @@ class TaskScope:
     """
 
     def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks: dict[asyncio.Task[Any], Callable[[], None] | None] = {}
 
-    def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run a coroutine as a task of this scope."""
+    def start(self, coroutine: Coroutine[Any, Any, T], on_end: Callable[[], None] | None = None) -> asyncio.Task[T]:
+        """Run a coroutine as a task of this scope; ``on_end`` is called when it has ended."""
         task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
-        task.add_done_callback(retrieve_exception)  # of several failures one is raised, and a cancelled task may end with any
+        self._tasks[task] = on_end
+        task.add_done_callback(self._end)  # one for all: each takes 2 us, a tenth of an ask between dispatchers
         return task
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        on_end = self._tasks.pop(task)
+        retrieve_exception(task)  # of several failures one is raised, and a cancelled task may end with any
+        if on_end is not None:
+            on_end()
 
     async def join(self) -> None:
         """Wait until every task has ended, also those that are started meanwhile. The first failure is raised at once."""

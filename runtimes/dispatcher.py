@@ -237,6 +237,8 @@ class Dispatcher:
 
     def _take(self, sender: Peer, envelope: wire.Envelope) -> None:
         match envelope:
+            case wire.Replied():  # first, as every second envelope is one
+                self._outgoing.deliver(envelope)
             case wire.Sent() | wire.Cancelled() if self._held is not None:
                 self._held.append((sender, envelope))
             case wire.Sent():
@@ -268,7 +270,7 @@ class Dispatcher:
             structlog.get_logger().warning("a one-way message was lost", replica=sent.replica, message=sent.message, error=str(error))
 
     def _start(self, incoming: IncomingCall) -> asyncio.Task[None]:
-        return self._scope.start(self._handle(incoming))
+        return self._scope.start(self._handle(incoming), incoming.end)
 
     async def _handle(self, incoming: IncomingCall) -> None:
         """Handle a call from a peer and send its answers."""

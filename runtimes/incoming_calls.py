@@ -27,15 +27,17 @@ class IncomingCall:
         call: the caller's number for the call.
         sent: the request.
         send: sends an envelope to the caller.
+        on_end: called with it when its task has ended.
     """
 
-    def __init__(self, call: int, sent: wire.Sent, send: Callable[[wire.Envelope], None]) -> None:
+    def __init__(self, call: int, sent: wire.Sent, send: Callable[[wire.Envelope], None], on_end: Callable[[IncomingCall], None]) -> None:
         self.call = call
         """The number under which the current process of the caller knows the call."""
         self.sent = sent
         self.is_stream = False
         """Whether the handler yields items; known once its task has taken its first step."""
         self._send = send
+        self._on_end = on_end
         self._task: asyncio.Task[None] | None = None
         self._kept: list[wire.Envelope] | None = None
         """Answers since the caller's process died; None while it lives."""
@@ -54,10 +56,13 @@ class IncomingCall:
         """Whether the task that handles the call has ended."""
         return self._task is not None and self._task.done()
 
-    def run(self, task: asyncio.Task[None], on_end: Callable[[IncomingCall], None]) -> None:
-        """Attach the task that handles the call; ``on_end`` is called when it has ended."""
+    def run(self, task: asyncio.Task[None]) -> None:
+        """Attach the task that handles the call."""
         self._task = task
-        task.add_done_callback(lambda _: on_end(self))
+
+    def end(self) -> None:
+        """Note that the task has ended."""
+        self._on_end(self)
 
     def reply(self, body: Raw) -> None:
         """Send the reply to a request."""
@@ -141,14 +146,14 @@ class IncomingCalls:
             sent: the request.
             start: starts the task that handles a call.
         """
-        incoming = IncomingCall(call, sent, self._send)
+        incoming = IncomingCall(call, sent, self._send, self._remove)
         # Keys are computed only while there are orphans: each costs a copy of the message.
         orphan = self._orphans.pop(incoming.key, None) if self._orphans else None
         if orphan is not None:
             self._adopt(call, orphan)
             return
         self._open[call] = incoming
-        incoming.run(start(incoming), self._remove)
+        incoming.run(start(incoming))
 
     def _adopt(self, call: int, orphan: IncomingCall) -> None:
         self._open[call] = orphan

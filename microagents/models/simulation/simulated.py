@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from hashlib import blake2b
@@ -334,6 +335,9 @@ def _check_expert(strategy: Strategy, task: Task) -> None:
         return
 
 
+_FIVE = struct.Struct(">5I")
+
+
 class _Chance:
     """Independent uniform numbers in (0, 1), derived from the seed and the id of a sample."""
 
@@ -343,12 +347,9 @@ class _Chance:
         election = call.id.election
         again = f"{call.rejected}\0" if call.rejected else ""
         digest = blake2b(f"{election.path}\0{call.id.seq}\0{again}".encode() + election.question_digest, digest_size=20, key=key).digest()
-        self.number = number = int.from_bytes(digest)
-        self.flag = _uniform(number)
-        self.error = _uniform(number >> 32)
-        self.alternative = _uniform(number >> 64)
-        self.length = _uniform(number >> 96)
-        self.latency = _uniform(number >> 128)
+        self.number = int.from_bytes(digest)
+        uniform = [(part + 0.5) / 2**32 for part in _FIVE.unpack(digest)]
+        self.latency, self.length, self.alternative, self.error, self.flag = uniform
 
 
 def _hangs(share: float, key: bytes, call: Call) -> bool:
