@@ -22,7 +22,7 @@ REQUIREMENTS = {
 
 
 def installed_version() -> str:
-    """The version of this package."""
+    """Read the version of this package."""
     for name in DISTRIBUTIONS:
         try:
             return version(name)
@@ -43,5 +43,5 @@ def require_packages(needed_by: str, *modules: str) -> None:
 
 
 def missing_package(needed_by: str, module: str) -> InvalidUsage:
-    """The error for a module of `REQUIREMENTS` that is not installed."""
+    """Build the error for a module of `REQUIREMENTS` that is not installed."""
     return InvalidUsage(f"{needed_by} needs a package that is not installed, {module}; install it: pip install {REQUIREMENTS[module]}")

@@ -39,7 +39,7 @@ class Ending(StrEnum):
 
 
 def confines() -> bool:
-    """Whether this machine can confine programs: Linux on x86-64 or 64-bit ARM."""
+    """Tell whether this machine can confine programs: Linux on x86-64 or 64-bit ARM."""
     return sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
 
 

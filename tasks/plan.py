@@ -46,7 +46,7 @@ class Plan(Problem[Outcome]):
         return f"{self.goal}\n\nThe result must have:\n{self.checklist}" if self.checklist.strip() else self.goal
 
     def correct(self, reply: Outcome) -> bool | None:
-        """Whether it passes the checks by code; None where there are none, or the program for one is not installed."""
+        """Tell whether it passes the checks by code. None without any, or without the program for one."""
         met = [check(reply.text) for check in requirements_in(self.checklist, "").values()]
         if False in met:
             return False

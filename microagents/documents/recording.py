@@ -59,7 +59,7 @@ def replay(
 
 
 def checked_results(document: Document, text: str) -> dict[str, bool | None]:
-    """The hard requirements on a text, checked by the document's own code.
+    """Check the hard requirements on a text by the document's own code.
 
     Raises:
         TaskFailed: ``checks()`` raised, or gave something else than results by name.
@@ -98,7 +98,7 @@ def _recorded(of_input: int, turn: Turn, ask: Ask, rows: Mapping[str, Recalled])
 
 
 def _listed(writing: Writing) -> list[SubtaskRecord]:
-    """All subtasks: split ones before their parts."""
+    """List all subtasks: split ones before their parts."""
     listed: dict[str, SubtaskRecord] = {}
     for record in writing.in_order:
         for each in writing.records.values():

@@ -45,7 +45,7 @@ ESCALATED = "/undecided"
 
 @lru_cache(maxsize=4096)
 def input_of(path: str) -> int:
-    """Number of the input that a path belongs to: its first component."""
+    """Read the number of the input that a path belongs to, its first component."""
     return int(path.partition("/")[0])
 
 
@@ -96,7 +96,7 @@ class Question(Struct, frozen=True, kw_only=True):
     """How replies are told apart. Exact equality has no term in the digest, as before there was another way."""
 
     def id_at(self, path: str) -> ElectionId:
-        """The id of this question's election at a place."""
+        """Build the id of this question's election at a place."""
         asked = [(_digest(prompt.system), prompt.user) for prompt in self.prompts]
         reading = () if self.reading == "strict" else (self.reading,)
         votes = () if self.votes == "exact" else (self.votes,)
@@ -106,7 +106,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=256)
 def _identities(models: tuple[str, ...]) -> tuple[str, ...]:
-    """The specs without the number of samples in a request: it changes the price, and no sample."""
+    """Drop the number of samples in a request from specs: it changes the price, and no sample."""
     return tuple([_SAMPLES_PER_REQUEST.sub("", spec).rstrip("@") if "@" in spec else spec for spec in models])
 
 
@@ -116,7 +116,7 @@ _canonical = msgspec.msgpack.Encoder(order="deterministic").encode
 
 @lru_cache(maxsize=256)
 def _digest(system: str) -> bytes:
-    """The digest of a system prompt, cached: system prompts are long and rarely change."""
+    """Digest a system prompt, cached: system prompts are long and rarely change."""
     return hashlib.blake2b(system.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
@@ -164,7 +164,7 @@ class Rejected(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
 
 def total_usd(costs: Iterable[float | None]) -> float | None:
-    """The sum of costs; None if one is unknown."""
+    """Sum costs; None if one is unknown."""
     total = 0.0
     for cost_usd in costs:
         if cost_usd is None:
@@ -214,7 +214,7 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
         return self.outcome in ("decided", "agreed", "leader", "person", "inferred")
 
     def require(self) -> A:
-        """The decided value.
+        """Return the decided value.
 
         Raises:
             Undecided: there is none.

@@ -59,7 +59,7 @@ class OwnPrice(Rates):
 
 
 def read_prices(given: object) -> dict[str, OwnPrice]:
-    """A user's prices by ``provider:model``, from a TOML file or from a table of this form.
+    """Read a user's prices by ``provider:model``, from a TOML file or from a table of this form.
 
     Raises:
         InvalidUsage: the file cannot be read, or a price is malformed.
@@ -110,7 +110,7 @@ class Step(Struct, frozen=True):
     cache_write: float
 
     def halved(self) -> Step:
-        """The step at half the price."""
+        """Return the step at half the price."""
         return Step(self.above, self.input / 2, self.output / 2, self.cached / 2, self.cache_write / 2)
 
 
@@ -142,7 +142,7 @@ class Tariff:
         return self._steps(self._asked) is not None
 
     def cost_usd(self, usage: Usage, served: str | None = None) -> float | None:
-        """The cost of a reply; None where a count or the price of its service tier is unknown.
+        """Price a reply; None where a count or the price of its service tier is unknown.
 
         Args:
             usage: its tokens.
@@ -160,7 +160,7 @@ class Tariff:
         return (read_usd + usage.output_tokens * step.output) / 1e6
 
     def most_usd(self, input_tokens: int, output_tokens: int) -> float | None:
-        """The most that a call with so many tokens can cost; None where the price is unknown. It may be served at the standard price."""
+        """Bound the cost of so many tokens, in the tier asked for or the standard one; None where a price is unknown."""
         asked = self._steps(self._asked)
         if asked is None:
             return None
@@ -178,12 +178,12 @@ class Tariff:
 
 
 def flat_tariff(price_in: float, price_out: float, *, asked: str | None = None) -> Tariff:
-    """The tariff of two prices that a spec gives."""
+    """Build the tariff of two prices that a spec gives."""
     return Tariff((Step(0, price_in, price_out, price_in, price_in),), is_own=True, asked=asked)
 
 
 def tariff_of(names: Sequence[str], base_url: str, own: Mapping[str, Any], *, asked: str | None = None) -> Tariff | None:
-    """The tariff of a model; None if its price is unknown.
+    """Look up the tariff of a model; None if its price is unknown.
 
     Args:
         names: the names under which the user's prices may have it, as ``provider:model``.
@@ -219,7 +219,7 @@ def _own_steps(price: OwnPrice) -> Iterator[Step]:
 
 
 def _service_tiers(model: ModelInfo) -> Iterator[tuple[str, dict[str, str]]]:
-    """The service tiers whose prices are listed, with the context that selects each."""
+    """List the service tiers whose prices are listed, with the context that selects each."""
     for variant in model.price_variants or ():
         match variant.when:
             case {"service_tier": name} | {"processing": name} if len(variant.when) == 1:
@@ -227,13 +227,13 @@ def _service_tiers(model: ModelInfo) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _dearest(model: ModelInfo, context: Mapping[str, str] | None = None) -> ModelPrice:
-    """The prices of today; of models that cost less at some hours those of the dearest, which are an upper bound."""
+    """Choose today's prices; where hours differ those of the dearest hour, which are an upper bound."""
     now = datetime.now(UTC)
     return max((model.get_prices(now.replace(hour=hour), context) for hour in _HOURS), key=lambda price: _at(price.output_mtok, 0) or 0)
 
 
 def _steps(price: ModelPrice) -> Steps | None:
-    """The steps of listed prices; None where they have none for tokens, or others besides."""
+    """Read the steps of listed prices; None where they have none for tokens, or others besides."""
     by_unit = [getattr(price, unit) for unit in _TOKENS]
     if by_unit[0] is None or by_unit[1] is None or any(getattr(price, unit) is not None for unit in _ALSO_PAID):
         return None
@@ -252,7 +252,7 @@ def _steps(price: ModelPrice) -> Steps | None:
 
 
 def _at(price: Decimal | TieredPrices | None, start: int) -> float | None:
-    """A listed price for prompts just longer than ``start``."""
+    """Read a listed price for prompts just longer than ``start``."""
     if price is None or isinstance(price, Decimal):
         return None if price is None else float(price)
     return float([price.base, *(tier.price for tier in price.tiers if tier.start <= start)][-1])

@@ -36,7 +36,7 @@ class _OfClient(HttpModel):
         super().__init__(ModelSpec(provider=provider, name=name, options={**options, "base_url": str(client.base_url)}), prices)
 
     def in_run(self, context: Context) -> Self:
-        """The same model with the prices and the name of a run: a program may use one object in several runs at a time."""
+        """Copy the model with the prices and the name of a run: a program may use one object in several at a time."""
         model = type(self)(*self._arguments, context.settings.get("prices", {}))
         model.join(context)
         return model

@@ -58,7 +58,7 @@ class Faults:
         self._random = Random(seed)  # noqa: S311 - repeatable
 
     def next(self) -> str | None:
-        """The kind of fault that the next request meets; None for none."""
+        """Draw the kind of fault that the next request meets; None for none."""
         if not self._faults:
             return None
         drawn = self._random.random()

@@ -57,7 +57,7 @@ PROFILES = {
 
 
 def profile_of(spec: ModelSpec) -> Profile:
-    """The profile that a spec names, with its options.
+    """Build the profile that a spec names, with its options.
 
     Raises:
         InvalidUsage: the profile or an option is unknown, or a value is out of range.
