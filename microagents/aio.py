@@ -110,12 +110,12 @@ class _Begun(Coroutine[Any, Any, T]):
 
     @property
     def cr_frame(self) -> Any:
-        """Where it stands, for reports."""
+        """Frame in which it stands, for reports."""
         return self._coroutine.cr_frame
 
     @property
     def cr_await(self) -> Any:
-        """What it waits in, for reports."""
+        """Awaitable in which it waits, for reports."""
         return self._coroutine.cr_await
 
     def send(self, value: Any) -> Any:

@@ -14,7 +14,7 @@ class MicroagentsError(Exception):
 
     @property
     def traceback(self) -> str:
-        """Where a user's code raised, as Python prints it; empty for other errors. It survives the way between processes."""
+        """Traceback of a user's code, as Python prints it; empty for other errors. It survives the way between processes."""
         return ""
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class RoleFailed(MicroagentsError):
 
     @property
     def traceback(self) -> str:
-        """Where the handler raised; empty if it did not raise."""
+        """Traceback of the handler; empty if it did not raise."""
         return str(self.args[3])
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class TaskFailed(MicroagentsError):
 
     @property
     def traceback(self) -> str:
-        """Where the method raised; empty if it returned a wrong value."""
+        """Traceback of the method; empty if it returned a wrong value."""
         return str(self.args[2])
 
     def __str__(self) -> str:

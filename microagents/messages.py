@@ -78,7 +78,7 @@ def _checked(address: str, base: type[C]) -> type[C]:
                 f"{address!r} cannot be imported here ({error}); define it in a module that every process can import"
             ) from None
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise InvalidDefinition(f"{address!r} is not a {base.__name__}")
+        raise InvalidDefinition(f"{address!r} must be a {base.__name__}, not {found!r:.100}")
     return found
 
 
@@ -132,7 +132,7 @@ def reply_type(message: type[Message]) -> Any:
                     raise InvalidDefinition(
                         f"the reply of {message.__qualname__} cannot be resolved: {error}; define messages and replies at module level"
                     ) from None
-    raise InvalidDefinition(f"{message.__qualname__} does not name its reply; write class {message.__name__}(Request[ReplyType])")
+    raise InvalidDefinition(f"write class {message.__name__}(Request[ReplyType]): {message.__qualname__} does not name its reply")
 
 
 def _original_bases(message: type) -> Iterator[object]:

@@ -232,10 +232,10 @@ def _put_on_path(kind: str, where: str) -> str:
         )
     stem, folder = path.stem, str(path.parent)
     if not stem.isidentifier():
-        raise InvalidUsage(f"{where!r} cannot be imported by its name; rename it to letters, digits and underscores")
+        raise InvalidUsage(f"rename {where!r} to letters, digits and underscores: it cannot be imported by its name")
     if folder not in sys.path:
         sys.path.insert(0, folder)
     loaded = sys.modules.get(stem)
     if loaded is not None and getattr(loaded, "__file__", None) != str(path):
-        raise InvalidUsage(f"{where!r} would be imported as {stem!r}, which is already another module; rename the file")
+        raise InvalidUsage(f"rename {where!r}: it would be imported as {stem!r}, which is already another module")
     return stem

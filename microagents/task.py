@@ -42,7 +42,7 @@ class Task(BaseModel):
     format: ClassVar[Format] = "lines"
     """Form of its replies: ``lines`` (``name = <JSON>`` after free reasoning) or ``json`` (one object)."""
     reading: ClassVar[Reading] = "strict"
-    """How replies in lines are read: ``strict`` refuses all that is not in the form asked for. ``last`` takes the last ``name = <JSON>``
+    """Reading of replies in lines: ``strict`` refuses all that is not in the form asked for. ``last`` takes the last ``name = <JSON>``
     of each field, whatever stands around it, as the flagging parser of MAKER does."""
     default_strategy: ClassVar[str] = "maker"
     """Name of the strategy that solves it by default."""
@@ -56,14 +56,14 @@ class Task(BaseModel):
     def __init_subclass__(cls, **options: Any) -> None:
         for name, annotation in inspect.get_annotations(cls).items():
             if any(callable(base.__dict__.get(name)) for base in cls.__mro__[1:]):
-                raise InvalidDefinition(f"the field {cls.__qualname__}.{name} would hide the method {name}(); give it another name")
+                raise InvalidDefinition(f"rename the field {cls.__qualname__}.{name}: it would hide the method {name}()")
             if name in _CLASS_SETTINGS and "ClassVar" not in str(annotation):
                 raise InvalidDefinition(
-                    f"the field {cls.__qualname__}.{name} would hide a setting of the class; write {name}: ClassVar[...]"
+                    f"write {name}: ClassVar[...] in {cls.__qualname__}: as a field it would hide a setting of the class"
                 )
         if cls.reading not in get_args(Reading) or (cls.reading == "last" and cls.format != "lines"):
             raise InvalidDefinition(
-                f"{cls.__qualname__} has reading = {cls.reading!r} and format = {cls.format!r}; reading is 'strict', or 'last' for 'lines'"
+                f"reading of {cls.__qualname__} must be 'strict', or 'last' for 'lines', not {cls.reading!r} for {cls.format!r}"
             )
         for name, defined in vars(cls).items():
             _check_override(cls, name, defined)
@@ -285,7 +285,7 @@ def reply_named(task: type[Task], reply: Any) -> type[Reply]:
     if isinstance(reply, type) and issubclass(reply, Reply):
         return reply
     name = getattr(reply, "__name__", repr(reply))
-    raise InvalidDefinition(f"{task.__qualname__} names {name} as its reply, which is no Reply; write class {name}(Reply, frozen=True)")
+    raise InvalidDefinition(f"write class {name}(Reply, frozen=True): {task.__qualname__} names {name} as its reply, which is no Reply")
 
 
 def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | None:
@@ -371,4 +371,4 @@ def types_named(task: type[Task], base: type[Task], example: str) -> list[Any]:
             return given
         if origin is not each:
             bound.update(zip(origin.__pydantic_generic_metadata__["parameters"], given, strict=True))
-    raise InvalidDefinition(f"{task.__qualname__} names no types; write class {task.__name__}({base.__name__}[{example}])")
+    raise InvalidDefinition(f"write class {task.__name__}({base.__name__}[{example}]): {task.__qualname__} names no types")

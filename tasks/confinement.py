@@ -30,11 +30,11 @@ _CONFINED = Path(__file__).with_name("confined.py")
 
 
 class Ending(StrEnum):
-    """How a confined program ended."""
+    """End of a confined program."""
 
     PASSED = "passed"
     FAILED = "failed"
-    """It raised, ended itself, or was killed by a bound other than that of its time."""
+    """Not passed: it raised, ended itself, or was killed by a bound other than that of its time."""
     TIMED_OUT = "timed_out"
 
 

@@ -23,7 +23,7 @@ MAX_RADICAND = 10**9
 MAX_WORK = 10_000
 """Greatest number of products of two terms in one answer: they take some 50 ms."""
 ROOT_WORK = 400
-"""What the search for the square factors of a radicand counts as."""
+"""Work that the search for the square factors of a radicand counts as."""
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)|(?P<word>\\[A-Za-z]+)|(?P<letter>[A-Za-z])|(?P<sign>[-+*/^_=,()\[\]{}|]))"

@@ -25,9 +25,9 @@ class Plan(Problem[Outcome]):
     default_strategy: ClassVar[str] = "swarm"
 
     goal: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)]
-    """What is wanted; goal=@FILE reads it from a file."""
+    """The goal; goal=@FILE reads it from a file."""
     checklist: Annotated[str, Field(max_length=MAX_CHARS)] = ""
-    """What the result must have, for whoever checks it. Lines such as ``- check: at least 30 of "TEXT"`` are checked by code as well."""
+    """Requirements on the result. Lines such as ``- check: at least 30 of "TEXT"`` are checked by code as well."""
 
     @field_validator("goal")
     @classmethod

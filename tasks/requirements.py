@@ -45,7 +45,7 @@ class Requirement(NamedTuple):
     """A kind of requirement."""
 
     form: str
-    """How it is written, as error messages show it."""
+    """Form of a check, as error messages show it."""
     pattern: str
     met: Callable[[re.Match[str]], Met]
     """The check that a match asks for."""

@@ -66,7 +66,7 @@ class Total(Reply, frozen=True):
 
 
 class Fact(Struct, frozen=True):
-    """What a story tells of one person."""
+    """A fact about one person of a story."""
 
     name: str
     kind: Literal["given", "more", "fewer", "times", "sum"]

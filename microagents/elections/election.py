@@ -35,7 +35,7 @@ ElectionOutcome = Literal["decided", "agreed", "argmax", "leader", "person", "sa
 """
 
 Votes = Literal["exact", "semantic"]
-"""How votes are counted: `exact`, replies whose votes are equal count together; `semantic`, also those that mean the same."""
+"""Way of counting votes: `exact`, replies whose votes are equal count together; `semantic`, also those that mean the same."""
 
 MANY_VOTES = 5
 """Number of different votes, each cast once, at which an undecided election says in which fields they differ."""
@@ -91,9 +91,9 @@ class Question(Struct, frozen=True, kw_only=True):
     choices: tuple[str, ...] = ()
     """The votes that a reply may cast; empty for any vote. The prompts contain them, so the digest needs no term for them."""
     reading: Reading = "strict"
-    """How replies are read. The strict reading has no term in the digest, as before there was another."""
+    """Reading of replies. The strict reading has no term in the digest, as before there was another."""
     votes: Votes = "exact"
-    """How replies are told apart. Exact equality has no term in the digest, as before there was another way."""
+    """Equality of replies. Exact equality has no term in the digest, as before there was another way."""
 
     def id_at(self, path: str) -> ElectionId:
         """Build the id of this question's election at a place."""
@@ -150,7 +150,7 @@ class Rejection(Struct, frozen=True, kw_only=True):
     value: str
     """The reply, as JSON."""
     feedback: str
-    """What is wrong with it."""
+    """Feedback of the task's `verify`."""
 
 
 class Rejected(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -285,6 +285,6 @@ class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):
     choices: tuple[str, ...] = ()
     """Votes that a reply may cast; any other vote is flagged. Empty for any vote."""
     reading: Reading = "strict"
-    """How the reply is read."""
+    """Reading of the reply."""
     state: bytes = b""
     """The state that the step was asked in, as JSON, where the task's own flag needs it; else empty."""

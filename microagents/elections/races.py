@@ -53,7 +53,7 @@ class Race(Struct, frozen=True, kw_only=True):
 
 
 class Ending(Struct, frozen=True, kw_only=True):
-    """How an election ends at a cap."""
+    """End of an election at a cap."""
 
     right: float
     """Probability that the right reply wins."""

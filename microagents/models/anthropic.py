@@ -114,7 +114,7 @@ def _thinking(given: str | None) -> dict[str, Any] | None:
     if given is None or given in ("adaptive", "disabled"):
         return None if given is None else {"type": given}
     if not given.isascii() or not given.isdigit() or int(given[:9]) < _LEAST_BUDGET:
-        raise InvalidUsage(f"thinking={given!r} is not adaptive, disabled or a budget of at least {_LEAST_BUDGET} tokens")
+        raise InvalidUsage(f"thinking must be adaptive, disabled or a budget of at least {_LEAST_BUDGET} tokens, not {given!r}")
     return {"type": "enabled", "budget_tokens": int(given)}
 
 

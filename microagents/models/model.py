@@ -89,7 +89,7 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
         provider, colon, name = head.partition(":")
         pairs = [pair.partition("=") for pair in tail.split(",") if pair]
         if not (provider and colon and name) or not all(key and equals for key, equals, _ in pairs):
-            raise InvalidUsage(f"{text!r} is not a model; write provider:model[@key=value,...], such as sim:gpt-4.1-mini@error=0.01")
+            raise InvalidUsage(f"write a model as provider:model[@key=value,...], such as sim:gpt-4.1-mini@error=0.01, not {text!r}")
         return cls(provider=provider, name=name, options={key.strip(): value.strip() for key, _, value in pairs})
 
 
@@ -220,7 +220,7 @@ def samples_per_request(options: Mapping[str, str], most: int, default: str = "1
     if text == "auto":
         return most
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= MAX_SAMPLES):
-        raise InvalidUsage(f"{SEVERAL}={text!r} is neither auto nor a number from 1 to {MAX_SAMPLES}")
+        raise InvalidUsage(f"{SEVERAL} must be auto or a number from 1 to {MAX_SAMPLES}, not {text!r}")
     return int(text)
 
 
@@ -331,12 +331,12 @@ def spec_of(model: object) -> str:
         InvalidUsage: the object has no async ``complete``, and is no async function.
     """
     if isinstance(model, type):
-        raise InvalidUsage(f"{model!r:.100} is a class: give an instance of it, or its name in a spec")
+        raise InvalidUsage(f"give an instance of a model, or its name in a spec, not the class {model!r:.100}")
     if isinstance(model, Model) or iscoroutinefunction(getattr(model, "complete", None)):
         return f"{OBJECT}:{getattr(model, 'spec', None) or source_of(type(model))}"
     if not (iscoroutinefunction(model) and hasattr(model, "__qualname__")):
         raise InvalidUsage(
-            f"{model!r:.100} is no model: give a spec, an object with an `async def complete(self, call)`, or an `async def` function"
+            f"a model must be a spec, an object with an `async def complete(self, call)`, or an `async def` function, not {model!r:.100}"
         )
     return source_of(model)
 

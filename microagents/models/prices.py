@@ -27,7 +27,7 @@ HALF_PRICE = ("flex", "batch")
 """Service tiers at half of the standard price, where no other price of them is known."""
 _TOKENS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 _ALSO_PAID = ("requests_kcount", "output_reasoning_mtok", "output_citation_mtok")
-"""What some models charge for besides tokens of input and output. Their replies do not tell it, so the price of these models is unknown."""
+"""Units besides tokens of input and output that some models charge for. Replies do not tell it, so their price is unknown."""
 _HOURS = range(24)
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -72,13 +72,13 @@ def read_prices(given: object) -> dict[str, OwnPrice]:
         except (OSError, ValueError, RecursionError) as error:
             raise InvalidUsage(f"{place} cannot be read: {read_failure(error)}") from None
     if not isinstance(table, Mapping):
-        raise InvalidUsage(f"prices={given!r:.100} will not do: give the name of a TOML file, or a dict of prices by model")
+        raise InvalidUsage(f"prices must be the name of a TOML file, or a dict of prices by model, not {given!r:.100}")
     return {name: _own_price(name, price, place) for name, price in table.items()}
 
 
 def _own_price(name: object, price: object, place: str) -> OwnPrice:
     if not (isinstance(name, str) and all(name.partition(":"))):
-        raise InvalidUsage(f"{place}: {name!r:.100} names no model; write a table for each, such as ['openai:gpt-6-luna']")
+        raise InvalidUsage(f"{place}: write a table for each model, such as ['openai:gpt-6-luna'], not {name!r:.100}")
     if isinstance(price, OwnPrice):
         return price
     if not isinstance(price, Mapping):
@@ -96,7 +96,7 @@ def _own_price(name: object, price: object, place: str) -> OwnPrice:
             case "missing":
                 why = f"{field} is missing"
             case _:
-                why = f"{field}={first['input']!r:.100} will not do: {first['msg'][:1].lower()}{first['msg'][1:]}"
+                why = f"{field} {first['msg'].replace('Input should', 'must')}, not {first['input']!r:.100}"
         raise InvalidUsage(f"{place}: the price of {name!r}: {why}") from None
 
 
@@ -119,7 +119,7 @@ Steps = tuple[Step, ...]
 
 
 class Tariff:
-    """What the calls to one model cost.
+    """Prices of the calls to one model.
 
     Args:
         standard: the steps of the standard service tier.

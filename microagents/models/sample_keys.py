@@ -22,7 +22,7 @@ HEADER = "Idempotency-Key"
 
 
 class Named(NamedTuple):
-    """What a key names."""
+    """Names in a key."""
 
     id: SampleId
     rejected: int

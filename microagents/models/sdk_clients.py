@@ -32,7 +32,7 @@ class _OfClient(HttpModel):
         self._given = client
         self._arguments = (client, provider, name, options)
         self.spec = f"{provider}:{name}"
-        """What the journal calls it, behind ``object:``."""
+        """Name in the journal, behind ``object:``."""
         super().__init__(ModelSpec(provider=provider, name=name, options={**options, "base_url": str(client.base_url)}), prices)
 
     def in_run(self, context: Context) -> Self:

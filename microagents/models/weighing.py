@@ -97,23 +97,21 @@ def at_least(pool: tuple[str, ...]) -> float | None:
     if not weighing:
         return None
     if len({spec.options.get("at_least") for spec in weighing}) > 1 or len(weighing) < len(specs):
-        raise InvalidUsage(f"the models {', '.join(pool)} of one pool do not decide alike: some weigh options, or from another at_least")
+        raise InvalidUsage(f"the models of one pool must all vote, or weigh options from the same at_least, not {', '.join(pool)}")
     text = weighing[0].options.get("at_least", str(AT_LEAST))
     try:
         found = float(text)
     except ValueError:
         found = math.nan
     if not 0.5 < found <= 1:  # noqa: PLR2004
-        raise InvalidUsage(f"at_least={text!r} of {pool[0]!r} is no probability above 0.5")
+        raise InvalidUsage(f"at_least of {pool[0]!r} must be above 0.5 and at most 1, not {text!r}")
     return found
 
 
 def rule_for(rule: PortableRule, max_draws: int, pool: tuple[str, ...], options: Options | None) -> tuple[PortableRule, int]:
     """Choose the rule by which the models of a pool decide, and its cap.
 
-    It replaces the rule of a vote or of other models.
-
-    A sample without a vote stays one: its reply is the likeliest option.
+    It replaces the rule of a vote or of other models. A sample without a vote stays one: its reply is the likeliest option.
 
     Raises:
         InvalidUsage: the models weigh options, and the reply has none.

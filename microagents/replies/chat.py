@@ -47,11 +47,11 @@ class Prompt(Struct, frozen=True, kw_only=True):
             return
         for name, value in (("user", self.user), ("system", self.system)):
             if not isinstance(value, str):
-                raise TypeError(f"the {name} part of a Prompt is a text, not {value!r:.100}")
+                raise TypeError(f"the {name} part of a Prompt must be a text, not {value!r:.100}")
         given: object = self.static_chars
         if given is not UNSET and (isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= len(self.user)):
             raise TypeError(
-                f"static_chars of a Prompt is a number of characters of its user part, from 0 to {len(self.user)}, not {given!r:.100}"
+                f"static_chars of a Prompt must be a number of characters of its user part, from 0 to {len(self.user)}, not {given!r:.100}"
             )
 
     @property
@@ -85,11 +85,11 @@ class Usage(Struct, frozen=True, kw_only=True):
     output_tokens: int | None = None
     cost_usd: float | None = None
     reasoning_tokens: int | None = 0
-    """Those of the output tokens that are not in the reply's text; None where there are some, and their number is unknown."""
+    """Number of the output tokens that are not in the reply's text; None where there are some, and their number is unknown."""
     cached_tokens: int = 0
-    """Those of the input tokens that the provider read from its cache; 0 where it does not tell."""
+    """Number of the input tokens that the provider read from its cache; 0 where it does not tell."""
     cache_write_tokens: int = 0
-    """Those of the input tokens that it wrote into its cache for a higher price; 0 where it does not tell."""
+    """Number of the input tokens that it wrote into its cache for a higher price; 0 where it does not tell."""
 
     @property
     def visible_tokens(self) -> int | None:
@@ -237,7 +237,7 @@ def _contains_text(info: types.Type) -> bool:
 def _voted(reply: type[Reply]) -> Callable[[Reply], object]:
     names = voted_fields(reply)
     if not names:
-        raise InvalidDefinition(f"{reply.__qualname__} has no field to vote on; add one that is not Unvoted, or override vote()")
+        raise InvalidDefinition(f"add a field that is not Unvoted to {reply.__qualname__}, or override vote(): it has no field to vote on")
     mixed = {field.name for field in fields_of(reply) if _mixes_numbers(field.type)}.intersection(names)
     if not mixed:
         return attrgetter(*names)
@@ -324,7 +324,7 @@ def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
         raise InvalidDefinition(f"the fields of {reply.__qualname__} cannot be read from JSON: {error}") from None
     assert isinstance(info, types.StructType)
     if not reply.__struct_config__.frozen:
-        raise InvalidDefinition(f"{reply.__qualname__} can be changed after its vote; write class {reply.__name__}(Reply, frozen=True)")
+        raise InvalidDefinition(f"write class {reply.__name__}(Reply, frozen=True): {reply.__qualname__} can be changed after its vote")
     return info.fields
 
 
@@ -437,7 +437,7 @@ def template(info: types.Type) -> str:
         case types.StructType():
             return _struct_form(info)
     if type(info) not in JSON_FORMS:
-        raise InvalidDefinition(f"{info} has no form to ask for; use JSON's own types or a msgspec Struct")
+        raise InvalidDefinition(f"use JSON's own types or a msgspec Struct: {info} has no form to ask for")
     return JSON_FORMS[type(info)]
 
 

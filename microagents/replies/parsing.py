@@ -175,7 +175,7 @@ _CONTINUED = re.compile(
     """,
     re.VERBOSE,
 )
-"""What stands behind a value that goes on: it is a part of a longer number or of a formula, and not the value."""
+"""Text behind a value that goes on: it is a part of a longer number or of a formula, and not the value."""
 
 
 @lru_cache(maxsize=256)

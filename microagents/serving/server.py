@@ -35,7 +35,7 @@ GARBAGE = b'{"choices": [{"message": {"content": "x ='
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """What is served, to whom, and how."""
+    """Address, access and model of a served endpoint."""
 
     model: str
     """Spec of the model."""
@@ -50,7 +50,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     port: int = 0
     """0 takes a free one."""
     token: str | None = None
-    """What requests must have as their key; None admits all who reach it, which must be this machine alone."""
+    """Token that requests must have as their key; None admits all who reach it, which must be this machine alone."""
 
 
 class Serving:

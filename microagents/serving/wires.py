@@ -88,7 +88,7 @@ class MessagesBody(Struct):
 
 
 class Wire(Protocol):
-    """How a provider's requests and replies look."""
+    """Form of a provider's requests and replies."""
 
     path: ClassVar[str]
 

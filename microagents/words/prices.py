@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 Price = Callable[[float | None], str]
 """Writes an amount in US dollars; None for an unknown one."""
 SIMULATED = "sim:"
-"""How the specs of simulated models begin."""
+"""Prefix of the specs of simulated models."""
 
 
 def are_simulated(specs: Iterable[str]) -> bool:

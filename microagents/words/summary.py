@@ -46,7 +46,7 @@ class FailedInputFacts(Protocol):
 
     @property
     def outcome(self) -> str:
-        """How it ended."""
+        """Outcome of the input."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class RunFacts(Protocol):
 
     @property
     def outcome(self) -> str:
-        """How it ended."""
+        """Outcome of the run."""
         ...
 
     @property
@@ -95,7 +95,7 @@ class RunFacts(Protocol):
 
     @property
     def account(self) -> Account:
-        """What the run counted."""
+        """Account of the run."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""What voting did for a run: the chance that a chain of its length is right with one sample a step."""
+"""The effect of voting on a run: the chance that a chain of its length is right with one sample a step."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def _address(cluster: Cluster) -> str:
         address = os.environ.get("RAY_ADDRESS") or _local_address() or address
     if "://" in address:
         raise InvalidUsage(
-            f"{address!r} is not the address of a cluster: give HOST:PORT (6379 on the head node), or submit the run as a job: ray job "
+            f"the address of a cluster must be HOST:PORT (6379 on the head node), not {address!r}; or submit the run as a job: ray job "
             f"submit --address {address} --working-dir . -- microagents run ... --runtime ray"
         )
     if address not in ("local", "auto"):
@@ -180,7 +180,7 @@ def probe(address: str, *, insecure: bool) -> None:
     """
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit()):
-        raise InvalidUsage(f"{address!r} is no address of a Ray cluster: give HOST:PORT (6379 on the head node), or auto")
+        raise InvalidUsage(f"the address of a Ray cluster must be HOST:PORT (6379 on the head node), or auto, not {address!r}")
     with grpc.insecure_channel(address) as channel:
         try:
             channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")(b"", timeout=PROBE_S)

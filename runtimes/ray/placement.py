@@ -106,7 +106,7 @@ def _check_colocation(deployments: Sequence[Deployment]) -> None:
     roles = [each.role.__name__ for each in deployments]
     for label in {each.colocate: None for each in deployments if each.colocate}:
         if label in roles:
-            raise InvalidDefinition(f"colocate={label!r} is the name of a role; choose another name for the shared actors")
+            raise InvalidDefinition(f"colocate must be a name that no role has, not {label!r}")
         replicas = {each.role.__name__: each.num_replicas for each in deployments if each.colocate == label}
         if len(set(replicas.values())) > 1:
             shown = ", ".join(f"{role} {number}" for role, number in replicas.items())
