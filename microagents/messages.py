@@ -132,7 +132,7 @@ def reply_type(message: type[Message]) -> Any:
                     raise InvalidDefinition(
                         f"the reply of {message.__qualname__} cannot be resolved: {error}; define messages and replies at module level"
                     ) from None
-    raise InvalidDefinition(f"write class {message.__name__}(Request[ReplyType]): {message.__qualname__} does not name its reply")
+    raise InvalidDefinition(f"{message.__qualname__} does not name its reply; write class {message.__name__}(Request[ReplyType])")
 
 
 def _original_bases(message: type) -> Iterator[object]:

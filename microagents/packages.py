@@ -43,5 +43,5 @@ def require_packages(needed_by: str, *modules: str) -> None:
 
 
 def missing_package(needed_by: str, module: str) -> InvalidUsage:
-    """Build the error for a module of `REQUIREMENTS` that is not installed."""
+    """The error for a module of `REQUIREMENTS` that is not installed."""
     return InvalidUsage(f"{needed_by} needs a package that is not installed, {module}; install it: pip install {REQUIREMENTS[module]}")

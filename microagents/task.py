@@ -215,7 +215,7 @@ class ChainTask(Task, Generic[S, A]):
         raise NotImplementedError
 
     def result(self, state: S) -> object:
-        """Return the result of the work, as JSON-like values or a struct; by default the last state."""
+        """The result of the work, as JSON-like values or a struct; by default the last state."""
         return state
 
     def steps(self) -> int | None:

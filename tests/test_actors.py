@@ -278,7 +278,7 @@ def _unknown_attribute() -> object:
         (_request_that_yields, r"Wrong\.ping must return, and not `yield`: Ping is answered with int"),
         (_stream_that_returns, r"Wrong\.count must be an `async def` with `yield`: Count is answered with int, item by item"),
         (_stream_that_is_not_async, r"Wrong\.count must be an `async def` with `yield`: Count is answered with int, item by item"),
-        (_no_reply_named, r"write class Bare\(Request\[ReplyType\]\): .*Bare does not name its reply"),
+        (_no_reply_named, r"Bare does not name its reply; write class Bare\(Request\[ReplyType\]\)"),
         (_handled_twice, r"Wrong handles Ping twice: in one and in two"),
         (_unknown_name, r"Wrong\.ping: name 'Nowhere' is not defined; define messages and replies at module level"),
         pytest.param(_unknown_reply, r"'Nowhere' is not defined; define messages and replies at module level"),

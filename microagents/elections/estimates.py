@@ -138,7 +138,7 @@ class _Task(Struct, frozen=True, kw_only=True):
         return -math.expm1(math.log(self.target) / self.elections)
 
     def smallest_k(self) -> int | None:
-        """Find the smallest margin that reaches the target without a cap; None where it is too large to be computed."""
+        """The smallest margin that reaches the target without a cap; None where it is too large to be computed."""
         two_candidates = self.rivals == 1 and self.rule == "ahead-by"
         if not two_candidates:
             try:
@@ -157,7 +157,7 @@ class _Task(Struct, frozen=True, kw_only=True):
         return course.loss <= self.allowed
 
     def course(self, k: int, *, max_work: int = MAX_WORK) -> Course | None:
-        """Compute the course of an election; None where it is too long even to begin."""
+        """The course of an election; None where it is too long even to begin."""
         two_candidates = self.rivals == 1 and self.rule == "ahead-by"
         if k > MAX_DRAWS or (expected_votes(self.p, k) * k if two_candidates else k * k) > MAX_WORK:
             return None

@@ -161,7 +161,7 @@ class Course:
 
 
 def _end(rule: Rule, leading: int, second: int, counted: int, right_leads: bool) -> _End | None:  # noqa: FBT001 - a key of the cache
-    """Tell how a race with these votes ends; None while it is open."""
+    """The end of a race with these votes; None while it is open."""
     tally = Tally(rule)
     tally.counts = {"right" if right_leads else "wrong": leading}
     tally.leading, tally.second, tally.counted = leading, second, counted

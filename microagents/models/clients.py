@@ -49,4 +49,4 @@ def client_model(client: SdkClient, name: str, *, responses: bool = False, **opt
                 return kind(client, "openai-responses" if responses else "openai", name, options)
             case "anthropic", "AsyncAnthropic":
                 return sdk_clients.AnthropicMessages(client, "anthropic", name, options)
-    raise InvalidUsage(f"the client must be an openai.AsyncOpenAI or an anthropic.AsyncAnthropic, not {client!r:.100}")
+    raise InvalidUsage(f"{client!r:.100} is no client that is known here: give an openai.AsyncOpenAI or an anthropic.AsyncAnthropic")

@@ -32,11 +32,11 @@ class _OfClient(HttpModel):
         self._given = client
         self._arguments = (client, provider, name, options)
         self.spec = f"{provider}:{name}"
-        """Name in the journal, behind ``object:``."""
+        """What the journal calls it, behind ``object:``."""
         super().__init__(ModelSpec(provider=provider, name=name, options={**options, "base_url": str(client.base_url)}), prices)
 
     def in_run(self, context: Context) -> Self:
-        """Copy the model with the prices and the name of a run: a program may use one object in several at a time."""
+        """The same model with the prices and the name of a run: a program may use one object in several runs at a time."""
         model = type(self)(*self._arguments, context.settings.get("prices", {}))
         model.join(context)
         return model
