@@ -50,14 +50,14 @@ def print_decision(shown: RecordedDecision) -> None:
 
 
 def _read(reply: RecordedReply, shown: RecordedDecision) -> str:
-    """Say how a reply was read, in a few words."""
+    """How a reply was read, in a few words."""
     if reply.flag is not None:
         return f"RED FLAG {reply.flag}{f': {reply.why}' if reply.why else ''}"
     return {None: "valid", True: "agrees", False: "differs" if shown.outcome == "contested" else "OUTVOTED"}[reply.agrees]
 
 
 def _left_to(shown: RecordedDecision) -> str:
-    """Say what became of a contested election."""
+    """What became of a contested election."""
     leads = "" if shown.value is None else f"; {_json(shown.value)} leads"
     if shown.decided_at is None:
         return f"left to the next rung, and no rung decided{leads}"
