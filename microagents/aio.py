@@ -22,7 +22,7 @@ def retrieve_exception(future: asyncio.Future[Any]) -> None:
 
 
 def is_cancelled() -> bool:
-    """Whether the current task itself is cancelled; a CancelledError may also come from a cancelled future that it awaits."""
+    """Tell whether the current task itself is cancelled, and not only a future that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -110,12 +110,12 @@ class _Begun(Coroutine[Any, Any, T]):
 
     @property
     def cr_frame(self) -> Any:
-        """Where it stands, for reports."""
+        """Frame in which it stands, for reports."""
         return self._coroutine.cr_frame
 
     @property
     def cr_await(self) -> Any:
-        """What it waits in, for reports."""
+        """Awaitable in which it waits, for reports."""
         return self._coroutine.cr_await
 
     def send(self, value: Any) -> Any:
@@ -196,7 +196,7 @@ class Notifier:
         self._waiters: list[asyncio.Future[None]] = []
 
     def wait(self) -> asyncio.Future[None]:
-        """A future that is done at the next notification."""
+        """Return a future that is done at the next notification."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         return waiter

@@ -14,7 +14,7 @@ class MicroagentsError(Exception):
 
     @property
     def traceback(self) -> str:
-        """Where a user's code raised, as Python prints it; empty for other errors. It survives the way between processes."""
+        """Traceback of a user's code, as Python prints it; empty for other errors. It survives the way between processes."""
         return ""
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class RoleFailed(MicroagentsError):
 
     @property
     def traceback(self) -> str:
-        """Where the handler raised; empty if it did not raise."""
+        """Traceback of the handler; empty if it did not raise."""
         return str(self.args[3])
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class TaskFailed(MicroagentsError):
 
     @property
     def traceback(self) -> str:
-        """Where the method raised; empty if it returned a wrong value."""
+        """Traceback of the method; empty if it returned a wrong value."""
         return str(self.args[2])
 
     def __str__(self) -> str:
@@ -151,7 +151,7 @@ class JournalMismatch(InvalidUsage):
         super().__init__(field, recorded, given, *remedy)
 
     def with_remedy(self, remedy: str) -> Self:
-        """The same error for work that cannot accept the change, with what to do instead."""
+        """Return the same error for work that cannot accept the change, with what to do instead."""
         return type(self)(*self.args[:3], remedy)
 
     def __str__(self) -> str:
@@ -203,7 +203,7 @@ class Undecided(MicroagentsError):
         return str(self.args[0])
 
     def in_run(self, run_id: str) -> str:
-        """The message, with the name of the run in its command."""
+        """Return the message, with the name of the run in its command."""
         return str(self).replace("`microagents decide RUN ", f"`microagents decide {run_id} ")
 
     def __str__(self) -> str:
@@ -228,5 +228,5 @@ class EndedEarly(Undecided):
 
 
 def read_failure(error: Exception) -> str:
-    """The reason why a file could not be read. Without the file's name, which every message has already."""
+    """Say why a file could not be read. Without the file's name, which every message has already."""
     return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)

@@ -32,7 +32,7 @@ _MOVED_TO = {before: now for now, before in _KEPT_ADDRESSES.items()}
 
 
 def address_of(named: type) -> str:
-    """Address of a class in envelopes and journals: ``module:qualname``, or the one it had before it moved."""
+    """Return the address of a class, ``module:qualname``, or the one it had before it moved."""
     address = f"{named.__module__}:{named.__qualname__}"
     return _KEPT_ADDRESSES.get(address, address)
 
@@ -58,7 +58,7 @@ def make_on_demand(kind: str, maker: Callable[[Any, int], type]) -> None:
 
 
 def resolve(address: str, base: type[C]) -> type[C]:
-    """The class at an address.
+    """Find the class at an address.
 
     Raises:
         InvalidDefinition: this process cannot import the class, or it is no subclass of ``base``.
@@ -79,7 +79,7 @@ def _checked(address: str, base: type[C]) -> type[C]:
                 f"{address!r} cannot be imported here ({error}); define it in a module that every process can import"
             ) from None
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise InvalidDefinition(f"{address!r} is not a {base.__name__}")
+        raise InvalidDefinition(f"{address!r} must be a {base.__name__}, not {found!r:.100}")
     return found
 
 
@@ -107,7 +107,7 @@ class Batched(Request[None], frozen=True, kw_only=True):
 
     @classmethod
     def together(cls, waiting: Sequence[Batched]) -> Request[None]:
-        """One message in the place of several, in the order in which they were sent."""
+        """Make one message of several, in the order in which they were sent."""
         raise NotImplementedError
 
 
@@ -117,7 +117,7 @@ class Stream(Message, Generic[R], frozen=True, kw_only=True):
 
 @lru_cache(maxsize=4096)
 def reply_type(message: type[Message]) -> Any:
-    """The type R that ``class M(Request[R])`` or ``class M(Stream[R])`` names.
+    """Read the type R that ``class M(Request[R])`` or ``class M(Stream[R])`` names.
 
     Raises:
         InvalidDefinition: the class names no type, or one that cannot be resolved.

@@ -28,7 +28,7 @@ REQUIREMENTS = {
 
 
 def installed_version() -> str:
-    """The version of this package."""
+    """Read the version of this package."""
     for name in DISTRIBUTIONS:
         try:
             return version(name)

@@ -89,11 +89,11 @@ class Registry(Struct, frozen=True, kw_only=True):
         return found
 
     def name_of(self, address: str) -> str:
-        """The registered name of a class, or else the name of the class itself."""
+        """Return the registered name of a class, or else the name of the class itself."""
         return next((name for name, each in self.addresses.items() if each == address), address.rpartition(":")[2].rpartition(".")[2])
 
     def _is_combined(self, name: str) -> bool:
-        """Whether a name is of two classes. A plus may also stand in the path of a file."""
+        """Tell whether a name is of two classes. A plus may also stand in the path of a file."""
         return bool(self.combiner) and "+" in name and name not in self.addresses and not Path(name.rpartition(":")[0] or name).is_file()
 
     def _locate(self, name: str) -> tuple[ModuleType, str]:
@@ -106,7 +106,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         return self._import(name, where), attribute
 
     def _only_class(self, file: str, base: type[C]) -> type[C]:
-        """The one class of a file that other code may name: without an underscore in front."""
+        """Import the one class of a file that other code may name: without an underscore in front."""
         found = [each for each in _classes_in(self._import(file, file), base) if not each.__name__.startswith("_")]
         if len(found) == 1:
             return found[0]
@@ -196,7 +196,7 @@ RUNTIMES = Registry(
 
 
 def source_of(named: Any) -> str:
-    """A name by which a registry can find a class or function again: its address, or its file if that is in no package."""
+    """Name a class or function so that a registry can find it again: its address, or a file that is in no package."""
     module = sys.modules[named.__module__]
     file = getattr(module, "__file__", None)
     if file is not None and named.__module__ != "__main__" and "." not in module.__name__ and not hasattr(module, "__path__"):
@@ -205,13 +205,13 @@ def source_of(named: Any) -> str:
 
 
 def can_be_found(source: str) -> bool:
-    """Whether a registry may find a source: it is in no function, and a name of the program itself is there in this process."""
+    """Tell whether a registry may find a source: one in no function; one of the program itself only if it is there."""
     module, _, name = source.partition(":")
     return "<locals>" not in source and (module != "__main__" or hasattr(sys.modules["__main__"], name))
 
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> str:
-    """An error message about an unknown name, with similar names and the list of known ones."""
+    """Write the error about an unknown name, with similar names and the list of known ones."""
     near = get_close_matches(name, known, n=2)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ";"
     return f"there is no {kind} {name!r}{hint} known: {', '.join(known) or 'none'}"
@@ -219,7 +219,7 @@ def unknown(kind: str, name: str, known: Sequence[str]) -> str:
 
 @lru_cache
 def _installed(group: str) -> tuple[tuple[str, str], ...]:
-    """Names and addresses of the entry points in a group."""
+    """List the names and addresses of the entry points in a group."""
     return tuple((each.name, each.value) for each in entry_points(group=group))
 
 
@@ -230,7 +230,7 @@ def _not_found(module: ModuleType, attribute: str, base: type[C]) -> InvalidUsag
 
 
 def _classes_in(module: ModuleType, base: type[C]) -> list[type[C]]:
-    """The subclasses that a module itself defines, not those that it imports."""
+    """List the subclasses that a module itself defines, not those that it imports."""
     found = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, base)]
     return [each for each in dict.fromkeys(found) if each.__module__ == module.__name__ and each.__qualname__.isidentifier()]
 
@@ -245,10 +245,10 @@ def _put_on_path(kind: str, where: str) -> str:
         )
     stem, folder = path.stem, str(path.parent)
     if not stem.isidentifier():
-        raise InvalidUsage(f"{where!r} cannot be imported by its name; rename it to letters, digits and underscores")
+        raise InvalidUsage(f"rename {where!r} to letters, digits and underscores: it cannot be imported by its name")
     if folder not in sys.path:
         sys.path.insert(0, folder)
     loaded = sys.modules.get(stem)
     if loaded is not None and getattr(loaded, "__file__", None) != str(path):
-        raise InvalidUsage(f"{where!r} would be imported as {stem!r}, which is already another module; rename the file")
+        raise InvalidUsage(f"rename {where!r}: it would be imported as {stem!r}, which is already another module")
     return stem

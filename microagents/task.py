@@ -45,7 +45,7 @@ class Task(BaseModel, Generic[V]):
     format: ClassVar[Format] = "lines"
     """Form of its replies: ``lines`` (``name = <JSON>`` after free reasoning) or ``json`` (one object)."""
     reading: ClassVar[Reading] = "strict"
-    """How replies in lines are read: ``strict`` refuses all that is not in the form asked for. ``last`` takes the last ``name = <JSON>``
+    """Reading of replies in lines: ``strict`` refuses all that is not in the form asked for. ``last`` takes the last ``name = <JSON>``
     of each field, whatever stands around it, as the flagging parser of MAKER does."""
     default_strategy: ClassVar[str] = "maker"
     """Name of the strategy that solves it by default."""
@@ -59,14 +59,14 @@ class Task(BaseModel, Generic[V]):
     def __init_subclass__(cls, **options: Any) -> None:
         for name, annotation in inspect.get_annotations(cls).items():
             if any(callable(base.__dict__.get(name)) for base in cls.__mro__[1:]):
-                raise InvalidDefinition(f"the field {cls.__qualname__}.{name} would hide the method {name}(); give it another name")
+                raise InvalidDefinition(f"rename the field {cls.__qualname__}.{name}: it would hide the method {name}()")
             if name in _CLASS_SETTINGS and "ClassVar" not in str(annotation):
                 raise InvalidDefinition(
-                    f"the field {cls.__qualname__}.{name} would hide a setting of the class; write {name}: ClassVar[...]"
+                    f"write {name}: ClassVar[...] in {cls.__qualname__}: as a field it would hide a setting of the class"
                 )
         if cls.reading not in get_args(Reading) or (cls.reading == "last" and cls.format != "lines"):
             raise InvalidDefinition(
-                f"{cls.__qualname__} has reading = {cls.reading!r} and format = {cls.format!r}; reading is 'strict', or 'last' for 'lines'"
+                f"reading of {cls.__qualname__} must be 'strict', or 'last' for 'lines', not {cls.reading!r} for {cls.format!r}"
             )
         for name, defined in vars(cls).items():
             _check_override(cls, name, defined)
@@ -74,7 +74,7 @@ class Task(BaseModel, Generic[V]):
 
     @classmethod
     def reply_type(cls) -> type[Reply] | None:
-        """The class of replies to its questions, for the identity of a run; None if there are several.
+        """Return the class of replies to its questions, for the identity of a run; None if there are several.
 
         Raises:
             InvalidDefinition: the class names no types.
@@ -82,35 +82,37 @@ class Task(BaseModel, Generic[V]):
         return None
 
     def first_prompt(self) -> Prompt | None:
-        """The first question of the work, for the identity of a run; None if it is unknown before the work begins."""
+        """Ask the first question of the work, for the identity of a run; None if it is unknown before."""
         return None
 
     def variant(self, number: int) -> Self:  # noqa: ARG002 - for tasks to override
-        """Another task of the same kind and size, for comparisons; by default the task itself. Number 0 is always the task itself."""
+        """Return another task of the same kind and size, to compare on. Number 0, and the default, is the task itself."""
         return self
 
     @classmethod
     def missing_methods(cls) -> list[str]:
-        """The required methods that it does not override."""
+        """List the required methods that it does not override."""
         return [name for name in cls.required_methods if any(getattr(cls, name) is base.__dict__.get(name) for base in _kinds(cls))]
 
     def flag(self, *args: Any, **named: Any) -> str | None:  # noqa: ARG002 - for tasks to override
-        """Name of the task's red flag for a reply, ``flag(reply)``; None for none. It screens replies, it does not solve the task.
+        """Name the task's red flag for a reply, ``flag(reply)``; None for none.
+
+        It screens replies, it does not solve the task.
 
         In a `ChainTask` it is ``flag(state, reply)``.
         """
         return None
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
-        """The right reply, worked out from the prompt's text alone. Only the simulated model calls it."""
+        """Work out the right reply from the prompt's text alone. Only the simulated model calls it."""
         raise NotImplementedError(f"{type(self).__name__} has no expert for {reply.__name__}: {prompt.user[:80]!r}")
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:  # noqa: ARG002 - for tasks to override
-        """A plausible wrong reply, for the simulated model; by default the right one with one field altered."""
+        """Make a plausible wrong reply, for the simulated model; by default the right one with one field altered."""
         return one_field_altered(right, rng)
 
     def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float | None:  # noqa: ARG002 - for tasks to override
-        """Error rate of the simulated model at this question; None for the rate of the model's profile."""
+        """Return the error rate of the simulated model at this question; None for the rate of the model's profile."""
         return None
 
 
@@ -143,7 +145,9 @@ def _check_override(task: type[Task], name: str, defined: object) -> None:
 
 
 def near_misses(kind: type[Task]) -> Iterator[tuple[str, str]]:
-    """The methods of a user's task that look like misspelt optional ones: what is written, and what is there to override.
+    """Find the methods of a user's task that look like misspelt optional ones.
+
+    Each is what is written, and what is there to override.
 
     A method with other parameters, or whose name only adds an ending (``flags``, ``steps_left``), is one of the user's own.
     """
@@ -163,7 +167,7 @@ _CLASS_SETTINGS = ("sampling", "format", "reading", "default_strategy", "require
 
 
 def _kinds(task: type[Task]) -> list[type[Task]]:
-    """The base classes of a task that declare required methods."""
+    """List the base classes of a task that declare required methods."""
     return [base for base in task.__mro__ if "required_methods" in base.__dict__]
 
 
@@ -178,7 +182,7 @@ class ChainTask(Task[V], Generic[S, A, V]):
 
     @classmethod
     def reply_type(cls) -> type[Reply]:
-        """The class of replies to its steps.
+        """Return the class of replies to its steps.
 
         Raises:
             InvalidDefinition: the class names no types.
@@ -186,7 +190,7 @@ class ChainTask(Task[V], Generic[S, A, V]):
         return chain_types(cls)[1]
 
     def first_prompt(self) -> Prompt | None:
-        """The question of the first step; None for a chain that is done at its start and has none."""
+        """Ask the question of the first step; None for a chain that is done at its start and has none."""
         state: Any = chain_types(type(self))[0]
         started = called(self.start, gives=state if isinstance(state, type) else object)
         asked: Prompt | None = None
@@ -198,19 +202,22 @@ class ChainTask(Task[V], Generic[S, A, V]):
         return asked
 
     def start(self) -> S:
-        """The initial state."""
+        """Return the initial state."""
         raise NotImplementedError
 
     def done(self, state: S) -> bool:
-        """Whether this state is the last."""
+        """Tell whether this state is the last."""
         raise NotImplementedError
 
     def prompt(self, state: S) -> Prompt:
-        """The question of the next step. The format instructions are added to it."""
+        """Ask the question of the next step. The format instructions are added to it."""
         raise NotImplementedError
 
     def advance(self, state: S, reply: A) -> S:
-        """The state after a step. A pure function. A reply need not repeat anything that code can compute from the state."""
+        """Return the state after a step.
+
+        A pure function. A reply need not repeat anything that code can compute from the state.
+        """
         raise NotImplementedError
 
     def result(self, state: S) -> V | Struct:
@@ -218,18 +225,20 @@ class ChainTask(Task[V], Generic[S, A, V]):
         return state
 
     def steps(self) -> int | None:
-        """Number of steps, for the display of the remaining time; None if it is unknown."""
+        """Count the steps, for the display of the remaining time; None if their number is unknown."""
         return None
 
     def flag(self, state: S, reply: A) -> str | None:  # noqa: ARG002 - for tasks to override
-        """Name of the task's red flag for a reply to a step; None for none. A pure function.
+        """Name the task's red flag for a reply to a step; None for none. A pure function.
 
         A flagged reply is discarded: it uses its seq and casts no vote. The name is counted in the account.
         """
         return None
 
     def verify(self, state: S, reply: A) -> Awaitable[str | None] | str | None:  # noqa: ARG002 - for tasks to override
-        """What is wrong with a valid reply to a step, for the model to mend; None where nothing is. A plain method or an ``async`` one.
+        """Say what is wrong with a valid reply to a step, for the model to mend; None where nothing is.
+
+        A plain method or an ``async`` one.
 
         A reply that fails is asked again with this feedback, in the place of its seq, a bounded number of times; then it is flagged as
         ``unverified``. The method may be slow: the next steps open on a reply that is still being verified. A plain method is called in a
@@ -238,7 +247,7 @@ class ChainTask(Task[V], Generic[S, A, V]):
         return None
 
     def rollout_prompt(self, state: S, horizon: int) -> Prompt:
-        """The question of the next ``horizon`` steps in one reply, for lookahead. The format instructions are added to it.
+        """Ask for the next ``horizon`` steps in one reply, for lookahead. The format instructions are added to it.
 
         By default the question of one step, with the request to go on after it.
         """
@@ -246,22 +255,25 @@ class ChainTask(Task[V], Generic[S, A, V]):
         return default_rollout_prompt(asked, horizon)
 
     def state_in(self, prompt: Prompt) -> S:
-        """The state that the question of a step or of a rollout shows, read from its text alone. Only the simulated model calls it."""
+        """Read the state that the question of a step or rollout shows, from its text. For the simulated model only."""
         raise NotImplementedError
 
     def oracle(self, state: S) -> A | None:  # noqa: ARG002 - for tasks to override
-        """The right reply to a step, for ``--known-inputs`` and evaluation; None if code cannot know it."""
+        """Work out the right reply to a step, for ``--known-inputs`` and evaluation; None if code cannot know it."""
         return None
 
     def correct(self, state: S, reply: A) -> bool | None:
-        """Whether a reply is right; by default, whether it casts the same vote as the oracle's reply. None without an oracle."""
+        """Tell whether a reply is right; by default, whether it casts the same vote as the oracle's reply.
+
+        None without an oracle.
+        """
         right: A | None = called(self.oracle, state, gives=(chain_types(type(self))[1], NoneType))
         return None if right is None else right.vote() == reply.vote()
 
 
 @lru_cache(maxsize=256)
 def chain_types(task: type[ChainTask[Any, Any]]) -> tuple[type[Struct], type[Reply]]:
-    """The state and reply types that ``class Mine(ChainTask[State, Answer])`` names.
+    """Read the state and reply types that ``class Mine(ChainTask[State, Answer])`` names.
 
     Raises:
         InvalidDefinition: it names none.
@@ -271,7 +283,7 @@ def chain_types(task: type[ChainTask[Any, Any]]) -> tuple[type[Struct], type[Rep
 
 
 def reply_named(task: type[Task], reply: Any) -> type[Reply]:
-    """The reply type that a task names, checked.
+    """Read the reply type that a task names, checked.
 
     Raises:
         InvalidDefinition: it is no subclass of `Reply`.
@@ -279,11 +291,11 @@ def reply_named(task: type[Task], reply: Any) -> type[Reply]:
     if isinstance(reply, type) and issubclass(reply, Reply):
         return reply
     name = getattr(reply, "__name__", repr(reply))
-    raise InvalidDefinition(f"{task.__qualname__} names {name} as its reply, which is no Reply; write class {name}(Reply, frozen=True)")
+    raise InvalidDefinition(f"write class {name}(Reply, frozen=True): {task.__qualname__} names {name} as its reply, which is no Reply")
 
 
 def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | None:
-    """The task's red flag for a reply; None for none.
+    """Ask the task for its red flag for a reply; None for none.
 
     Args:
         task: the task.
@@ -309,18 +321,18 @@ def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | No
 
 
 def flags_by_state(task: Task) -> bool:
-    """Whether `flag_of` needs the state of a step."""
+    """Tell whether `flag_of` needs the state of a step."""
     kind = type(task)
     return issubclass(kind, ChainTask) and kind.flag is not ChainTask.flag and _takes_state(kind)
 
 
 def verifies(task: Task) -> bool:
-    """Whether the task verifies the replies to its steps."""
+    """Tell whether the task verifies the replies to its steps."""
     return isinstance(task, ChainTask) and type(task).verify is not ChainTask.verify
 
 
 async def feedback_on(task: Task, reply: Reply, state: bytes) -> str | None:
-    """The task's feedback on a reply to a step; None where it is verified.
+    """Ask the task for its feedback on a reply to a step; None where it is verified.
 
     Args:
         task: a task that verifies.
@@ -341,7 +353,7 @@ async def feedback_on(task: Task, reply: Reply, state: bytes) -> str | None:
 
 @lru_cache(maxsize=256)
 def _takes_state(kind: type[ChainTask[Any, Any]]) -> bool:
-    """Whether its ``flag`` takes the state. In version 0.1.0 it took the reply alone."""
+    """Tell whether its ``flag`` takes the state. In version 0.1.0 it took the reply alone."""
     return len(inspect.signature(kind.flag).parameters) > len(("self", "reply"))
 
 
@@ -351,7 +363,7 @@ def _state_decoder(kind: type[ChainTask[Any, Any]]) -> msgspec.json.Decoder[Stru
 
 
 def types_named(task: type[Task], base: type[Task], example: str) -> list[Any]:
-    """The type arguments that a task gives a generic base class, also through classes between the two.
+    """Read the type arguments that a task gives a generic base class, also through classes between the two.
 
     Raises:
         InvalidDefinition: it gives none. The message shows ``example``.
@@ -365,4 +377,4 @@ def types_named(task: type[Task], base: type[Task], example: str) -> list[Any]:
             return given
         if origin is not each:
             bound.update(zip(origin.__pydantic_generic_metadata__["parameters"], given, strict=True))
-    raise InvalidDefinition(f"{task.__qualname__} names no types; write class {task.__name__}({base.__name__}[{example}])")
+    raise InvalidDefinition(f"write class {task.__name__}({base.__name__}[{example}]): {task.__qualname__} names no types")

@@ -43,7 +43,9 @@ def called(method: Callable[..., Any], *given: object, gives: Any = object, at: 
 
 
 async def called_aside(method: Callable[..., Any], *given: object, gives: Any = object, at: int | str = "") -> Any:
-    """The same as `called`, for a method that may take long: an ``async def``, or a plain one that is called in a thread.
+    """Call a method that may take long, as `called` does.
+
+    It is an ``async def``, or a plain one that is called in a thread.
 
     Raises:
         TaskFailed: it raised, or its result has another type.
@@ -69,19 +71,19 @@ def _raised(method: Callable[..., Any], error: BaseException, at: int | str) -> 
 
 
 def mistyped(method: Callable[..., Any], result: object, wanted: str, at: int | str = "") -> TaskFailed:
-    """The error of a method that gave something else than ``wanted``."""
+    """Build the error of a method that gave something else than ``wanted``."""
     if inspect.iscoroutine(result):
         result.close()  # else Python warns that it was never awaited
     return TaskFailed(_name(method), f"must give {wanted}, not {shown(result)}{_at(at)} ({_first_line(method)})")
 
 
 def role_failed(role: str, message: str, error: BaseException) -> RoleFailed:
-    """The error of a role whose handler raised: names the innermost line of the user's code."""
+    """Build the error of a role whose handler raised: it names the innermost line of the user's code."""
     return RoleFailed(role, message, described(error), traceback_of(error))
 
 
 def described(error: BaseException) -> str:
-    """Class and text of an error, and the innermost line of the user's code, such as ``KeyError: 'x' in Dates.rate (dates.py:41)``."""
+    """Describe an error and the innermost line of the user's code: ``KeyError: 'x' in Dates.rate (dates.py:41)``."""
     try:
         text = f"{type(error).__name__}: {error}"
     except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything
@@ -94,7 +96,7 @@ def described(error: BaseException) -> str:
 
 
 def shown(value: object) -> str:
-    """The start of a value's representation."""
+    """Return the start of a value's representation."""
     try:
         return f"{value!r:.200}"
     except Exception as broken:  # noqa: BLE001 - a user's __repr__ may raise anything
@@ -102,7 +104,7 @@ def shown(value: object) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback of an error as Python prints it. The middle of a long one is left out."""
+    """Write the traceback of an error as Python prints it. The middle of a long one is left out."""
     try:
         text = "".join(traceback.format_exception(error))
     except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything
@@ -127,7 +129,7 @@ def _name(method: Callable[..., Any]) -> str:
 
 
 def _type_text(gives: Any) -> str:
-    """Types in words, such as ``a Prompt or None``."""
+    """Write types in words, such as ``a Prompt or None``."""
     named = {bool: "True, False", NoneType: "None", int: "a whole number", str: "a text", float: "a number"}
     kinds = gives if isinstance(gives, tuple) else (gives,)
     text = ", ".join(named.get(each) or f"{'an' if each.__name__[:1] in 'AEIOU' else 'a'} {each.__name__}" for each in kinds)
@@ -135,7 +137,7 @@ def _type_text(gives: Any) -> str:
 
 
 def _line(error: BaseException, method: Callable[..., Any]) -> str:
-    """The innermost line in the user's file that a method that raised led to; of a shipped method, in its own file."""
+    """Find the innermost line of the user's file behind a method that raised; of a shipped method, of its own file."""
     lines = list(traceback.walk_tb(error.__traceback__))[1:]  # the first is the call of the method
     if not lines:  # the method could not be called
         return _first_line(method)
@@ -153,7 +155,7 @@ def _place(code: CodeType, line: int) -> str:
 
 
 def _is_of_user(frame: FrameType) -> bool:
-    """Whether a frame belongs neither to this framework nor to Python and its libraries."""
+    """Tell whether a frame belongs neither to this framework nor to Python and its libraries."""
     module, file = str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename
     is_ours = module.startswith("microagents.") and not module.startswith("microagents.tasks.")
     return not (is_ours or file.startswith((sys.prefix, sys.base_prefix, "<")) or "site-packages" in file)

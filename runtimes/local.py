@@ -55,11 +55,11 @@ class LocalRuntime:
             await dispatcher.flush()
 
     def _create_dispatchers(self) -> dict[str, Dispatcher]:
-        """The dispatchers by name, connected to each other."""
+        """Create the dispatchers by name, connected to each other."""
         return {DRIVER: Dispatcher(DRIVER)}
 
     def _place_replicas(self) -> dict[str, str]:
-        """The name of a dispatcher for each replica."""
+        """Name a dispatcher for each replica."""
         return {name: DRIVER for deployment in self._deployments for name in replica_names(deployment)}
 
     async def _stop(self) -> None:

@@ -52,7 +52,7 @@ class OutgoingCalls:
         return end
 
     def pop_late_reply(self, call: int) -> Raw | None:
-        """The reply that arrived after the caller's task was cancelled, and before that task took its next step."""
+        """Take the reply that arrived after the caller's task was cancelled, and before that task's next step."""
         return self._late.pop(call, None)
 
     def close_request(self, call: int, timeout_s: float | None) -> None:

@@ -32,7 +32,7 @@ class Waiting(Struct, frozen=True):
 
 
 def _packed(waiting: Sequence[wire.Envelope | Waiting]) -> Iterator[wire.Envelope]:
-    """Envelopes in their order; messages beside each other that wait for the same replica are one."""
+    """Pack envelopes in their order; messages beside each other that wait for the same replica are one."""
     for replica, some in groupby(waiting, lambda each: each.replica if isinstance(each, Waiting) else None):
         if replica is None:
             yield from (each for each in some if not isinstance(each, Waiting))
@@ -169,7 +169,7 @@ class Peer:
     # -- the processes of the peer ----------------------------------------------------------------------------------------------------
 
     def is_older_than(self, incarnation: int) -> bool:
-        """Whether the process that is connected came before the given incarnation."""
+        """Tell whether the process that is connected came before the given incarnation."""
         return self._incarnation < incarnation
 
     def replace(self, link: Link, incarnation: int) -> None:

@@ -22,12 +22,12 @@ STOP_S = 30.0
 
 
 def replica_names(deployment: Deployment) -> list[str]:
-    """The names of a role's replicas, such as ``Solver/0``."""
+    """Name a role's replicas, such as ``Solver/0``."""
     return [f"{deployment.role.__name__}/{replica}" for replica in range(deployment.num_replicas)]
 
 
 def in_lane(names: Sequence[str], lane: int, lanes: int) -> list[str]:
-    """The replicas of a role that serve one lane: a message that stays in its lane need not leave its actor.
+    """Choose the replicas of a role that serve one lane: a message that stays in its lane need not leave its actor.
 
     Args:
         names: all replicas of the role, in their order.
@@ -95,7 +95,7 @@ class RoleGroup:
             messenger.connect({message: self._route(message, replica) for message in asks})
 
     def _route(self, message: type[Message], sender: str | None) -> Route:
-        """The replicas that a message may go to: those in the sender's lane. Messages to the sender's own role spread the work over all."""
+        """Choose the replicas in the sender's lane. Messages to the sender's own role spread the work over all."""
         names = replica_names(self._handled[message])
         if sender is not None:
             role, _, number = sender.rpartition("/")

@@ -120,7 +120,7 @@ def pack_error(call: int, error: MicroagentsError) -> Failed:
 
 
 def _sendable(arg: object) -> object:
-    """An argument of an error itself where msgpack can carry it, else its text."""
+    """Return an argument of an error itself where msgpack can carry it, else its text."""
     if isinstance(arg, str | int | float | None):
         with suppress(OverflowError, UnicodeEncodeError):
             pack(arg)

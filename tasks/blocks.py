@@ -110,7 +110,7 @@ class Blocks(ChainTask[Table, Step, Solved]):
         return _next(state.stacks, self.arrangements[1])
 
     def variant(self, number: int) -> Self:
-        """Other stacks of as many blocks, and another goal."""
+        """Return other stacks of as many blocks, and another goal."""
         return type(self)(blocks=self.blocks, instance=self.instance + number)
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Step:  # noqa: ARG002 - it has one kind of reply
@@ -118,7 +118,7 @@ class Blocks(ChainTask[Table, Step, Solved]):
         return _next(stacks, goal)
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Step:
-        """Mostly another legal move with the stacks that follow; else the right move, and one more block moved in the stacks."""
+        """Make mostly another legal move with its stacks; else the right move with one more block moved."""
         assert isinstance(right, Step)
         _, stacks, _ = _shown(prompt)
         others = [move for move in _legal_moves(stacks) if move != right.move]
@@ -153,7 +153,7 @@ def _random_stacks(blocks: int, rng: Random) -> Arrangement:
 
 
 def _shown(prompt: Prompt) -> tuple[Arrangement, Arrangement, int | None]:
-    """The goal, the stacks, and the number of moves left where the prompt tells it."""
+    """Write the goal, the stacks, and the number of moves left where the prompt tells it."""
     shown = dict(re.findall(r"^(Goal|Stacks|Moves left): (.*)$", prompt.user, re.MULTILINE))
     goal, stacks = (tuple(map(tuple, json.loads(shown[name]))) for name in ("Goal", "Stacks"))
     return goal, stacks, int(shown["Moves left"]) if "Moves left" in shown else None
@@ -171,7 +171,7 @@ def _in_place(stacks: Arrangement, goal: Arrangement) -> set[int]:
 
 
 def _moves_left(stacks: Arrangement, goal: Arrangement) -> int:
-    """One move to the table for each block that is not in place and stands on another, and one onto its block in the goal."""
+    """Count the moves: to the table for each misplaced block on another, and onto its block in the goal."""
     placed = _in_place(stacks, goal)
     return sum(block not in placed for arrangement in (stacks, goal) for stack in arrangement for block in stack[1:])
 
@@ -195,7 +195,7 @@ def _legal_moves(stacks: Arrangement) -> list[Move]:
 
 
 def _step(stacks: Arrangement, block: int, onto: int) -> Step:
-    """The move with the stacks that follow from it."""
+    """Build the move with the stacks that follow from it."""
     without = [tuple(other for other in stack if other != block) for stack in stacks]
     after = [(*stack, block) if stack[-1] == onto else stack for stack in without if stack]
     return Step(move=(block, onto), stacks=(*after, *([(block,)] if onto == TABLE else [])))

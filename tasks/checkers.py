@@ -102,7 +102,7 @@ class Checkers(ChainTask[Board, Step, Solved]):
         return Solved(solved=state.cells == goal, moves=state.moves, board=[*state.cells])
 
     def flag(self, state: Board, reply: Step) -> str | None:  # noqa: ARG002 - the reply alone shows it
-        """With ``check_counts``, flag a board on which not every checker stands once."""
+        """Flag a board on which not every checker stands once, with ``check_counts``."""
         if not self.check_counts or sorted(_contents(reply.board)) == sorted([*self._side("R"), "_", *self._side("B")]):
             return None
         return "checkers_missing_or_extra"
@@ -111,14 +111,14 @@ class Checkers(ChainTask[Board, Step, Solved]):
         return self._right(state)[0]
 
     def correct(self, state: Board, reply: Step) -> bool:
-        """Whether the move is valid and avoids the losing patterns, and the board follows from it."""
+        """Tell whether the move is valid and avoids the losing patterns, and the board follows from it."""
         return reply in self._right(state)
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Step:  # noqa: ARG002 - it has one kind of reply
         return self.oracle(self.state_in(prompt))
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Step:
-        """Mostly a wrong board after the right move: a checker too many or too few in the longest block, or two neighbours exchanged."""
+        """Make mostly the right move, with a checker too many or too few in the longest block or two exchanged."""
         assert isinstance(right, Step)
         state = self.state_in(prompt)
         allowed = self._right(state)
@@ -170,19 +170,19 @@ class Checkers(ChainTask[Board, Step, Solved]):
         return tuple(f"{at}:{content}" for at, content in enumerate(contents)) if self.positions else tuple(contents)
 
     def _step(self, state: Board, move: Move) -> Step:
-        """The move with the board that follows from it."""
+        """Build the move with the board that follows from it."""
         contents = _contents(state.cells)
         _, source, target = move
         contents[source], contents[target] = contents[target], contents[source]
         return Step(move=move, board=self._written(contents))
 
     def _right(self, state: Board) -> list[Step]:
-        """The right steps. Where every move loses these are all valid ones, and where there is none, a step that moves nothing."""
+        """List the right steps: where every move loses all valid ones, and without any a step that moves nothing."""
         valid = [self._step(state, move) for move in _valid_moves(_row(state.cells))]
         return [step for step in valid if not _lost(_row(step.board))] or valid or [Step(move=("R", 0, 0), board=state.cells)]
 
     def _moves_left(self, row: str) -> int:
-        """Moves to the goal: the cells still to cross, less one for each jump. Between 1 and all of them on an impossible board."""
+        """Count the moves to the goal: the cells to cross, less one for each jump. Estimated on an impossible board."""
         reds, blues = ([at for at, colour in enumerate(row) if colour == side] for side in "RB")
         jumps = sum(row.count("R", 0, at) for at in blues)
         return min(max(self.n * (self.n + 1) + sum(blues) - sum(reds) - jumps, 1), self.steps())
@@ -193,12 +193,12 @@ def _contents(cells: tuple[str, ...]) -> list[str]:
 
 
 def _row(cells: tuple[str, ...]) -> str:
-    """The colours in one text, such as ``RR_BB``."""
+    """Write the colours in one text, such as ``RR_BB``."""
     return "".join(content[0] for content in _contents(cells))
 
 
 def _valid_moves(row: str) -> list[Move]:
-    """The moves that the rules allow, in the order of the prompt's procedure."""
+    """List the moves that the rules allow, in the order of the prompt's procedure."""
     left, empty, right = row.partition("_")
     at = len(left)
     possible: list[tuple[bool, Move]] = [
@@ -211,7 +211,7 @@ def _valid_moves(row: str) -> list[Move]:
 
 
 def _lost(row: str) -> bool:
-    """Whether one of the patterns P1 to P3 stands around the empty cell."""
+    """Tell whether one of the patterns P1 to P3 stands around the empty cell."""
     left, _, right = row.partition("_")
     reds_home, blues_home = not right.strip("R"), not left.strip("B")
     return (
@@ -222,7 +222,7 @@ def _lost(row: str) -> bool:
 
 
 def _into_the_empty(row: str) -> list[Move]:
-    """The moves of checkers at most two cells away, allowed or not."""
+    """List the moves of checkers at most two cells away, allowed or not."""
     at = row.find("_")
     near = [source for source in (at - 2, at - 1, at + 1, at + 2) if at >= 0 and 0 <= source < len(row) and row[source] != "_"]
     return [("R" if row[source] == "R" else "B", source, at) for source in near]

@@ -23,7 +23,7 @@ class Program(Reply, frozen=True):
     code: str
 
     def vote(self) -> str:
-        """The program without comments and layout. Two programs that do the same in other words are different votes."""
+        """Return the program without comments and layout. The same in other words is a different vote."""
         return _bare(self.code) or self.code
 
 
@@ -67,7 +67,7 @@ class Code(Problem[Program]):
         return f"{self.text}\n\nThe program is a Python module, and it must pass this:\n{tests}" if tests else self.text
 
     def flag(self, reply: Reply) -> str | None:
-        """``no_python`` for a text that Python cannot read, ``long_code`` for one of more than 20,000 characters."""
+        """Flag ``no_python`` for a text that Python cannot read, ``long_code`` for more than 20,000 characters."""
         if not isinstance(reply, Program):
             return None
         if len(reply.code) > MAX_CODE_CHARS:
@@ -82,7 +82,7 @@ class Code(Problem[Program]):
 
 
 def _bare(code: str) -> str | None:
-    """A program without comments and layout; None if Python cannot read it."""
+    """Strip a program of comments and layout; None if Python cannot read it."""
     if len(code) > MAX_CODE_CHARS:
         return None
     try:

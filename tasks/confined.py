@@ -64,7 +64,7 @@ AARCH64 = Calls(
 
 
 def _filter(calls: Calls) -> bytes:
-    """The filter, as instructions of the Berkeley packet filter."""
+    """Build the filter, as instructions of the Berkeley packet filter."""
     code = [
         (LOAD, 0, 0, ARCHITECTURE),
         (JUMP_IF_EQUAL, 1, 0, calls.architecture),

@@ -30,16 +30,16 @@ _CONFINED = Path(__file__).with_name("confined.py")
 
 
 class Ending(StrEnum):
-    """How a confined program ended."""
+    """End of a confined program."""
 
     PASSED = "passed"
     FAILED = "failed"
-    """It raised, ended itself, or was killed by a bound other than that of its time."""
+    """Not passed: it raised, ended itself, or was killed by a bound other than that of its time."""
     TIMED_OUT = "timed_out"
 
 
 def confines() -> bool:
-    """Whether this machine can confine programs: Linux on x86-64 or 64-bit ARM."""
+    """Tell whether this machine can confine programs: Linux on x86-64 or 64-bit ARM."""
     return sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
 
 

@@ -134,7 +134,7 @@ class Consistency(WorkedDocument):
         return {"consistent": not self.contradictions(text)}
 
     def contradictions(self, text: str) -> int:
-        """Number of lines of the document that are missing, repeated, wrong, or not asked for."""
+        """Count the lines of the document that are missing, repeated, wrong, or not asked for."""
         lines, strange = _lines_in(text)
         return strange + len(_faults([line for section in self.plan for line in section.lines], _values(lines), lines))
 
@@ -142,7 +142,7 @@ class Consistency(WorkedDocument):
         return type(self)(**self.model_dump(exclude={"instance"}), instance=self.instance + number)
 
     def expert_segment(self, asked: ToWrite) -> Segment:
-        """All lines that are left, each with the value that the question shows, or else with an invented one."""
+        """Write all lines that are left, each with the value that the question shows, or else with an invented one."""
         known = _values(_lines_in(asked.finished)[0] + _lines_in(asked.written)[0])
         lines = [
             structs.replace(line, value=known.get(line.term) or _value(line.term, f"invented by {line.section}"))
@@ -153,7 +153,7 @@ class Consistency(WorkedDocument):
         return Segment(justify="all lines that are left", text=_text(lines), status="complete", mode="continue")
 
     def mistaken_segment(self, asked: ToWrite, right: Segment, rng: Random) -> Segment:  # noqa: ARG002 - the segment tells the terms
-        """The segment with one value altered."""
+        """Alter one value of the segment."""
         lines, _ = _lines_in(right.text)
         if lines:
             at = rng.randrange(len(lines))
@@ -161,7 +161,7 @@ class Consistency(WorkedDocument):
         return structs.replace(right, text=_text(lines))
 
     def expert_validation(self, asked: ToValidate) -> Validation:
-        """No, if a line contradicts the subtask, the finished text or the one written, or if one is missing, repeated or not asked for."""
+        """Object where a line contradicts the subtask or the text, is missing, repeated or not asked for."""
         before = [] if asked.mode == "override" else _lines_in(asked.written)[0]
         lines, strange = _lines_in(asked.segment)
         done = {line.term for line in before}
@@ -175,14 +175,14 @@ class Consistency(WorkedDocument):
         return Validation(reason="; ".join(faults) or "all lines are there and right", passes=not faults)
 
     def expert_parts(self, asked: ToSplit) -> Parts:
-        """Two parts with half of the lines each; a single line cannot be split."""
+        """Split into two parts with half of the lines each; a single line cannot be split."""
         lines, _ = _lines_in(asked.subtask)
         middle = (len(lines) + 1) // 2
         halves = [half for half in (lines[:middle], lines[middle:]) if half]
         return Parts(subtasks=tuple(Part(id=number, objective=_objective(half), depends_on=()) for number, half in enumerate(halves, 1)))
 
     def faults_in(self, asked: ToRank, text: str) -> int:
-        """Number of faults that the question shows."""
+        """Count the faults that the question shows."""
         return len(_faults(_lines_in(asked.subtask)[0], _values(_lines_in(asked.finished)[0]), _lines_in(text)[0]))
 
     def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float | None:  # noqa: ARG002 - the prompt tells what is wanted
@@ -201,7 +201,7 @@ class Consistency(WorkedDocument):
 
 
 def _drawn(rng: Random, hidden: list[Term], declared: list[Term], share: float, number: int) -> list[Term]:
-    """Distinct terms, about this share of them hidden. Where no hidden one is left, a declared one is drawn; not the other way round."""
+    """Draw distinct terms, about this share of them hidden. Declared ones stand in for hidden ones, not the reverse."""
     hidden, declared = rng.sample(hidden, len(hidden)), rng.sample(declared, len(declared))
     drawn = []
     for _ in range(number):
@@ -211,7 +211,7 @@ def _drawn(rng: Random, hidden: list[Term], declared: list[Term], share: float, 
 
 
 def _value(term: Term, source: str) -> str:
-    """A value for a term, other for each source."""
+    """Make up a value for a term, other for each source."""
     digest = blake2b(f"{term.name} {term.section} {source}".encode(), digest_size=8).digest()
     return VALUES[term.name].format(100_000 + int.from_bytes(digest) % 900_000)
 
@@ -225,14 +225,14 @@ def _objective(lines: Sequence[Line]) -> str:
 
 
 def _lines_in(text: str) -> tuple[list[Line], int]:
-    """The lines of sections in a text, and the number of other lines that are not blank."""
+    """Read the lines of sections in a text, and count the other lines that are not blank."""
     matches = [_LINE.fullmatch(each) for each in text.splitlines() if each.strip()]
     lines = [Line(int(each[1]), Term(each[2], int(each[3])), each[4]) for each in matches if each is not None]
     return lines, len(matches) - len(lines)
 
 
 def _values(lines: Iterable[Line]) -> dict[Term, str]:
-    """The value of each term: the one that its section fixes; where that line is not there, the first one used."""
+    """Read the value of each term: the one that its section fixes; where that line is not there, the first one used."""
     values: dict[Term, str] = {}
     for line in sorted(lines, key=lambda each: not each.fixes):
         values.setdefault(line.term, line.value)
@@ -240,7 +240,7 @@ def _values(lines: Iterable[Line]) -> dict[Term, str]:
 
 
 def _left(asked: ToWrite) -> list[Line]:
-    """The lines of a subtask that are not written yet."""
+    """List the lines of a subtask that are not written yet."""
     done = {line.term for line in _lines_in(asked.written)[0]}
     return [line for line in _lines_in(asked.subtask)[0] if line.term not in done]
 

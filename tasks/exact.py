@@ -23,7 +23,7 @@ MAX_RADICAND = 10**9
 MAX_WORK = 10_000
 """Greatest number of products of two terms in one answer: they take some 50 ms."""
 ROOT_WORK = 400
-"""What the search for the square factors of a radicand counts as."""
+"""Work that the search for the square factors of a radicand counts as."""
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)|(?P<word>\\[A-Za-z]+)|(?P<letter>[A-Za-z])|(?P<sign>[-+*/^_=,()\[\]{}|]))"
@@ -44,7 +44,7 @@ class _Unreadable(Exception):
 
 
 def boxed_in(text: str) -> str | None:
-    r"""The content of the last ``\boxed{...}`` of a text; None if there is none, or its braces do not close."""
+    r"""Find the content of the last ``\boxed{...}`` of a text; None if there is none, or its braces do not close."""
     start = max(text.rfind("\\boxed{"), text.rfind("\\fbox{"))
     if start < 0:
         return None
@@ -59,7 +59,7 @@ def boxed_in(text: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def read_exact(text: str) -> Hashable | None:
-    r"""The value of an answer, equal for equal answers; None if it cannot be read.
+    r"""Read the value of an answer, equal for equal answers; None if it cannot be read.
 
     ``1,000``, ``\frac{1}{2}``, ``0.5``, ``2\sqrt{3}``, ``x^2 + 1``, ``(1, 2]``, ``\{1, 2\}`` and words are read. A unit behind a
     number, a currency sign, a percent sign and a degree are left out, and so is ``x =`` in front.
@@ -98,7 +98,7 @@ class _Reader:
         self._work = 0
 
     def whole(self) -> Hashable:
-        """The value of the whole text."""
+        """Read the value of the whole text."""
         parts = [self._equation()]
         while self._take(","):
             parts.append(self._equation())
@@ -107,7 +107,7 @@ class _Reader:
         return parts[0] if len(parts) == 1 else ("list", *parts)
 
     def _equation(self) -> Hashable:
-        """An expression, or what a name is set to."""
+        """Read an expression, or what a name is set to."""
         left = self._group()
         if self._take("="):
             right = self._group()
@@ -117,7 +117,7 @@ class _Reader:
         return left
 
     def _group(self) -> Hashable:
-        """A tuple, an interval, a set or an expression."""
+        """Read a tuple, an interval, a set or an expression."""
         opening = self._peek()
         if opening in _PAIRS:
             start = self._at
@@ -204,7 +204,7 @@ class _Reader:
         return self._divided(self._argument(), self._argument())
 
     def _argument(self) -> Polynomial:
-        """What stands behind a command: a group in braces, or one digit or letter."""
+        """Read what stands behind a command: a group in braces, or one digit or letter."""
         word = self._peek()
         if word is not None and word.isdigit() and len(word) > 1:
             self._tokens[self._at] = word[1:]
@@ -224,7 +224,7 @@ class _Reader:
         return _checked(total)
 
     def _divided(self, one: Polynomial, other: Polynomial) -> Polynomial:
-        """The quotient by a single term: of two sums it would have no single form here."""
+        """Divide by a single term: a quotient of two sums would have no single form here."""
         if len(other) != 1:
             raise _Unreadable
         ((powers, coefficient),) = other.items()
@@ -281,7 +281,7 @@ def _added(one: Polynomial, other: Polynomial) -> Polynomial:
 
 
 def _joined(left: tuple[tuple[str, int], ...], right: tuple[tuple[str, int], ...]) -> tuple[tuple[tuple[str, int], ...], Fraction]:
-    """The product of two products of symbols, and the number that comes out of roots in it."""
+    """Multiply two products of symbols, and return the number that comes out of roots in it."""
     powers: dict[str, int] = {}
     for symbol, power in (*left, *right):
         powers[symbol] = powers.get(symbol, 0) + power
@@ -314,7 +314,7 @@ def _root(given: Polynomial) -> Polynomial:
 
 @lru_cache(maxsize=1024)
 def _square_part(number: int) -> tuple[int, int]:
-    """The numbers a and b, with b free of squares, for which a² b is the number."""
+    """Find the numbers a and b, with b free of squares, for which a² b is the number."""
     if number < 0 or (number > MAX_RADICAND and isqrt(number) ** 2 != number):
         raise _Unreadable
     whole = isqrt(number)
@@ -353,5 +353,5 @@ def _canonical(given: Polynomial) -> Hashable:
 
 
 def _is_name(value: tuple[Any, ...]) -> bool:
-    """Whether a sum is a single letter."""
+    """Tell whether a sum is a single letter."""
     return len(value) == 2 and len(value[1][0]) == 1 and value[1][0][0][1] == 1 and value[1][1:] == (1, 1)  # noqa: PLR2004 - a tag and a term

@@ -113,7 +113,7 @@ class Hanoi(ChainTask[Towers, Step, Solved]):
         return self._next(last, pegs)
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Step:  # noqa: ARG002 - the right reply tells enough
-        """A move to the wrong peg, a state that does not follow from the move, or a second disk moved in the state."""
+        """Make a move to the wrong peg, a state that does not follow from it, or a second disk moved in the state."""
         assert isinstance(right, Step)
         disk, source, target = right.move
         other = 3 - source - target
@@ -147,7 +147,7 @@ class Hanoi(ChainTask[Towers, Step, Solved]):
         return None if last == "none" else tuple(json.loads(last)), (first, second, third), shown.get("Moves left", "")
 
     def _moves_left(self, pegs: Pegs) -> int:
-        """Moves from a legal position to the goal: a disk that is not on its peg waits until the smaller ones stand on the other two."""
+        """Count the moves from a legal position: a misplaced disk waits until smaller ones stand on the other two."""
         peg_of = {disk: peg for peg, disks in enumerate(pegs) for disk in disks}
         left, target = 0, 2
         for disk in range(self.disks, 0, -1):

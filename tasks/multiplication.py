@@ -105,7 +105,7 @@ class Multiplication(WorkedProblem[Product]):
         return reply.product == first * second
 
     def variant(self, number: int) -> Self:
-        """Other random numbers; given ones stay."""
+        """Return other random numbers; given ones stay."""
         if self.a is not None:
             return self
         return type(self)(**self.model_dump(exclude={"instance"}), instance=self.instance + number)
@@ -129,7 +129,7 @@ class Multiplication(WorkedProblem[Product]):
         return Product(product=high * _scale_in(asked.compose) + low)
 
     def expert_subquestions(self, problem: str) -> Subquestions:
-        """The products with each digit of the shorter number, as they are written below each other, and their sum; or sums of two terms."""
+        """List the products with each digit of the shorter number, and their sum; of a sum, the sums of two terms."""
         terms = _terms_in(problem)
         if len(terms) > 1:
             parts = [terms[place : place + 2] for place in range(0, len(terms), 2)]
@@ -145,7 +145,7 @@ class Multiplication(WorkedProblem[Product]):
         return Subquestions(nodes=tuple(nodes))
 
     def expert_contraction(self, asked: ToContract) -> str:
-        """The sum of what is known, and of what is left."""
+        """Write the sum of what is known, and of what is left."""
         terms = _terms_in(asked.problem)
         known = [int(each.answer) for each in asked.known] or [
             int(node.answer) for node in self.expert_subquestions(asked.problem).independent
@@ -157,7 +157,7 @@ class Multiplication(WorkedProblem[Product]):
         return _sum_of([*((answer, 10**place) for place, answer in enumerate(known)), *([(longer, left)] if left else [])])
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
-        """A wrong digit or carry in a product; a half lost, changed or shifted in a decomposition; another candidate in a vote."""
+        """Give a wrong digit or carry, a half that is lost, changed or shifted, or another candidate in a vote."""
         match right:
             case Product():
                 place = 10 ** rng.randrange(max(1, _digits(right.product)))
@@ -207,12 +207,12 @@ def _answer_error(problem: str) -> float:
 
 
 def _error_of_all(problems: Iterable[str]) -> float:
-    """Error rate of several answers together."""
+    """Compute the error rate of several answers together."""
     return 1 - prod(1 - _answer_error(each) for each in problems)
 
 
 def _error_by_digits(rates: tuple[float, float], problem: str) -> float:
-    """Error rate that grows with the digits of the two numbers, of a sum with those of the two longest."""
+    """Compute an error rate that grows with the digits of the two numbers, of a sum with those of the two longest."""
     base, a_digit = rates
     longest = sorted((_digits(number) for term in _terms_in(problem) for number in term), reverse=True)
     return min(MAX_ERROR, base + a_digit * sum(longest[:2]))
@@ -236,7 +236,7 @@ def _factors_in(problem: str) -> tuple[int, int]:
 
 
 def _digits_in(problem: str) -> tuple[int, list[int]]:
-    """The longer of the two factors, and the digits of the other, the last one first."""
+    """Return the longer of the two factors, and the digits of the other, the last one first."""
     shorter, longer = sorted(_factors_in(problem), key=_digits)
     return longer, [int(digit) for digit in reversed(str(shorter))]
 

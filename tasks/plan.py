@@ -25,9 +25,9 @@ class Plan(Problem[Outcome]):
     default_strategy: ClassVar[str] = "swarm"
 
     goal: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)]
-    """What is wanted; goal=@FILE reads it from a file."""
+    """The goal; goal=@FILE reads it from a file."""
     checklist: Annotated[str, Field(max_length=MAX_CHARS)] = ""
-    """What the result must have, for whoever checks it. Lines such as ``- check: at least 30 of "TEXT"`` are checked by code as well."""
+    """Requirements on the result. Lines such as ``- check: at least 30 of "TEXT"`` are checked by code as well."""
 
     @field_validator("goal")
     @classmethod
@@ -46,7 +46,7 @@ class Plan(Problem[Outcome]):
         return f"{self.goal}\n\nThe result must have:\n{self.checklist}" if self.checklist.strip() else self.goal
 
     def correct(self, reply: Outcome) -> bool | None:
-        """Whether it passes the checks by code; None where there are none, or the program for one is not installed."""
+        """Tell whether it passes the checks by code. None without any, or without the program for one."""
         met = [check(reply.text) for check in requirements_in(self.checklist, "").values()]
         if False in met:
             return False

@@ -31,7 +31,7 @@ class Exact(Reply, frozen=True):
     answer: str
 
     def vote(self) -> Hashable:
-        r"""The value, so that 0.5 and \frac{1}{2} are equal. An answer that cannot be read is flagged, and casts no vote."""
+        r"""Return the value, so that 0.5 and \frac{1}{2} are equal. An unreadable answer is flagged: no vote."""
         value = read_exact(self.answer)
         return ("unread", self.answer) if value is None else value
 
@@ -42,7 +42,7 @@ class Letter(Reply, frozen=True):
     choice: str
 
     def vote(self) -> str:
-        """The letter, without brackets and without regard to case."""
+        """Return the letter, without brackets and without regard to case."""
         return self.choice.strip().strip("().").upper()
 
 
@@ -52,7 +52,7 @@ class ShortAnswer(Reply, frozen=True):
     answer: str
 
     def vote(self) -> Hashable:
-        """The words that F1 counts."""
+        """Return the words that F1 counts."""
         return " ".join(_words(self.answer))
 
 
@@ -72,11 +72,11 @@ class MathQuestion(PublicQuestion[Exact]):
         raise NotImplementedError
 
     def flag(self, reply: Reply) -> str | None:
-        """``unreadable_answer`` for an answer that the exact reader cannot read."""
+        """Flag ``unreadable_answer`` for an answer that the exact reader cannot read."""
         return UNREADABLE if isinstance(reply, Exact) and read_exact(reply.answer) is None else None
 
     def correct(self, reply: Exact) -> bool | None:
-        """Whether both answers have one value; None without a right answer. One that cannot be read is wrong, and equal to no other."""
+        """Tell whether both answers have one value; None without a right one. An unreadable one is wrong."""
         if self.right is None:
             return None
         value = read_exact(reply.answer)
@@ -178,7 +178,7 @@ class MultipleChoice(PublicQuestion[Letter]):
         return f"{self.question}\n\n{choices}"
 
     def flag(self, reply: Reply) -> str | None:
-        """``no_choice`` for a label that no choice has."""
+        """Flag ``no_choice`` for a label that no choice has."""
         return "no_choice" if isinstance(reply, Letter) and reply.vote() not in self.letters else None
 
     def correct(self, reply: Letter) -> bool | None:
@@ -222,11 +222,11 @@ class MultiHop(PublicQuestion[ShortAnswer]):
         return f"{self.context}\n\n{self.question}" if self.context else self.question
 
     def flag(self, reply: Reply) -> str | None:
-        """``unreadable_answer`` for an answer without a word."""
+        """Flag ``unreadable_answer`` for an answer without a word."""
         return UNREADABLE if isinstance(reply, ShortAnswer) and not _words(reply.answer) else None
 
     def f1(self, reply: ShortAnswer) -> float | None:
-        """The greatest F1 of its words and those of a right answer; None without right answers.
+        """Compute the greatest F1 of its words and those of a right answer; None without right answers.
 
         Counted as in SQuAD (arXiv 1606.05250) and HotpotQA: without case, punctuation and articles.
         """
@@ -248,7 +248,7 @@ def _paragraph(given: Any) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """The words without case, punctuation and articles."""
+    """Return the words without case, punctuation and articles."""
     bare = "".join(each for each in text.lower() if each not in string.punctuation)
     return [word for word in bare.split() if not re.fullmatch("a|an|the", word)]
 

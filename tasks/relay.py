@@ -99,14 +99,14 @@ class Relay(WorkedProblem[Total]):
         return _stated(self.steps)
 
     def right_results(self) -> tuple[int, ...]:
-        """The right results of all steps."""
+        """Work out the right results of all steps."""
         return _results(self.steps)
 
     def correct(self, reply: Total) -> bool:
         return reply.total == self.right_results()[-1]
 
     def variant(self, number: int) -> Relay:
-        """Another random list."""
+        """Return another random list."""
         return type(self)(**self.model_dump(exclude={"instance"}), instance=self.instance + number)
 
     def expert_answer(self, problem: str) -> Total:
@@ -134,7 +134,7 @@ class Relay(WorkedProblem[Total]):
         )
 
     def expert_contraction(self, asked: ToContract) -> str:
-        """The steps that are left, with known results as numbers. Without subquestions: those of the first step are known."""
+        """List the steps that are left, with known results as numbers; without subquestions, the first step's."""
         steps = _listed(asked.problem)
         known = {int(match[1]): int(each.answer) for each in asked.known if (match := _ASKED.search(each.question))}
         if not known:
@@ -144,7 +144,7 @@ class Relay(WorkedProblem[Total]):
         return _stated([_rewritten(steps[number - 1], known, places) for number in left])
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
-        """The right reply to the prompt of any role."""
+        """Give the right reply to the prompt of any role."""
         if not _is_of_swarm(prompt):
             return super().expert(prompt, reply)
         asked = step_question_in(prompt)
@@ -165,7 +165,7 @@ class Relay(WorkedProblem[Total]):
                 return Check(passed=right, feedback="" if right else "The number is not the one that this step leads to.")
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
-        """A wrong number; a plan without its last step; a summary without one fact; another candidate; the opposite of a check."""
+        """Give a wrong number, a plan or a summary without a part, another candidate, or the opposite of a check."""
         match right:
             case Contraction():
                 more = rng.randint(1, 9)
@@ -194,7 +194,7 @@ class Relay(WorkedProblem[Total]):
                 return one_field_altered(right, rng)
 
     def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:
-        """The error rate of a role."""
+        """Return the error rate of a role."""
         if not _is_of_swarm(prompt):
             asked = asked_in(prompt)
             if isinstance(asked, ToSolve | ToRevise | ToFollow):
@@ -211,7 +211,7 @@ class Relay(WorkedProblem[Total]):
         return rates[reply]
 
     def _is_right(self, asked: ToCheck) -> bool:
-        """Whether a reply is right: a plan or a step by what its question gives, the whole by the problem itself."""
+        """Tell whether a plan or a step is right by what its question gives, and the whole by the problem itself."""
         match asked.question:
             case ToWork():
                 return _decoded(asked.reply, StepResult).vote() == _worked(asked.question).vote()
@@ -222,7 +222,7 @@ class Relay(WorkedProblem[Total]):
 
 
 def _is_of_swarm(prompt: Prompt) -> bool:
-    """Whether a question is one of work in steps."""
+    """Tell whether a question is one of work in steps."""
     wanted: object = msgspec.json.decode(prompt.user).get("wanted")
     return wanted in _OF_SWARM
 
@@ -233,14 +233,14 @@ def _stated(steps: Sequence[str]) -> str:
 
 
 def _before(step: str) -> int | None:
-    """The number of the step whose result a step needs; None where it needs none."""
+    """Read the number of the step whose result a step needs; None where it needs none."""
     match = _STEP.fullmatch(step)
     assert match is not None
     return int(match[3]) if match[3] else None
 
 
 def _needed(steps: Sequence[str], known: AbstractSet[int]) -> list[int]:
-    """The numbers of the steps that lead to the last result, from those whose results are known."""
+    """List the numbers of the steps that lead to the last result, from those whose results are known."""
     found: list[int] = []
     number: int | None = len(steps)
     while number is not None and number not in known:
@@ -250,7 +250,7 @@ def _needed(steps: Sequence[str], known: AbstractSet[int]) -> list[int]:
 
 
 def _rewritten(step: str, known: Mapping[int, int], places: Mapping[int, int]) -> str:
-    """A step with the number of a known result in its place, or with the new place of the step that it needs."""
+    """Write a step with the number of a known result in its place, or with the new place of the step that it needs."""
     before = _before(step)
     if before is None:
         return step
@@ -259,7 +259,7 @@ def _rewritten(step: str, known: Mapping[int, int], places: Mapping[int, int]) -
 
 
 def _worked(asked: ToWork) -> StepResult:
-    """The result of a step from the results that its question gives; without the one that it needs, it is unsure."""
+    """Work out a step from the results that its question gives; without the one that it needs, the result is unsure."""
     match = _STEP.fullmatch(asked.step)
     if match is None:
         return StepResult(result="nothing", confidence=CONFIDENT)
@@ -271,7 +271,7 @@ def _worked(asked: ToWork) -> StepResult:
 
 
 def _picked(asked: ToPick) -> Pick:
-    """The candidate that is right by what the question gives; without one MORE, or else the first by label."""
+    """Pick the candidate that is right by what the question gives; without one MORE, or else the first by label."""
     right = {
         each.label: _decoded(each.reply, Plan).steps == _listed(asked.question.problem)
         if isinstance(asked.question, ToPlan)
@@ -291,7 +291,7 @@ def _decoded(reply: Raw, kind: type[A]) -> A:
 
 
 def _listed(problem: str) -> tuple[str, ...]:
-    """The steps in the text of a problem."""
+    """List the steps in the text of a problem."""
     return tuple(match[0] for match in _STEP.finditer(problem))
 
 
@@ -306,7 +306,7 @@ def _results(steps: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _facts(summary: str, recent: tuple[Done, ...]) -> dict[int, int]:
-    """The results that a question gives, by the number of their step."""
+    """Read the results that a question gives, by the number of their step."""
     texts = [summary, *(each.result for each in recent)]
     return {int(step): int(result) for text in texts for step, result in _FACT.findall(text)}
 

@@ -45,7 +45,7 @@ class Requirement(NamedTuple):
     """A kind of requirement."""
 
     form: str
-    """How it is written, as error messages show it."""
+    """Form of a check, as error messages show it."""
     pattern: str
     met: Callable[[re.Match[str]], Met]
     """The check that a match asks for."""
@@ -54,7 +54,7 @@ class Requirement(NamedTuple):
 
 
 def requirements_in(brief: str, ending: str) -> dict[str, Met]:
-    """The requirements in a brief, by their text.
+    """Read the requirements in a brief, by their text.
 
     Args:
         brief: the brief.
@@ -89,7 +89,7 @@ def _counted(match: re.Match[str]) -> Met:
 
 @lru_cache(maxsize=2)
 def compiles(text: str) -> bool | None:
-    """Whether LaTeX compiles a text without an error; None if pdflatex is not installed."""
+    """Tell whether LaTeX compiles a text without an error; None if pdflatex is not installed."""
     program = shutil.which("pdflatex")
     if program is None:
         return None
@@ -103,7 +103,7 @@ def compiles(text: str) -> bool | None:
 
 @lru_cache(maxsize=2)
 def opens(text: str) -> bool | None:
-    """Whether a page opens in a browser without an uncaught error; None if no Chromium is installed, or none starts."""
+    """Tell whether a page opens in a browser without an uncaught error. None if no Chromium is installed or starts."""
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         return None

@@ -73,7 +73,7 @@ class Sorting(WorkedProblem[Sorted]):
         return Sorted(numbers=tuple(merge(*map(sorted, halves))))
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
-        """A number lost, doubled or misplaced in a list or in a half; a needless cut; another candidate in a vote."""
+        """Give a list with a number lost, doubled or misplaced, a needless cut, or another candidate in a vote."""
         match right:
             case Sorted():
                 numbers = list(right.numbers)
@@ -118,7 +118,7 @@ def _cut(first: list[int], second: list[int]) -> Decomposition:
 
 
 def _one_wrong(numbers: list[int], rng: Random) -> list[int]:
-    """The numbers with one of them lost or doubled."""
+    """Lose or double one of the numbers."""
     at = rng.randrange(len(numbers))
     if len(numbers) > 1 and rng.randrange(2):
         return numbers[:at] + numbers[at + 1 :]

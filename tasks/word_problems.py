@@ -66,7 +66,7 @@ class Total(Reply, frozen=True):
 
 
 class Fact(Struct, frozen=True):
-    """What a story tells of one person."""
+    """A fact about one person of a story."""
 
     name: str
     kind: Literal["given", "more", "fewer", "times", "sum"]
@@ -75,7 +75,7 @@ class Fact(Struct, frozen=True):
     """The persons whose numbers it builds on."""
 
     def value(self, values: dict[str, int]) -> int:
-        """The number of the person, from those of the others."""
+        """Compute the number of the person, from those of the others."""
         match self.kind:
             case "given":
                 return self.number
@@ -88,7 +88,7 @@ class Fact(Struct, frozen=True):
         return sum(values[name] for name in self.of)
 
     def sentence(self, item: str) -> str:
-        """The sentence that tells it."""
+        """Write the sentence that tells it."""
         match self.kind:
             case "given":
                 return f"{self.name} has {self.number} {item}."
@@ -127,15 +127,15 @@ class Story(Struct, frozen=True):
         return cls(asked[1], tuple(facts), asked[2])
 
     def text(self) -> str:
-        """The sentences, and the question behind them."""
+        """Write the sentences, and the question behind them."""
         return " ".join([*(fact.sentence(self.item) for fact in self.facts), self.question(self.asked)])
 
     def question(self, name: str) -> str:
-        """The question for one person's number."""
+        """Write the question for one person's number."""
         return f"How many {self.item} does {name} have?"
 
     def order(self) -> list[Fact]:
-        """The facts that lead to the number, each behind those that it builds on."""
+        """List the facts that lead to the number, each behind those that it builds on."""
         by_name, found = {fact.name: fact for fact in self.facts}, dict[str, Fact]()
 
         def visit(name: str) -> None:
@@ -148,24 +148,24 @@ class Story(Struct, frozen=True):
         return [*found.values()]
 
     def steps(self) -> list[Fact]:
-        """The relations that lead to the number."""
+        """List the relations that lead to the number."""
         return [fact for fact in self.order() if fact.of]
 
     def values(self, slip: tuple[str, int] = ("", 0)) -> dict[str, int]:
-        """The numbers of all persons; one may be off by an amount, and with it all that build on it."""
+        """Compute the numbers of all persons; one may be off by an amount, and with it all that build on it."""
         values: dict[str, int] = {}
         for fact in self.order():
             values[fact.name] = fact.value(values) + (slip[1] if fact.name == slip[0] else 0)
         return values
 
     def with_givens(self, known: dict[str, int]) -> Story:
-        """The story with the numbers of some persons as given facts, without what is no longer needed."""
+        """Tell the story with the numbers of some persons as given facts, without what is no longer needed."""
         facts = tuple(Fact(fact.name, "given", known[fact.name]) if fact.name in known else fact for fact in self.facts)
         needed = {fact.name for fact in Story(self.item, facts, self.asked).order()}
         return Story(self.item, tuple(fact for fact in facts if fact.name in needed), self.asked)
 
     def reasoning(self, values: dict[str, int]) -> str:
-        """The way to the number, step by step."""
+        """Write the way to the number, step by step."""
         lines = []
         for fact in self.steps():
             used = " and ".join(f"{name} has {values[name]}" for name in fact.of)
@@ -215,7 +215,7 @@ class WordProblem(WorkedProblem[Total]):
         return reply.total == self.story.values()[self.story.asked]
 
     def variant(self, number: int) -> Self:
-        """Another story."""
+        """Return another story."""
         return type(self)(depth=self.depth, instance=self.instance + number)
 
     def expert_answer(self, problem: str) -> Total:
@@ -242,7 +242,7 @@ class WordProblem(WorkedProblem[Total]):
         )
 
     def expert_contraction(self, asked: ToContract) -> str:
-        """The story in which known numbers are given. Without subquestions: those of the persons who build on given facts alone."""
+        """Write the story with known numbers given; without subquestions, those that build on given facts alone."""
         story = Story.read(asked.problem)
         known = {_person(each.question): int(each.answer) for each in asked.known}
         if not known:
@@ -261,7 +261,7 @@ class WordProblem(WorkedProblem[Total]):
         return msgspec.json.decode(asked.answer_to_first, type=Total)
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
-        """A wrong step, and all that follows from it; in a contraction a given number that is off."""
+        """Make a wrong step, and all that follows from it; in a contraction a given number that is off."""
         asked = asked_in(prompt)
         match asked:
             case ToSolve() | ToFollow() | ToRevise():

@@ -50,7 +50,7 @@ class Writing(Document):
     """Write a text to a brief. There is no simulated model for it: name real ones with ``--model``."""
 
     brief: Annotated[str, Field(max_length=MAX_CHARS)]
-    """What is to be written; brief=@FILE reads it from a file. Lines ``- check: ...`` are requirements that code checks."""
+    """The brief; brief=@FILE reads it from a file. Lines ``- check: ...`` are requirements that code checks."""
     output: str | None = None
     """File that the text is written into. Its ending says the form: .tex, .html, .md, .py and others."""
     parts: tuple[GivenPart, ...] = ()

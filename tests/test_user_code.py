@@ -99,7 +99,7 @@ def failure(old: str, new: str) -> str:
         (
             'user=f"Day',
             'user=5, system=f"Day',
-            "Dates.prompt raised TypeError('the user part of a Prompt is a text, not 5') at step 0 (dates.py:27)",
+            "Dates.prompt raised TypeError('the user part of a Prompt must be a text, not 5') at step 0 (dates.py:27)",
         ),
         ("return Page(state.number + 1)", "pass", "Dates.advance must give a Page, not None at step 0 (dates.py:29)"),
         (
@@ -176,21 +176,21 @@ def test_a_class_that_cannot_work_is_refused_when_its_file_is_imported(old: str,
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("ChainTask[Page, Answer]", "ChainTask", "Dates names no types; write class Dates(ChainTask[YourState, YourReply])"),
+        ("ChainTask[Page, Answer]", "ChainTask", "write class Dates(ChainTask[YourState, YourReply]): Dates names no types"),
         (
             "ChainTask[Page, Answer]",
             "ChainTask[Answer, Page]",
-            "Dates names Page as its reply, which is no Reply; write class Page(Reply, frozen=True)",
+            "write class Page(Reply, frozen=True): Dates names Page as its reply, which is no Reply",
         ),
         (
             "Answer(Reply, frozen=True)",
             "Answer(Struct, frozen=True)",
-            "Dates names Answer as its reply, which is no Reply; write class Answer(Reply, frozen=True)",
+            "write class Answer(Reply, frozen=True): Dates names Answer as its reply, which is no Reply",
         ),
         (
             "Answer(Reply, frozen=True)",
             "Answer(Reply, frozen=False)",
-            "Answer can be changed after its vote; write class Answer(Reply, frozen=True)",
+            "write class Answer(Reply, frozen=True): Answer can be changed after its vote",
         ),
         (
             "    day: int\n",

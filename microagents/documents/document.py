@@ -33,24 +33,24 @@ class Document(Problem[Text]):
     progress_unit: ClassVar[str] = "subtask"
 
     def subtasks(self) -> Sequence[Part]:
-        """A given graph of subtasks; by default none, and the whole is one subtask."""
+        """Give the graph of subtasks; by default none, and the whole is one subtask."""
         return ()
 
     def output_path(self) -> Path | None:
-        """The file that the text is written into by the process that started the run; None for no file."""
+        """Give the file that the text is written into by the process that started the run; None for no file."""
         return None
 
     def checks(self, text: str) -> dict[str, bool | None]:  # noqa: ARG002 - for documents to override
-        """Hard requirements on the finished text, by name: whether each is met; None where it cannot be checked here."""
+        """Check the hard requirements on the finished text, by name; None for one that cannot be checked here."""
         return {}
 
     def correct(self, reply: Text) -> bool | None:
-        """Whether all hard requirements are met; None where one cannot be checked, or where there is none."""
+        """Tell whether all hard requirements are met; None where one cannot be checked, or where there is none."""
         return are_met(self.checks(reply.text))
 
 
 def are_met(checks: Mapping[str, bool | None]) -> bool | None:
-    """Whether all hard requirements are met; None where one cannot be checked and no other fails, or where there is none."""
+    """Tell whether all hard requirements are met. None without any, or if one cannot be checked and none fails."""
     met = list(checks.values())
     return None if not met or (None in met and False not in met) else all(met)
 
@@ -59,27 +59,27 @@ class WorkedDocument(Document):
     """A document that code can write, so that the simulated model can take every role."""
 
     def expert_segment(self, asked: ToWrite) -> Segment:
-        """The segment that an author who sees only the question writes."""
+        """Write the segment that an author who sees only the question writes."""
         raise NotImplementedError
 
     def mistaken_segment(self, asked: ToWrite, right: Segment, rng: Random) -> Segment:
-        """A wrong segment in place of the right one."""
+        """Write a wrong segment in place of the right one."""
         raise NotImplementedError
 
     def expert_validation(self, asked: ToValidate) -> Validation:
-        """The right judgement of a segment."""
+        """Judge a segment rightly."""
         raise NotImplementedError
 
     def expert_parts(self, asked: ToSplit) -> Parts:
-        """A good split of a subtask."""
+        """Split a subtask well."""
         raise NotImplementedError
 
     def faults_in(self, asked: ToRank, text: str) -> int:
-        """Number of faults in a version of a subtask's text, for its rank."""
+        """Count the faults in a version of a subtask's text, for its rank."""
         raise NotImplementedError
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - the prompt tells what is wanted
-        """The right reply to the prompt of any role."""
+        """Give the right reply to the prompt of any role."""
         asked = asked_in(prompt)
         match asked:
             case ToWrite():
@@ -95,7 +95,7 @@ class WorkedDocument(Document):
                 return Summary(summary=asked.text)
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
-        """A wrong reply: a wrong segment, the opposite judgement, a split that is none, the reverse ranking, an empty summary."""
+        """Give a wrong segment, the opposite judgement, a split that is none, the reverse ranking, an empty summary."""
         asked = asked_in(prompt)
         match right, asked:
             case Segment(), ToWrite():
@@ -111,7 +111,7 @@ class WorkedDocument(Document):
 
 
 def text_in(value: object) -> str | None:
-    """The text in the result of a document; None if it is the result of something else."""
+    """Read the text from the result of a document; None if it is the result of something else."""
     match value:
         case {"answer": {"text": str(text)}}:
             return text

@@ -70,7 +70,7 @@ class Ranking(Reply, frozen=True):
     second: Annotated[str, Meta(description="label of the second best version")]
 
     def vote(self) -> str:
-        """Both labels, without regard to case and blanks."""
+        """Return both labels, without regard to case and blanks."""
         return ranking_vote(self.best, self.second)
 
 
@@ -165,5 +165,5 @@ def asked_in(prompt: Prompt) -> Asked:
 
 
 def ranking_vote(best: str, second: str) -> str:
-    """The vote of a ranking that names these labels."""
+    """Return the vote of a ranking that names these labels."""
     return f"{best.strip().upper()} {second.strip().upper()}"

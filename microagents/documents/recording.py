@@ -47,7 +47,7 @@ def replay(work: RecordedWork[Any, Any], writing: Writing, agents: tuple[str, ..
 
 
 def checked_results(document: Document, text: str) -> dict[str, bool | None]:
-    """The hard requirements on a text, checked by the document's own code.
+    """Check the hard requirements on a text by the document's own code.
 
     Raises:
         TaskFailed: ``checks()`` raised, or gave something else than results by name.
@@ -86,7 +86,7 @@ def _recorded(work: RecordedWork[Any, Any], turn: Turn, ask: Ask) -> Answer:
 
 
 def _listed(writing: Writing) -> list[SubtaskRecord]:
-    """All subtasks: split ones before their parts."""
+    """List all subtasks: split ones before their parts."""
     listed: dict[str, SubtaskRecord] = {}
     for record in writing.in_order:
         for each in writing.records.values():

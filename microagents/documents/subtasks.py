@@ -46,7 +46,7 @@ class Graph:
 
     @classmethod
     def of(cls, objective: str, given: Sequence[Part]) -> Graph:
-        """The first graph of a document: the given subtasks, or one node for the whole.
+        """Build the first graph of a document: the given subtasks, or one node for the whole.
 
         Raises:
             InvalidUsage: the given subtasks are no graph without cycles.
@@ -58,7 +58,7 @@ class Graph:
         return cls(_placed(ROOT, given, parents=(), depth=0))
 
     def order(self) -> list[Subtask]:
-        """All nodes in the stable topological order."""
+        """List all nodes in the stable topological order."""
         if self._order is None:
             done: set[str] = set()
             left, self._order = list(self._nodes), []
@@ -70,7 +70,7 @@ class Graph:
         return self._order
 
     def ancestors(self, at: str) -> set[str]:
-        """Places of all subtasks that lead to one, directly or through others."""
+        """Find the places of all subtasks that lead to one, directly or through others."""
         parents = {node.at: node.parents for node in self._nodes}
         found: set[str] = set()
         left = list(parents[at])
@@ -100,7 +100,9 @@ class Graph:
 
 
 def fault_of(parts: Sequence[Part], above: Iterable[str], max_subtasks: int) -> str | None:
-    """The fault of proposed parts, as a clause without its subject; None if they can take the place of their subtask.
+    """Name the fault of proposed parts, as a clause without its subject.
+
+    None if they can take the place of their subtask.
 
     Args:
         parts: the proposed subtasks.

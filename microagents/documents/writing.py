@@ -131,12 +131,12 @@ class Writing:
         return [self.records[node.at] for node in self._graph.order()]
 
     def text(self) -> str:
-        """The text of finished subtasks and of those in work, in the stable topological order; ends with a line end."""
+        """Join the text of finished subtasks and of those in work, in the stable topological order; end the line."""
         texts = [record.text for record in self.in_order if record.text]
         return SUBTASK_END.join(texts) + SEGMENT_END if texts else ""
 
     def ready(self) -> list[SubtaskRecord]:
-        """The subtasks that can begin now. If every author sees all finished text, that is one at a time."""
+        """List the subtasks that can begin now. If every author sees all finished text, that is one at a time."""
         if self._rules.sees == "all":
             first = next((record for record in self.in_order if record.state != "done"), None)
             return [first] if first is not None and first.state == "waiting" else []
@@ -163,7 +163,7 @@ class Writing:
             self.records[node.at].parents = node.parents
 
     def _write(self, record: SubtaskRecord) -> Turns:
-        """Rounds of segments until every agent is complete, then the choice of a version (SeqCV, algorithm 1)."""
+        """Write rounds of segments until every agent is complete, then choose a version (SeqCV, algorithm 1)."""
         rules = self._rules
         finished = yield from self._finished_text(record)
         authors = [_Author(agent) for agent in range(rules.agents)]
@@ -190,7 +190,7 @@ class Writing:
     def _round(
         self, record: SubtaskRecord, number: int, finished: str, authors: Sequence[_Author]
     ) -> Generator[Turn, Sequence[Answer], list[SegmentRecord]]:
-        """One round: every agent that is not complete writes a segment, and all agents validate each of them.
+        """Do one round: every agent that is not complete writes a segment, and all agents validate each of them.
 
         An agent that is absent stays absent until the subtask ends, so that it is waited for only once.
         """
@@ -217,7 +217,7 @@ class Writing:
     def _validate(
         self, record: SubtaskRecord, at: str, finished: str, authors: Sequence[_Author], drafts: Sequence[SegmentRecord]
     ) -> Generator[Turn, Sequence[Answer], None]:
-        """Every agent that is there validates every segment, in the context of the segment's author."""
+        """Let every agent that is there validate every segment, in the context of the segment's author."""
         rules = self._rules
         if rules.panel is None:
             for draft in drafts:
@@ -248,7 +248,7 @@ class Writing:
                 draft.outcome = "passed" if self._passes(draft) else "failed"
 
     def _passes(self, draft: SegmentRecord) -> bool:
-        """Whether the panel approves a segment. A member without a valid judgement does not approve."""
+        """Tell whether the panel approves a segment. A member without a valid judgement does not approve."""
         assert self._rules.panel is not None
         tally = Tally(self._rules.panel)
         for each in draft.validations:
@@ -257,7 +257,7 @@ class Writing:
         return not tally.votes_needed and self._rules.panel.winner(tally) is True
 
     def _split(self, record: SubtaskRecord, finished: str) -> Generator[Turn, Sequence[Answer], Sequence[Part] | None]:
-        """Parts that can take the place of a subtask; None if no valid split was proposed."""
+        """Propose parts that can take the place of a subtask; None if no valid split was proposed."""
         rules = self._rules
         for number in range(1, rules.split_tries + 1):
             asked = ToSplit(objective=self._objective, finished=finished, subtask=record.objective, max_subtasks=rules.max_subtasks)
@@ -273,7 +273,7 @@ class Writing:
         return None
 
     def _objectives_above(self, record: SubtaskRecord) -> list[str]:
-        """The objectives of a subtask, and of those that were split before to get it."""
+        """List the objectives of a subtask, and of those that were split before to get it."""
         return [each.objective for each in self.records.values() if record.at == each.at or record.at.startswith(f"{each.at}/")]
 
     def _choose(self, record: SubtaskRecord, finished: str, authors: Sequence[_Author]) -> Generator[Turn, Sequence[Answer], None]:
@@ -293,7 +293,9 @@ class Writing:
     def _rank(
         self, record: SubtaskRecord, finished: str, versions: Sequence[_Author], authors: Sequence[_Author]
     ) -> Generator[Turn, Sequence[Answer], int]:
-        """The agent whose version has most points: 2 for each ranker that calls it best, 1 for each that calls it second best.
+        """Choose the agent whose version has most points.
+
+        It gets 2 for each ranker that calls it best, 1 for each that calls it second best.
 
         Ties go to the version with more first places, then to the lower agent. With three agents or more, none ranks its own version; where
         nobody else is there to rank, a neutral call does.
@@ -340,7 +342,7 @@ class Writing:
         return Ask(at=at, agent=ranker, asked=asked)
 
     def _finished_text(self, record: SubtaskRecord) -> Generator[Turn, Sequence[Answer], str]:
-        """The finished text that the authors of a subtask see.
+        """Join the finished text that the authors of a subtask see.
 
         Which texts are shown as summaries depends on the texts alone, not on the summaries that others have asked for.
         """
@@ -411,7 +413,7 @@ def _validation(member: _Author, reply: Answer) -> ValidationRecord:
 
 
 def _force(drafts: Sequence[SegmentRecord], authors: Sequence[_Author]) -> list[SegmentRecord]:
-    """The segments to take although too few passed: those that passed, and the one with most approvals.
+    """Choose the segments to take although too few passed: those that passed, and the one with most approvals.
 
     Ties go to fewer objections, then to the lower agent. Nothing that would replace verified text is forced.
     """
@@ -424,5 +426,5 @@ def _force(drafts: Sequence[SegmentRecord], authors: Sequence[_Author]) -> list[
 
 
 def _replaces(draft: SegmentRecord, authors: Sequence[_Author]) -> bool:
-    """Whether a segment would replace the verified text of its author."""
+    """Tell whether a segment would replace the verified text of its author."""
     return draft.segment is not None and draft.segment.mode == "override" and bool(authors[draft.agent].segments)

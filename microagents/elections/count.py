@@ -37,7 +37,7 @@ class Count:
                 self.tally.count(vote)
 
     def vote_of(self, value: bytes) -> Hashable:
-        """The vote that a reply casts."""
+        """Read the vote that a reply casts."""
         if value in self._votes:  # most ballots of an election are the same text
             return self._votes[value]
         vote = vote_of(self._decoder.decode(value))
@@ -46,7 +46,7 @@ class Count:
         return vote
 
     def verdict(self) -> Verdict:
-        """The verdict of the ballots counted so far."""
+        """Return the verdict of the ballots counted so far."""
         return Verdict(
             outcome=self.tally.outcome or "undecided",
             leader=self.tally.leader,
@@ -57,7 +57,7 @@ class Count:
         )
 
     def losers(self) -> list[int]:
-        """The seqs of valid ballots for another vote than the leading one."""
+        """List the seqs of valid ballots for another vote than the leading one."""
         leader = self.tally.leader
         if leader is None or len(self.tally.counts) == 1:
             return []

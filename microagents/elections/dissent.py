@@ -16,7 +16,7 @@ RATES = tuple(tenth / 10 for tenth in range(1, 10))
 
 @lru_cache(maxsize=65_536)
 def is_improbable(dissent: int, votes: int, p: float, alpha: float) -> bool:
-    """Whether so many votes against the leader are evidence of a hard step.
+    """Tell whether so many votes against the leader are evidence of a hard step.
 
     Args:
         dissent: number of votes for another reply than the leading one.
@@ -31,7 +31,9 @@ def is_improbable(dissent: int, votes: int, p: float, alpha: float) -> bool:
 
 
 def alpha_of(number: int, steps: int | None, false_alarms: float) -> float:
-    """The share of a run's rate of false alarms that one step has: equal shares, or falling ones where the number of steps is unknown.
+    """Compute the share of a run's rate of false alarms that one step has.
+
+    Shares are equal, or fall where the number of steps is unknown.
 
     Args:
         number: number of the step, from 0.

@@ -35,7 +35,7 @@ ElectionOutcome = Literal["decided", "agreed", "argmax", "leader", "person", "sa
 """
 
 Votes = Literal["exact", "semantic"]
-"""How votes are counted: `exact`, replies whose votes are equal count together; `semantic`, also those that mean the same."""
+"""Way of counting votes: `exact`, replies whose votes are equal count together; `semantic`, also those that mean the same."""
 
 MANY_VOTES = 5
 """Number of different votes, each cast once, at which an undecided election says in which fields they differ."""
@@ -45,7 +45,7 @@ ESCALATED = "/undecided"
 
 @lru_cache(maxsize=4096)
 def input_of(path: str) -> int:
-    """Number of the input that a path belongs to: its first component."""
+    """Read the number of the input that a path belongs to, its first component."""
     return int(path.partition("/")[0])
 
 
@@ -91,12 +91,12 @@ class Question(Struct, frozen=True, kw_only=True):
     choices: tuple[str, ...] = ()
     """The votes that a reply may cast; empty for any vote. The prompts contain them, so the digest needs no term for them."""
     reading: Reading = "strict"
-    """How replies are read. The strict reading has no term in the digest, as before there was another."""
+    """Reading of replies. The strict reading has no term in the digest, as before there was another."""
     votes: Votes = "exact"
-    """How replies are told apart. Exact equality has no term in the digest, as before there was another way."""
+    """Equality of replies. Exact equality has no term in the digest, as before there was another way."""
 
     def id_at(self, path: str) -> ElectionId:
-        """The id of this question's election at a place."""
+        """Build the id of this question's election at a place."""
         asked = [(_digest(prompt.system), prompt.user) for prompt in self.prompts]
         reading = () if self.reading == "strict" else (self.reading,)
         votes = () if self.votes == "exact" else (self.votes,)
@@ -106,7 +106,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=256)
 def _identities(models: tuple[str, ...]) -> tuple[str, ...]:
-    """The specs without the number of samples in a request: it changes the price, and no sample."""
+    """Drop the number of samples in a request from specs: it changes the price, and no sample."""
     return tuple([_SAMPLES_PER_REQUEST.sub("", spec).rstrip("@") if "@" in spec else spec for spec in models])
 
 
@@ -116,7 +116,7 @@ _canonical = msgspec.msgpack.Encoder(order="deterministic").encode
 
 @lru_cache(maxsize=256)
 def _digest(system: str) -> bytes:
-    """The digest of a system prompt, cached: system prompts are long and rarely change."""
+    """Digest a system prompt, cached: system prompts are long and rarely change."""
     return hashlib.blake2b(system.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
@@ -150,7 +150,7 @@ class Rejection(Struct, frozen=True, kw_only=True):
     value: str
     """The reply, as JSON."""
     feedback: str
-    """What is wrong with it."""
+    """Feedback of the task's `verify`."""
 
 
 class Rejected(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -164,7 +164,7 @@ class Rejected(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
 
 def total_usd(costs: Iterable[float | None]) -> float | None:
-    """The sum of costs; None if one is unknown."""
+    """Sum costs; None if one is unknown."""
     total = 0.0
     for cost_usd in costs:
         if cost_usd is None:
@@ -214,7 +214,7 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
         return self.outcome in ("decided", "agreed", "leader", "person", "inferred")
 
     def require(self) -> A:
-        """The decided value.
+        """Return the decided value.
 
         Raises:
             Undecided: there is none.
@@ -285,6 +285,6 @@ class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):
     choices: tuple[str, ...] = ()
     """Votes that a reply may cast; any other vote is flagged. Empty for any vote."""
     reading: Reading = "strict"
-    """How the reply is read."""
+    """Reading of the reply."""
     state: bytes = b""
     """The state that the step was asked in, as JSON, where the task's own flag needs it; else empty."""

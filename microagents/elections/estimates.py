@@ -184,7 +184,7 @@ class _Task(Struct, frozen=True, kw_only=True):
         return Course(Race(p=self.p, rule=self.rule.at(k), rivals=self.rivals), max_work=max_work)
 
     def ending(self, k: int, max_draws: int, course: Course | None) -> Ending:
-        """The ending of an election at a cap."""
+        """Compute the ending of an election at a cap."""
         if k > max_draws:
             return Ending(right=0.0, wrong=0.0, undecided=1.0, draws=float(max_draws))
         if course is not None and course.covers(max_draws):
@@ -192,7 +192,7 @@ class _Task(Struct, frozen=True, kw_only=True):
         return simulated(Race(p=self.p, rule=self.rule.at(k), rivals=self.rivals), max_draws, self.votes_per_draw)
 
     def smallest_cap(self, course: Course) -> int | None:
-        """The smallest cap at which the target is reached; None if none does that a run accepts, or if it cannot be computed."""
+        """Find the smallest cap that reaches the target. None if no cap of a run does, or it cannot be computed."""
         if course.loss > self.allowed:
             return None
         try:
@@ -217,12 +217,12 @@ def _check_rivals(p: float, rivals: int) -> None:
 
 
 def _power(loss: float, elections: float) -> float:
-    """The chance that no election is lost."""
+    """Compute the chance that no election is lost."""
     return math.exp(elections * math.log1p(-loss)) if loss < 1 else 0.0
 
 
 def _elections_held(undecided: float, elections: float) -> float:
-    """Expected number of elections up to the first undecided one."""
+    """Estimate the number of elections up to the first undecided one."""
     return elections if not undecided else -math.expm1(elections * math.log1p(-undecided)) / undecided if undecided < 1 else 1.0
 
 

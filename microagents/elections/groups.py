@@ -21,7 +21,7 @@ class Groups:
         return list(dict.fromkeys(self._representative.values()))
 
     def of(self, vote: Hashable) -> bytes | None:
-        """The representative of a vote; None for one that is not grouped yet."""
+        """Find the representative of a vote; None for one that is not grouped yet."""
         return self._representative.get(vote)
 
     def add(self, vote: Hashable, reply: bytes, same: Sequence[bytes]) -> bool:

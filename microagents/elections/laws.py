@@ -25,7 +25,9 @@ _MIN_SHARE = 1e-100
 
 
 def race_won(p: float, k: int) -> float:
-    """Chance that the right one of two candidates is the first to lead by k votes; MAKER, equations 9 and 12.
+    """Compute the chance that the right one of two candidates is the first to lead by k votes.
+
+    MAKER, equations 9 and 12.
 
     Equation 12, for subtasks of m steps, has the same value: the steps that both candidates have right cancel.
 
@@ -36,7 +38,7 @@ def race_won(p: float, k: int) -> float:
 
 
 def p_vote(p: float, *, steps_per_call: int = 1) -> float:
-    """Chance that a valid reply has all of its m steps right; MAKER, equation 10.
+    """Compute the chance that a valid reply has all of its m steps right; MAKER, equation 10.
 
     Raises:
         InvalidUsage: for p outside [0, 1] or m below 1.
@@ -47,7 +49,9 @@ def p_vote(p: float, *, steps_per_call: int = 1) -> float:
 
 
 def p_alternative(p: float, *, steps_per_call: int = 1) -> float:
-    """Chance that a valid reply is the rival: one given step of its m wrong, the others right; MAKER, equation 11.
+    """Compute the chance that a valid reply is the rival: one given step of its m wrong, the others right.
+
+    MAKER, equation 11.
 
     Raises:
         InvalidUsage: for p outside [0, 1] or m below 1.
@@ -58,7 +62,7 @@ def p_alternative(p: float, *, steps_per_call: int = 1) -> float:
 
 
 def p_full(p: float, k: int, steps: int, *, steps_per_call: int = 1) -> float:
-    """Chance that the right answer wins every election of the task; MAKER, equation 13.
+    """Compute the chance that the right answer wins every election of the task; MAKER, equation 13.
 
     Raises:
         InvalidUsage: for p outside [0, 1], k or steps below 1, or m outside [1, steps].
@@ -68,7 +72,7 @@ def p_full(p: float, k: int, steps: int, *, steps_per_call: int = 1) -> float:
 
 
 def k_min(p: float, steps: int, target: float, *, steps_per_call: int = 1) -> int:
-    """The smallest margin k whose `p_full` reaches the target; MAKER, equation 14.
+    """Find the smallest margin k whose `p_full` reaches the target; MAKER, equation 14.
 
     Found by bisection on equation 13. The closed form, ceil(ln(t^(-m/s) - 1) / ln((1-p)/p)), is off by one if rounding
     carries it across a whole number.
@@ -82,7 +86,7 @@ def k_min(p: float, steps: int, target: float, *, steps_per_call: int = 1) -> in
 
 
 def smallest(is_enough: Callable[[int], bool]) -> int:
-    """The smallest number from 1 up that is enough, where every larger one is, too."""
+    """Find the smallest number from 1 up that is enough, where every larger one is, too."""
     too_small, enough = 0, 1
     while not is_enough(enough):
         too_small, enough = enough, 2 * enough
@@ -99,7 +103,9 @@ def smallest(is_enough: Callable[[int], bool]) -> int:
 
 
 def expected_votes(p: float, k: int) -> float:
-    """Votes until one of two candidates leads by k: k/(2p-1) * (1-r^k)/(1+r^k) with r = (1-p)/p, or k*k at p = 0.5.
+    """Estimate the votes until one of two candidates leads by k.
+
+    K/(2p-1) * (1-r^k)/(1+r^k) with r = (1-p)/p, or k*k at p = 0.5.
 
     MAKER's equation 16 writes it as k(2 p_sub - 1)/(2p - 1). The short form k/(2p-1) is valid only for p_sub near 1.
 
@@ -113,7 +119,7 @@ def expected_votes(p: float, k: int) -> float:
 
 
 def samples_per_vote(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Samples until one is valid and for either of the two racers: 1 / (valid (p_vote + p_alternative)).
+    """Estimate the samples until one is valid and for either of the two racers: 1 / (valid (p_vote + p_alternative)).
 
     Raises:
         InvalidUsage: for p outside (0.5, 1], valid outside (0, 1], m below 1, or if such samples are too rare to count.
@@ -123,7 +129,9 @@ def samples_per_vote(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -
 
 
 def votes_per_sample(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Share of samples that are valid and for the right answer or its rivals; the inverse of `samples_per_vote`.
+    """Compute the share of samples that are valid and for the right answer or its rivals.
+
+    The inverse of `samples_per_vote`.
 
     Raises:
         InvalidUsage: for p outside [0, 1], valid outside (0, 1], m below 1, or if such samples are too rare to count.
@@ -141,7 +149,7 @@ def votes_per_sample(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -
 
 
 def expected_calls(p: float, k: int, steps: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Samples of the whole task: its elections, times the votes of each, times the samples per vote.
+    """Estimate the samples of the whole task: its elections, times the votes of each, times the samples per vote.
 
     Raises:
         InvalidUsage: for an argument out of range, see `samples_per_vote` and `p_full`.
@@ -155,7 +163,7 @@ def expected_calls(p: float, k: int, steps: int, *, valid: float = 1.0, steps_pe
 
 
 def cost_per_vote(cost_usd: float, p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """US dollars for one vote, where a sample of one step costs ``cost_usd``; MAKER, equation 15, with 19's 1/v.
+    """Price one vote in US dollars, where a sample of one step costs ``cost_usd``; MAKER, equation 15, with 19's 1/v.
 
     Raises:
         InvalidUsage: for a cost below 0, and for an argument out of range, see `samples_per_vote`.
@@ -165,7 +173,9 @@ def cost_per_vote(cost_usd: float, p: float, *, valid: float = 1.0, steps_per_ca
 
 
 def cost_per_subtask(cost_usd: float, p: float, k: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """US dollars for one election, where a sample of one step costs ``cost_usd``; MAKER, equation 16, with 19's 1/v.
+    """Price one election in US dollars, where a sample of one step costs ``cost_usd``.
+
+    MAKER, equation 16, with 19's 1/v.
 
     Raises:
         InvalidUsage: for a cost below 0, and for an argument out of range, see `samples_per_vote` and `expected_votes`.
@@ -174,7 +184,7 @@ def cost_per_subtask(cost_usd: float, p: float, k: int, *, valid: float = 1.0, s
 
 
 def cost_full(cost_usd: float, p: float, k: int, steps: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """US dollars for the whole task, where a sample of one step costs ``cost_usd``; MAKER, equations 17 to 19.
+    """Price the whole task in US dollars, where a sample of one step costs ``cost_usd``; MAKER, equations 17 to 19.
 
     Equation 18 is the case m = 1, equation 19 the case valid < 1. The paper's short forms take p_sub for 1; this is
     exact.
@@ -187,7 +197,7 @@ def cost_full(cost_usd: float, p: float, k: int, steps: int, *, valid: float = 1
 
 
 def sample_price(input_tokens: int, output_tokens: int, *, input_usd: float, output_usd: float) -> float:
-    """US dollars for one sample, from its tokens and the US dollars per token of each kind; MAKER, equation 20.
+    """Price one sample in US dollars, from its tokens and the US dollars per token of each kind; MAKER, equation 20.
 
     Raises:
         InvalidUsage: for a count or a price below 0, or not finite.
@@ -203,7 +213,9 @@ def sample_price(input_tokens: int, output_tokens: int, *, input_usd: float, out
 
 
 def wilson_interval(successes: float, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Confidence interval of the chance of success, given successes and trials; Wilson's score interval (1927).
+    """Compute the confidence interval of the chance of success, given successes and trials.
+
+    Wilson's score interval (1927).
 
     A trial may succeed in part: the interval of a mean of shares between 0 and 1 is then too wide rather than too narrow.
 

@@ -53,7 +53,7 @@ class Race(Struct, frozen=True, kw_only=True):
 
 
 class Ending(Struct, frozen=True, kw_only=True):
-    """How an election ends at a cap."""
+    """End of an election at a cap."""
 
     right: float
     """Probability that the right reply wins."""
@@ -98,11 +98,11 @@ class Course:
         return math.fsum([*self.ended["wrong"], *self.ended["undecided"], self.open[-1]])
 
     def covers(self, max_draws: int) -> bool:
-        """Whether the ending at this cap is known."""
+        """Tell whether the ending at this cap is known."""
         return self.is_whole or max_draws < len(self.open)
 
     def ending(self, max_draws: int, valid: float) -> Ending:
-        """The ending at a cap that the course covers, where this share of draws are votes."""
+        """Compute the ending at a cap that the course covers, where this share of draws are votes."""
         missing = _fewer_votes(max_draws, valid, len(self.open))
         ended = {
             end: math.fsum(share * (1 - less) for share, less in zip(shares, missing, strict=True)) for end, shares in self.ended.items()
@@ -141,7 +141,7 @@ class Course:
             here = there
 
     def _moves_from(self, state: _Counts) -> Iterator[tuple[float, _Counts | _End]]:
-        """The probability of each next vote, and the state after it."""
+        """Yield the probability of each next vote, and the state after it."""
         right, *rivals = state
         yield self._race.p, self._after(right + 1, rivals)
         share = (1 - self._race.p) / len(rivals)
@@ -173,7 +173,7 @@ def _end(rule: Rule, counts: _Counts) -> _End | None:
 
 
 def simulated(race: Race, max_draws: int, valid: float) -> Ending:
-    """The ending at a cap, by simulation, with confidence intervals of 95 %.
+    """Simulate the ending at a cap, with confidence intervals of 95 %.
 
     Raises:
         InvalidUsage: an election takes too many draws.
@@ -209,7 +209,7 @@ def simulated(race: Race, max_draws: int, valid: float) -> Ending:
 
 
 def _fewer_votes(max_draws: int, valid: float, votes: int) -> list[float]:
-    """For each number of votes below ``votes``, the probability that the draws up to the cap hold fewer."""
+    """Compute, for each number of votes below ``votes``, the probability that the draws up to the cap hold fewer."""
     if valid == 1:
         return [float(each > max_draws) for each in range(votes)]
     fewer, below = [0.0], 0.0

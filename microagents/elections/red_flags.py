@@ -37,17 +37,17 @@ _FINISHES = frozenset(
 
 
 def is_shipped(flag: str) -> bool:
-    """Whether a flag is one of this package's; each other one is a task's own."""
+    """Tell whether a flag is one of this package's; each other one is a task's own."""
     return flag in _NAMES or flag in _FINISHES
 
 
 def known_finish(reason: str) -> str:
-    """The provider's reason why a reply ended; ``other`` if it is none that we know: it becomes a name in accounts and on screens."""
+    """Read why a reply ended; ``other`` for an unknown reason: it becomes a name in accounts and on screens."""
     return reason if reason in _FINISHES else OTHER
 
 
 def flag_unread(sample: Sample, above_tokens: int | None) -> str | None:
-    """The red flag of a reply that is not yet parsed; None without one.
+    """Flag a reply that is not yet parsed; None without a red flag.
 
     Args:
         sample: the reply.

@@ -85,7 +85,7 @@ class AnthropicModel(HttpModel):
         return content
 
     def at_most(self, call: Call) -> Most:
-        """The most that a call can use, with one that writes the constant part of its prompt into the cache before."""
+        """Bound what a call can use, with one that writes the constant part of its prompt into the cache before."""
         own = super().at_most(call)
         if not self._is_cached(call.prompt):
             return own
@@ -114,7 +114,7 @@ def _thinking(given: str | None) -> dict[str, Any] | None:
     if given is None or given in ("adaptive", "disabled"):
         return None if given is None else {"type": given}
     if not given.isascii() or not given.isdigit() or int(given[:9]) < _LEAST_BUDGET:
-        raise InvalidUsage(f"thinking={given!r} is not adaptive, disabled or a budget of at least {_LEAST_BUDGET} tokens")
+        raise InvalidUsage(f"thinking must be adaptive, disabled or a budget of at least {_LEAST_BUDGET} tokens, not {given!r}")
     return {"type": "enabled", "budget_tokens": int(given)}
 
 

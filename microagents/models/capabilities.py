@@ -44,7 +44,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """Name of today's nearest model; empty where the model has no announced end."""
 
     def takes(self, sampled: Sampled, effort: str | None) -> bool:
-        """Whether a parameter of sampling may be sent with this effort."""
+        """Tell whether a parameter of sampling may be sent with this effort."""
         return sampled == "always" or (sampled == "unthinking" and effort in (None, "none"))
 
 
@@ -52,17 +52,17 @@ UNKNOWN = Capabilities()
 
 
 def capabilities_of(provider: str, name: str) -> Capabilities:
-    """The capabilities of a model by its exact name, which may have a router's prefix (``openai/gpt-5-nano``)."""
+    """Look up the capabilities of a model by its exact name, perhaps with a router's prefix (``openai/gpt-5-nano``)."""
     return TABLE[family_of(provider)].get(name.rpartition("/")[2], UNKNOWN)
 
 
 def family_of(provider: str) -> str:
-    """The vendor of a provider's models: ``openai`` for both of its wires."""
+    """Name the vendor of a provider's models: ``openai`` for both of its wires."""
     return "anthropic" if provider == "anthropic" else "openai"
 
 
 def nearest_model(provider: str, name: str, today: date) -> str | None:
-    """Today's nearest model to a name that the provider does not know, or has shut down; None if none is near."""
+    """Name today's nearest model to one that the provider does not know, or has shut down; None if none is near."""
     table = TABLE[family_of(provider)]
     found = table.get(name, UNKNOWN)
     if found.successor:
@@ -72,7 +72,7 @@ def nearest_model(provider: str, name: str, today: date) -> str | None:
 
 
 def has_ended(found: Capabilities, today: date) -> bool:
-    """Whether a model is shut down."""
+    """Tell whether a model is shut down."""
     return found.shutdown is not None and found.shutdown <= today
 
 

@@ -24,7 +24,9 @@ class SdkClient(Protocol):
 
 
 def client_model(client: SdkClient, name: str, *, responses: bool = False, **options: str) -> Model:
-    """A model that is asked through a user's own client: ``run(task, models=client_model(AsyncOpenAI(), "gpt-6-luna"))``.
+    """Build a model that is asked through a user's own client.
+
+    Use it as ``run(task, models=client_model(AsyncOpenAI(), "gpt-6-luna"))``.
 
     The client gives the address, the key and the transport, and stays open: it is the caller's. Its retries and timeouts do not apply,
     since the solver repeats calls; the bounds on time, size and errors are those of a spec.

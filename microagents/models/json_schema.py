@@ -14,7 +14,7 @@ _NOT_TAKEN = ("default", "title")
 
 @lru_cache(maxsize=256)
 def strict_schema(reply: type[Reply]) -> dict[str, Any]:
-    """The schema of a reply class, as OpenAI (``strict``) and Anthropic take it.
+    """Build the schema of a reply class, as OpenAI (``strict``) and Anthropic take it.
 
     Raises:
         InvalidDefinition: JSON has no form for the type of a field.
@@ -26,7 +26,7 @@ def strict_schema(reply: type[Reply]) -> dict[str, Any]:
 
 
 def schema_name(reply: type[Reply]) -> str:
-    """The name of a schema: only letters, digits and underscores, at most 64."""
+    """Name a schema: only letters, digits and underscores, at most 64."""
     return re.sub(r"\W", "_", reply.__name__, flags=re.ASCII)[:64]
 
 

@@ -51,7 +51,7 @@ class Latencies:
         return self._straggler_s
 
     def _percentile_s(self) -> float:
-        """The 95th percentile: the upper bound of its bucket."""
+        """Return the 95th percentile: the upper bound of its bucket."""
         above = self._count - ceil(0.95 * self._count)
         for bucket in sorted(self._slow, reverse=True):
             above -= self._slow[bucket]

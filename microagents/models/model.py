@@ -67,7 +67,7 @@ class Most(Struct, frozen=True, kw_only=True):
 
 
 def most_tokens(prompt: Prompt) -> int:
-    """A bound on the tokens of a prompt: no token of a text is shorter than a byte."""
+    """Bound the tokens of a prompt: no token of a text is shorter than a byte."""
     return len(prompt.system.encode("utf-8", "replace")) + len(prompt.user.encode("utf-8", "replace")) + TEMPLATE_TOKENS
 
 
@@ -89,7 +89,7 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
         provider, colon, name = head.partition(":")
         pairs = [pair.partition("=") for pair in tail.split(",") if pair]
         if not (provider and colon and name) or not all(key and equals for key, equals, _ in pairs):
-            raise InvalidUsage(f"{text!r} is not a model; write provider:model[@key=value,...], such as sim:gpt-4.1-mini@error=0.01")
+            raise InvalidUsage(f"write a model as provider:model[@key=value,...], such as sim:gpt-4.1-mini@error=0.01, not {text!r}")
         return cls(provider=provider, name=name, options={key.strip(): value.strip() for key, _, value in pairs})
 
 
@@ -140,12 +140,12 @@ class Model:
         return False
 
     def at_most(self, call: Call) -> Most:
-        """The most that a call can use; ``--max-tokens`` and ``--max-cost`` reserve it before the call is sent."""
+        """Bound what a call can use; ``--max-tokens`` and ``--max-cost`` reserve it before the call is sent."""
         return Most(tokens=most_tokens(call.prompt) + call.samples * call.max_output_tokens, cost_usd=None)
 
     @classmethod
     def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:  # noqa: ARG003 - for providers that have prices
-        """What the calls to the model of a spec cost; None, the default, where that is known only from its replies.
+        """Price the calls to the model of a spec; None, the default, where the cost is known only from its replies.
 
         Args:
             spec: the model.
@@ -194,7 +194,7 @@ class Model:
             yield call, await self.complete(call)
 
     def in_run(self, context: Context) -> Model:  # noqa: ARG002 - for models that need the run
-        """The model for the calls of one run, where it was given as an object; by default itself."""
+        """Return the model for the calls of one run, where it was given as an object; by default itself."""
         return self
 
     async def close(self) -> None:
@@ -206,7 +206,7 @@ SEVERAL = "votes_per_request"
 
 
 def samples_per_request(options: Mapping[str, str], most: int, default: str = "1") -> int:
-    """The number of samples of a request by the options of a spec.
+    """Read the number of samples of a request from the options of a spec.
 
     Args:
         options: the options.
@@ -220,7 +220,7 @@ def samples_per_request(options: Mapping[str, str], most: int, default: str = "1
     if text == "auto":
         return most
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= MAX_SAMPLES):
-        raise InvalidUsage(f"{SEVERAL}={text!r} is neither auto nor a number from 1 to {MAX_SAMPLES}")
+        raise InvalidUsage(f"{SEVERAL} must be auto or a number from 1 to {MAX_SAMPLES}, not {text!r}")
     return int(text)
 
 
@@ -229,7 +229,7 @@ MAX_SAMPLES = 128
 
 
 def split(total: int, shares: Sequence[float]) -> list[int]:
-    """Whole parts of a number by shares, which add up to it."""
+    """Split a number by shares into whole parts, which add up to it."""
     whole, parts, before = sum(shares), list[int](), 0
     for upto in accumulate(shares):
         end = round(total * upto / whole)
@@ -289,7 +289,7 @@ class FunctionModel(Model):
 
 
 def checked_sample(given: object, provider: str) -> Sample:
-    """A sample as a provider gave it.
+    """Check the sample that a provider gave.
 
     Raises:
         ModelUnavailable: it is no sample, or its text, tokens or cost are of no use.
@@ -310,7 +310,7 @@ def checked_sample(given: object, provider: str) -> Sample:
 
 
 def checked_model(model: Model, spec: str) -> Model:
-    """The model, if its ``max_in_flight`` is of use.
+    """Return the model, if its ``max_in_flight`` is of use.
 
     Raises:
         InvalidUsage: it is neither None nor a number of calls.
@@ -322,7 +322,7 @@ def checked_model(model: Model, spec: str) -> Model:
 
 
 def spec_of(model: object) -> str:
-    """The spec that stands for a model given as an object.
+    """Write the spec that stands for a model given as an object.
 
     A function's is its source, from which a resumed run can import it. An instance's is ``object:`` and its ``spec`` attribute, or the
     source of its class: its arguments are unknown to the journal, so only the program that has the object can resume the run.
@@ -331,12 +331,12 @@ def spec_of(model: object) -> str:
         InvalidUsage: the object has no async ``complete``, and is no async function.
     """
     if isinstance(model, type):
-        raise InvalidUsage(f"{model!r:.100} is a class: give an instance of it, or its name in a spec")
+        raise InvalidUsage(f"give an instance of a model, or its name in a spec, not the class {model!r:.100}")
     if isinstance(model, Model) or iscoroutinefunction(getattr(model, "complete", None)):
         return f"{OBJECT}:{getattr(model, 'spec', None) or source_of(type(model))}"
     if not (iscoroutinefunction(model) and hasattr(model, "__qualname__")):
         raise InvalidUsage(
-            f"{model!r:.100} is no model: give a spec, an object with an `async def complete(self, call)`, or an `async def` function"
+            f"a model must be a spec, an object with an `async def complete(self, call)`, or an `async def` function, not {model!r:.100}"
         )
     return source_of(model)
 

@@ -66,7 +66,7 @@ class OpenAIWire(HttpModel):
         return {name: value for name, value in parameters.items() if value is not None}
 
     def _messages(self, prompt: Prompt, kind: str) -> list[dict[str, Any]]:
-        """The prompt as messages of parts with a type, of which the last constant one ends the cached prefix."""
+        """Write the prompt as messages of parts with a type, of which the last constant one ends the cached prefix."""
         written = [("system", [prompt.system]), ("user", prompt.user_parts)]
         parts = [(role, [{"type": kind, "text": text} for text in texts if text]) for role, texts in written]
         ending: dict[str, Any] = parts[1 if prompt.user_parts[0] else 0][1][0]
@@ -75,7 +75,7 @@ class OpenAIWire(HttpModel):
 
 
 def priority_of(path: str) -> int:
-    """The place of a call in vLLM's queue, lowest first: by input, then by step."""
+    """Compute the place of a call in vLLM's queue, lowest first: by input, then by step."""
     of_input, step = ([int(part) for part in path.split("/") if part.isdecimal()] + [0, 0])[:2]
     return of_input * MAX_STEPS + min(step, MAX_STEPS - 1)
 

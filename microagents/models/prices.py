@@ -27,7 +27,7 @@ HALF_PRICE = ("flex", "batch")
 """Service tiers at half of the standard price, where no other price of them is known."""
 _TOKENS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 _ALSO_PAID = ("requests_kcount", "output_reasoning_mtok", "output_citation_mtok")
-"""What some models charge for besides tokens of input and output. Their replies do not tell it, so the price of these models is unknown."""
+"""Units besides tokens of input and output that some models charge for. Replies do not tell it, so their price is unknown."""
 _HOURS = range(24)
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -59,7 +59,7 @@ class OwnPrice(Rates):
 
 
 def read_prices(given: object) -> dict[str, OwnPrice]:
-    """A user's prices by ``provider:model``, from a TOML file or from a table of this form.
+    """Read a user's prices by ``provider:model``, from a TOML file or from a table of this form.
 
     Raises:
         InvalidUsage: the file cannot be read, or a price is malformed.
@@ -72,13 +72,13 @@ def read_prices(given: object) -> dict[str, OwnPrice]:
         except (OSError, ValueError, RecursionError) as error:
             raise InvalidUsage(f"{place} cannot be read: {read_failure(error)}") from None
     if not isinstance(table, Mapping):
-        raise InvalidUsage(f"prices={given!r:.100} will not do: give the name of a TOML file, or a dict of prices by model")
+        raise InvalidUsage(f"prices must be the name of a TOML file, or a dict of prices by model, not {given!r:.100}")
     return {name: _own_price(name, price, place) for name, price in table.items()}
 
 
 def _own_price(name: object, price: object, place: str) -> OwnPrice:
     if not (isinstance(name, str) and all(name.partition(":"))):
-        raise InvalidUsage(f"{place}: {name!r:.100} names no model; write a table for each, such as ['openai:gpt-6-luna']")
+        raise InvalidUsage(f"{place}: write a table for each model, such as ['openai:gpt-6-luna'], not {name!r:.100}")
     if isinstance(price, OwnPrice):
         return price
     if not isinstance(price, Mapping):
@@ -96,7 +96,7 @@ def _own_price(name: object, price: object, place: str) -> OwnPrice:
             case "missing":
                 why = f"{field} is missing"
             case _:
-                why = f"{field}={first['input']!r:.100} will not do: {first['msg'][:1].lower()}{first['msg'][1:]}"
+                why = f"{field} {first['msg'].replace('Input should', 'must')}, not {first['input']!r:.100}"
         raise InvalidUsage(f"{place}: the price of {name!r}: {why}") from None
 
 
@@ -110,7 +110,7 @@ class Step(Struct, frozen=True):
     cache_write: float
 
     def halved(self) -> Step:
-        """The step at half the price."""
+        """Return the step at half the price."""
         return Step(self.above, self.input / 2, self.output / 2, self.cached / 2, self.cache_write / 2)
 
 
@@ -119,7 +119,7 @@ Steps = tuple[Step, ...]
 
 
 class Tariff:
-    """What the calls to one model cost.
+    """Prices of the calls to one model.
 
     Args:
         standard: the steps of the standard service tier.
@@ -142,7 +142,7 @@ class Tariff:
         return self._steps(self._asked) is not None
 
     def cost_usd(self, usage: Usage, served: str | None = None) -> float | None:
-        """The cost of a reply; None where a count or the price of its service tier is unknown.
+        """Price a reply; None where a count or the price of its service tier is unknown.
 
         Args:
             usage: its tokens.
@@ -160,7 +160,7 @@ class Tariff:
         return (read_usd + usage.output_tokens * step.output) / 1e6
 
     def most_usd(self, input_tokens: int, output_tokens: int) -> float | None:
-        """The most that a call with so many tokens can cost; None where the price is unknown. It may be served at the standard price."""
+        """Bound the cost of so many tokens, in the tier asked for or the standard one; None where a price is unknown."""
         asked = self._steps(self._asked)
         if asked is None:
             return None
@@ -178,12 +178,12 @@ class Tariff:
 
 
 def flat_tariff(price_in: float, price_out: float, *, asked: str | None = None) -> Tariff:
-    """The tariff of two prices that a spec gives."""
+    """Build the tariff of two prices that a spec gives."""
     return Tariff((Step(0, price_in, price_out, price_in, price_in),), is_own=True, asked=asked)
 
 
 def tariff_of(names: Sequence[str], base_url: str, own: Mapping[str, Any], *, asked: str | None = None) -> Tariff | None:
-    """The tariff of a model; None if its price is unknown.
+    """Look up the tariff of a model; None if its price is unknown.
 
     Args:
         names: the names under which the user's prices may have it, as ``provider:model``.
@@ -219,7 +219,7 @@ def _own_steps(price: OwnPrice) -> Iterator[Step]:
 
 
 def _service_tiers(model: ModelInfo) -> Iterator[tuple[str, dict[str, str]]]:
-    """The service tiers whose prices are listed, with the context that selects each."""
+    """List the service tiers whose prices are listed, with the context that selects each."""
     for variant in model.price_variants or ():
         match variant.when:
             case {"service_tier": name} | {"processing": name} if len(variant.when) == 1:
@@ -227,13 +227,13 @@ def _service_tiers(model: ModelInfo) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _dearest(model: ModelInfo, context: Mapping[str, str] | None = None) -> ModelPrice:
-    """The prices of today; of models that cost less at some hours those of the dearest, which are an upper bound."""
+    """Choose today's prices; where hours differ those of the dearest hour, which are an upper bound."""
     now = datetime.now(UTC)
     return max((model.get_prices(now.replace(hour=hour), context) for hour in _HOURS), key=lambda price: _at(price.output_mtok, 0) or 0)
 
 
 def _steps(price: ModelPrice) -> Steps | None:
-    """The steps of listed prices; None where they have none for tokens, or others besides."""
+    """Read the steps of listed prices; None where they have none for tokens, or others besides."""
     by_unit = [getattr(price, unit) for unit in _TOKENS]
     if by_unit[0] is None or by_unit[1] is None or any(getattr(price, unit) is not None for unit in _ALSO_PAID):
         return None
@@ -252,7 +252,7 @@ def _steps(price: ModelPrice) -> Steps | None:
 
 
 def _at(price: Decimal | TieredPrices | None, start: int) -> float | None:
-    """A listed price for prompts just longer than ``start``."""
+    """Read a listed price for prompts just longer than ``start``."""
     if price is None or isinstance(price, Decimal):
         return None if price is None else float(price)
     return float([price.base, *(tier.price for tier in price.tiers if tier.start <= start)][-1])

@@ -30,7 +30,7 @@ HEADERS = {
 
 
 def rates_of(headers: Mapping[str, str]) -> dict[str, Rate]:
-    """The limits that the headers of a reply tell; those that cannot be read are left out."""
+    """Read the limits that the headers of a reply tell; those that cannot be read are left out."""
     found = {}
     for header, (name, left) in HEADERS.items():
         limit = _number(headers.get(header, ""))

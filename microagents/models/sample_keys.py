@@ -22,7 +22,7 @@ HEADER = "Idempotency-Key"
 
 
 class Named(NamedTuple):
-    """What a key names."""
+    """Names in a key."""
 
     id: SampleId
     rejected: int
@@ -30,7 +30,7 @@ class Named(NamedTuple):
 
 
 def key_of(run_id: str, call: Call, parameters: Mapping[str, object]) -> str:
-    """The key of a request: one with these parameters, for a call."""
+    """Write the key of a request: one with these parameters, for a call."""
     election = call.id.election
     place = quote(f"{run_id}/{election.path}", errors="surrogatepass")
     sent = blake2b(repr(parameters).encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
@@ -38,7 +38,7 @@ def key_of(run_id: str, call: Call, parameters: Mapping[str, object]) -> str:
 
 
 def read_key(key: str) -> Named | None:
-    """What a key names; None if it is none of these."""
+    """Read what a key names; None if it is none of these."""
     try:
         place, digest, *counts, _ = key.rsplit("/", 5)
         seq, rejected, attempt = map(int, counts)

@@ -132,7 +132,7 @@ class _Reply:
         return {name: "".join(pieces) for name, pieces in self.choices[index].items()}
 
     def whole(self) -> bytes:
-        """The reply as one that is not streamed."""
+        """Build the reply as one that is not streamed."""
         choices = [
             {"index": index, "message": self._message(index), "finish_reason": self.finished[index]} for index in sorted(self.finished)
         ]

@@ -68,7 +68,7 @@ class Throttle:
         return int(self._limit)
 
     def allowed(self, now_s: float) -> int:
-        """Number of calls that may be in flight now."""
+        """Count the calls that may be in flight now."""
         if self.is_out:
             return 1 if now_s >= self._probe_s else 0
         return int(self._limit)

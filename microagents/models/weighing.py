@@ -49,13 +49,13 @@ class Options(Struct, frozen=True):
     """Names of the other fields, which stay empty: such a model gives no reasons."""
 
     def text(self, option: str) -> str:
-        """The reply for an option, as JSON."""
+        """Write the reply for an option, as JSON."""
         return msgspec.json.encode({**dict.fromkeys(self.others, ""), self.field: self.values[option]}).decode()
 
 
 @lru_cache(maxsize=1024)
 def options_of(reply: type[Reply], choices: tuple[str, ...]) -> Options | None:
-    """The options of a reply: its choices, or the values of its one voted field; None where they are not a few given ones."""
+    """List the options of a reply: its choices, or the few values of its one voted field. None where there are none."""
     voted, fields = voted_fields(reply), fields_of(reply)
     others = [field for field in fields if field.required and field.name not in voted]
     if len(voted) != 1 or any(not isinstance(_plain(field.type), types.StrType) for field in others):
@@ -83,7 +83,7 @@ def _values(info: types.Type) -> Sequence[str | bool | int | None]:
 
 @lru_cache(maxsize=256)
 def at_least(pool: tuple[str, ...]) -> float | None:
-    """The probability from which the models of a pool decide; None where they vote.
+    """Return the probability from which the models of a pool decide; None where they vote.
 
     Raises:
         InvalidUsage: only some of them weigh options, or the option ``at_least`` is no such probability.
@@ -93,21 +93,21 @@ def at_least(pool: tuple[str, ...]) -> float | None:
     if not weighing:
         return None
     if len({spec.options.get("at_least") for spec in weighing}) > 1 or len(weighing) < len(specs):
-        raise InvalidUsage(f"the models {', '.join(pool)} of one pool do not decide alike: some weigh options, or from another at_least")
+        raise InvalidUsage(f"the models of one pool must all vote, or weigh options from the same at_least, not {', '.join(pool)}")
     text = weighing[0].options.get("at_least", str(AT_LEAST))
     try:
         found = float(text)
     except ValueError:
         found = math.nan
     if not 0.5 < found <= 1:  # noqa: PLR2004
-        raise InvalidUsage(f"at_least={text!r} of {pool[0]!r} is no probability above 0.5")
+        raise InvalidUsage(f"at_least of {pool[0]!r} must be above 0.5 and at most 1, not {text!r}")
     return found
 
 
 def rule_for(rule: PortableRule, max_draws: int, pool: tuple[str, ...], options: Options | None) -> tuple[PortableRule, int]:
-    """The rule by which the models of a pool decide, and its cap, instead of the rule of a vote or of other models.
+    """Choose the rule by which the models of a pool decide, and its cap.
 
-    A sample without a vote stays one: its reply is the likeliest option.
+    It replaces the rule of a vote or of other models. A sample without a vote stays one: its reply is the likeliest option.
 
     Raises:
         InvalidUsage: the models weigh options, and the reply has none.
@@ -128,12 +128,12 @@ def rule_for(rule: PortableRule, max_draws: int, pool: tuple[str, ...], options:
 
 
 def in_order(call: Call, options: Options) -> list[str]:
-    """The options in the order of a call: every other sample sees the opposite one."""
+    """Put the options in the order of a call: every other sample sees the opposite one."""
     return list(options.values) if call.id.seq % ORDERS == 0 else list(options.values)[::-1]
 
 
 def question_in(call: Call) -> Prompt:
-    """The prompt without the format instructions: nothing is written."""
+    """Strip the format instructions from a prompt: nothing is written."""
     system = call.prompt.system
     for form in ("lines", "json"):
         system = system.removesuffix(instructions(call.reply, form)).rstrip("\n")
@@ -141,7 +141,7 @@ def question_in(call: Call) -> Prompt:
 
 
 def by_letter(call: Call) -> Prompt:
-    """The prompt of a call that asks for one letter, that of an option.
+    """Write the prompt of a call that asks for one letter, that of an option.
 
     Raises:
         ModelUnavailable: there are more options than letters.
@@ -155,7 +155,7 @@ def by_letter(call: Call) -> Prompt:
 
 
 def weighed_by_letter(call: Call, found: Mapping[str, float], written: Sample) -> Sample:
-    """The sample of a model that gave these probabilities of its first token.
+    """Build the sample of a model that gave these probabilities of its first token.
 
     Args:
         call: the call.
@@ -173,7 +173,7 @@ def weighed_by_letter(call: Call, found: Mapping[str, float], written: Sample) -
 
 
 def asked_for(call: Call) -> Options:
-    """The options of a call.
+    """List the options of a call.
 
     Raises:
         ModelUnavailable: it has none.
@@ -185,7 +185,7 @@ def asked_for(call: Call) -> Options:
 
 
 def weighed(options: Options, found: Mapping[str, float], written: Sample) -> Sample:
-    """The sample of a model that gave these probabilities; it is flagged where they are of no use."""
+    """Build the sample of a model that gave these probabilities; it is flagged where they are of no use."""
     shares = {option: found.get(option, 0.0) for option in options.values}
     total = sum(shares.values())
     if not all(0 <= share <= 1 for share in shares.values()) or not LEAST_MASS <= total <= 1 + 1e-3:

@@ -47,11 +47,11 @@ class Prompt(Struct, frozen=True, kw_only=True):
             return
         for name, value in (("user", self.user), ("system", self.system)):
             if not isinstance(value, str):
-                raise TypeError(f"the {name} part of a Prompt is a text, not {value!r:.100}")
+                raise TypeError(f"the {name} part of a Prompt must be a text, not {value!r:.100}")
         given: object = self.static_chars
         if given is not UNSET and (isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= len(self.user)):
             raise TypeError(
-                f"static_chars of a Prompt is a number of characters of its user part, from 0 to {len(self.user)}, not {given!r:.100}"
+                f"static_chars of a Prompt must be a number of characters of its user part, from 0 to {len(self.user)}, not {given!r:.100}"
             )
 
     @property
@@ -74,7 +74,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
     """Longer replies get the red flag ``too_long``; None disables the flag. Separate from the provider's limit on purpose."""
 
     def temperature_of(self, seq: int) -> float | None:
-        """The temperature of the seq-th sample, counted from 0."""
+        """Return the temperature of the seq-th sample, counted from 0."""
         return self.first_temperature if seq == 0 else self.temperature
 
 
@@ -85,11 +85,11 @@ class Usage(Struct, frozen=True, kw_only=True):
     output_tokens: int | None = None
     cost_usd: float | None = None
     reasoning_tokens: int | None = 0
-    """Those of the output tokens that are not in the reply's text; None where there are some, and their number is unknown."""
+    """Number of the output tokens that are not in the reply's text; None where there are some, and their number is unknown."""
     cached_tokens: int = 0
-    """Those of the input tokens that the provider read from its cache; 0 where it does not tell."""
+    """Number of the input tokens that the provider read from its cache; 0 where it does not tell."""
     cache_write_tokens: int = 0
-    """Those of the input tokens that it wrote into its cache for a higher price; 0 where it does not tell."""
+    """Number of the input tokens that it wrote into its cache for a higher price; 0 where it does not tell."""
 
     @property
     def visible_tokens(self) -> int | None:
@@ -135,7 +135,9 @@ class Reply(Struct, frozen=True, kw_only=True, metaclass=_ReplyClass):
         register(cls)
 
     def vote(self) -> Hashable:
-        """The value by which replies are compared with ``==``: by default all fields that are not marked `Unvoted`.
+        """Return the value by which replies are compared with ``==``.
+
+        By default all fields that are not marked `Unvoted`.
 
         Numbers of different types (``1``, ``True``, ``1.0``) are different votes where a field accepts more than one of these types.
         """
@@ -146,12 +148,12 @@ class CheckedReply(Reply, frozen=True):
     """A reply whose parts must fit together. One whose parts do not gets a red flag."""
 
     def flaw(self) -> str | None:
-        """Name of the red flag of a reply whose parts do not fit together; None for none."""
+        """Name the red flag of a reply whose parts do not fit together; None for none."""
         return None
 
 
 def disagreement(replies: Sequence[Reply]) -> str:
-    """The fields in which replies that all cast different votes agree and differ, in words; empty if they differ in all."""
+    """Describe where replies that all cast different votes agree and differ; empty if they differ in all fields."""
     names = voted_fields(type(replies[0]))
     differing = [name for name in names if len({str(getattr(reply, name)) for reply in replies}) > 1]
     agreed = [name for name in names if name not in differing]
@@ -164,7 +166,7 @@ def disagreement(replies: Sequence[Reply]) -> str:
 
 
 def vote_of(reply: Reply) -> Hashable:
-    """The vote of a reply.
+    """Return the vote of a reply.
 
     Raises:
         TaskFailed: ``vote()`` raised, or gave a value without a hash.
@@ -181,7 +183,7 @@ def vote_of(reply: Reply) -> Hashable:
 
 
 def hashable(value: object) -> Hashable:
-    """The value itself if it has a hash, else its contents as tuples and frozen sets.
+    """Return the value itself if it has a hash, else its contents as tuples and frozen sets.
 
     Raises:
         InvalidDefinition: a part of the value is neither hashable nor a list, set, dict or struct.
@@ -202,13 +204,13 @@ def hashable(value: object) -> Hashable:
 
 
 def voted_fields(reply: type[Reply]) -> list[str]:
-    """The names of the fields that are not marked `Unvoted`, in their order."""
+    """List the fields that are not marked `Unvoted`, in their order."""
     return [field.name for field in fields_of(reply) if _is_voted(field.type)]
 
 
 @lru_cache(maxsize=256)
 def has_prose(reply: type[Reply]) -> bool:
-    """Whether a vote may contain text of a model's own: two votes may then mean the same without being equal."""
+    """Tell whether a vote may contain text of a model's own: two votes may then mean the same without being equal."""
     return any(_contains_text(field.type) for field in fields_of(reply) if _is_voted(field.type))
 
 
@@ -235,7 +237,7 @@ def _contains_text(info: types.Type) -> bool:
 def _voted(reply: type[Reply]) -> Callable[[Reply], object]:
     names = voted_fields(reply)
     if not names:
-        raise InvalidDefinition(f"{reply.__qualname__} has no field to vote on; add one that is not Unvoted, or override vote()")
+        raise InvalidDefinition(f"add a field that is not Unvoted to {reply.__qualname__}, or override vote(): it has no field to vote on")
     mixed = {field.name for field in fields_of(reply) if _mixes_numbers(field.type)}.intersection(names)
     if not mixed:
         return attrgetter(*names)
@@ -243,7 +245,7 @@ def _voted(reply: type[Reply]) -> Callable[[Reply], object]:
 
 
 def _mixes_numbers(info: types.Type, above: tuple[types.Type, ...] = ()) -> bool:
-    """Whether values of a type may be equal although they are different JSON: ``1``, ``true`` and ``1.0``."""
+    """Tell whether values of a type may be equal although they are different JSON: ``1``, ``true`` and ``1.0``."""
     if any(info is each for each in above):  # a struct that contains itself
         return False
     parts: Iterable[types.Type] = ()
@@ -264,7 +266,7 @@ def _mixes_numbers(info: types.Type, above: tuple[types.Type, ...] = ()) -> bool
 
 
 def _number_types(info: types.Type) -> set[type]:
-    """The types of the numbers that a value of this type may be."""
+    """List the types of the numbers that a value of this type may be."""
     match info:
         case types.Metadata():
             return _number_types(info.type)
@@ -288,7 +290,7 @@ _NUMBERS: dict[type[types.Type], type] = {
 
 
 def _typed(value: object) -> Hashable:
-    """The contents of a value as tuples and frozen sets, in which each number stands with its type."""
+    """Return the contents of a value as tuples and frozen sets, in which each number stands with its type."""
     match value:
         case bool() | int() | float() | Decimal():
             return type(value), value
@@ -311,7 +313,7 @@ def _is_voted(info: types.Type) -> bool:
 
 @lru_cache(maxsize=256)
 def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
-    """The fields of a reply class, as msgspec describes them.
+    """List the fields of a reply class, as msgspec describes them.
 
     Raises:
         InvalidDefinition: msgspec does not support an annotation.
@@ -322,7 +324,7 @@ def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
         raise InvalidDefinition(f"the fields of {reply.__qualname__} cannot be read from JSON: {error}") from None
     assert isinstance(info, types.StructType)
     if not reply.__struct_config__.frozen:
-        raise InvalidDefinition(f"{reply.__qualname__} can be changed after its vote; write class {reply.__name__}(Reply, frozen=True)")
+        raise InvalidDefinition(f"write class {reply.__name__}(Reply, frozen=True): {reply.__qualname__} can be changed after its vote")
     return info.fields
 
 
@@ -339,7 +341,7 @@ _EARLIER = "\n\nYour earlier answer was:\n"
 
 @lru_cache(maxsize=256)
 def instructions(reply: type[Reply], form: Format = "lines") -> str:
-    """The format instructions at the end of a prompt. They ask for exactly the form that `microagents.replies.parsing.parse` accepts."""
+    """Write the format instructions at the end of a prompt: exactly the form that `replies.parsing.parse` accepts."""
     notes = [f"- {field.encode_name}: {note}" for field in fields_of(reply) if (note := _note(field))]
     if form == "lines":
         body = "\n".join(f"{name} = {wanted}" for name, wanted in _forms(reply).items())
@@ -351,7 +353,7 @@ def instructions(reply: type[Reply], form: Format = "lines") -> str:
 
 
 def json_form(reply: type[Reply]) -> str:
-    """The form of a reply as one JSON object, such as ``{"value": <integer>}``."""
+    """Write the form of a reply as one JSON object, such as ``{"value": <integer>}``."""
     return "{" + ", ".join(f"{json.dumps(name)}: {wanted}" for name, wanted in _forms(reply).items()) + "}"
 
 
@@ -366,12 +368,12 @@ def _forms(reply: type[Reply]) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def system_with_instructions(system: str, reply: type[Reply], form: Format) -> str:
-    """A system prompt, followed by the format instructions."""
+    """Put the format instructions behind a system prompt."""
     return f"{system}\n\n{instructions(reply, form)}".lstrip("\n")
 
 
 def with_feedback(asked: Prompt, rejected: Sequence[tuple[Reply, str]], form: Format) -> Prompt:
-    """A question with its earlier answers and what was found wrong with each."""
+    """Put earlier answers, and what was found wrong with each, behind a question."""
     parts = [f"{_EARLIER}{write(reply, form)}\nIt was checked, and it is wrong: {feedback}" for reply, feedback in rejected]
     if not parts:
         return asked
@@ -379,7 +381,7 @@ def with_feedback(asked: Prompt, rejected: Sequence[tuple[Reply, str]], form: Fo
 
 
 def without_feedback(asked: Prompt) -> tuple[Prompt, int]:
-    """The question alone, and the number of earlier answers that `with_feedback` has put behind it."""
+    """Return the question alone, and the number of earlier answers that `with_feedback` has put behind it."""
     user, *earlier = asked.user.split(_EARLIER)
     return (structs.replace(asked, user=user), len(earlier)) if earlier else (asked, 0)
 
@@ -412,7 +414,7 @@ JSON_FORMS: dict[type[types.Type], str] = {
 
 
 def template(info: types.Type) -> str:
-    """The form of a JSON value of this type for a model to fill in, such as ``[<integer>, <integer>]``.
+    """Write the form of a JSON value of this type for a model to fill in, such as ``[<integer>, <integer>]``.
 
     Raises:
         InvalidDefinition: the type has no such form.
@@ -435,12 +437,12 @@ def template(info: types.Type) -> str:
         case types.StructType():
             return _struct_form(info)
     if type(info) not in JSON_FORMS:
-        raise InvalidDefinition(f"{info} has no form to ask for; use JSON's own types or a msgspec Struct")
+        raise InvalidDefinition(f"use JSON's own types or a msgspec Struct: {info} has no form to ask for")
     return JSON_FORMS[type(info)]
 
 
 def _struct_form(info: types.StructType) -> str:
-    """The form of a struct: its tag first, if it has one; a list if it is array-like."""
+    """Write the form of a struct: its tag first, if it has one; a list if it is array-like."""
     tag = [] if info.tag is None else [(info.tag_field, json.dumps(info.tag))]
     forms = [*tag, *((field.encode_name, template(field.type)) for field in info.fields)]
     if info.array_like:
@@ -450,13 +452,13 @@ def _struct_form(info: types.StructType) -> str:
 
 @lru_cache(maxsize=256)
 def fingerprint(reply: type[Reply]) -> bytes:
-    """Digest of a reply class: its JSON schema and the names of its voted fields. It is part of a question's digest."""
+    """Digest a reply class: its JSON schema and the names of its voted fields. It is part of a question's digest."""
     voted = [field.encode_name for field in fields_of(reply) if _is_voted(field.type)]
     return blake2b(msgspec.json.encode((schema(reply), voted), order="deterministic"), digest_size=16).digest()
 
 
 def schema(reply: type[Reply]) -> dict[str, Any]:
-    """The JSON schema of a reply class, for providers that constrain their output by one.
+    """Build the JSON schema of a reply class, for providers that constrain their output by one.
 
     Raises:
         InvalidDefinition: JSON has no form for the type of a field.
@@ -486,5 +488,5 @@ def write(reply: Reply, form: Format = "lines") -> str:
 
 @lru_cache(maxsize=256)
 def decoder_of(reply: type[A]) -> msgspec.json.Decoder[A]:
-    """The decoder from the JSON of a ballot to its reply."""
+    """Build the decoder from the JSON of a ballot to its reply."""
     return msgspec.json.Decoder(reply)

@@ -75,6 +75,6 @@ def _item_type(info: types.Type, at: int, item: Any) -> types.Type:
 
 
 def _member(value: Any, union: types.UnionType) -> types.Type:
-    """The member of a union that a value belongs to."""
+    """Find the member of a union that a value belongs to."""
     literal = next((part for part in union.types if isinstance(part, types.LiteralType) and value in part.values), None)
     return types.type_info(type(value)) if literal is None else literal

@@ -71,7 +71,7 @@ def parse(text: str, reply: type[A], form: Format = "lines", reading: Reading = 
 
 @lru_cache(maxsize=256)
 def _accepts_more(reply: type[Reply]) -> bool:
-    """Whether msgspec accepts more values for a reply class than its instructions ask for."""
+    """Tell whether msgspec accepts more values for a reply class than its instructions ask for."""
     return any(JSON_FORMS[kind] in instructions(reply) for kind in (types.DecimalType, types.AnyType))
 
 
@@ -164,7 +164,7 @@ def _refuse_other_text(text: str, spans: list[tuple[int, int]]) -> None:
 
 
 def _last_line_of(text: str, name: str) -> tuple[int, int]:
-    """Positions of the last line ``name = value`` and of its value; -1 if there is no such line."""
+    """Find the last line ``name = value`` and its value: their positions, or -1 if there is no such line."""
     at = len(text)
     # From the end, since the last line counts. A match must have `=` behind it and only blanks before it in its line.
     while (at := text.rfind(name, 0, at)) >= 0:
@@ -179,7 +179,7 @@ def _last_line_of(text: str, name: str) -> tuple[int, int]:
 
 
 def _value_after(text: str, at: int, name: str) -> int:
-    """Position of the value behind ``name =``; -1 if no value is assigned here."""
+    """Find the position of the value behind ``name =``; -1 if no value is assigned here."""
     equals = _skip_blanks(text, at + len(name))
     return _skip_blanks(text, equals + 1) if text.startswith("=", equals) and not text.startswith("==", equals) else -1
 
@@ -197,12 +197,14 @@ _CONTINUED = re.compile(
     """,
     re.VERBOSE,
 )
-"""What stands behind a value that goes on: it is a part of a longer number or of a formula, and not the value."""
+"""Text behind a value that goes on: it is a part of a longer number or of a formula, and not the value."""
 
 
 @lru_cache(maxsize=256)
 def _assignments(reply: type[Reply]) -> list[re.Pattern[str]]:
-    """The beginning ``name =`` of each field, before what may be JSON and not prose, such as "move = the one above".
+    """Build the pattern of each field's ``name =``.
+
+    It stands before what may be JSON and not prose, such as "move = the one above".
 
     Capitals do not matter, unless two names differ by them alone.
     """
@@ -227,7 +229,7 @@ def _parse_last(text: str, reply: type[A]) -> A:
 
 
 def _last_value(text: str, assignment: re.Pattern[str]) -> str | None:
-    """The last assigned JSON value; None if there is none.
+    """Find the last assigned JSON value; None if there is none.
 
     Raises:
         ValueError: what begins as a JSON value is none.
@@ -261,7 +263,7 @@ def _parse_json(text: str, reply: type[A]) -> A:
 
 
 def malformed_reason(text: str, reply: type[Reply], form: Format, reading: Reading) -> str | None:
-    """The parser's reason to refuse a text; None if it accepts it."""
+    """Say why the parser refuses a text; None if it accepts it."""
     try:
         parse(text, reply, form, reading)
     except Malformed as error:

@@ -25,7 +25,7 @@ class Rollout(Reply, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=256)
 def rollout_of(reply: type[Reply], horizon: int) -> type[Rollout]:
-    """The class of rollouts of at most ``horizon`` steps, each of which is a ``reply``."""
+    """Build the class of rollouts of at most ``horizon`` steps, each of which is a ``reply``."""
 
     def fill(namespace: dict[str, Any]) -> None:
         steps: Any = tuple[reply, ...]  # type: ignore[valid-type]
@@ -44,7 +44,7 @@ make_on_demand("rollout", rollout_of)
 
 
 def default_rollout_prompt(asked: Prompt, horizon: int) -> Prompt:
-    """The question of one step, with the request to go on after it."""
+    """Ask the question of one step, with the request to go on after it."""
     return structs.replace(
         asked,
         user=f"{asked.user}\n\nDo not stop after this step. Give the next {horizon} steps in their order, each from the state that the one "

@@ -18,14 +18,14 @@ class Trajectory(Reply, frozen=True, kw_only=True):
     answer: Any
 
     def vote(self) -> Hashable:
-        """The vote of the answer: other reasons for it make no other answer."""
+        """Vote as the answer does: other reasons for it make no other answer."""
         vote: Hashable = self.answer.vote()
         return vote
 
 
 @lru_cache(maxsize=256)
 def trajectory_of(reply: type[Reply], form: int = 1) -> type[Trajectory]:
-    """The class of trajectories that lead to a ``reply``. There is one ``form`` so far."""
+    """Build the class of trajectories that lead to a ``reply``. There is one ``form`` so far."""
     if form != 1:
         raise ValueError(f"there is no form {form} of a trajectory")
 

@@ -35,7 +35,7 @@ class Fault(Struct, frozen=True, kw_only=True):
         except ValueError:
             found = cls(kind=kind, share=-1.0)
         if not (kind in KINDS or re.fullmatch("[45][0-9][0-9]", kind)) or not 0 <= found.share <= MAX_SHARE:
-            raise InvalidUsage(f"{text!r} is no fault; write KIND:SHARE, such as 429:0.05; kinds are 400 to 599, {', '.join(KINDS)}")
+            raise InvalidUsage(f"write a fault as KIND:SHARE, such as 429:0.05, not {text!r}; kinds are 400 to 599, {', '.join(KINDS)}")
         return found
 
 
@@ -53,12 +53,12 @@ class Faults:
     def __init__(self, faults: Sequence[Fault], seed: int) -> None:
         total = sum(fault.share for fault in faults)
         if total > MAX_SHARE + 1e-9:
-            raise InvalidUsage(f"the shares of all faults add up to {total:g}; they may add up to 1")
+            raise InvalidUsage(f"the shares of all faults must add up to at most 1, not {total:g}")
         self._faults = faults
         self._random = Random(seed)  # noqa: S311 - repeatable
 
     def next(self) -> str | None:
-        """The kind of fault that the next request meets; None for none."""
+        """Draw the kind of fault that the next request meets; None for none."""
         if not self._faults:
             return None
         drawn = self._random.random()

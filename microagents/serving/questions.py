@@ -60,7 +60,7 @@ class Calls:
         self._drawn: OrderedDict[bytes, int] = OrderedDict()
 
     def of(self, asked: Asked, key: str | None) -> list[Call]:
-        """The calls of a request, one for each choice.
+        """Build the calls of a request, one for each choice.
 
         Raises:
             InvalidUsage: the task asks no such question.
@@ -91,7 +91,9 @@ class Calls:
         return Named(SampleId(election=ElectionId(path=_SCRATCH, question_digest=digest), seq=seq), rejected, 0)
 
     def _reply(self, prompt: Prompt) -> type[Reply]:
-        """The reply that a prompt asks for, by the format instructions at the end of its system part; `Reply` itself without a task.
+        """Find the reply that a prompt asks for, by the format instructions at the end of its system part.
+
+        `Reply` itself without a task.
 
         Raises:
             InvalidUsage: it asks for none.

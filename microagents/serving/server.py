@@ -35,7 +35,7 @@ GARBAGE = b'{"choices": [{"message": {"content": "x ='
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """What is served, to whom, and how."""
+    """Address, access and model of a served endpoint."""
 
     model: str
     """Spec of the model."""
@@ -50,7 +50,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     port: int = 0
     """0 takes a free one."""
     token: str | None = None
-    """What requests must have as their key; None admits all who reach it, which must be this machine alone."""
+    """Token that requests must have as their key; None admits all who reach it, which must be this machine alone."""
 
 
 class Serving:
@@ -129,14 +129,14 @@ class _Handler:
             return self._error(wire, error.status, error.reason)
 
     async def models(self, _: web.Request) -> web.Response:
-        """The list of models, in a form that all SDKs read. Requests may name any model."""
+        """Answer with the list of models, in a form that all SDKs read. Requests may name any model."""
         name = self._endpoint.model
         times = {"created": 0, "created_at": "1970-01-01T00:00:00Z"}
         model = {"id": name, "object": "model", "type": "model", "display_name": name, "owned_by": "microagents", **times}
         return _json({"object": "list", "data": [model], "has_more": False, "first_id": name, "last_id": name})
 
     def answering(self, wire: Wire) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """The handler of a wire's requests."""
+        """Build the handler of a wire's requests."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             self.served.requests += 1

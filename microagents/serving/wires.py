@@ -88,7 +88,7 @@ class MessagesBody(Struct):
 
 
 class Wire(Protocol):
-    """How a provider's requests and replies look."""
+    """Form of a provider's requests and replies."""
 
     path: ClassVar[str]
 
@@ -101,23 +101,23 @@ class Wire(Protocol):
         ...
 
     def whole(self, asked: Asked, samples: Sequence[Sample], number: int) -> dict[str, Any]:
-        """The JSON of a whole reply; ``number`` counts the replies of the server."""
+        """Write the JSON of a whole reply; ``number`` counts the replies of the server."""
         ...
 
     def opening(self, asked: Asked, number: int) -> Iterator[bytes]:
-        """The events at the start of a stream."""
+        """Write the events at the start of a stream."""
         ...
 
     def choice(self, asked: Asked, index: int, sample: Sample, number: int) -> Iterator[bytes]:
-        """The events of one choice."""
+        """Write the events of one choice."""
         ...
 
     def closing(self, asked: Asked, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
-        """The events at the end of a stream."""
+        """Write the events at the end of a stream."""
         ...
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """The JSON of an error."""
+        """Write the JSON of an error."""
         ...
 
 
@@ -145,7 +145,7 @@ class Chat(_OpenAI):
         )
 
     def whole(self, asked: Asked, samples: Sequence[Sample], number: int) -> dict[str, Any]:
-        """The reply with all choices."""
+        """Write the reply with all choices."""
         choices = [
             {
                 "index": index,
@@ -158,18 +158,18 @@ class Chat(_OpenAI):
         return {**_chat(asked, number), "object": "chat.completion", "choices": choices, "usage": _chat_usage(samples)}
 
     def opening(self, asked: Asked, number: int) -> Iterator[bytes]:  # noqa: ARG002 - the choices say it all
-        """None."""
+        """Write nothing."""
         return iter(())
 
     def choice(self, asked: Asked, index: int, sample: Sample, number: int) -> Iterator[bytes]:
-        """The pieces of its text, then its finish reason."""
+        """Write the pieces of its text, then its finish reason."""
         deltas: list[tuple[dict[str, str], str | None]] = [({"role": "assistant", "content": ""}, None)]
         deltas += [({"content": piece}, None) for piece in _pieces(sample.text)]
         for delta, finish in [*deltas, ({}, sample.finish)]:
             yield self._chunk(asked, number, [{"index": index, "delta": delta, "finish_reason": finish, "logprobs": None}])
 
     def closing(self, asked: Asked, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
-        """The usage, if it is asked for, and the end."""
+        """Write the usage, if it is asked for, and the end."""
         if asked.with_usage:
             yield self._chunk(asked, number, [], usage=_chat_usage(samples))
         yield b"data: [DONE]\n\n"
@@ -196,7 +196,7 @@ class Responses(_OpenAI):
         )
 
     def whole(self, asked: Asked, samples: Sequence[Sample], number: int) -> dict[str, Any]:
-        """The reply with its one message."""
+        """Write the reply with its one message."""
         (sample,) = samples
         reason = {"stop": None, "length": "max_output_tokens"}.get(sample.finish, sample.finish)
         usage = {
@@ -215,11 +215,11 @@ class Responses(_OpenAI):
         }
 
     def opening(self, asked: Asked, number: int) -> Iterator[bytes]:
-        """The response without its output."""
+        """Write the response without its output."""
         yield self._named("response.created", 0, response=self._begun(asked, number))
 
     def choice(self, asked: Asked, index: int, sample: Sample, number: int) -> Iterator[bytes]:  # noqa: ARG002 - there is one
-        """The pieces of its text, in their frames."""
+        """Write the pieces of its text, in their frames."""
         message = self._message(number, sample)
         (part,) = message["content"]
         begun: dict[str, Any] = {**message, "status": "in_progress", "content": []}
@@ -236,7 +236,7 @@ class Responses(_OpenAI):
             yield self._named(f"response.{name}", sequence, **values)
 
     def closing(self, asked: Asked, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
-        """The whole response."""
+        """Write the whole response."""
         response = self.whole(asked, samples, number)
         yield self._named(f"response.{response['status']}", len(samples[0].text) // PIECE_CHARS + 8, response=response)
 
@@ -286,7 +286,7 @@ class Messages:
         )
 
     def whole(self, asked: Asked, samples: Sequence[Sample], number: int) -> dict[str, Any]:
-        """The reply with its one block of text."""
+        """Write the reply with its one block of text."""
         blocks = [{"type": "text", "text": sample.text, "citations": None} for sample in samples]
         return {
             **self._begun(asked, number),
@@ -296,24 +296,24 @@ class Messages:
         }
 
     def opening(self, asked: Asked, number: int) -> Iterator[bytes]:
-        """The message without its content."""
+        """Write the message without its content."""
         yield self._named("message_start", message=self._begun(asked, number))
 
     def choice(self, asked: Asked, index: int, sample: Sample, number: int) -> Iterator[bytes]:  # noqa: ARG002 - there is one
-        """The block of text, piece by piece."""
+        """Write the block of text, piece by piece."""
         yield self._named("content_block_start", index=0, content_block={"type": "text", "text": "", "citations": None})
         for piece in _pieces(sample.text):
             yield self._named("content_block_delta", index=0, delta={"type": "text_delta", "text": piece})
         yield self._named("content_block_stop", index=0)
 
     def closing(self, asked: Asked, samples: Sequence[Sample], number: int) -> Iterator[bytes]:  # noqa: ARG002 - it has no id
-        """The stop reason, the usage and the end."""
+        """Write the stop reason, the usage and the end."""
         delta = {"stop_reason": self._stop_reason(samples), "stop_sequence": None}
         yield self._named("message_delta", delta=delta, usage=self._usage(samples))
         yield self._named("message_stop")
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """The JSON of an error."""
+        """Write the JSON of an error."""
         return {"type": "error", "error": {"type": _ERRORS.get(status, "api_error"), "message": message}}
 
     def _begun(self, asked: Asked, number: int) -> dict[str, Any]:
@@ -360,7 +360,7 @@ def _decoded(body: bytes, kind: type[S]) -> S:
 
 
 def _prompt(messages: Sequence[Message]) -> Prompt:
-    """The one question of a conversation."""
+    """Read the one question of a conversation."""
     texts: dict[Literal["system", "user"], list[str]] = {"system": [], "user": []}
     for message in messages:
         if message.role not in ("system", "developer", "user"):
@@ -381,7 +381,7 @@ def _text(content: Content) -> str:
 
 
 def _tokens(samples: Sequence[Sample]) -> tuple[int, int]:
-    """Tokens of the prompt, which is read once, and of all choices."""
+    """Count the tokens of the prompt, which is read once, and of all choices."""
     read = max((sample.usage.input_tokens or 0 for sample in samples), default=0)
     return read, sum(sample.usage.output_tokens or 0 for sample in samples)
 

@@ -7,28 +7,28 @@ from collections.abc import Callable, Iterable, Mapping
 Price = Callable[[float | None], str]
 """Writes an amount in US dollars; None for an unknown one."""
 SIMULATED = "sim:"
-"""How the specs of simulated models begin."""
+"""Prefix of the specs of simulated models."""
 
 
 def are_simulated(specs: Iterable[str]) -> bool:
-    """Whether all of these models are simulated."""
+    """Tell whether all of these models are simulated."""
     return all(spec.startswith(SIMULATED) for spec in specs)
 
 
 def prices_of(specs: Iterable[str]) -> Price:
-    """How the amounts of a run with these models are written."""
+    """Say how the amounts of a run with these models are written."""
     simulated = [spec.startswith(SIMULATED) for spec in specs]
     mark = "" if not any(simulated) else " simulated" if all(simulated) else " partly simulated"
     return lambda cost_usd: money(cost_usd) + (mark if cost_usd is not None else "")
 
 
 def money(cost_usd: float | None) -> str:
-    """An amount in US dollars as text."""
+    """Write an amount in US dollars as text."""
     if cost_usd is None:
         return "cost unknown"
     return f"${cost_usd:,.4f}" if 0 < cost_usd < 0.1 else f"${cost_usd:,.2f}"  # noqa: PLR2004 - ten cents
 
 
 def specs_in(pools: Mapping[str, Iterable[str]]) -> list[str]:
-    """The specs of all pools."""
+    """List the specs of all pools."""
     return [spec for pool in pools.values() for spec in pool]

@@ -46,7 +46,7 @@ class FailedInputFacts(Protocol):
 
     @property
     def outcome(self) -> str:
-        """How it ended."""
+        """Outcome of the input."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class RunFacts(Protocol):
 
     @property
     def outcome(self) -> str:
-        """How it ended."""
+        """Outcome of the run."""
         ...
 
     @property
@@ -95,7 +95,7 @@ class RunFacts(Protocol):
 
     @property
     def account(self) -> Account:
-        """What the run counted."""
+        """Account of the run."""
         ...
 
     @property
@@ -130,7 +130,7 @@ class RunFacts(Protocol):
 
 
 def resume_command(run_id: str, outcome: str, runs_dir: Path, reason: str | None = None) -> str | None:
-    """The command that continues a run; None if it is completed or running. A limit that it was stopped by is doubled."""
+    """Write the command that continues a run, with a reached limit doubled. None if it is completed or running."""
     if outcome in ("completed", "running"):
         return None
     limit = _LIMIT.match(reason or "") if outcome == "stopped" else None
@@ -139,13 +139,13 @@ def resume_command(run_id: str, outcome: str, runs_dir: Path, reason: str | None
 
 
 def _command(name: str, run_id: str, runs_dir: Path) -> str:
-    """A command about a run, with the folder of its journal."""
+    """Write a command about a run, with the folder of its journal."""
     where = "" if runs_dir == RUNS_DIR else f" --runs-dir {shlex.quote(str(runs_dir))}"
     return f"microagents {name} {run_id}{where}"
 
 
 def options_text(options: Mapping[str, object]) -> str:
-    """The options of a task in parentheses; empty without options."""
+    """Write the options of a task in parentheses; empty without options."""
     shown = ", ".join(f"{name}={_value_text(value)}" for name, value in options.items())
     return f" ({shown})" if shown else ""
 
@@ -156,7 +156,7 @@ def _value_text(value: object) -> str:
 
 
 def progress_line(title: str, account: Account, unit: str, price: Price) -> str:
-    """The progress of a run on one line."""
+    """Write the progress of a run on one line."""
     total = "" if account.total_steps is None else f" of {account.total_steps:,}"
     ended = account.inputs_done + account.inputs_failed
     inputs = f"{ended:,}/{account.inputs:,} inputs \N{MIDDLE DOT} " if account.inputs > 1 else ""
@@ -164,7 +164,7 @@ def progress_line(title: str, account: Account, unit: str, price: Price) -> str:
 
 
 def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
-    """What a run has counted so far, part by part."""
+    """List what a run has counted so far, part by part."""
     flagged = sum(account.flagged.values())
     if account.decided:
         yield _votes_text(account, unit)
@@ -184,7 +184,7 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
 
 
 def _votes_text(account: Account, unit: str) -> str:
-    """The votes that decisions took, by the step; by the decision in work that counts no steps yet."""
+    """Write the votes that decisions took, by the step; by the decision in work that counts no steps yet."""
     if account.votes_per_step is None:
         return f"{account.votes_per_decision or 0:.3f} votes a decision"
     elections = "" if account.decided == account.steps else f" ({account.votes:,} in {counted(account.decided, 'election')})"
@@ -192,7 +192,7 @@ def _votes_text(account: Account, unit: str) -> str:
 
 
 def summary(result: RunFacts, options: str, go_on: str | None, *, with_text: bool = True) -> str:
-    """The summary of a run, for a person.
+    """Write the summary of a run, for a person.
 
     Args:
         result: the result of the run.
@@ -243,7 +243,7 @@ def summary(result: RunFacts, options: str, go_on: str | None, *, with_text: boo
 
 
 def _checked_text(result: RunFacts) -> str:
-    """The number of decisions or elections, and what the task's oracle says of them, or of the answers."""
+    """Write the number of decisions or elections, and what the task's oracle says of them, or of the answers."""
     account = result.account
     decisions = (
         f", {counted(account.decided, 'decision')}"
@@ -262,7 +262,7 @@ def _checked_text(result: RunFacts) -> str:
 
 
 def _calls_text(account: Account, price: Price) -> str | None:
-    """The calls that did not go as they should; None if all did."""
+    """Write the calls that did not go as they should; None if all did."""
     parts = []
     if account.repeated:
         parts.append(_by_name(account.repeated, "repeated"))
@@ -277,7 +277,7 @@ def _calls_text(account: Account, price: Price) -> str | None:
 
 
 def _sampling_text(account: Account) -> str | None:
-    """The models whose temperature cannot be set; None if there are none."""
+    """Name the models whose temperature cannot be set; None if there are none."""
     names = list(dict.fromkeys(spec.partition("@")[0] for spec, refused in account.refused.items() if "temperature" in refused))
     if not names:
         return None
@@ -286,13 +286,13 @@ def _sampling_text(account: Account) -> str | None:
 
 
 def _fallback_text(account: Account) -> str | None:
-    """The share of ballots that came from each fallback; None where none did."""
+    """Write the share of ballots that came from each fallback; None where none did."""
     given = [f"{number:,} of {account.valid:,} replies came from {spec}" for spec, number in account.fallbacks.items()]
     return f"{', '.join(given)}, since the model before it was out" if given else None
 
 
 def _cached_text(account: Account) -> str | None:
-    """The share of the input that providers read from their caches; None where they tell of none."""
+    """Write the share of the input that providers read from their caches; None where they tell of none."""
     if not account.input_tokens or not (account.cached_tokens or account.cache_write_tokens):
         return None
     shares = [f"{count / account.input_tokens:.1%}" for count in (account.cached_tokens, account.cache_write_tokens)]
@@ -300,7 +300,7 @@ def _cached_text(account: Account) -> str | None:
 
 
 def _timeouts_text(account: Account) -> str | None:
-    """A warning where timeouts are so many that they choose among the answers; None where they are few."""
+    """Warn where timeouts are so many that they choose among the answers; None where they are few."""
     timeouts, samples = account.repeated.get("timeout", 0), account.valid + sum(account.flagged.values())
     if timeouts <= SELECTED_SHARE * samples:
         return None
@@ -309,13 +309,13 @@ def _timeouts_text(account: Account) -> str | None:
 
 
 def _by_name(counts: Mapping[str, int], what: str) -> str:
-    """A total, and what it consists of."""
+    """Write a total, and what it consists of."""
     names = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
     return f"{sum(counts.values()):,} {what}" + (f" ({names})" if names else "")
 
 
 def _voting_text(result: RunFacts) -> str | None:
-    """What the vote outvoted, and of a run without an error how often it would have succeeded without it; None where no vote was held."""
+    """Say what the vote outvoted, and how often a run without errors would have succeeded without it; None if none."""
     account = result.account
     if result.k is None or result.k == 1 or not account.decided or account.outvoted is None:
         return None
@@ -334,7 +334,7 @@ def _voting_text(result: RunFacts) -> str | None:
 
 
 def _climbed_text(result: RunFacts) -> str | None:
-    """The steps that a ladder decided, and the command that lists them; None if it decided none."""
+    """Write the steps that a ladder decided, and the command that lists them; None if it decided none."""
     climbed = result.account.climbed
     if not climbed:
         return None
@@ -347,7 +347,7 @@ def _climbed_text(result: RunFacts) -> str | None:
 
 
 def _once_in(ln_chance: float) -> str:
-    """The number of tries to one success, as text."""
+    """Write the number of tries to one success, as text."""
     digits = -ln_chance / log(10)
     if digits == inf:
         return "infinity"
@@ -356,7 +356,7 @@ def _once_in(ln_chance: float) -> str:
 
 
 def _value_rows(result: RunFacts, *, with_text: bool) -> list[tuple[str, str]]:
-    """The rows that tell the result, or the file that it was written into."""
+    """Write the rows that tell the result, or the file that it was written into."""
     if result.failed_inputs is not None:
         return [("written", f"{len(result.outputs):,} texts, the first into {result.outputs[0]}")] if result.outputs else []
     if result.value is None:
@@ -369,7 +369,7 @@ def _value_rows(result: RunFacts, *, with_text: bool) -> list[tuple[str, str]]:
 
 
 def _text_facts(value: Mapping[str, Any]) -> str:
-    """How long the text of a document is, and its marks."""
+    """Say how long the text of a document is, and its marks."""
     checks: Mapping[str, bool | None] = value.get("checks", {})
     marks = {
         "not agreed": [number_of(at) for at in value.get("not_agreed", ())],
@@ -384,20 +384,20 @@ def _text_facts(value: Mapping[str, Any]) -> str:
 
 
 def _settled_text(account: Account) -> str:
-    """The undecided elections that a leader, a person or another model settled."""
+    """List the undecided elections that a leader, a person or another model settled."""
     first = ", ".join(f"{path} by {source}" for path, source in list(account.settled_at.items())[:MAX_SETTLED_SHOWN])
     more = len(account.settled_at) - MAX_SETTLED_SHOWN
     return f"not decided by the vote: {first}" + (f", and {more:,} more" if more > 0 else "")
 
 
 def _wrapped(head: str, text: str) -> str:
-    """A row of the summary; on a terminal wrapped at words to its width."""
+    """Write a row of the summary; on a terminal wrapped at words to its width."""
     columns = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else sys.maxsize
     return textwrap.fill(text, columns, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False)
 
 
 def _cost_text(result: RunFacts, models: Sequence[str]) -> str:
-    """The cost of a run, and whether its models were simulated."""
+    """Write the cost of a run, and whether its models were simulated."""
     if are_simulated(models):
         return f" (simulated: no real model was asked; at list prices the real one would have cost {money(result.account.cost_usd)})"
     expected = result.account.expected_usd
@@ -405,7 +405,7 @@ def _cost_text(result: RunFacts, models: Sequence[str]) -> str:
 
 
 def counted(count: int, what: str, plural: str | None = None) -> str:
-    """A number of things in words, such as ``1 call`` and ``2,000 calls``."""
+    """Write a number of things in words, such as ``1 call`` and ``2,000 calls``."""
     return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
 
 
@@ -414,14 +414,14 @@ def _percentage(part: int, whole: int) -> str:
 
 
 def result_text(value: object) -> str:
-    """A result as JSON text, cut to `MAX_RESULT_LINES` lines."""
+    """Write a result as JSON text, cut to `MAX_RESULT_LINES` lines."""
     width = shutil.get_terminal_size().columns * MAX_RESULT_LINES
     text = json.dumps(value)
     return text if len(text) <= width else f"{text[:width]} ... ({len(text):,} characters; --json prints all of them)"
 
 
 def progress_text(result: RunFacts) -> str:
-    """The numbers of done inputs and of done steps, problems or subtasks."""
+    """Write the numbers of done inputs and of done steps, problems or subtasks."""
     account = result.account
     total = "" if account.total_steps is None else f" of {account.total_steps:,}"
     inputs = "" if result.failed_inputs is None else f"{account.inputs_done:,} of {account.inputs:,} inputs, "
@@ -429,10 +429,10 @@ def progress_text(result: RunFacts) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with control characters replaced, because a terminal would act on them."""
+    """Replace the control characters of a text, because a terminal would act on them."""
     return "".join(each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def number_of(at: str) -> str:
-    """The number of a subtask for a person, such as 1.2 for ``write/part/1/part/2``."""
+    """Write the number of a subtask for a person, such as 1.2 for ``write/part/1/part/2``."""
     return ".".join(at.split("/part/")[1:]) or WHOLE

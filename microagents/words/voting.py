@@ -1,4 +1,4 @@
-"""What voting did for a run: the chance that a chain of its length is right with one sample a step."""
+"""The effect of voting on a run: the chance that a chain of its length is right with one sample a step."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class UnvotedSuccess(Struct, frozen=True, kw_only=True):
     ln_high: float
 
     def as_json(self) -> dict[str, float]:
-        """The chance and its interval; 0 where it is below 1e-308."""
+        """Return the chance and its interval; 0 where it is below 1e-308."""
         return {"rate": exp(self.ln_rate), "low": exp(self.ln_low), "high": exp(self.ln_high)}
 
 
 def unvoted_success(account: Account) -> UnvotedSuccess | None:
-    """The chance of all steps that are done, with one sample each, from the measured share of right votes.
+    """Estimate the chance of all steps that are done, with one sample each, from the measured share of right votes.
 
     A vote is right if it agrees with the decision, unless the oracle calls the decision wrong. Steps are taken to err alike and
     independently. If they do not, the chance is lower.

@@ -101,7 +101,7 @@ async def aside(question: Callable[P, T], *given: P.args, **named: P.kwargs) -> 
 
 
 def may_grow() -> bool:
-    """Whether nodes may join: it is no Ray of this machine that was started for the run."""
+    """Tell whether nodes may join: it is no Ray of this machine that was started for the run."""
     return _joined
 
 
@@ -111,7 +111,7 @@ def _address(cluster: Cluster) -> str:
         address = os.environ.get("RAY_ADDRESS") or _local_address() or address
     if "://" in address:
         raise InvalidUsage(
-            f"{address!r} is not the address of a cluster: give HOST:PORT (6379 on the head node), or submit the run as a job: ray job "
+            f"the address of a cluster must be HOST:PORT (6379 on the head node), not {address!r}; or submit the run as a job: ray job "
             f"submit --address {address} --working-dir . -- microagents run ... --runtime ray"
         )
     if address not in ("local", "auto"):
@@ -137,7 +137,7 @@ def _init(address: str) -> None:
 
 
 def living_nodes() -> list[tuple[str, int]]:
-    """The ids of the living nodes and the numbers of their CPUs, most first."""
+    """List the ids of the living nodes and the numbers of their CPUs, most first."""
     nodes = [(str(node["NodeID"]), int(node["Resources"].get("CPU", 0))) for node in ray.nodes() if node["Alive"]]
     return sorted(nodes, key=lambda node: (-node[1], node[0]))
 
@@ -166,7 +166,7 @@ def missing_resource(num_cpus: float, resources: dict[str, float]) -> str | None
 
 
 def _local_address() -> str | None:
-    """The address of a cluster on this machine, if Ray has noted one."""
+    """Find the address of a cluster on this machine, if Ray has noted one."""
     try:
         return services.canonicalize_bootstrap_address("auto")
     except (ConnectionError, ValueError, OSError):
@@ -180,7 +180,7 @@ def probe(address: str, *, insecure: bool) -> None:
     """
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit()):
-        raise InvalidUsage(f"{address!r} is no address of a Ray cluster: give HOST:PORT (6379 on the head node), or auto")
+        raise InvalidUsage(f"the address of a Ray cluster must be HOST:PORT (6379 on the head node), or auto, not {address!r}")
     with grpc.insecure_channel(address) as channel:
         try:
             channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")(b"", timeout=PROBE_S)

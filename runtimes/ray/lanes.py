@@ -19,7 +19,7 @@ LANE = "lane"
 
 
 def number_of_lanes(wanted: str | None, inputs: int) -> int:
-    """The number of lanes of a run on the cluster that this process is connected to.
+    """Count the lanes of a run on the cluster that this process is connected to.
 
     Args:
         wanted: a number, or ``auto``; None: ``auto`` for many inputs, else one lane.
@@ -31,7 +31,7 @@ def number_of_lanes(wanted: str | None, inputs: int) -> int:
 
 
 def with_lanes(deployments: Sequence[Deployment], lanes: int, *, shared: bool) -> list[Deployment]:
-    """Deployments with a replica in each lane, where nothing else is asked for.
+    """Deploy a replica in each lane, where nothing else is asked for.
 
     Args:
         deployments: all roles of the run.
@@ -52,7 +52,7 @@ def _in_lanes(deployment: Deployment, lanes: int, *, shared: bool) -> Deployment
 
 
 def nodes_for_lanes() -> list[str]:
-    """The ids of the cluster's nodes, each as often as it has CPUs, in turns: lane i goes to the i-th, and begins again behind the last."""
+    """List node ids in turns, each as often as it has CPUs. Lane i goes to the i-th; after the last begins the first."""
     nodes = living_nodes()
     turns = max((cpus for _, cpus in nodes), default=0)
     return [node for turn in range(turns) for node, cpus in nodes if turn < cpus]

@@ -86,7 +86,7 @@ class ActorSlot:
 
 
 def slots_of(deployments: Sequence[Deployment]) -> list[ActorSlot]:
-    """One slot per replica; roles with the same ``colocate`` share slots, replica by replica.
+    """Make one slot per replica; roles with the same ``colocate`` share slots, replica by replica.
 
     Raises:
         InvalidDefinition: roles that share slots have different numbers of replicas, or ``colocate`` is the name of a role.
@@ -106,7 +106,7 @@ def _check_colocation(deployments: Sequence[Deployment]) -> None:
     roles = [each.role.__name__ for each in deployments]
     for label in {each.colocate: None for each in deployments if each.colocate}:
         if label in roles:
-            raise InvalidDefinition(f"colocate={label!r} is the name of a role; choose another name for the shared actors")
+            raise InvalidDefinition(f"colocate must be a name that no role has, not {label!r}")
         replicas = {each.role.__name__: each.num_replicas for each in deployments if each.colocate == label}
         if len(set(replicas.values())) > 1:
             shown = ", ".join(f"{role} {number}" for role, number in replicas.items())
@@ -114,6 +114,6 @@ def _check_colocation(deployments: Sequence[Deployment]) -> None:
 
 
 def place_replicas(deployments: Sequence[Deployment], slots: Sequence[ActorSlot]) -> dict[str, str]:
-    """The name of a dispatcher for each replica: the driver's, or that of the replica's slot."""
+    """Name a dispatcher for each replica: the driver's, or that of the replica's slot."""
     in_driver = {name: DRIVER for each in deployments if each.in_driver for name in replica_names(each)}
     return {**in_driver, **{replica: slot.name for slot in slots for replica in slot.replicas}}

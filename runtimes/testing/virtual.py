@@ -96,7 +96,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return [task for task in self._tasks if not task.done()]
 
     def time(self) -> float:
-        """Virtual seconds since the loop was created."""
+        """Return the virtual seconds since the loop was created."""
         return self._now
 
     def call_at(self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> asyncio.TimerHandle:
@@ -183,7 +183,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return [tasks[origin] for origin in origins]
 
     def _numbered(self, task: asyncio.Task[Any]) -> tuple[int, str]:
-        """A task's number and its name in the trace; a task created without the loop's `create_task` gets both here."""
+        """Number a task, and name it in the trace; a task created without the loop's `create_task` gets both here."""
         found = self._tasks.get(task)
         if found is None:
             found = self._tasks[task] = (number := next(self._task_numbers), f"{_name(task.get_coro())}#{number}")
@@ -224,7 +224,7 @@ async def _shut_down(loop: VirtualLoop, left: list[asyncio.Task[Any]]) -> None:
 
 
 def _stepped(callback: Any) -> asyncio.Task[Any] | None:
-    """The task that a callback steps, or None for any other callback.
+    """Return the task that a callback steps, or None for any other callback.
 
     A step is bound to its task under a name that the task has no public method for, in asyncio's C and its Python version alike.
     """
@@ -241,7 +241,7 @@ def _name(called: Any) -> str:
 
 
 def _where(task: asyncio.Task[Any]) -> str:
-    """The chain of coroutines in which a task waits, outermost first, each with its file and line."""
+    """Describe the chain of coroutines in which a task waits, outermost first, each with its file and line."""
     frames = []
     awaiting: Any = task.get_coro()
     while (frame := getattr(awaiting, "cr_frame", None)) is not None:

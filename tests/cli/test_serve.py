@@ -56,8 +56,8 @@ def test_a_process_of_its_own_answers_the_questions_of_every_strategy_for_proble
         (["-o", "disks=3", "--model", "scripted:x.jsonl"], "-o gives options of a task, and no task is named"),
         (["hanoi", "-o", "disks=none"], "disks"),
         (["hano"], "did you mean 'hanoi'"),
-        (["hanoi", "--fault", "often"], "'often' is no fault; write KIND:SHARE, such as 429:0.05"),
-        (["hanoi", "--fault", "429:0.9", "--fault", "500:0.9"], "add up to 1.8"),
+        (["hanoi", "--fault", "often"], "write a fault as KIND:SHARE, such as 429:0.05, not 'often'"),
+        (["hanoi", "--fault", "429:0.9", "--fault", "500:0.9"], "must add up to at most 1, not 1.8"),
         (["hanoi", "--host", "0.0.0.0"], "name the environment variable of a token with --token-env"),
         (["hanoi", "--token-env", "NO_SUCH_TOKEN"], "the environment variable NO_SUCH_TOKEN has no token"),
         (

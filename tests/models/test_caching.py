@@ -234,7 +234,7 @@ def test_the_constant_part_of_a_prompt_changes_no_digest() -> None:
 
 @pytest.mark.parametrize("given", [-1, 4, True, "2"])
 def test_a_constant_part_is_a_part_of_the_users_text(given: Any) -> None:
-    with pytest.raises(TypeError, match="static_chars of a Prompt is a number of characters of its user part, from 0 to 3"):
+    with pytest.raises(TypeError, match="static_chars of a Prompt must be a number of characters of its user part, from 0 to 3"):
         Prompt(user="abc", static_chars=given)
 
 

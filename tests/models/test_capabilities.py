@@ -122,7 +122,7 @@ async def test_thinking_is_an_option_of_anthropic(given: str, sent: dict[str, An
         (OPENAI, "gpt-6.1-sol", {"effort": "none"}, "gpt-6.1-sol takes effort=low, medium, high, xhigh or max, not 'none'"),
         (OPENAI, "gpt-4.1", {"effort": "low"}, "gpt-4.1 has no effort, not 'low'"),
         (ANTHROPIC, "claude-haiku-5-5", {"effort": "none"}, "takes effort=low, medium, high, xhigh or max"),
-        (ANTHROPIC, "m", {"thinking": "much"}, "thinking='much' is not adaptive, disabled or a budget of at least 1024 tokens"),
+        (ANTHROPIC, "m", {"thinking": "much"}, "thinking must be adaptive, disabled or a budget of at least 1024 tokens, not 'much'"),
         (ANTHROPIC, "m", {"thinking": "1023"}, "1024"),
         (OPENAI, "m", {"thinking": "adaptive"}, "openai has no option 'thinking'"),
         (OPENAI, "m", {"json_schema": "yes"}, "json_schema='yes' is neither true nor false"),

@@ -267,5 +267,5 @@ def test_a_task_that_cannot_read_its_state_back_is_told_which_method_to_define()
 
 @pytest.mark.parametrize("option", ["hard_error=1.2", "hard_ahead=-1", "decay=nan"])
 def test_a_rate_that_is_no_share_is_refused(option: str) -> None:
-    with pytest.raises(InvalidUsage, match="between 0 and 1"):
+    with pytest.raises(InvalidUsage, match="must be a share from 0 to 1"):
         model(f"sim:perfect@{option}")

@@ -57,7 +57,7 @@ async def test_a_sample_of_no_use_ends_the_run_with_the_name_of_its_provider(giv
 
 @pytest.mark.parametrize("given", [functools.partial(answer), len, 3])
 def test_an_object_that_is_no_model_is_refused(given: Any) -> None:
-    with pytest.raises(InvalidUsage, match="is no model"):
+    with pytest.raises(InvalidUsage, match="a model must be a spec"):
         spec_of(given)
 
 
@@ -92,7 +92,7 @@ async def test_such_an_object_may_return_a_text_and_stand_in_a_pool() -> None:
     assert (result.outcome, result.account.errors, result.cost_usd) == ("completed", 0, None)
 
 
-@pytest.mark.parametrize(("given", "said"), [(Blocking(), "with an `async def complete"), (Duck, "is a class: give an instance")])
+@pytest.mark.parametrize(("given", "said"), [(Blocking(), "with an `async def complete"), (Duck, "give an instance of a model")])
 async def test_an_object_that_cannot_be_awaited_is_no_model(given: Any, said: str) -> None:
     with pytest.raises(InvalidUsage, match=said):
         await run(Drift(length=1), models=given, runs_dir=None)

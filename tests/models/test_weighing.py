@@ -377,10 +377,10 @@ async def chosen_everywhere(spec: str) -> Result:
 
 
 @pytest.mark.parametrize(("pool", "message"), [
-    (("openai:a@ballots=logprobs", "openai:b"), "do not decide alike"),
-    (("openai:a@ballots=logprobs,at_least=0.8", "openai:b@ballots=logprobs"), "do not decide alike"),
-    (("openai-decisions:a@at_least=0.5",), "at_least='0.5' of 'openai-decisions:a@at_least=0.5' is no probability above 0.5"),
-    (("openai-decisions:a@at_least=high",), "is no probability"),
+    (("openai:a@ballots=logprobs", "openai:b"), "the models of one pool must all vote, or weigh"),
+    (("openai:a@ballots=logprobs,at_least=0.8", "openai:b@ballots=logprobs"), "from the same at_least"),
+    (("openai-decisions:a@at_least=0.5",), "at_least of 'openai-decisions:a@at_least=0.5' must be above 0.5 and at most 1, not '0.5'"),
+    (("openai-decisions:a@at_least=high",), "must be above 0.5 and at most 1, not 'high'"),
 ])  # fmt: skip
 def test_a_pool_that_cannot_decide_is_refused(pool: tuple[str, ...], message: str) -> None:
     with pytest.raises(InvalidUsage, match=message):

@@ -307,7 +307,7 @@ class Rounded(Reply, frozen=True):
 
 
 def test_a_reply_without_a_field_to_vote_on_is_refused_unless_it_says_how() -> None:
-    with pytest.raises(InvalidDefinition, match="Unvotable has no field to vote on"):
+    with pytest.raises(InvalidDefinition, match=r"not Unvoted to .*Unvotable, or override vote"):
         Unvotable(why="a").vote()
     assert Rounded(x=2.2).vote() == Rounded(x=1.9).vote()
 

@@ -488,5 +488,5 @@ def test_several_are_asked_for_where_the_model_is_known_to_give_them_or_the_spec
 
 @pytest.mark.parametrize("text", ["0", "129", "two", "1.5", "", "-1"])
 def test_a_number_of_votes_that_no_request_can_ask_for_is_refused(text: str) -> None:
-    with pytest.raises(InvalidUsage, match="is neither auto nor a number from 1 to 128"):
+    with pytest.raises(InvalidUsage, match="must be auto or a number from 1 to 128, not "):
         OpenAIModel(ModelSpec(provider="openai", name="m", options={"base_url": "http://127.0.0.1:9", "votes_per_request": text}))

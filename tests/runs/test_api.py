@@ -76,7 +76,7 @@ async def test_what_the_callback_raises_ends_the_run(length: int, runs_dir: str 
         (3, {}, "3 is no task: give an instance of a task, or a list of them"),
         (Drift, {}, r"is no task: write Drift\(\.\.\.\)"),
         ("hanoi", {}, "'hanoi' is no task"),
-        (DRIFT, {"models": 3}, "3 is no model: give a spec"),
+        (DRIFT, {"models": 3}, "a model must be a spec, .*, not 3"),
         (DRIFT, {"models": {3: "sim:perfect"}}, "3 in models names no role"),
         (DRIFT, {"k": "x"}, "k='x' will not do: it must be an integer"),
         (DRIFT, {"concurrency": -1}, "concurrency=-1 will not do"),

@@ -178,7 +178,7 @@ async def test_a_request_that_hangs_ends_with_its_client_or_the_server() -> None
 
 @pytest.mark.parametrize("text", ["429", "429:", ":0.5", "429:x", "429:-0.1", "429:1.1", "429:nan", "200:0.5", "explode:0.5", "4299:0.1"])
 def test_a_fault_of_another_form_is_refused(text: str) -> None:
-    with pytest.raises(InvalidUsage, match="is no fault; write KIND:SHARE"):
+    with pytest.raises(InvalidUsage, match="write a fault as KIND:SHARE"):
         Fault.parse(text)
 
 
@@ -189,7 +189,7 @@ def test_faults_meet_their_shares_and_are_the_same_for_a_seed() -> None:
     assert drawn == again
     assert abs(drawn.count("429") - 1000) < 200
     assert abs(drawn.count("reset") - 200) < 90
-    with pytest.raises(InvalidUsage, match=r"add up to 1\.2"):
+    with pytest.raises(InvalidUsage, match=r"must add up to at most 1, not 1\.2"):
         Faults([Fault.parse("429:0.6"), Fault.parse("500:0.6")], 0)
 
 

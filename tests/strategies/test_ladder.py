@@ -112,7 +112,7 @@ async def test_another_model_votes_on_the_same_question() -> None:
 
 async def test_a_wrong_name_of_a_model_in_the_ladder_is_refused_before_the_first_call() -> None:
     model = Asked()
-    with pytest.raises(InvalidUsage, match="'asked' is not a model"):
+    with pytest.raises(InvalidUsage, match=r"write a model as .*, not 'asked'"):
         await climbed("model=asked", model)
     assert not model.calls
 

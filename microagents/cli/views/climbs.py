@@ -20,7 +20,7 @@ NUMBERS = (HEADERS.index("samples"), HEADERS.index("cost"))
 
 
 def draw_climbs(climbs: Sequence[Climb]) -> str:
-    """The table as text, and below it what all climbs have cost and changed."""
+    """Draw the table as text, and below it what all climbs have cost and changed."""
     rows = [HEADERS, *(_cells(each) for each in climbs[:MAX_SHOWN])]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []

@@ -117,14 +117,14 @@ def _shown_title(title: str) -> str:
 
 
 def _measured(account: Account) -> tuple[int, int | None]:
-    """What the bar measures: steps, if their number is known, else inputs; the done ones, and all."""
+    """Choose what the bar measures: steps, if their number is known, else inputs; the done ones, and all."""
     if account.total_steps is None and account.inputs > 1:
         return account.inputs_done + account.inputs_failed, account.inputs
     return account.steps, account.total_steps
 
 
 def _done_text(account: Account, unit: str) -> str:
-    """The number of inputs or steps done, and their total."""
+    """Write the number of inputs or steps done, and their total."""
     if account.inputs > 1:
         return f"{account.inputs_done + account.inputs_failed:,}/{account.inputs:,} inputs"
     if account.total_steps is None and not account.steps:  # the number of steps is unknown: replies show that work is done
@@ -133,7 +133,7 @@ def _done_text(account: Account, unit: str) -> str:
 
 
 def _pace(task: Task, account: Account, unit: str) -> Iterator[str]:
-    """The rate, and the time so far and left."""
+    """Write the rate, and the time so far and left."""
     is_of_inputs = account.total_steps is None and account.inputs > 1
     if account.inputs > 1 and account.steps:
         yield f"{account.steps:,} {unit}s"
@@ -144,21 +144,21 @@ def _pace(task: Task, account: Account, unit: str) -> Iterator[str]:
 
 
 def _rate(a_second: float, unit: str) -> str:
-    """A rate, by the second or for slow work by the minute."""
+    """Write a rate, by the second or for slow work by the minute."""
     if a_second >= 1:
         return f"{a_second:,.0f} {unit}s/s" if a_second >= 10 else f"{a_second:.1f} {unit}s/s"  # noqa: PLR2004 - two digits
     return f"{60 * a_second:.1f} {unit}s/min"
 
 
 def _duration(seconds: float) -> str:
-    """A duration as hours, minutes and seconds."""
+    """Write a duration as hours, minutes and seconds."""
     minutes, second = divmod(int(seconds), 60)
     hour, minute = divmod(minutes, 60)
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
 
 
 def _log_display(title: str, unit: str, price: Price) -> Display:
-    """A display for logs: one line on stderr every `LINE_EVERY_S`."""
+    """Show progress for logs: one line on stderr every `LINE_EVERY_S`."""
     printed_s = time.monotonic()
 
     def show(account: Account) -> None:

@@ -32,7 +32,9 @@ OUTCOMES: Mapping[SegmentOutcome, str] = {
 
 
 def draw_document(document: DocumentRecord, depth: int | None = None) -> str:
-    """The subtasks in the order of the text, with what happened in each. Control characters from models and tasks are replaced.
+    """Draw the subtasks in the order of the text, with what happened in each.
+
+    Control characters from models and tasks are replaced.
 
     Args:
         document: the document.
@@ -53,7 +55,7 @@ def draw_document(document: DocumentRecord, depth: int | None = None) -> str:
 
 
 def live_lines(document: DocumentRecord, columns: int, rows: int) -> list[str]:
-    """The state of a growing document in few lines: its subtasks, the approvals in the one in work, and the end of its text."""
+    """Draw a growing document in few lines: its subtasks, the approvals in the one in work, and the end of its text."""
     tail = _tail(document.text, columns - 2, max(1, min(TEXT_LINES, rows // 3)))
     heads = _heads(document.subtasks)
     lines: list[str] = []
@@ -82,19 +84,19 @@ def live_lines(document: DocumentRecord, columns: int, rows: int) -> list[str]:
 
 
 def short_names(agents: Sequence[str]) -> list[str]:
-    """The names of agents without provider and options, where these are not needed to tell them apart."""
+    """Shorten the names of agents to those without provider and options, where these do not tell them apart."""
     short = [f"{name.partition(' (')[0].partition(':')[2].partition('@')[0] or name}{_copy(name)}" for name in agents]
     is_clear = len(set(short)) == len(agents) and not any(", " in name for name in agents)  # an agent that draws from a pool has its specs
     return [one_line(name) for name in (short if is_clear else agents)]
 
 
 def _copy(name: str) -> str:
-    """The number behind the name of an agent that shares its model with others."""
+    """Read the number behind the name of an agent that shares its model with others."""
     return f" ({name.rpartition(' (')[2]}" if name.endswith(")") and " (" in name else ""
 
 
 def _heads(subtasks: Sequence[SubtaskRecord]) -> dict[str, str]:
-    """State and number of each subtask, all of the same width."""
+    """Write the state and number of each subtask, all of the same width."""
     width = max((len(number_of(each.at)) for each in subtasks), default=0)
     return {each.at: f"{each.state:<7}  {number_of(each.at):<{width}}  " for each in subtasks}
 
@@ -145,7 +147,7 @@ def _marks(record: SubtaskRecord) -> Iterator[str]:
 
 
 def _taken(record: SubtaskRecord, author: int) -> list[SegmentRecord]:
-    """The segments of an agent that make up its version."""
+    """List the segments of an agent that make up its version."""
     taken: list[SegmentRecord] = []
     for draft in (draft for drafts in record.rounds for draft in drafts):
         if draft.agent == author and draft.outcome in ("passed", "forced") and draft.segment is not None:
@@ -154,7 +156,7 @@ def _taken(record: SubtaskRecord, author: int) -> list[SegmentRecord]:
 
 
 def _states_now(document: DocumentRecord, record: SubtaskRecord) -> Iterator[str]:
-    """The state of each agent's segment in the last round."""
+    """Write the state of each agent's segment in the last round."""
     names = short_names(document.agents)
     for draft in record.rounds[-1] if record.rounds else ():
         name, approvals = names[draft.agent], f"{draft.approvals} of {len(names)}" if draft.validations else ""
@@ -165,7 +167,7 @@ def _states_now(document: DocumentRecord, record: SubtaskRecord) -> Iterator[str
 
 
 def _objections(record: SubtaskRecord, names: Sequence[str], columns: int) -> Iterator[str]:
-    """Segments that met with objections, and these. If there are too many, segments that were taken are left out, then the first ones."""
+    """Write the segments that met with objections, and these; of too many, taken and early ones are left out."""
     found = [
         (number, draft, [each for each in draft.validations if each.passes is False or each.missing == "flagged"])
         for number, drafts in enumerate(record.rounds, 1)
@@ -191,14 +193,14 @@ def _reason(validation: ValidationRecord) -> str:
 
 
 def _tail(text: str, columns: int, lines: int) -> list[str]:
-    """The last lines of a text, wrapped."""
+    """Wrap the last lines of a text."""
     last = text[-columns * lines * 2 :].rstrip("\n")
     wrapped = [part for line in last.split("\n") for part in (textwrap.wrap(printable(line.expandtabs()), columns) or [""])]
     return wrapped[-lines:]
 
 
 def _wrapped(clauses: Iterable[str], columns: int) -> list[str]:
-    """Clauses on lines of at most this number of columns, broken between clauses where possible."""
+    """Wrap clauses to lines of at most this number of columns, broken between clauses where possible."""
     lines: list[str] = []
     for clause in clauses:
         if lines and cell_len(lines[-1]) + 2 + cell_len(clause) <= columns:

@@ -15,23 +15,23 @@ DEFAULT_COLUMNS = 100
 
 
 def columns_of_stdout(otherwise: int = DEFAULT_COLUMNS) -> int:
-    """The width of the terminal; another one where stdout is none."""
+    """Measure the width of the terminal; another one where stdout is none."""
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else otherwise
 
 
 def joined(lines: Iterable[str]) -> str:
-    """The lines as one text. Characters that stdout cannot encode are replaced."""
+    """Join the lines to one text. Characters that stdout cannot encode are replaced."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return "\n".join(lines).encode(encoding, "replace").decode(encoding)
 
 
 def one_line(text: str) -> str:
-    """A text on one line, without control characters."""
+    """Put a text on one line, without control characters."""
     return printable(" ".join(text.split()))
 
 
 def wrapped_cells(cells: Iterable[str], columns: int, *, gap: str, indent: str) -> Iterator[str]:
-    """The lines that these cells take, side by side. A cell that does not fit begins another line, behind an indent."""
+    """Wrap cells side by side. A cell that does not fit begins another line, behind an indent."""
     line = ""
     for cell in cells:
         if line.strip() and cell_len(line) + len(gap) + cell_len(cell) > columns:
@@ -43,6 +43,6 @@ def wrapped_cells(cells: Iterable[str], columns: int, *, gap: str, indent: str) 
 
 
 def shorten(text: str, columns: int) -> str:
-    """The beginning of a text that fits into this number of columns."""
+    """Cut a text to the beginning that fits into this number of columns."""
     text = text[: columns + 1]
     return text if cell_len(text) <= columns else set_cell_size(text, max(0, columns - 3)).rstrip() + "..."

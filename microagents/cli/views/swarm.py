@@ -16,7 +16,7 @@ MIN_COLUMNS = 60
 
 
 def draw_swarm(record: SwarmRecord) -> str:
-    """The work as text. Control characters and line breaks from models and tasks are replaced."""
+    """Draw the work as text. Control characters and line breaks from models and tasks are replaced."""
     columns = max(MIN_COLUMNS, columns_of_stdout())
     lines = [shorten(one_line(record.problem), columns)]
     for loop in record.loops:

@@ -12,7 +12,7 @@ from microagents.words.summary import printable
 
 
 def table(rows: Sequence[Sequence[str]], *, to_the_left: Container[int] = ()) -> Iterator[str]:
-    """The lines of a table. Columns are aligned to the right, except those with these numbers."""
+    """Draw the lines of a table. Columns are aligned to the right, except those with these numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
@@ -23,18 +23,18 @@ def table(rows: Sequence[Sequence[str]], *, to_the_left: Container[int] = ()) ->
 
 
 def recorded_note(recorded_at: str | None) -> list[str]:
-    """The line that tells of answers without a call: the task's code may have changed since they were drawn."""
+    """Tell of answers without a call, in a line: the task's code may have changed since they were drawn."""
     if recorded_at is None:
         return []
     return wrapped(f"answered from runs of {local_time(recorded_at)}; --run-id NAME begins another")
 
 
 def local_time(at: str) -> str:
-    """A recorded time for a person."""
+    """Write a recorded time for a person."""
     return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d %H:%M}"
 
 
 def wrapped(text: str) -> list[str]:
-    """The lines of a sentence; on a terminal wrapped at words to its width."""
+    """Split a sentence into lines; on a terminal wrapped at words to its width."""
     columns = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else sys.maxsize
     return textwrap.wrap(printable(" ".join(text.split())), columns, subsequent_indent="  ", break_long_words=False)

@@ -24,12 +24,12 @@ LAST_BRANCHES = ("\N{BOX DRAWINGS LIGHT UP AND RIGHT}\N{BOX DRAWINGS LIGHT HORIZ
 
 
 def draw_tree(tree: ProblemNode) -> str:
-    """The tree as text. Control characters and line breaks from models and tasks are replaced."""
+    """Draw the tree as text. Control characters and line breaks from models and tasks are replaced."""
     return joined(_lines(tree, "", "", columns_of_stdout()))
 
 
 def _lines(node: ProblemNode, head: str, below: str, columns: int) -> Iterator[str]:
-    """The lines of a problem and its sub-problems. ``head`` is the prefix of the first line, ``below`` that of all others."""
+    """Draw a problem and its sub-problems. ``head`` is the prefix of the first line, ``below`` that of all others."""
     is_parent = bool(node.children or node.folded)
     turns = f"{', '.join(map(_turn_text, node.turns)) or ('' if node.children else 'nothing recorded')}  {money(node.cost_usd)}"
     room = columns - cell_len(head) - cell_len(turns) - 2
@@ -58,7 +58,7 @@ def _problem_and_answer(node: ProblemNode, columns: int) -> str:
 
 
 def _branch_text(branch: Branch) -> str:
-    """The number of a branch, and what became of it."""
+    """Write the number of a branch, and what became of it."""
     notes = [str(branch.number)]
     if branch.same_as is not None:
         notes.append(f"same as {branch.same_as}")
@@ -72,14 +72,14 @@ def _branch_text(branch: Branch) -> str:
 
 
 def _answer_text(answer: Raw) -> str:
-    """An answer as JSON. If it has a single field, only the value: the name of the field is the same in the whole tree."""
+    """Write an answer as JSON; of a single field only the value, since its name is the same in the whole tree."""
     fields = msgspec.json.decode(answer, type=dict[str, Raw])
     only = next(iter(fields.values())) if len(fields) == 1 else answer
     return bytes(only).decode()
 
 
 def _turn_text(result: TurnResult) -> str:
-    """The result of a turn in a few words."""
+    """Write the result of a turn in a few words."""
     votes = [each.votes for each in result.candidates]
     if result.winner is not None:
         votes = [votes[result.winner], *sorted(votes[: result.winner] + votes[result.winner + 1 :], reverse=True)]

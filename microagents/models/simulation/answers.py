@@ -55,7 +55,7 @@ class Answers:
             self.difficulty = None
 
     def wrong(self, alternative: int) -> Answer:
-        """The wrong answer with this number.
+        """Return the wrong answer with this number.
 
         Raises:
             TaskFailed: no mistake can be made, or it is no reply to this question.
@@ -82,12 +82,12 @@ class Answers:
 
 @lru_cache(maxsize=256)
 def _class_method(reply: type[Reply], name: str) -> Callable[..., Any] | None:
-    """The class method of a reply class with this name; None for none. A field of this name is none."""
+    """Find the class method of a reply class with this name; None for none. A field of this name is none."""
     return getattr(reply, name) if isinstance(getattr_static(reply, name, None), classmethod) else None
 
 
 def broken(text: str, chance: float, reply: type[Reply], task: Task) -> str:
-    """An answer with a broken format, which the parser refuses; empty text if it would still accept it.
+    """Break the format of an answer, so that the parser refuses it; empty text if it would still accept it.
 
     Args:
         text: the answer.

@@ -32,7 +32,7 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Error rate at a hard step that a rollout reaches from two or more steps before (LEAD, table 2); from one step before, the mean of
     this and ``hard_error``."""
     decay: float = 0.0
-    """What each step of a rollout adds to the error rate at the ordinary steps after it (LEAD, figure 7a)."""
+    """Addition of each step of a rollout to the error rate at the ordinary steps after it (LEAD, figure 7a)."""
     latency: float = 0.0
     """Median time of a reply in seconds."""
     sigma: float = 0.5
@@ -57,7 +57,7 @@ PROFILES = {
 
 
 def profile_of(spec: ModelSpec) -> Profile:
-    """The profile that a spec names, with its options.
+    """Build the profile that a spec names, with its options.
 
     Raises:
         InvalidUsage: the profile or an option is unknown, or a value is out of range.
@@ -77,7 +77,7 @@ def profile_of(spec: ModelSpec) -> Profile:
         try:
             given[name] = convert(f"0{text}" if text.startswith(".") else text, known[name], strict=False)
         except ValueError:
-            raise InvalidUsage(f"{name}={text!r} is not a number") from None
+            raise InvalidUsage(f"{name} must be a {'whole ' * (known[name] is int)}number, not {text!r}") from None
     if "error" in given:
         given.setdefault("cool_error", None)  # an explicit error rate holds at every temperature
     profile = structs.replace(base, **given)
@@ -89,9 +89,9 @@ def _check(profile: Profile) -> None:
     for name in ("error", "cool_error", "flag", "hard", "hard_error", "hard_ahead", "decay", "hang"):
         share = getattr(profile, name)
         if share is not None and not 0 <= share <= 1:
-            raise InvalidUsage(f"{name}={share!r} must be a share between 0 and 1")
+            raise InvalidUsage(f"{name} must be a share from 0 to 1, not {share!r}")
     for name, most in _MAX_VALUES.items():
         if not 0 <= getattr(profile, name) <= most:
-            raise InvalidUsage(f"{name}={getattr(profile, name)!r} must be a number of at least 0 and at most {most:,}")
+            raise InvalidUsage(f"{name} must be a number from 0 to {most:,}, not {getattr(profile, name)!r}")
     if not 1 <= profile.alternatives <= MAX_ALTERNATIVES:
-        raise InvalidUsage(f"alternatives={profile.alternatives!r} must be at least 1 and at most {MAX_ALTERNATIVES:,}")
+        raise InvalidUsage(f"alternatives must be from 1 to {MAX_ALTERNATIVES:,}, not {profile.alternatives!r}")

@@ -49,7 +49,7 @@ class ScriptedModel(Model):
 
     @classmethod
     def open(cls, spec: ModelSpec, context: Context) -> Self:  # noqa: ARG003 - the interface of every provider
-        """The model of a spec."""
+        """Open the model of a spec."""
         return cls(spec)
 
     async def complete(self, call: Call) -> Sample:

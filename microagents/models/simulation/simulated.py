@@ -115,7 +115,7 @@ class SimulatedModel(Model):
 
     @classmethod
     def open(cls, spec: ModelSpec, context: Context) -> Self:
-        """The model of a profile, for the tasks of the run.
+        """Open the model of a profile, for the tasks of the run.
 
         Raises:
             InvalidUsage: it cannot answer the questions of the run's strategy.
@@ -135,7 +135,7 @@ class SimulatedModel(Model):
         return not (self.profile.latency or self.profile.hang)
 
     def at_most(self, call: Call) -> Most:
-        """The most that a call can use: the tokens of its prompt are known."""
+        """Bound what a call can use: the tokens of its prompt are known."""
         read = self._input_tokens(call)
         written = call.samples * call.max_output_tokens
         return Most(tokens=read + written, cost_usd=self._cost_usd(read, written))
@@ -216,7 +216,7 @@ class SimulatedModel(Model):
             self._purchases = None
 
     def is_hard(self, prompt: Prompt) -> bool:
-        """Whether a question is one of the hard ones, whoever asks it: alone, or as a step of a rollout.
+        """Tell whether a question is one of the hard ones, whoever asks it: alone, or as a step of a rollout.
 
         It depends on the seed, the model's name, the profile's ``hard`` and the text of the question, so a paraphrase is another question.
 
@@ -238,7 +238,7 @@ class SimulatedModel(Model):
         return found
 
     def _reply(self, call: Call, prompt: Prompt, chance: _Chance) -> tuple[str, int]:
-        """Text of a reply, and its length in tokens."""
+        """Write the text of a reply, and count its tokens."""
         profile, of_input = self.profile, call.id.election.input
         rambles = chance.flag < profile.flag / 2
         tokens, steps = profile.tokens * exp(0.2 * _NORMAL.inv_cdf(chance.length)), 1
@@ -259,7 +259,7 @@ class SimulatedModel(Model):
         return _pad(answer, int(min(tokens, steps * MAX_PLAIN_TOKENS)), _REASONING)
 
     def _rollout(self, rollout: type[Rollout], prompt: Prompt, call: Call, chance: _Chance, *, rambles: bool) -> str:
-        """Steps from the state that a prompt shows. A wrong one leads all later ones on from a wrong state.
+        """Do the steps from the state that a prompt shows. A wrong one leads all later ones on from a wrong state.
 
         It ends at the horizon, after the last step of the task, or where the task's code fails, as it may in an impossible state.
         """
@@ -294,13 +294,13 @@ class SimulatedModel(Model):
         return task
 
     def _choose(self, answers: Answers, rate: float, error: float, alternative: float) -> Answer:
-        """The right answer or a wrong one, by two uniform numbers. A hard question has one wrong answer."""
+        """Choose the right answer or a wrong one, by two uniform numbers. A hard question has one wrong answer."""
         if error >= rate:
             return answers.right
         return answers.wrong(0 if answers.hard else int(alternative * self.profile.alternatives))
 
     def _error_rate(self, answers: Answers, temperature: float | None, steps_before: int = 0) -> float:
-        """Error rate at a question, after so many steps in the same reply."""
+        """Compute the error rate at a question, after so many steps in the same reply."""
         profile = self.profile
         if answers.hard:
             alone, ahead = profile.hard_error, profile.hard_ahead
@@ -353,7 +353,7 @@ class _Chance:
 
 
 def _hangs(share: float, key: bytes, call: Call) -> bool:
-    """Whether a call gets no reply. Unlike the reply, this differs from attempt to attempt."""
+    """Tell whether a call gets no reply. Unlike the reply, this differs from attempt to attempt."""
     election = call.id.election
     text = f"{election.path}\0{call.id.seq}\0{call.attempt}\0".encode() + election.question_digest
     return _uniform(int.from_bytes(blake2b(text, digest_size=4, key=key, person=b"hang").digest())) < share
@@ -364,7 +364,7 @@ def _uniform(number: int) -> float:
 
 
 def _pad(answer: str, tokens: int, filler: str) -> tuple[str, int]:
-    """The answer behind filler text: the whole text, about as long as asked for, and its length in tokens."""
+    """Put filler text before the answer: the whole text, about as long as asked for, and its length in tokens."""
     length = max(0, tokens * CHARS_PER_TOKEN - len(answer) - 1)
     thoughts = (filler * (length // len(filler) + 1))[:length]
     text = f"{thoughts}\n{answer}"
