@@ -29,7 +29,8 @@ from microagents.problems.problem import Problem
 from microagents.replies.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
 from microagents.task import ChainTask, Task
 from microagents.work.conductor import Conductor
-from microagents.work.durable import DurableRequest, DurableRole, Resolution, Work
+from microagents.work.durable import DurableRequest, DurableRole, Work
+from microagents.work.elections import Resolution
 
 try:
     from microagents.journal.messages import Account, RecordedDecision
