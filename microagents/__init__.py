@@ -1,5 +1,8 @@
 """Long tasks by language models without an error: every micro-decision is an election."""
 
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _IS_CHECKED
+
 from microagents import interrupts as _interrupts  # noqa: F401 - first of all: the other imports take most of a second
 from microagents.actors import Context, Deployment, Role, Strategy
 from microagents.elections.election import Ballot, Decision, Draw, Elect, ElectionId, Flagged, Follow, Question, Screen, Verdict
@@ -23,7 +26,6 @@ from microagents.errors import (
     Undecided,
 )
 from microagents.messages import Message, Request, Stream
-from microagents.models.clients import client_model
 from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.problems.problem import Problem
 from microagents.replies.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
@@ -31,6 +33,9 @@ from microagents.task import ChainTask, Task
 from microagents.work.conductor import Conductor
 from microagents.work.durable import DurableRequest, DurableRole, Work
 from microagents.work.elections import Resolution
+
+if _IS_CHECKED:
+    from microagents.models.clients import client_model
 
 try:
     from microagents.journal.messages import Account, RecordedDecision
@@ -119,3 +124,9 @@ __all__ = [
     "run",
     "run_sync",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "client_model":  # it imports the HTTP models and the SDKs' client, which not every program needs
+        return _import_module("microagents.models.clients").client_model
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 import microagents.roles  # noqa: F401 - names the roles of an election
 from microagents.actors import Context, Deployment, Strategy
-from microagents.aio import TaskScope
+from microagents.aio import TaskScope, loop_has_threads
 from microagents.elections.admission import Drain
 from microagents.errors import InvalidUsage, MicroagentsError, Stopped, Undecided
 from microagents.journal.experiment import Experiment
@@ -38,7 +38,6 @@ from microagents.runs.settings import Settings, validated
 from microagents.runs.task_list import dump_options
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.runtime import Runtime
-from microagents.runtimes.testing.virtual import VirtualLoop
 from microagents.strategies.known_inputs import check_oracle
 from microagents.task import near_misses
 from microagents.work.conductor import Conduct
@@ -287,7 +286,7 @@ def _recorder_deployment(
     expected_usd: float | None,
 ) -> Deployment:
     # In virtual time there are no threads and no disk to wait for: the loop makes each commit itself.
-    journaling, is_virtual = None, isinstance(asyncio.get_running_loop(), VirtualLoop)
+    journaling, is_virtual = None, not loop_has_threads()
     if path is not None:
         journaling = JournalConfig(
             path=path,
@@ -330,8 +329,7 @@ def _with_settings(deployment: Deployment, settings: Settings) -> Deployment:
 def _following(roles: Runtime, path: Path | None, plan: Plan, control: RunControl, outputs: Outputs) -> Coroutine[Any, Any, None]:
     """Follow the work on the only input in the journal, where a callback or an output file wants it."""
     in_thread = [outputs.grow] if outputs.grows else []
-    is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)  # it has no threads
-    if path is None or plan.listed or not plan.strategy.draws_solution or is_virtual:
+    if path is None or plan.listed or not plan.strategy.draws_solution or not loop_has_threads():
         return _never()
     return follow_solution(path, plan, lambda: roles.messenger.ask(Report()), in_thread, control.on_solution)
 
