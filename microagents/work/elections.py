@@ -96,7 +96,7 @@ class Elections(Generic[T, G]):
     def __init__(self, role: Elector, of_input: int, *, recalls: bool) -> None:
         self.role = role
         self.input = of_input
-        self._recalls = recalls or None
+        self._recalls: bool | None = recalls or None
         """Whether the journal may have answers for this work; None before it is known."""
         self._form: tuple[Question, tuple[object, ...]] | None = None
         """The last question without its prompts and its state, and what it was made of: most questions of a work are alike."""
@@ -238,8 +238,9 @@ class Elections(Generic[T, G]):
 
         Without ``recalls`` it is held in any case: the caller knows that the journal has no verdict.
         """
-        recalled = await self.recall(election, question) if recalls else None
-        return recalled or await self.role.ask(Elect(id=election, question=question))
+        if recalls and (recalled := await self.recall(election, question)) is not None:
+            return recalled
+        return await self.role.ask(Elect(id=election, question=question))
 
     def follow(self, election: ElectionId, question: Question, *, hedge: int = 0) -> AsyncGenerator[Ballot | Verdict]:
         """Hold an election and follow it: valid ballots as they arrive, then the verdict. Close it (``aclosing``) to leave the election.
