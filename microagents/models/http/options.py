@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
@@ -51,19 +52,34 @@ def other_model(name: str, capabilities: Capabilities) -> str | None:
     return f"there is no model {model!r}{ended}; today's nearest is {provider}:{nearest}"
 
 
-def effort_of(spec: ModelSpec, capabilities: Capabilities) -> str | None:
+def effort_of(name: str, options: Mapping[str, str], capabilities: Capabilities) -> str | None:
     """The effort to ask for; None to ask for none.
 
     Raises:
         InvalidUsage: the model lacks it.
     """
-    effort, allowed = spec.options.get("effort"), capabilities.efforts
+    effort, allowed = options.get("effort"), capabilities.efforts
     if effort is None:
         return capabilities.default_effort
     if allowed is not None and effort not in allowed:
         takes = f"takes effort={either(allowed)}" if allowed else "has no effort"
-        raise InvalidUsage(f"{spec.provider}:{spec.name} {takes}, not {effort!r}")
+        raise InvalidUsage(f"{name} {takes}, not {effort!r}")
     return effort
+
+
+def key_in(options: Mapping[str, str], default: str, address: str, *, is_own_address: bool) -> str | None:
+    """The key in the environment; None for none, which only another address than the provider's may take.
+
+    Raises:
+        InvalidUsage: it is missing, or contains characters that no key has.
+    """
+    name = options.get("api_key_env", default)
+    key = os.environ.get(name, "").strip()
+    if not key and (is_own_address or "api_key_env" in options):
+        raise InvalidUsage(f"no key for {address}: set the environment variable {name}")
+    if not (key.isascii() and key.isprintable()):
+        raise InvalidUsage(f"the environment variable {name} contains characters that no key has; set it to the key alone")
+    return key or None
 
 
 def check_length(call: Call, name: str, window: int | None) -> None:

@@ -22,7 +22,7 @@ from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.open_files import connections_allowed
-from microagents.models.http.options import check_length, check_names, checked_url, effort_of, flag, number_in, other_model, refuse_ended
+from microagents.models.http.options import check_length, check_names, checked_url, effort_of, flag, key_in, number_in, other_model, refuse_ended
 from microagents.models.http.refusals import (
     BAD_REQUEST,
     NAME,
@@ -107,10 +107,9 @@ class HttpModel(Model, ABC):
         self._redaction = Redaction(self._key)
         self._connections = connections_allowed()
         self._rates: Mapping[str, Rate] = {}
-        key = blake2b((self._key or "").encode(), digest_size=4).hexdigest()
-        self._throttled_as = f"{self.sdk}:{spec.name} at {self.base_url}, key {key}"
+        self._throttled_as = f"{self.sdk}:{spec.name} at {self.base_url}, key {blake2b((self._key or '').encode(), digest_size=4).hexdigest()}"
         self._options = options
-        self._effort = effort_of(spec, self.capabilities)
+        self._effort = self._checked_effort()
         self._has_schema = flag(options, "json_schema")
         self._substitutes = Substitutes(self.name, self.substitutes, (self.effort_name,) if "effort" in options else ())
         self._cache_key: str | None = None
@@ -243,6 +242,9 @@ class HttpModel(Model, ABC):
         sample = self._read(body, call)
         return sample if isinstance(sample, ModelUnavailable) else [sample]
 
+    def _checked_effort(self) -> str | None:
+        return effort_of(self.name, self._options, self.capabilities)
+
     def _client(self) -> Client:
         # Connections belong to an event loop, and a program may run several in a row.
         loop = asyncio.get_running_loop()
@@ -251,13 +253,7 @@ class HttpModel(Model, ABC):
         return self._clients[loop]
 
     def _find_key(self, options: Mapping[str, str]) -> str | None:
-        name = options.get("api_key_env", self.key_env)
-        key = os.environ.get(name, "").strip()
-        if not key and (self._is_own_address or "api_key_env" in options):
-            raise InvalidUsage(f"no key for {self.base_url}: set the environment variable {name}")
-        if not (key.isascii() and key.isprintable()):
-            raise InvalidUsage(f"the environment variable {name} contains characters that no key has; set it to the key alone")
-        return key or None
+        return key_in(options, self.key_env, self.base_url, is_own_address=self._is_own_address)
 
     def at_most(self, call: Call) -> Most:
         """The most that a call can use."""
@@ -307,7 +303,9 @@ class HttpModel(Model, ABC):
             key = sample_keys.key_of(self._run_id, call, parameters)
             body = {**self._content(call, parameters), **_nested(parameters)}
             answer = await client.post(self.path, body, {sample_keys.HEADER: key})
-            if not self._learn_refusal(answer, parameters):
+            if isinstance(answer, ModelUnavailable) or answer.status_code != BAD_REQUEST:
+                return answer
+            if not self._substitutes.learn(decode_error(answer.content), parameters):
                 return answer
 
     def _accepted(self, call: Call) -> dict[str, Any]:
@@ -317,12 +315,6 @@ class HttpModel(Model, ABC):
             self._substitutes.refused.setdefault("temperature", None)
         self._substitutes.put_into(parameters)
         return parameters
-
-    def _learn_refusal(self, answer: Response | ModelUnavailable, sent: Mapping[str, Any]) -> bool:
-        """Whether the answer refuses a parameter that has a substitute. All later calls use the substitute."""
-        if isinstance(answer, ModelUnavailable) or answer.status_code != BAD_REQUEST:
-            return False
-        return self._substitutes.learn(decode_error(answer.content), sent)
 
     def _samples(self, response: Response, call: Call) -> Sequence[Sample] | ModelUnavailable:
         if not self._rates:
