@@ -4,9 +4,11 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _IS_CHECKED
 
 from microagents import interrupts as _interrupts  # noqa: F401 - first of all: the other imports take most of a second
+from microagents import packages as _packages  # noqa: F401 - finds the folders of a checkout, which later imports need
 from microagents.actors import Context, Deployment, Role, Strategy
 from microagents.elections.election import Ballot, Decision, Draw, Elect, ElectionId, Flagged, Follow, Question, Screen, Verdict
-from microagents.elections.rules import ApprovalShare, BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
+from microagents.elections.panels import ApprovalShare
+from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
 from microagents.errors import (
     DeadlinePassed,
     EndedEarly,
@@ -25,10 +27,17 @@ from microagents.errors import (
     TaskFailed,
     Undecided,
 )
+from microagents.journal.messages import Account, RecordedDecision
 from microagents.messages import Message, Request, Stream
 from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.problems.problem import Problem
 from microagents.replies.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
+from microagents.runs.driver.begin import resume, run, run_sync
+from microagents.runs.driver.forecast import Forecast
+from microagents.runs.result import Result
+from microagents.runs.settings import Settings
+from microagents.runs.studies.compare import compare
+from microagents.runs.studies.comparison import Comparison
 from microagents.task import ChainTask, Task
 from microagents.work.conductor import Conductor
 from microagents.work.durable import DurableRequest, DurableRole, Work
@@ -36,21 +45,6 @@ from microagents.work.elections import Resolution
 
 if _IS_CHECKED:
     from microagents.models.clients import client_model
-
-try:
-    from microagents.journal.messages import Account, RecordedDecision
-    from microagents.runs.driver.begin import resume, run, run_sync
-    from microagents.runs.driver.forecast import Forecast
-    from microagents.runs.result import Result
-    from microagents.runs.settings import Settings
-    from microagents.runs.studies.compare import compare
-    from microagents.runs.studies.comparison import Comparison
-except ModuleNotFoundError as error:
-    if error.name != "microagents.runtimes":
-        raise
-    raise ModuleNotFoundError(
-        "this is a checkout of microagents that is not installed; run `pip install -e .` in it", name=error.name
-    ) from None
 
 __all__ = [
     "Account",

@@ -24,6 +24,7 @@ from microagents.task import ChainTask, Task
 T = TypeVar("T", bound=Task)
 G = TypeVar("G", bound="Strategy")
 H = TypeVar("H", bound=Callable[..., Any])
+V = TypeVar("V")
 
 
 class Context(Struct, frozen=True, kw_only=True):
@@ -97,6 +98,8 @@ class Role:
     turn of the event loop, and takes a one-way message in the middle of the sender's own work, if no other one is being handled.
     """
 
+    draws_as: ClassVar[str | None] = None
+    """The name by which ``--model NAME=SPEC`` sets its pool of models; None for a role that asks none."""
     asks: ClassVar[tuple[type[Message], ...]] = ()
     """The messages it sends; those of its base classes are added."""
     may_ask: ClassVar[tuple[type[Message], ...]] = ()
@@ -366,12 +369,48 @@ class Strategy(BaseModel):
     def drawing(self) -> list[str]:
         """Names of the roles for which ``--model ROLE=SPEC`` can set a pool."""
         roles = (self.conductor, *(deployment.role for deployment in self.deployments()))
-        return [*dict.fromkeys(name for role in roles if (name := getattr(role, "draws_as", None)) is not None)] or ["solver"]
+        return [*dict.fromkeys(role.draws_as for role in roles if role.draws_as is not None)] or ["solver"]
+
+    # What others read of its options. A strategy that has no option of the name has the default.
+
+    @property
+    def deciding_votes(self) -> int | None:
+        """Number of votes that decides an election: its option ``k``; None for a strategy without one."""
+        k: object = self._option("k", default=None)
+        return k if isinstance(k, int) else None
+
+    @property
+    def draw_cap(self) -> int:
+        """Cap of an election, in draws: its option ``max_draws``, else 100."""
+        return self._option("max_draws", default=100)
+
+    @property
+    def extra_draws(self) -> int:
+        """Number of draws in flight beyond those that the vote on a step needs: its option ``hedge``, else none."""
+        return self._option("hedge", default=0)
+
+    @property
+    def knows_inputs(self) -> bool:
+        """Whether every step of a chain starts from the oracle's state: its option ``known_inputs``, else False."""
+        return self._option("known_inputs", default=False)
+
+    @property
+    def rungs(self) -> Sequence[Any]:
+        """What is tried at a step of a chain that the vote does not decide (`microagents.strategies.chain.Rung`); by default nothing."""
+        return ()
 
     @cached_property
     def default_rule(self) -> Rule:
         """The rule of its elections: ahead by its ``k``, or by 3 if it has none."""
-        return FirstToAheadBy(getattr(self, "k", 3))
+        return FirstToAheadBy(self._option("k", default=3))
+
+    def rule_of(self, number: int, steps: int | None) -> Rule:  # noqa: ARG002 - for strategies to override
+        """The rule of the vote on a step of a chain, by its number and the number of steps; by default that of all elections."""
+        return self.default_rule
+
+    def _option(self, name: str, *, default: V) -> V:
+        found: V = getattr(self, name, default)
+        return found
 
 
 _election_roles: list[Deployment] = []

@@ -22,11 +22,12 @@ _makers: dict[str, Callable[[Any, int], type]] = {}
 
 
 _KEPT_ADDRESSES = {
+    "microagents.elections.panels:ApprovalShare": "microagents.elections.rules:ApprovalShare",
     "microagents.problems.questions:Choice": "microagents.decomposition:Choice",
     "microagents.problems.questions:Decomposition": "microagents.decomposition:Decomposition",
 }
-"""Classes that moved, and their addresses before. A question's digest contains the address of its reply class, so journals, digests and
-simulated draws depend on it."""
+"""Classes that moved, and their addresses before. A question's digest contains the addresses of its reply class and of its rule, so
+journals, digests and simulated draws depend on them."""
 _MOVED_TO = {before: now for now, before in _KEPT_ADDRESSES.items()}
 
 

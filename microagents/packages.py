@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 
 from microagents.errors import InvalidUsage
+
+_HERE = Path(__file__).parent
+if not (_HERE / "runtimes").is_dir():  # a checkout, whose own runtimes and tasks stand beside this folder
+    sys.modules["microagents"].__path__.append(str(_HERE.parent))
 
 DISTRIBUTIONS = ("microagents-ray", "microagents-core")
 """Names under which this package can be installed: whole, or with few dependencies."""
@@ -18,7 +24,7 @@ REQUIREMENTS = {
     "genai_prices": "genai-prices",
     "matplotlib": "matplotlib",
 }
-"""Arguments of `pip install` for each module that only some runtimes, providers and commands need. Ray's dashboard is not among them."""
+"""Arguments of `pip install` for modules that only some parts need, where they differ from the name. Ray's dashboard is not among them."""
 
 
 def installed_version() -> str:
@@ -43,5 +49,6 @@ def require_packages(needed_by: str, *modules: str) -> None:
 
 
 def missing_package(needed_by: str, module: str) -> InvalidUsage:
-    """The error for a module of `REQUIREMENTS` that is not installed."""
-    return InvalidUsage(f"{needed_by} needs a package that is not installed, {module}; install it: pip install {REQUIREMENTS[module]}")
+    """The error for a module that is not installed."""
+    given = REQUIREMENTS.get(module, module)
+    return InvalidUsage(f"{needed_by} needs a package that is not installed, {module}; install it: pip install {given}")

@@ -7,7 +7,7 @@ a file with one class of the kind. A module is imported only when its class is n
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
@@ -76,6 +76,18 @@ class Registry(Struct, frozen=True, kw_only=True):
             raise InvalidUsage(f"{attribute!r} in {module.__name__} is a plain function; make it an `async def`")
         raise _not_found(module, attribute, base)
 
+    def find_function(self, name: str) -> Callable[..., Any]:
+        """Find the plain function of a name.
+
+        Raises:
+            InvalidUsage: there is none.
+        """
+        module, attribute = self._locate(name)
+        found = getattr(module, attribute, None)
+        if not isfunction(found):
+            raise InvalidUsage(f"{self.kind} {name!r} must be a function, and {module.__name__} has none called {attribute!r}")
+        return found
+
     def name_of(self, address: str) -> str:
         """The registered name of a class, or else the name of the class itself."""
         return next((name for name, each in self.addresses.items() if each == address), address.rpartition(":")[2].rpartition(".")[2])
@@ -109,8 +121,9 @@ class Registry(Struct, frozen=True, kw_only=True):
         except InvalidDefinition as error:
             raise InvalidUsage(f"{self.kind} {name!r}: {error}") from None
         except (Exception, SystemExit) as error:  # a user's file may raise anything while it is imported
-            if isinstance(error, ModuleNotFoundError) and error.name in REQUIREMENTS:
-                raise missing_package(f"{self.kind} {name!r}", error.name) from None
+            lacking = (isinstance(error, ModuleNotFoundError) and error.name) or "."
+            if lacking in REQUIREMENTS or (name in self.shipped and "." not in lacking):
+                raise missing_package(f"{self.kind} {name!r}", lacking) from None
             raise InvalidUsage(f"{self.kind} {name!r} cannot be imported: {described(error)}") from error
 
 

@@ -24,13 +24,18 @@ FOLDERS = {"microagents": "microagents", "runtimes": "microagents.runtimes", "ta
 """Where the package's files are, and what each folder is imported as."""
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if "build" not in path.parts)
 
-SDK_FILES = {
-    "ray": ("runtimes/ray/runtime.py", "runtimes/ray/host.py", "runtimes/ray/cluster.py"),
-    "openai": ("microagents/models/openai.py",),
-    "anthropic": ("microagents/models/anthropic.py",),
-    "matplotlib": ("microagents/runs/studies/pictures.py",),
+EVERYWHERE = {"microagents", "msgspec", "pydantic", "pydantic_core", "rich", "structlog", "typer", *sys.stdlib_module_names}
+"""What every file may import. Any other module is a provider's SDK, or belongs to one place."""
+SDK_PLACES: dict[str, str | tuple[str, ...]] = {
+    "ray": "runtimes/ray/",
+    "grpc": "runtimes/ray/",
+    "aiohttp": ("microagents/models/", "microagents/serving/"),
+    "httpx2": "microagents/models/",
+    "matplotlib": "microagents/runs/studies/pictures.py",
+    "pyarrow": "microagents/cli/commands/export.py",
 }
-"""The files that may import each."""
+PROVIDERS = "microagents/models/"
+"""The folder whose files may each import an SDK of their own."""
 UNSAFE_CALLS = {"eval", "exec", "compile", "literal_eval", "__import__"}
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 UNREPEATABLE_MODULES = {"time", "random", "secrets"}
@@ -145,7 +150,8 @@ CONFINED = "tasks/confined.py"
 
 
 def sdks_out_of_place(source: str, file: str) -> set[str]:
-    return {name for name in imported(ast.parse(source)) if name in SDK_FILES and file not in SDK_FILES[name]}
+    others = set(imported(ast.parse(source))) - EVERYWHERE
+    return {name for name in others if not file.startswith(SDK_PLACES.get(name, PROVIDERS))}
 
 
 def unsafe(source: str, file: str) -> set[str]:
@@ -184,7 +190,8 @@ def test_no_file_imports_an_sdk_evaluates_or_unpickles_and_no_strategy_is_unrepe
     [
         ("sdks", "import ray", "runtimes/local.py"),
         ("sdks", "def f():\n    from openai.types import x", "microagents/runs/driver/begin.py"),
-        ("sdks", "import anthropic as a", "microagents/models/openai.py"),
+        ("sdks", "import anthropic as a", "microagents/serving/server.py"),
+        ("sdks", "import matplotlib", "microagents/models/openai.py"),
         ("unsafe", "eval('1')", "tasks/hanoi.py"),
         ("unsafe", "f = exec", "tasks/hanoi.py"),
         ("unsafe", "import ast\nast.literal_eval('1')", "microagents/replies/chat.py"),
@@ -200,6 +207,15 @@ def test_no_file_imports_an_sdk_evaluates_or_unpickles_and_no_strategy_is_unrepe
 )
 def test_the_checks_see_what_they_look_for(check: str, source: str, file: str) -> None:
     assert CHECKS[check](source, file)
+
+
+def test_an_sdk_is_imported_by_the_file_of_one_provider() -> None:
+    found: dict[str, set[str]] = {}
+    for path in (ROOT / PROVIDERS).rglob("*.py"):
+        for name in set(imported(ast.parse(path.read_text(encoding="utf-8")))) - EVERYWHERE - SDK_PLACES.keys():
+            found.setdefault(name, set()).add(path.name)
+    assert {"openai", "anthropic"} <= found.keys()
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}
 
 
 def test_the_checks_let_the_right_places_be() -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
 from microagents import interrupts
 from microagents.cli.command import Command, with_shared_options
@@ -17,26 +18,41 @@ from microagents.cli.commands import list as list_
 from microagents.cli.reporting import EXIT_CODES, exit_on_error
 from microagents.errors import InvalidUsage
 from microagents.packages import installed_version
+from microagents.registry import Registry
+
+INSTALLED = Registry(kind="command", group="microagents.commands", shipped={})
 
 
 class Commands(TyperGroup):
-    """The commands. A file in the place of one is told apart: people leave out `run`."""
+    """The commands, and those of installed packages. A file in the place of one is told apart: people leave out `run`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all. A package cannot replace a shipped command."""
+        shipped = super().list_commands(ctx)
+        return [*shipped, *(name for name in INSTALLED.addresses if name not in shipped)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name. A package is imported only for its command, or for the help on all."""
+        if cmd_name not in self.commands and cmd_name in INSTALLED.addresses:
+            self.commands[cmd_name] = _installed_command(cmd_name)
+        return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first argument names."""
-        if args[0] not in self.commands and args[0].endswith(".py"):
+        if args[0] not in self.list_commands(ctx) and args[0].endswith(".py"):
             with exit_on_error():
                 raise InvalidUsage(f"{args[0]!r} is a file and no command; write microagents run {args[0]}")
         return super().resolve_command(ctx, args)
 
 
+HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
     name="microagents",
     cls=Commands,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
 )
 COMMANDS: dict[str, Callable[..., None]] = {
     "init": init.command,
@@ -56,6 +72,23 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for name, command in COMMANDS.items():
     app.command(name, cls=Command)(with_shared_options(command))
+
+
+def _installed_command(name: str) -> Any:
+    """The command of an installed package; if it cannot be imported, one that says why."""
+    try:
+        function = INSTALLED.find_function(name)
+    except InvalidUsage as error:
+        refusal = error
+
+        def function() -> None:
+            with exit_on_error():
+                raise refusal
+
+        function.__doc__ = str(refusal)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=HELP)
+    alone.command(name, cls=Command)(with_shared_options(function))
+    return get_command(alone)
 
 
 def _show_version(given: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -15,9 +15,11 @@ import typer
 from microagents.actors import Strategy
 from microagents.cli.reporting import exit_on_error, warn
 from microagents.errors import InvalidUsage
+from microagents.journal.experiment import RENAMED_SETTINGS
 from microagents.packages import require_packages
 from microagents.registry import STRATEGIES, TASKS
-from microagents.runs.settings import LIMITS, Flag, Settings, plain_type, read_value, strategy_of, validated
+from microagents.runs.settings import LIMITS, Flag, Settings, check_name, plain_type, read_value, strategy_of, validated
+from microagents.runs.short_forms import SHORT_FORMS
 from microagents.task import Task
 from microagents.words.summary import RUNS_DIR
 
@@ -82,10 +84,6 @@ ModelSpecs = Annotated[
         ),
     ),
 ]
-Margin = Annotated[
-    int | None,
-    typer.Option("-k", metavar="K", envvar="MICROAGENTS_K", help="Short for -s k=K: the number of votes that decides an election."),
-]
 Seed = Annotated[int, typer.Option("--seed", envvar="MICROAGENTS_SEED", help=Settings.model_fields["seed"].description)]
 AsStream = Annotated[
     bool,
@@ -132,14 +130,6 @@ AcceptChange = Annotated[
     list[str],
     typer.Option("--accept-change", metavar="FIELD", help="Accept that this field differs from the recorded run. Repeatable."),
 ]
-Speculate = Annotated[
-    bool | None,
-    typer.Option(
-        "--speculate/--no-speculate",
-        envvar="MICROAGENTS_SPECULATE",
-        help="Short for -s speculate=...: open the next steps on guesses. Decisions do not depend on it. [default: speculate]",
-    ),
-]
 
 
 OF_ONE_STEP = ("max_output_tokens", "flag_above_tokens", "prices")
@@ -167,26 +157,53 @@ def _setting_options() -> Iterator[Parameter]:
                     kind = str
                 kind = list[str] | None if get_origin(kind) in (dict, tuple) else kind | None
                 yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, given])
-    yield Parameter("speculate", Parameter.KEYWORD_ONLY, default=None, annotation=Speculate)
 
 
-def with_settings(command: Callable[..., None], *, only: Container[str] | None = None) -> Callable[..., None]:
-    """Add the options of `Settings` to a command, or ``only`` some. The command gets the given ones as one dict, ``changed``."""
-    options = [each for each in _setting_options() if only is None or each.name in only]
+def _short_options(names: Iterable[str]) -> Iterator[Parameter]:
+    """An option for each short form."""
+    for name in names:
+        flag, kind, meaning, metavar = SHORT_FORMS[name]
+        said = f"Short for -s {name}={metavar or '...'}: {meaning}"
+        option = typer.Option(flag, metavar=metavar, envvar=f"MICROAGENTS_{name.upper()}", help=said)
+        yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
+
+
+def _renamed_options() -> Iterator[Parameter]:
+    """A hidden option for each earlier name of a setting, to refuse it on the command line, in the environment and in files."""
+    for name in RENAMED_SETTINGS:
+        option = typer.Option(f"--{name}/--no-{name}", envvar=f"MICROAGENTS_{name.upper()}", hidden=True)
+        yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[bool | None, option])
+
+
+def with_settings(
+    command: Callable[..., None], *, only: Container[str] | None = None, short: Iterable[str] = SHORT_FORMS
+) -> Callable[..., None]:
+    """Add the options of `Settings` to a command, or ``only`` some, and ``short`` forms.
+
+    The command gets the given settings as one dict, ``changed``, and the short forms as another, ``short``, if it has any.
+    """
+    settings = [each for each in _setting_options() if only is None or each.name in only]
+    short_forms, renamed = list(_short_options(short)), list(_renamed_options())
+    options = [*settings, *short_forms, *renamed]
 
     @wraps(command)
     def wrapped(**given: Any) -> None:
-        changed = {each.name: value for each in options if (value := given.pop(each.name)) not in (None, [])}
-        if "deploy" in changed:
-            with exit_on_error():
+        changed = {each.name: value for each in settings if (value := given.pop(each.name)) not in (None, [])}
+        with exit_on_error():
+            for each in renamed:
+                if given.pop(each.name) is not None:
+                    check_name(each.name)
+            if "deploy" in changed:
                 changed["deploy"] = deploy_options(changed["deploy"])
+        if short_forms:
+            given["short"] = {each.name: given.pop(each.name) for each in short_forms}
         command(**given, changed=changed)
 
     hints = get_type_hints(command, include_extras=True)
     own = [
         each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name])
         for name, each in signature(command).parameters.items()
-        if name != "changed"
+        if name not in ("changed", "short")
     ]
     every = [*own, *options]
     vars(wrapped).update(__signature__=Signature(every), __annotations__={each.name: each.annotation for each in every})
@@ -255,12 +272,18 @@ def task_of(name: str, options: list[str]) -> Task:
 def strategy_named(context: typer.Context, name: str | None, options: list[str], short: Mapping[str, Any], task: Task) -> Strategy:
     """Build the strategy that the command line names, with its options and their short forms.
 
-    Short forms that the environment or a file gives are defaults for all strategies: one without this option leaves them out.
+    Raises:
+        InvalidUsage: as in `strategy_of`.
     """
     kind = STRATEGIES.find(name or task.default_strategy, Strategy)
-    typed = [each for each in short if (source := context.get_parameter_source(each)) is not None and source.name == "COMMANDLINE"]
-    own = {each: value for each, value in short.items() if kind.takes(each) or each in typed}
-    return strategy_of(name, task, pairs("-s", options), own)
+    return strategy_of(name, task, pairs("-s", options), fitting(context, short, kind.takes))
+
+
+def fitting(context: typer.Context, short: Mapping[str, Any], takes: Callable[[str], bool]) -> dict[str, Any]:
+    """The short forms without those that the strategy lacks and that nobody typed: in the environment or a file they are for others."""
+    sources = {name: context.get_parameter_source(name) for name in short}
+    typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    return {name: value for name, value in short.items() if takes(name) or name in typed}
 
 
 def models_of(specs: list[str]) -> dict[str, list[str]]:

@@ -22,8 +22,20 @@ from microagents.elections.races import MAX_WORK, Course, Ending, Race, simulate
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, Rule
 from microagents.errors import InvalidUsage
 
-RULES: dict[str, Callable[[int], Rule]] = {"ahead-by": FirstToAheadBy, "first-to": FirstTo, "best-of": BestOf}
+RULES: dict[str, type[FirstToAheadBy | FirstTo | BestOf]] = {"ahead-by": FirstToAheadBy, "first-to": FirstTo, "best-of": BestOf}
 """Rules by name. ``k`` is the number of ballots of `BestOf`."""
+
+
+class RuleAtK(Struct, frozen=True, kw_only=True):
+    """A rule for each k."""
+
+    name: str
+    at: Callable[[int], Rule]
+    """The rule at a k."""
+    has_k: bool
+    """Whether the rule depends on k."""
+
+
 MAX_DRAWS = 1_000_000
 """The largest cap that a run accepts."""
 _HALF = 0.5
@@ -40,8 +52,8 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
     Where there are too many courses of a race against several rivals, that of two candidates, the worst case.
     """
-    k: int
-    """The given margin, else ``k_min``."""
+    k: int | None
+    """The given margin, else ``k_min``; None for a rule without a k."""
     max_draws: int
     """The cap of an election, in draws."""
     max_draws_min: int | None
@@ -69,7 +81,7 @@ def estimate(
     steps_per_call: int = 1,
     k: int | None = None,
     max_draws: int = 100,
-    rule: str = "ahead-by",
+    rule: str | RuleAtK = "ahead-by",
     rivals: int = 1,
 ) -> Estimate:
     """Estimate a task, with the smallest margin that reaches the target or with the given k.
@@ -77,10 +89,14 @@ def estimate(
     Against several rivals the figures of one election are exact to 1e-10, or simulated if there are too many courses of the race.
 
     Raises:
-        InvalidUsage: an argument is out of range, no law is known for the rule, or a step would take too many draws.
+        InvalidUsage: an argument is out of range, the rule is unknown, or a step would take too many draws.
     """
-    if rule not in RULES:
-        raise InvalidUsage(f"no law is known for the rule {rule!r}: what it decides depends on more than p; known are {', '.join(RULES)}")
+    if isinstance(rule, str):
+        if rule not in RULES:
+            raise InvalidUsage(f"no law is known for the rule {rule!r}: give one of your own as FILE:Class; known are {', '.join(RULES)}")
+        rule = RuleAtK(name=rule, at=RULES[rule], has_k=True)
+    if k is not None and not rule.has_k:
+        raise InvalidUsage(f"the rule {rule.name} has no k; leave -k out")
     _check_rivals(p, rivals)
     check_target(target)
     check_steps(steps, steps_per_call)
@@ -88,19 +104,19 @@ def estimate(
     votes_per_draw = votes_per_sample(p, valid=valid, steps_per_call=steps_per_call)
     task = _Task(p=p, rule=rule, rivals=rivals, steps=steps, steps_per_call=steps_per_call, target=target, votes_per_draw=votes_per_draw)
     elections = task.elections
-    enough = task.smallest_k()
-    used = enough if k is None else k
+    enough = task.smallest_k() if rule.has_k else None
+    used = 1 if not rule.has_k else enough if k is None else k
     if used is None:
-        raise InvalidUsage(f"the smallest k of the rule {rule!r} is too large to be computed; choose one: -k K")
+        raise InvalidUsage(f"the smallest k of the rule {rule.name!r} is too large to be computed; choose one: -k K")
     check_whole("k", used)
     course = task.course(used)
     ending = task.ending(used, max_draws, course)
     held = _elections_held(ending.undecided, elections)
     return Estimate(
-        rule=rule,
+        rule=rule.name,
         rivals=rivals,
         k_min=enough,
-        k=used,
+        k=used if rule.has_k else None,
         max_draws=max_draws,
         max_draws_min=None if course is None else task.smallest_cap(course),
         p_success=_power(ending.wrong + ending.undecided, elections),
@@ -120,7 +136,7 @@ class _Task(Struct, frozen=True, kw_only=True):
     """The elections of a task."""
 
     p: float
-    rule: str
+    rule: RuleAtK
     rivals: int
     steps: int
     steps_per_call: int
@@ -139,13 +155,17 @@ class _Task(Struct, frozen=True, kw_only=True):
 
     def smallest_k(self) -> int | None:
         """The smallest margin that reaches the target without a cap; None where it is too large to be computed."""
-        two_candidates = self.rivals == 1 and self.rule == "ahead-by"
+        two_candidates = self.rivals == 1 and self.rule.name == "ahead-by"
         if not two_candidates:
             try:
                 # An even number of ballots may end in a tie, which decides nothing.
-                return 2 * smallest(lambda half: self._is_enough(2 * half - 1)) - 1 if self.rule == "best-of" else smallest(self._is_enough)
+                return (
+                    2 * smallest(lambda half: self._is_enough(2 * half - 1)) - 1
+                    if self.rule.name == "best-of"
+                    else smallest(self._is_enough)
+                )
             except _TooLong:
-                if self.rule != "ahead-by" or self.p <= _HALF:
+                if self.rule.name != "ahead-by" or self.p <= _HALF:
                     return None
         # Also against several rivals that are too many to follow: two candidates are the worst case.
         return k_min(self.p, self.steps, self.target, steps_per_call=self.steps_per_call)
@@ -158,10 +178,10 @@ class _Task(Struct, frozen=True, kw_only=True):
 
     def course(self, k: int, *, max_work: int = MAX_WORK) -> Course | None:
         """The course of an election; None where it is too long even to begin."""
-        two_candidates = self.rivals == 1 and self.rule == "ahead-by"
+        two_candidates = self.rivals == 1 and self.rule.name == "ahead-by"
         if k > MAX_DRAWS or (expected_votes(self.p, k) * k if two_candidates else k * k) > MAX_WORK:
             return None
-        return Course(Race(p=self.p, rule=RULES[self.rule](k), rivals=self.rivals), max_work=max_work)
+        return Course(Race(p=self.p, rule=self.rule.at(k), rivals=self.rivals), max_work=max_work)
 
     def ending(self, k: int, max_draws: int, course: Course | None) -> Ending:
         """The ending of an election at a cap."""
@@ -169,7 +189,7 @@ class _Task(Struct, frozen=True, kw_only=True):
             return Ending(right=0.0, wrong=0.0, undecided=1.0, draws=float(max_draws))
         if course is not None and course.covers(max_draws):
             return course.ending(max_draws, self.votes_per_draw)
-        return simulated(Race(p=self.p, rule=RULES[self.rule](k), rivals=self.rivals), max_draws, self.votes_per_draw)
+        return simulated(Race(p=self.p, rule=self.rule.at(k), rivals=self.rivals), max_draws, self.votes_per_draw)
 
     def smallest_cap(self, course: Course) -> int | None:
         """The smallest cap at which the target is reached; None if none does that a run accepts, or if it cannot be computed."""

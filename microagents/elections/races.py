@@ -80,7 +80,7 @@ class Course:
     def __init__(self, race: Race, *, max_work: int = MAX_WORK) -> None:
         self._race = race
         self._moves: dict[_Counts, list[tuple[float, _Counts | _End]]] = {}
-        self._ends: dict[tuple[int, int, int, bool], _End | None] = {}
+        self._ends: dict[_Counts, _End | None] = {}
         self.ended: dict[_End, list[float]] = {"right": [0.0], "wrong": [0.0], "undecided": [0.0]}
         """Probability that the race ends so with the vote of this number."""
         self.open: list[float] = [1.0]
@@ -153,23 +153,23 @@ class Course:
         # Only leads matter to first-to-ahead-by, so that votes which all have are left out.
         least = min(right, rivals[-1]) if isinstance(self._race.rule, FirstToAheadBy) else 0
         counts = (right - least, *[votes - least for votes in rivals]) if least else (right, *rivals)
-        leading, second = (right, rivals[0]) if right >= rivals[0] else (rivals[0], max([right, *rivals[1:2]]))
-        tally = (leading - least, second - least, sum(counts), right > rivals[0])
-        if tally not in self._ends:
-            self._ends[tally] = _end(self._race.rule, *tally)
-        return self._ends[tally] or counts
+        if counts not in self._ends:
+            self._ends[counts] = _end(self._race.rule, counts)
+        return self._ends[counts] or counts
 
 
-def _end(rule: Rule, leading: int, second: int, counted: int, right_leads: bool) -> _End | None:  # noqa: FBT001 - a key of the cache
+def _end(rule: Rule, counts: _Counts) -> _End | None:
     """The end of a race with these votes; None while it is open."""
     tally = Tally(rule)
-    tally.counts = {"right" if right_leads else "wrong": leading}
-    tally.leading, tally.second, tally.counted = leading, second, counted
+    # Of equals the one that was launched first wins; here that is a rival.
+    tally.counts = {place: counts[place] for place in (*range(1, len(counts)), 0) if counts[place]}
+    tally.leading, tally.second = sorted(counts, reverse=True)[:2]
+    tally.counted = sum(counts)
     if rule.votes_needed(tally):
         return None
     if rule.outcome(tally) != "decided":  # a plurality decides no step
         return "undecided"
-    return "right" if right_leads else "wrong"
+    return "right" if rule.winner(tally) == 0 else "wrong"
 
 
 def simulated(race: Race, max_draws: int, valid: float) -> Ending:

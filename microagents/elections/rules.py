@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from fractions import Fraction
 from functools import lru_cache
-from math import ceil, floor
+from math import ceil
 from statistics import fmean
 from typing import Any, Literal, get_args
 
@@ -97,7 +96,7 @@ class FirstValid(Rule, frozen=True):
         return max(0, self.n - tally.counted)
 
 
-class Unanimous(FirstValid, frozen=True):
+class Unanimity(FirstValid, frozen=True, tag="Unanimous"):  # the tag enters digests of questions
     """Decided if n votes all agree, else left open (LEAD, algorithm 1: v one-step predictions)."""
 
     n: int = 8
@@ -126,7 +125,7 @@ class AheadByInRounds(Rule, frozen=True):
 class UntilImprobable(Rule, frozen=True):
     """Another rule, and the election is left open once its votes are improbable for a step that is no harder than others."""
 
-    rule: FirstToAheadBy | FirstTo | FirstValid | RuleByAddress
+    rule: PortableRule
     """One that decides by a majority: agreement of all is a test of its own."""
     p: float | None = None
     """Probability that a vote is right, by calibration; None where it is unknown."""
@@ -161,7 +160,7 @@ class UntilImprobable(Rule, frozen=True):
 class Weighed(Rule, frozen=True):
     """No vote: a model gives the probability of each option, once for each order of the options. Decided where the mean is high enough."""
 
-    rule: FirstToAheadBy | FirstTo | Unanimous | UntilImprobable | RuleByAddress
+    rule: PortableRule
     """The rule of a vote on the same question."""
     max_draws: int
     """The cap of that vote."""
@@ -183,58 +182,6 @@ class Weighed(Rule, frozen=True):
     def outcome(self, tally: Tally) -> RuleOutcome:
         """``argmax`` where the probability does not decide."""
         return "decided" if tally.probability_of(self.winner(tally)) >= self.at_least else "argmax"
-
-
-class _Panel(Rule, frozen=True):
-    """A panel in which every member votes once, yes (True) or no (False). Decided once the other votes cannot change the result."""
-
-    members: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.approvals_needed <= self.members:
-            raise InvalidUsage(f"{self!r} can never approve: it needs {self.approvals_needed} approvals of {self.members} members")
-
-    @property
-    def approvals_needed(self) -> int:
-        """Fewest approvals with which the panel approves."""
-        raise NotImplementedError
-
-    def votes_needed(self, tally: Tally) -> int:
-        """Votes that can complete the approvals, or the objections, whichever are fewer."""
-        approvals, objections = tally.counts.get(True, 0), tally.counts.get(False, 0)
-        return max(0, min(self.approvals_needed - approvals, self.members - self.approvals_needed + 1 - objections))
-
-    def winner(self, tally: Tally) -> bool:
-        """True if the panel approves."""
-        return tally.counts.get(True, 0) >= self.approvals_needed
-
-
-class ApprovalShare(_Panel, frozen=True):
-    """A panel approves with more than a share of its members, or with at least that share (SeqCV, algorithm 1 and section 2.2)."""
-
-    share: float = 0.5
-    inclusive: bool = False
-    """Whether exactly the share is enough."""
-
-    @property
-    def approvals_needed(self) -> int:
-        """Fewest approvals with which the panel approves."""
-        return _approvals_needed(self.members, self.share, inclusive=self.inclusive)
-
-
-@lru_cache(maxsize=256)
-def _approvals_needed(members: int, share: float, *, inclusive: bool) -> int:
-    exact = Fraction(str(share)) * members
-    return ceil(exact) if inclusive else floor(exact) + 1
-
-
-class Unanimity(_Panel, frozen=True):
-    """A panel approves if no member objects."""
-
-    @property
-    def approvals_needed(self) -> int:
-        """All members."""
-        return self.members
 
 
 class BestOf(Rule, frozen=True):
@@ -301,7 +248,7 @@ def _loaded(kind: type[Rule], options: bytes) -> Rule:
     return msgspec.json.decode(options, type=kind)
 
 
-PortableRule = FirstToAheadBy | FirstTo | FirstValid | Unanimous | UntilImprobable | Weighed | RuleByAddress
+PortableRule = FirstToAheadBy | FirstTo | FirstValid | Unanimity | UntilImprobable | Weighed | RuleByAddress
 """The rules that a question can hold."""
 
 
@@ -311,7 +258,7 @@ def portable(rule: Rule) -> PortableRule:
     Raises:
         InvalidDefinition: other processes could not build the rule from its options, or it is decided without a vote.
     """
-    if isinstance(rule, (FirstToAheadBy, FirstTo, FirstValid, Unanimous, UntilImprobable, Weighed, RuleByAddress)):
+    if isinstance(rule, PortableRule):
         return rule
     address = address_of(type(rule))
     try:

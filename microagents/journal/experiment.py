@@ -24,6 +24,8 @@ _USUAL = {"reading": "strict"}
 Change = tuple[str, str, str]
 """A changed field: its name, the recorded value, the value now."""
 
+RENAMED_SETTINGS = {"hedge": "resend_stragglers"}
+"""Settings by the names that they had in earlier journals, and their names now."""
 _MOVED_SETTINGS = ("known_inputs", "speculate")
 """Options of strategies that journals of version 0.1.0 store among the settings of the run."""
 
@@ -55,8 +57,14 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
     @property
     def run_settings(self) -> dict[str, Any]:
-        """The settings of the run, without those that have become options of strategies."""
-        return {name: value for name, value in self.settings.items() if name not in _MOVED_SETTINGS}
+        """The settings of the run by their names now, without those that have become options of strategies."""
+        return {RENAMED_SETTINGS.get(name, name): value for name, value in self.settings.items() if name not in _MOVED_SETTINGS}
+
+    @property
+    def deciding_votes(self) -> int | None:
+        """The strategy's `deciding_votes`, which are recorded as its option ``k``."""
+        k = self.strategy_options.get("k")
+        return k if isinstance(k, int) else None
 
     def moved_options(self, fields: Container[str]) -> dict[str, Any]:
         """The options that the recipe of an earlier version has elsewhere or lacks, as far as the strategy has such fields."""

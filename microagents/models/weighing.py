@@ -17,12 +17,8 @@ from microagents.elections.red_flags import UNWEIGHED
 from microagents.elections.rules import (
     AT_LEAST,
     ORDERS,
-    FirstTo,
-    FirstToAheadBy,
+    FirstValid,
     PortableRule,
-    RuleByAddress,
-    Unanimous,
-    UntilImprobable,
     Weighed,
     likeliest,
 )
@@ -126,7 +122,7 @@ def rule_for(rule: PortableRule, max_draws: int, pool: tuple[str, ...], options:
             f"{pool[0]} weighs given options, and this question has none; give the model to a role that chooses, such as "
             "--model discriminator=SPEC or --model judge=SPEC"
         )
-    if not isinstance(rule, (FirstToAheadBy, FirstTo, Unanimous, UntilImprobable, RuleByAddress)):
+    if type(rule) is FirstValid:  # its subclasses hold votes
         return rule, max_draws
     return Weighed(rule, max_draws, least), min(max_draws, ORDERS * (1 + MAX_FLAGGED))
 

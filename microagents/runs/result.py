@@ -172,11 +172,6 @@ class Result(Struct, frozen=True, kw_only=True):
         }
 
 
-def whole(k: object) -> int | None:
-    """The k of a strategy; None for one without a k, or with one that is no whole number."""
-    return k if isinstance(k, int) else None
-
-
 class Results(Sequence[Any]):
     """The results of many inputs, in their order: JSON-like values that are decoded on access, None for an input without one.
 

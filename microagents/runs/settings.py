@@ -20,12 +20,14 @@ from pydantic_core import ErrorDetails
 from microagents.actors import Strategy
 from microagents.documents.document import Document
 from microagents.errors import InvalidUsage, read_failure
+from microagents.journal.experiment import RENAMED_SETTINGS
 from microagents.messages import address_of
 from microagents.models.model import ModelObject, ModelSpec, spec_of
 from microagents.models.prices import OwnPrice, read_prices
 from microagents.problems.problem import Problem
 from microagents.registry import RUNTIMES, STRATEGIES, TASKS, unknown
 from microagents.runs.fields import allowed_values
+from microagents.runs.short_forms import long_form
 from microagents.task import ChainTask, Task
 
 M = TypeVar("M", bound=BaseModel)
@@ -99,7 +101,7 @@ it. [default: auto for many inputs, else 1]"""
     flag_above_tokens: Annotated[Annotated[int, Field(ge=0)] | None, Flag("N")] = None
     """Flag replies whose text has more tokens as `too_long`; reasoning does not count, and 0 turns the flag off. \
 [default: the task's, 750 for chains]"""
-    hedge: Annotated[bool, Flag()] = True
+    resend_stragglers: Annotated[bool, Flag()] = True
     """Send a call again that takes longer than 3 times the 95th percentile of its model, and at least 5 s; the first reply counts."""
     concurrency: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
     """Maximum number of calls in flight over the whole run. \
@@ -208,6 +210,7 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
+            check_name(name, model)
             raise InvalidUsage(unknown(f"option of {subject} named", name, sorted(model.model_fields))) from None
         if first["type"] == "missing":
             how = (
@@ -222,6 +225,16 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
         allowed = allowed_values(model, name)
         why = f"{first['msg'][:1].lower()}{first['msg'][1:]}" if allowed is None else f"it must be {allowed}"
         raise InvalidUsage(f"{subject}: {name}={first['input']!r:.100}{_as_flag(model, name)} will not do: {why}") from None
+
+
+def check_name(name: str, model: type[BaseModel] = Settings) -> None:
+    """Refuse the earlier name of a setting.
+
+    Raises:
+        InvalidUsage: it is one.
+    """
+    if model is Settings and name in RENAMED_SETTINGS:
+        raise InvalidUsage(f"{name!r} is {RENAMED_SETTINGS[name]!r} now")
 
 
 def _as_flag(model: type[BaseModel], name: str) -> str:
@@ -307,7 +320,7 @@ def strategy_of(
         strategy: a name or an instance; None for the task's default strategy.
         task: the task, or the first of many.
         given: options by name.
-        short: options that have short forms (``-k``, ``--no-speculate``, ``--known-inputs``); None for one that is not given.
+        short: options in their short forms (`SHORT_FORMS`); None for one that is not given.
 
     Raises:
         InvalidUsage: the strategy is unknown, an option is wrong, or the strategy does not solve this kind of task.
@@ -317,8 +330,8 @@ def strategy_of(
     check_strategy(strategy)
     if isinstance(strategy, str):
         kind = STRATEGIES.find(strategy, Strategy)
-        strategy = validated(kind, f"strategy {strategy!r}", {**given, **_short_options(kind, short)}, flag="-s")
-    elif options := {**given, **_short_options(type(strategy), short)}:
+        strategy = validated(kind, f"strategy {strategy!r}", {**given, **long_form(short, kind.takes)}, flag="-s")
+    elif options := {**given, **long_form(short, strategy.takes)}:
         strategy = validated(type(strategy), type(strategy).__name__, {**strategy.model_dump(), **options})
     if not hasattr(strategy, "conductor"):
         raise InvalidUsage(f"{type(strategy).__name__} names no conductor; add one: conductor = MyConductor")
@@ -357,15 +370,6 @@ def check_strategy(given: object) -> None:
     """
     if not isinstance(given, str | Strategy):
         raise InvalidUsage(f"strategy={given!r:.100} will not do: give a name, or an instance such as Maker(k=3); nothing was started")
-
-
-def _short_options(strategy: type[Strategy], short: Mapping[str, Any]) -> dict[str, Any]:
-    options = {name: value for name, value in short.items() if value is not None}
-    if not strategy.takes("speculate"):  # a strategy without speculation ignores the option
-        options.pop("speculate", None)
-    if not strategy.takes("known_inputs") and options.pop("known_inputs", False):
-        raise InvalidUsage(f"strategy {STRATEGIES.name_of(address_of(strategy))} cannot run with known inputs; maker can")
-    return options
 
 
 WHERE_SET = "it is set on the command line, in a MICROAGENTS_ variable or in a file microagents.toml"

@@ -14,9 +14,8 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.actors import G
+from microagents.actors import G, Strategy
 from microagents.elections.election import ESCALATED, Ballot, Decision, ElectionId, Flagged, Question, Verdict
-from microagents.elections.rules import Rule
 from microagents.errors import InvalidDefinition, InvalidUsage, TaskFailed
 from microagents.replies.chat import Prompt, Sampling, decoder_of
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
@@ -75,30 +74,17 @@ class Chain:
 
     Args:
         work: the work on the input.
-        max_draws: cap of each step's election.
-        hedge: number of draws in flight beyond those that a followed step's decision needs.
+        max_draws: cap of each step's election; by default the strategy's.
         sampling: temperatures and limits of its draws; by default the task's.
-        rule_of: the rule of a step's vote by its number, and by the number of steps; by default the strategy's.
-        rungs: what is tried, in this order, where the vote does not decide.
     """
 
-    def __init__(
-        self,
-        work: ChainWork,
-        *,
-        max_draws: int,
-        hedge: int = 0,
-        sampling: Sampling | None = None,
-        rule_of: Callable[[int, int | None], Rule] | None = None,
-        rungs: Sequence[Rung] = (),
-    ) -> None:
+    def __init__(self, work: ChainWork, *, max_draws: int | None = None, sampling: Sampling | None = None) -> None:
         self.work = work
         self.task = work.task
-        self.max_draws = max_draws
+        self.max_draws = work.strategy.draw_cap if max_draws is None else max_draws
         self.sampling = sampling
-        self._hedge = hedge
-        self._rule_of = rule_of
-        self._rungs = rungs
+        self._strategy: Strategy = work.strategy
+        self._rungs: Sequence[Rung] = work.strategy.rungs
         self._past: dict[int, Past] = {}
         """The last steps by number."""
         self.rollouts: dict[tuple[int, str], Rollout | Flagged] = {}
@@ -173,7 +159,7 @@ class Chain:
             failure = f"is False after {number:,} steps, where {type(self.task).__name__}.steps gives {self.total or 0:,}"
             raise TaskFailed(f"{type(self.task).__name__}.done", f"{failure}; perhaps advance leads to the same state again")
         asked = called(self.task.prompt, state, gives=Prompt, at=number)
-        rule = None if self._rule_of is None else self._rule_of(number, self.total)
+        rule = self._strategy.rule_of(number, self.total)
         question = self.work.question(asked, self.reply_type, rule=rule, max_draws=self.max_draws, sampling=self.sampling, state=state)
         return Step(number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question)
 
@@ -284,7 +270,7 @@ class Chain:
                 yield item
 
     def _follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
-        return self.work.follow(step.election, step.question, hedge=self._hedge)
+        return self.work.follow(step.election, step.question, hedge=self._strategy.extra_draws)
 
     async def _resume(self) -> tuple[Any, int]:
         checkpoint = self.work.checkpoint
@@ -357,15 +343,8 @@ class ChainConductor(Conductor[ChainTask[Any, Any], G]):
     may_ask = (Paraphrase, Choose)
 
     def chain(self, work: Work[ChainTask[Any, Any], G]) -> Chain:
-        """The chain of one input, with the strategy's ``max_draws`` as the cap of each election, and its ``hedge``."""
-        strategy = work.strategy
-        return Chain(
-            work,
-            max_draws=getattr(strategy, "max_draws", 100),
-            hedge=getattr(strategy, "hedge", 0),
-            rule_of=getattr(strategy, "rule_of", None),
-            rungs=getattr(strategy, "rungs", ()),
-        )
+        """The chain of one input, as the strategy describes it."""
+        return Chain(work)
 
     async def conduct(self, work: Work[ChainTask[Any, Any], G]) -> object:
         """Walk the chain step by step."""

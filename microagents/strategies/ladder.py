@@ -18,7 +18,7 @@ from microagents.actors import Deployment, Strategy
 from microagents.elections.dissent import alpha_of
 from microagents.elections.election import ElectionId, Question, Verdict
 from microagents.elections.laws import expected_votes
-from microagents.elections.rules import FirstValid, Rule, Tally, Unanimous, UntilImprobable, Weighed, portable
+from microagents.elections.rules import FirstValid, Rule, Tally, Unanimity, UntilImprobable, Weighed, portable
 from microagents.errors import InvalidUsage
 from microagents.registry import unknown
 from microagents.replies.chat import Prompt, decoder_of, vote_of
@@ -131,9 +131,8 @@ votes are improbable; without it only at half the cap. `lead` needs none."""
     def _fits_together(self) -> Self:
         if self.history > self.horizon:
             raise ValueError(f"a rollout of horizon = {self.horizon} steps does not reach a step from history = {self.history} starts")
-        most: int = getattr(self, "max_draws", 100)
-        if self.rungs and self.margin > most:
-            raise ValueError(f"a lead of margin = {self.margin} cannot come from max_draws = {most} draws")
+        if self.rungs and self.margin > self.draw_cap:
+            raise ValueError(f"a lead of margin = {self.margin} cannot come from max_draws = {self.draw_cap} draws")
         if self.p is not None and not self.rungs:
             raise ValueError("p is for a ladder, which this run has not; give one, such as ladder=lookahead,judge")
         return self
@@ -169,7 +168,7 @@ votes are improbable; without it only at half the cap. `lead` needs none."""
     @property
     def caution(self) -> str | None:
         """What is wrong with a ladder without p."""
-        if self.p is not None or not self.rungs or isinstance(self.default_rule, Unanimous):
+        if self.p is not None or not self.rungs or isinstance(self.default_rule, Unanimity):
             return None
         return (
             "a ladder without p is climbed only at half the cap, and a hard step is mostly decided wrongly before that; measure p by "
@@ -184,10 +183,9 @@ votes are improbable; without it only at half the cap. `lead` needs none."""
     def rule_of(self, number: int, steps: int | None) -> Rule:
         """The rule of a step's vote: with a ladder it ends where the votes are improbable."""
         rule = portable(self.default_rule)
-        if not self.rungs or isinstance(rule, (Unanimous, UntilImprobable, Weighed)):  # agreement is a test of its own
+        if not self.rungs or isinstance(rule, (Unanimity, UntilImprobable, Weighed)):  # agreement is a test of its own
             return rule
-        most: int = getattr(self, "max_draws", 100)
-        half = None if self.p is not None or isinstance(rule, FirstValid) else max(1, most // 2)
+        half = None if self.p is not None or isinstance(rule, FirstValid) else max(1, self.draw_cap // 2)
         return UntilImprobable(rule, p=self.p, alpha=alpha_of(number, steps, self.false_alarms), at_most=half)
 
     def deployments(self) -> list[Deployment]:

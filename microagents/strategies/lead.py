@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from microagents.elections.rules import Rule, Unanimous
+from microagents.elections.rules import Rule, Unanimity
 from microagents.strategies.ladder import rungs_in
 from microagents.strategies.stepwise import Stepwise, StepwiseConductor
 from microagents.task import ChainTask
@@ -40,4 +40,4 @@ class Lead(Stepwise):
     @cached_property
     def default_rule(self) -> Rule:
         """The rule of every step: all samples agree."""
-        return Unanimous(self.samples)
+        return Unanimity(self.samples)

@@ -8,7 +8,6 @@ from msgspec import structs
 
 from microagents.elections.election import Verdict
 from microagents.strategies.chain import Chain
-from microagents.strategies.ladder import Climbing
 from microagents.task import ChainTask
 from microagents.work.durable import Work
 
@@ -27,8 +26,7 @@ class PluralityChain(Chain):
 
     def __init__(self, work: Work[ChainTask[Any, Any], Any], *, samples: int, first_temperature: float, temperature: float) -> None:
         sampling = structs.replace(work.task.sampling, first_temperature=first_temperature, temperature=temperature)
-        strategy: Climbing = work.strategy
-        super().__init__(work, max_draws=samples, sampling=sampling, rule_of=strategy.rule_of, rungs=strategy.rungs)
+        super().__init__(work, max_draws=samples, sampling=sampling)
 
     def as_taken(self, verdict: Verdict) -> Verdict:
         """The most frequent reply decides. A step without a valid reply is undecided, and so is one whose votes are improbable."""

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from microagents.actors import Deployment
 from microagents.documents.questions import ToRank, ToSplit, ToValidate
 from microagents.documents.writing import Answer, Ask, Missing, Turn, WritingRules
-from microagents.elections.rules import ApprovalShare, Rule, Unanimity
+from microagents.elections.panels import ApprovalShare
 from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem
 from microagents.roles.ranker import Rank, Ranker
@@ -138,12 +138,7 @@ class SeqCV(DocumentStrategy):
 
     def rules(self, agents: int) -> WritingRules:
         """The rules of writing with this number of agents."""
-        panel: Rule = {
-            "majority": ApprovalShare(agents),
-            "half": ApprovalShare(agents, inclusive=True),
-            "all": Unanimity(agents),
-        }[self.approval]
-        assert isinstance(panel, ApprovalShare | Unanimity)
+        panel = ApprovalShare(agents, share=1.0 if self.approval == "all" else 0.5, inclusive=self.approval != "majority")
         return WritingRules(
             agents=agents,
             panel=panel,

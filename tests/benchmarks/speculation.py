@@ -28,11 +28,11 @@ MODEL = "sim:perfect@error={error},latency=1.0,sigma=0.5"
 Figures = Iterator[tuple[str, float]]
 
 
-def timed(steps: int, model: str, strategy: Maker, seed: int, *, hedge: bool = True) -> tuple[float, Result]:
+def timed(steps: int, model: str, strategy: Maker, seed: int, *, resend: bool = True) -> tuple[float, Result]:
     """The virtual duration of a run in seconds, and its result."""
 
     async def running() -> tuple[float, Result]:
-        result = await run(Drift(length=steps), models=model, strategy=strategy, seed=seed, runs_dir=None, hedge=hedge)
+        result = await run(Drift(length=steps), models=model, strategy=strategy, seed=seed, runs_dir=None, resend_stragglers=resend)
         return asyncio.get_running_loop().time(), result
 
     return run_virtual(running())
@@ -74,10 +74,10 @@ def hangs(steps: int, seed: int) -> Figures:
     for name, strategy in (("guessing ahead", Maker()), ("step by step", Maker(speculate=False)), ("unvoted", Maker(k=1, speculate=False))):
         without_s, _ = timed(steps, model, strategy, seed)
         with_s, with_ = timed(steps, f"{model},hang=0.005", strategy, seed)
-        patient_s, patient = timed(steps, f"{model},hang=0.005", strategy, seed, hedge=False)
+        patient_s, patient = timed(steps, f"{model},hang=0.005", strategy, seed, resend=False)
         check_same(with_, patient)
         yield f"{name}: time / without hangs", with_s / without_s
-        yield f"{name}: with --no-hedge", patient_s / without_s
+        yield f"{name}: with --no-resend-stragglers", patient_s / without_s
 
 
 PARTS = {"guesses": guesses, "hedges": hedges, "hangs": hangs}

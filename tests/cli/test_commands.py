@@ -5,6 +5,7 @@ A few run as processes of their own, as installed; the others, by far faster, th
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import os
@@ -14,11 +15,11 @@ import signal
 import subprocess
 import sys
 import time
+from math import comb
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
-import structlog
 
 from microagents import run
 from microagents.tasks.drift import Drift
@@ -874,13 +875,78 @@ def test_the_help_names_every_command_and_option_of_the_contract_that_there_is()
         assert option in shown
 
 
-def test_a_checkout_without_an_install_says_how_to_install_it(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "microagents", tmp_path / "checkout" / "microagents", ignore=shutil.ignore_patterns("__pycache__"))
-    # Without -S the editable install would be found; its path alone leaves the dependencies in reach.
-    paths = [str(tmp_path / "checkout"), str(Path(structlog.__file__).parents[1])]
-    ran = python(f"import sys; sys.path[:0] = {paths!r}; import microagents", "-I", "-S")
-    assert ran.code == FAILED
-    assert "pip install -e ." in ran.err.splitlines()[-1]
+def test_in_a_checkout_its_own_code_is_found_and_no_other_version_with_it(tmp_path: Path) -> None:
+    for folder in ("microagents", "runtimes", "tasks"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    look = "import microagents.runtimes.local, microagents.tasks.hanoi\n"
+    look += "print({m.__file__ for n, m in sys.modules.items() if n.partition('.')[0] == 'microagents'})"
+    ran = python(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{look}", "-I")
+    assert ran.code == 0, ran.err
+    files = ast.literal_eval(ran.out)
+    assert len(files) > 50
+    assert [file for file in files if not file.startswith(str(tmp_path))] == []
+
+
+def test_estimate_takes_rules_of_ones_own_with_options() -> None:
+    write(
+        "own.py",
+        """
+        from microagents import FirstToAheadBy, Rule
+
+        class Mine(FirstToAheadBy, frozen=True):
+            pass
+
+        class Panel(Rule, frozen=True):
+            size: int = 3
+
+            def votes_needed(self, tally):
+                return self.size - tally.counted
+
+        class Broken(Rule, frozen=True):
+            def votes_needed(self, tally):
+                return 1 / tally.counted
+        """,
+    )
+    asked = ("estimate", "--p", "0.9", "--steps", "100", "--target", "0.9", "--json", "--rule")
+    mine, shipped = microagents(*asked, "own.py:Mine").json, microagents(*asked, "ahead-by").json
+    assert {**mine, "rule": "ahead-by"} == shipped
+    panel = microagents(*asked, "own.py:Panel@size=5").json
+    assert (panel["k"], panel["expected_votes_per_step"]) == (None, 5)
+    assert panel["p_success"] == pytest.approx(sum(comb(5, right) * 0.9**right * 0.1 ** (5 - right) for right in (3, 4, 5)) ** 100)
+    assert microagents(*asked[:-2], "--rule", "own.py:Panel").out.startswith("rule own.py:Panel, at most 100 draws")
+    assert_one_sentence(microagents(*asked, "own.py:Panel@sise=5"), "named 'sise'; did you mean 'size'")
+    assert_one_sentence(microagents(*asked, "own.py:Panel@size=five"), "Expected `int`")
+    assert_one_sentence(microagents(*asked, "own.py:Panel", "-k", "3"), "has no k; leave -k out")
+    assert_one_sentence(microagents(*asked, "own.py:Broken"), "rule 'own.py:Broken' failed: ZeroDivisionError", "own.py:15")
+
+
+def test_an_installed_package_brings_a_command_of_its_own_and_a_broken_one_says_why(tmp_path: Path) -> None:
+    write("greet.py", "def hello(name: str) -> None:\n    'Greet a person.'\n    print('hello', name)\n")
+    write("greet-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: greet\nVersion: 1.0\n")
+    write("greet-1.0.dist-info/entry_points.txt", "[microagents.commands]\nhello = greet:hello\nbroken = greet:bye\nrun = greet:hello\n")
+    env = {"PYTHONPATH": str(Path.cwd())}
+    assert (ran := installed("hello", "Ada", cwd=tmp_path, env=env)).out == "hello Ada\n", ran.err
+    assert_one_sentence(installed("broken", cwd=tmp_path, env=env), "greet has none called 'bye'")
+    shown = installed("--help", cwd=tmp_path, env=env)
+    assert shown.code == COMPLETED
+    assert "Greet a person." in shown.out
+    assert "Do a task" in shown.out, "a package replaces no shipped command"
+
+
+@pytest.mark.parametrize("place", ["--no-hedge", "environment", "microagents.toml"])
+def test_the_earlier_name_of_a_setting_is_refused_with_its_name_now(place: str) -> None:
+    if place == "microagents.toml":
+        write(place, "hedge = false")
+    env = {"MICROAGENTS_HEDGE": "false"} if place == "environment" else None
+    ran = microagents("run", "drift", "--model", "sim:perfect", *([place] * place.startswith("-")), env=env)
+    assert (ran.code, ran.err.splitlines()[-1]) == (WRONG_USAGE, "microagents: 'hedge' is 'resend_stragglers' now")
+
+
+@pytest.mark.parametrize("words", [("--max-draws", "2"), ("-s", "max_draws=2")], ids=" ".join)
+@pytest.mark.parametrize("command", [("run",), ("step",), ("compare",)], ids=str)
+def test_a_short_form_says_the_same_as_the_option_in_every_command(command: tuple[str, ...], words: tuple[str, ...]) -> None:
+    ran = microagents(*command, "drift", "--model", "sim:perfect", *words)
+    assert_one_sentence(ran, "k = 3 votes cannot come from max_draws = 2 samples")
 
 
 # -- what a first user stumbled over -------------------------------------------------------------------------------------
@@ -925,7 +991,7 @@ def test_known_inputs_are_refused_where_the_strategy_cannot_feed_them() -> None:
             solves, conductor = (ChainTask,), OwnConductor
         """,
     )
-    assert_one_sentence(microagents("run", "drift", "--strategy", "own.py:Own", "--known-inputs"), "Own", "known inputs")
+    assert_one_sentence(microagents("run", "drift", "--strategy", "own.py:Own", "--known-inputs"), "Own", "named 'known_inputs'")
     assert_one_sentence(microagents("step", "drift", "--strategy", "own.py:Own"), "Own", "maker")
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from microagents.documents import Part, Parts, Ranking, Segment, Summary, ToRank, ToSplit, ToSummarize, ToValidate, ToWrite, Validation
 from microagents.documents.writing import Answer, Ask, Turn, Writing, WritingRules
-from microagents.elections.rules import ApprovalShare
+from microagents.elections.panels import ApprovalShare
 
 Author = Callable[[Ask], Answer]
 

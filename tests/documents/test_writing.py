@@ -8,7 +8,7 @@ import pytest
 
 from microagents.documents import Ranking, ToRank, ToValidate, ToWrite
 from microagents.documents.writing import Answer, Ask, Missing, NothingWritten, Writing
-from microagents.elections.rules import ApprovalShare, Unanimity
+from microagents.elections.panels import ApprovalShare
 from microagents.problems.candidates import labels_of
 from tests.documents.authors import NO, Authors, parts, rules, segment, write_whole, yes
 
@@ -39,14 +39,14 @@ def outcomes(writing: Writing, at: str = "write") -> list[list[str]]:
         (4, ApprovalShare(4), 3, True),
         (4, ApprovalShare(4, inclusive=True), 2, True),
         (4, ApprovalShare(4, inclusive=True), 1, False),
-        (3, Unanimity(3), 2, False),
-        (3, Unanimity(3), 3, True),
+        (3, ApprovalShare(3, share=1.0, inclusive=True), 2, False),
+        (3, ApprovalShare(3, share=1.0, inclusive=True), 3, True),
         (2, ApprovalShare(2), 1, False),
         (2, ApprovalShare(2), 2, True),
     ],
 )
 def test_a_segment_passes_with_the_approvals_that_its_rule_asks_for(
-    agents: int, panel: ApprovalShare | Unanimity, approvals: int, *, passes: bool
+    agents: int, panel: ApprovalShare, approvals: int, *, passes: bool
 ) -> None:
     authors = Authors(validate=lambda ask, _: yes((ask.agent or 0) < approvals))
     writing = write_whole(authors, rules(agents, panel=panel, depth=0, rounds=1))

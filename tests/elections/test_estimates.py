@@ -90,6 +90,7 @@ def test_an_estimate_counts_the_calls_that_red_flags_and_strangers_to_the_race_c
 
 def test_a_margin_beyond_the_cap_is_never_reached() -> None:
     found = estimate(0.51, 1000, 0.95)
+    assert found.k is not None
     assert found.k > found.max_draws == 100
     assert (found.p_success, found.p_undecided, found.expected_calls) == (0, 1, 100)
 

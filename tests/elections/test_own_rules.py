@@ -1,15 +1,16 @@
-"""Stop rules of a user's own: shares of approval, unanimity and panels, in one process and behind a link that encodes them."""
+"""Stop rules of a user's own: shares of approval, votes without dissent and panels, in one process and behind a link that encodes them."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from itertools import product
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from msgspec import msgpack
 
-from microagents import Conductor, InvalidDefinition, MicroagentsError, Prompt, Reply, Rule, Strategy, Tally, Task, Work, run
+from microagents import Conductor, InvalidDefinition, MicroagentsError, Prompt, Reply, Rule, Strategy, Tally, Task, Work, run, run_sync
 from microagents.elections.rules import FirstTo, FirstToAheadBy, PortableRule, portable
 
 
@@ -33,7 +34,7 @@ class Approval(Rule, frozen=True):
         return tally.counts.get(True, 0) >= self.share * self.size
 
 
-class Unanimity(Rule, frozen=True):
+class Unopposed(Rule, frozen=True):
     """Decided by the first dissent, or by n equal votes."""
 
     n: int = 3
@@ -58,6 +59,11 @@ class NobodysVote(Rule, frozen=True):
 class NoVote(Rule, frozen=True):
     def votes_needed(self, tally: Tally) -> int:
         return tally.counted
+
+
+class Broken(Rule, frozen=True):
+    def votes_needed(self, tally: Tally) -> int:
+        raise KeyError(tally.counted)
 
 
 class Odd(Rule, frozen=True):
@@ -99,12 +105,13 @@ class AskPanel(Strategy):
 
 RULES: dict[str, Rule] = {
     "approval": Approval(),
-    "unanimity": Unanimity(),
+    "unopposed": Unopposed(),
     "negative": Negative(),
     "nobody's": NobodysVote(),
     "unwritable": Unwritable(),
     "no vote": NoVote(),
     "odd": Odd(),
+    "broken": Broken(),
 }
 
 
@@ -119,15 +126,15 @@ async def test_a_panel_approves_by_its_share_and_asks_no_member_more_than_it_tak
 
 
 @pytest.mark.parametrize(("votes", "asked"), [((True,) * 3, 3), ((True, False, True), 2), ((False, True, True), 2)])
-async def test_unanimity_ends_at_the_first_dissent(votes: tuple[bool, ...], asked: int) -> None:
-    result = await run(Review(votes=votes), models="sim:perfect", strategy=AskPanel(rule="unanimity"))
+async def test_a_vote_without_dissent_ends_at_the_first_one(votes: tuple[bool, ...], asked: int) -> None:
+    result = await run(Review(votes=votes), models="sim:perfect", strategy=AskPanel(rule="unopposed"))
     assert result.value[1] == asked
 
 
 async def test_a_rule_of_ones_own_is_part_of_the_question_and_recalled_with_it() -> None:
     first = await run(Review(votes=(True, False, True)), models="sim:perfect", run_id="r")
     assert (await run(Review(votes=(True, False, True)), models="sim:perfect", run_id="r")).calls == first.calls == 3
-    digests = {portable(rule) for rule in (Approval(), Approval(share=0.5), Unanimity(), FirstTo(2), FirstToAheadBy(2))}
+    digests = {portable(rule) for rule in (Approval(), Approval(share=0.5), Unopposed(), FirstTo(2), FirstToAheadBy(2))}
     assert len(digests) == 5
 
 
@@ -136,6 +143,13 @@ def test_shipped_rules_enter_questions_as_they_are_and_own_ones_by_their_address
     travelled = msgpack.decode(msgpack.encode(portable(Approval(size=5))), type=PortableRule)
     assert travelled == portable(Approval(size=5))
     assert travelled.votes_needed(Tally(travelled)) == 5
+
+
+@pytest.mark.parametrize("rule", ["no vote", "unwritable", "broken"])
+def test_a_rule_that_fails_before_anything_is_asked_leaves_no_journal(rule: str, tmp_path: Path) -> None:
+    with pytest.raises(MicroagentsError):
+        run_sync(Review(votes=(True,)), models="sim:perfect", strategy=AskPanel(rule=rule), runs_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections import Counter
 from fractions import Fraction
 from itertools import product
 from random import Random
+from typing import Literal
 
 import pytest
 
@@ -20,7 +21,28 @@ from microagents.messages import address_of
 from microagents.replies.chat import Prompt, Sampling, fingerprint
 from tests.roles.voting import Say
 
-RULES = [FirstToAheadBy(1), FirstToAheadBy(2), FirstToAheadBy(3), FirstTo(2), FirstTo(3), FirstTo(3, at_most=4), BestOf(3), BestOf(4)]
+
+class Unopposed(Rule, frozen=True):
+    n: int
+
+    def votes_needed(self, tally: Tally) -> int:
+        return 0 if len(tally.counts) > 1 else self.n - tally.counted
+
+    def outcome(self, tally: Tally) -> Literal["decided", "argmax"]:
+        return "decided" if len(tally.counts) == 1 else "argmax"
+
+
+RULES = [
+    FirstToAheadBy(1),
+    FirstToAheadBy(2),
+    FirstToAheadBy(3),
+    FirstTo(2),
+    FirstTo(3),
+    FirstTo(3, at_most=4),
+    BestOf(3),
+    BestOf(4),
+    Unopposed(3),
+]
 
 
 def enumerated(p: Fraction, valid: Fraction, rivals: int, rule: Rule, max_draws: int) -> tuple[dict[str, Fraction], Fraction]:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from microagents.elections.rules import ApprovalShare, BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
+from microagents.elections.panels import ApprovalShare
+from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
 from microagents.errors import InvalidUsage
 from microagents.replies.chat import Reply
 
@@ -260,15 +261,18 @@ def test_first_valid_is_over_with_so_many_replies_whatever_they_say() -> None:
 
 panels = st.integers(1, 7).flatmap(
     lambda members: st.sampled_from(
-        [ApprovalShare(members), ApprovalShare(members, inclusive=True), ApprovalShare(members, share=0.25), Unanimity(members)]
+        [
+            ApprovalShare(members),
+            ApprovalShare(members, inclusive=True),
+            ApprovalShare(members, share=0.25),
+            ApprovalShare(members, 1.0, inclusive=True),
+        ]
     )
 )
 
 
 @given(panels, st.data())
-def test_a_panel_is_decided_as_soon_as_the_other_votes_cannot_change_its_result(
-    panel: ApprovalShare | Unanimity, data: st.DataObject
-) -> None:
+def test_a_panel_is_decided_as_soon_as_the_other_votes_cannot_change_its_result(panel: ApprovalShare, data: st.DataObject) -> None:
     votes = data.draw(st.lists(st.booleans(), min_size=panel.members, max_size=panel.members))
     approved = sum(votes) >= panel.approvals_needed
     tally = Tally(panel)
@@ -294,11 +298,17 @@ def test_a_panel_is_decided_as_soon_as_the_other_votes_cannot_change_its_result(
         (ApprovalShare(5, inclusive=True), 3),
         (ApprovalShare(10, share=0.7, inclusive=True), 7),
         (ApprovalShare(10, share=0.7), 8),
-        (Unanimity(4), 4),
+        (ApprovalShare(4, share=1.0, inclusive=True), 4),
     ],
 )
-def test_the_approvals_that_a_panel_needs(panel: ApprovalShare | Unanimity, needed: int) -> None:
+def test_the_approvals_that_a_panel_needs(panel: ApprovalShare, needed: int) -> None:
     assert panel.approvals_needed == needed
+
+
+def test_unanimity_takes_all_n_votes_and_one_dissent_leaves_it_open() -> None:
+    agreed, split = counted(Unanimity(n=5), "aaaaa"), counted(Unanimity(n=5), "abaaa")
+    assert [counted(Unanimity(n=5), "abaaa"[:n]).votes_needed for n in (0, 2, 4)] == [5, 3, 1]
+    assert (agreed.outcome, split.outcome) == ("decided", "argmax")
 
 
 def test_the_best_of_n_is_the_plurality_of_all_n_votes_and_a_tie_is_marked() -> None:

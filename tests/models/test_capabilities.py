@@ -260,7 +260,7 @@ async def test_a_resumed_run_does_not_learn_again_and_the_summary_says_what_was_
 
     async with serving(told) as server:
         spec = f"{provider.name}:m@base_url={server.url}"
-        options: dict[str, Any] = {"k": 1, "runs_dir": tmp_path, "hedge": False}
+        options: dict[str, Any] = {"k": 1, "runs_dir": tmp_path, "resend_stragglers": False}
         begun = await run(Drift(length=6), models=spec, max_calls=3, **options)
         with_temperature = ["temperature" in each.json for each in server.received]
         resumed = await resume(begun.run_id, runs_dir=tmp_path, max_calls=100)

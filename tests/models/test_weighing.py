@@ -207,7 +207,7 @@ async def test_a_resumed_run_asks_only_for_the_order_that_is_missing() -> None:
     shares = {label_of("A"): 0.25, label_of("B"): 0.75}
     async with weighing("decisions", lambda _, number: shares if number == 0 else reply({}, status=400)) as (spec, server):
         with pytest.raises(Exception, match="400"):
-            await chosen(spec, hedge=False)
+            await chosen(spec, resend_stragglers=False)
         server.answers[:] = [decisions(shares)]
         result = await resume("solved")
         assert len(server.received) == 3

@@ -67,13 +67,13 @@ async def drifting(model: object, *, steps: int = 30, fallback: object = (FALLBA
     return await run(Drift(length=steps), models=model, strategy=strategy, fallback=fallback, **{"runs_dir": None, **options})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("hedge", [True, False])
-def test_what_waits_for_a_model_that_is_out_goes_to_the_fallback_at_once(*, hedge: bool) -> None:
+@pytest.mark.parametrize("resend", [True, False])
+def test_what_waits_for_a_model_that_is_out_goes_to_the_fallback_at_once(*, resend: bool) -> None:
     model = Throttled(between(0.0, 1e9, DOWN))
 
     async def drifts() -> tuple[Result, float]:
         fast = "sim:perfect@latency=0.1,sigma=0"
-        result = await run(Drift(length=15), models=model, strategy=Maker(k=3), fallback=fast, runs_dir=None, hedge=hedge)
+        result = await run(Drift(length=15), models=model, strategy=Maker(k=3), fallback=fast, runs_dir=None, resend_stragglers=resend)
         return result, asyncio.get_running_loop().time()
 
     result, took_s = run_virtual(drifts())

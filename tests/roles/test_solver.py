@@ -130,9 +130,11 @@ async def late_at_first(call: Call) -> Sample:
     return Sample(text=write(Onward(number=(number * 17 + 5) % RING)))
 
 
-@pytest.mark.parametrize("hedge", [True, False])
-def test_a_model_may_set_a_timeout_since_its_call_has_a_task_of_its_own(*, hedge: bool) -> None:
-    result = run_virtual(run(Drift(length=3), models=late_at_first, runs_dir=None, hedge=hedge, strategy=Maker(speculate=False)))
+@pytest.mark.parametrize("resend", [True, False])
+def test_a_model_may_set_a_timeout_since_its_call_has_a_task_of_its_own(*, resend: bool) -> None:
+    result = run_virtual(
+        run(Drift(length=3), models=late_at_first, runs_dir=None, resend_stragglers=resend, strategy=Maker(speculate=False))
+    )
     assert (result.outcome, result.account.repeated) == ("completed", {"timeout": 9})
 
 

@@ -31,7 +31,7 @@ def test_a_chain_with_hanging_calls_takes_hardly_longer_than_one_without(runtime
         strategy = Maker(speculate=speculate)
         without_s, _ = run_virtual(timed(SLOW, strategy=strategy, runtime=runtime))
         with_s, result = run_virtual(timed(HANGS, strategy=strategy, runtime=runtime))
-        waiting_s, patient = run_virtual(timed(HANGS, strategy=strategy, runtime=runtime, hedge=False))
+        waiting_s, patient = run_virtual(timed(HANGS, strategy=strategy, runtime=runtime, resend_stragglers=False))
         assert with_s <= 1.1 * without_s < 1.5 * without_s < waiting_s
         assert result.account.decisions_sha256 == patient.account.decisions_sha256
         assert result.account.ballots_sha256 == patient.account.ballots_sha256

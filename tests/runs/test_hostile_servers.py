@@ -99,7 +99,7 @@ async def test_a_run_goes_on_through_every_hostile_reply_and_counts_each_by_its_
         spec = f"{provider.name}:m@base_url={server.url},timeout_s={TIMEOUT_S}"
         await run(Drift(length=2), models=spec, k=1, runs_dir=None)  # imports the SDK
         waiting += [answer for _, answer in answers]
-        result = await run(Drift(length=LENGTH), models=spec, k=1, runs_dir=None, hedge=False)
+        result = await run(Drift(length=LENGTH), models=spec, k=1, runs_dir=None, resend_stragglers=False)
     assert (result.outcome, result.account.errors, waiting) == ("completed", 0, [])
     assert {**result.account.repeated, **result.account.flagged} == expected
     assert "3 calls timed out" in summary(result, "", None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +34,7 @@ from microagents.cli.options import (
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
 from microagents.cli.views.tables import recorded_note, table, wrapped
 from microagents.cli.watching import TerminalControl, Watched, kept_in_runs, run_in_terminal
+from microagents.runs.short_forms import SHORT_FORMS
 from microagents.runs.studies.compare import DEFAULT_REPEAT, compare
 from microagents.runs.studies.comparison import Comparison, Row
 from microagents.task import Task
@@ -57,7 +59,7 @@ TEXT_COLUMNS = (0,)
 """Columns that are aligned to the left; all others are numbers."""
 
 
-@with_settings
+@partial(with_settings, short=[name for name in SHORT_FORMS if name != "k"])
 def command(
     task: TaskName,
     *,
@@ -78,7 +80,12 @@ def command(
     ] = [],  # noqa: B006
     k: Annotated[
         list[int],
-        typer.Option("-k", metavar="K", envvar="MICROAGENTS_K", help="Compare with this k; strategies without a k ignore it. Repeatable."),
+        typer.Option(
+            SHORT_FORMS["k"].flag,
+            metavar="K",
+            envvar="MICROAGENTS_K",
+            help="Compare with this k; strategies without a k ignore it. Repeatable.",
+        ),
     ] = [],  # noqa: B006
     repeat: Annotated[
         int | None,
@@ -100,6 +107,7 @@ def command(
     as_json: AsJson = False,
     yes: Yes = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
+    short: dict[str, Any],
     changed: dict[str, Any],
 ) -> None:
     """Compare strategies on the same inputs.
@@ -139,6 +147,7 @@ def command(
                 on_forecast=control.on_forecast,
                 interrupt=control.interrupt,
                 terminate=control.terminate,
+                **short,
                 **changed,
             )
 

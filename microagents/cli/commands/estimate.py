@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import msgspec
 import typer
 
-from microagents.cli.options import AsJson
+from microagents.cli.options import AsJson, pairs
 from microagents.cli.reporting import exit_on_error
+from microagents.elections.estimates import Estimate, RuleAtK, estimate
+from microagents.elections.rules import Rule, portable
+from microagents.errors import InvalidUsage, MicroagentsError
+from microagents.registry import Registry, unknown
+from microagents.runs.short_forms import SHORT_FORMS
+from microagents.user_code import described
 
-if TYPE_CHECKING:
-    from microagents.elections.estimates import Estimate
-
+RULE_HELP = (
+    "`ahead-by`, `first-to` (`run -s rule=first-to`), `best-of` (the most frequent of K), or one of your own as path/file.py:Class or "
+    "package.module:Class, with options behind it: FILE:Class@NAME=VALUE,..."
+)
 MAX_DIGITS = 31
 """Number of digits of the largest count, 10^30."""
 
@@ -36,12 +44,14 @@ def command(
     valid: Annotated[float, typer.Option(metavar="V", help="Probability that a reply is valid: no red flag discards it.")] = 1.0,
     steps_per_call: Annotated[int, typer.Option(metavar="M", help="Number of steps that one call does.")] = 1,
     k: Annotated[
-        int | None, typer.Option("-k", metavar="K", help="Margin to judge. [default: the smallest that reaches the target]")
+        int | None,
+        typer.Option(SHORT_FORMS["k"].flag, metavar="K", help="Margin to judge. [default: the smallest that reaches the target]"),
     ] = None,
-    max_draws: Annotated[int, typer.Option(metavar="N", parser=count, help="Cap of each election, as in `run -s max_draws=N`.")] = 100,
-    rule: Annotated[
-        str, typer.Option(metavar="RULE", help="`ahead-by`, `first-to` (`run -s rule=first-to`) or `best-of` (the most frequent of K).")
-    ] = "ahead-by",
+    max_draws: Annotated[
+        int,
+        typer.Option(SHORT_FORMS["max_draws"].flag, metavar="N", parser=count, help="Cap of each election, as in `run -s max_draws=N`."),
+    ] = 100,
+    rule: Annotated[str, typer.Option(metavar="RULE", help=RULE_HELP)] = "ahead-by",
     rivals: Annotated[int, typer.Option(metavar="N", help="Number of wrong replies, all equally likely.")] = 1,
     as_json: AsJson = False,
 ) -> None:
@@ -53,36 +63,66 @@ def command(
     One rival (all wrong replies are equal) is the worst case for the chance, but not for the calls. Several rivals are computed exactly
     where that takes seconds, else simulated, with intervals of 95 %.
     """
-    import msgspec  # noqa: PLC0415 - only this command needs msgspec and the laws
-
-    from microagents.elections.estimates import estimate  # noqa: PLC0415
-
     with exit_on_error():
-        found = estimate(p, steps, target, valid=valid, steps_per_call=steps_per_call, k=k, max_draws=max_draws, rule=rule, rivals=rivals)
+        try:
+            chosen = _rule_of_ones_own(rule) if ":" in rule or ".py" in rule else rule
+            found = estimate(
+                p, steps, target, valid=valid, steps_per_call=steps_per_call, k=k, max_draws=max_draws, rule=chosen, rivals=rivals
+            )
+        except MicroagentsError:
+            raise
+        except Exception as error:
+            raise InvalidUsage(f"rule {rule!r} failed: {described(error)}") from error
     if as_json:
         typer.echo(msgspec.json.encode(found))
         return
-    smallest = "too large to be computed here" if found.k_min is None else found.k_min
-    typer.echo(f"the smallest k that does {steps:,} steps with a chance of {target:g}, where no cap ends an election: {smallest}")
+    if found.k is not None:
+        smallest = "too large to be computed here" if found.k_min is None else found.k_min
+        typer.echo(f"the smallest k that does {steps:,} steps with a chance of {target:g}, where no cap ends an election: {smallest}")
     typer.echo("\n".join(_lines(found, target)))
+
+
+def _rule_of_ones_own(given: str) -> RuleAtK:
+    """The rule of a name, with the options behind it.
+
+    Raises:
+        InvalidUsage: there is none, or an option is wrong.
+    """
+    name, _, words = given.partition("@")
+    kind = Registry(kind="rule", group="microagents.rules", shipped={}).find(name, Rule)
+    options = pairs("--rule", [word for word in words.split(",") if word])
+    for option in options:
+        if option not in kind.__struct_fields__:
+            raise InvalidUsage(unknown(f"option of rule {name!r} named", option, kind.__struct_fields__))
+
+    def at(k: int) -> Rule:
+        try:
+            return portable(msgspec.convert({**options, **({"k": k} if has_k else {})}, kind, strict=False))
+        except msgspec.ValidationError as error:
+            raise InvalidUsage(f"rule {given!r}: {error}") from None
+
+    has_k = "k" in kind.__struct_fields__ and "k" not in options
+    return RuleAtK(name=given, at=at, has_k=has_k)
 
 
 def _lines(found: Estimate, target: float) -> Iterator[str]:
     worst = "one rival (the worst case for the chance, not for the calls: try --rivals 5)"
     against = worst if found.rivals == 1 else f"{found.rivals:,} rivals"
-    yield f"at k = {found.k}, rule {found.rule}, at most {found.max_draws:,} draws a step, against {against}:"
+    k = "" if found.k is None else f"at k = {found.k}, "
+    yield f"{k}rule {found.rule}, at most {found.max_draws:,} draws a step, against {against}:"
     yield f"  chance that all steps are right   {found.p_success:.6f}{_interval(found.p_success_interval, '.6f')}"
     yield f"  chance of ending undecided        {found.p_undecided:.6f}"
     yield f"  votes a step                      {found.expected_votes_per_step:.4f}"
     yield f"  calls                             {found.expected_calls:,.0f}{_interval(found.expected_calls_interval, ',.0f')}"
+    where = "with this rule" if found.k is None else "at this k"
     if found.max_draws_min is not None:
         cap = found.max_draws_min
         remedy = f"so {found.max_draws:,} is enough" if cap <= found.max_draws else f"so more than {found.max_draws:,}: -s max_draws={cap}"
-        yield f"a chance of {target:g} at this k needs a cap of {cap:,} draws a step, {remedy}"
-    elif found.k_min is not None and found.k < found.k_min:
-        yield f"a chance of {target:g} is not reached at this k, whatever the cap"
+        yield f"a chance of {target:g} {where} needs a cap of {cap:,} draws a step, {remedy}"
+    elif found.k is None or (found.k_min is not None and found.k < found.k_min):
+        yield f"a chance of {target:g} is not reached {where}, whatever the cap"
     else:
-        yield f"the cap that a chance of {target:g} needs at this k is too large to be computed here"
+        yield f"the cap that a chance of {target:g} needs {where} is too large to be computed here"
 
 
 def _interval(interval: tuple[float, float] | None, digits: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from microagents.cli.options import RUNS, AcceptChange, AsJson, AsStream, RunName, RunsDir, Yes, check_stream, with_settings
+from microagents.cli.options import RUNS, AcceptChange, AsJson, AsStream, RunName, RunsDir, Yes, check_stream, fitting, with_settings
 from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.cli.watching import Watched, kept_in, run_in_terminal, show_and_exit
 from microagents.errors import InvalidUsage
@@ -21,8 +22,9 @@ OfExperiment = Annotated[list[str], typer.Option("-o", "--option", "--strategy",
 """Options of `run` that people give `resume`, too. They are refused with what to write."""
 
 
-@with_settings
+@partial(with_settings, short=("max_draws", "speculate"))
 def command(
+    context: typer.Context,
     run: RunName,
     *,
     runs_dir: RunsDir = RUNS,
@@ -32,15 +34,12 @@ def command(
             "--input", metavar="N", help="Do only this one of many inputs, counted from 0. Repeatable. [default: all not completed]"
         ),
     ] = [],  # noqa: B006
-    max_draws: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Cap of an election, in samples; a higher one lets undecided elections go on."),
-    ] = None,
     accept_change: AcceptChange = [],  # noqa: B006 - typer copies it
     of_experiment: OfExperiment = [],  # noqa: B006
     stream: AsStream = False,
     as_json: AsJson = False,
     yes: Yes = False,
+    short: dict[str, Any],
     changed: dict[str, Any],
 ) -> None:
     """Continue a run from its journal.
@@ -57,6 +56,7 @@ def command(
         with reader_of(runs_dir, run) as reader:
             experiment = reader.experiment
             check_stream(stream, as_json=as_json, is_listed=experiment.listed)
+            options_of_strategy = fitting(context, short, experiment.recipe.strategy_options.__contains__)
             options = {} if experiment.listed else experiment.recipe.options
             watched = Watched(run, experiment.unit, specs_in(settings_of(experiment).models), kept_in(run, runs_dir))
 
@@ -65,7 +65,6 @@ def command(
                 run,
                 runs_dir=runs_dir,
                 inputs=only or None,
-                max_draws=max_draws,
                 accept_changes=accept_change,
                 on_progress=control.on_progress,
                 on_solution=control.on_solution,
@@ -73,6 +72,7 @@ def command(
                 on_forecast=control.on_forecast,
                 interrupt=control.interrupt,
                 terminate=control.terminate,
+                **options_of_strategy,
                 **changed,
             )
 

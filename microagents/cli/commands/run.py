@@ -16,7 +16,6 @@ from microagents.cli.options import (
     AsStream,
     Config,
     InputsFile,
-    Margin,
     ModelSpecs,
     Options,
     RunsDir,
@@ -49,7 +48,6 @@ def command(
     strategy: StrategyName = None,
     set_: StrategyOptions = [],  # noqa: B006
     model: ModelSpecs = [],  # noqa: B006
-    k: Margin = None,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
     run_id: Annotated[
@@ -63,18 +61,11 @@ def command(
     ] = False,
     accept_change: AcceptChange = [],  # noqa: B006
     inputs: InputsFile = None,
-    known_inputs: Annotated[
-        bool,
-        typer.Option(
-            "--known-inputs",
-            envvar="MICROAGENTS_KNOWN_INPUTS",
-            help="Short for -s known_inputs=true: start every step from the oracle's state, so that steps run side by side.",
-        ),
-    ] = False,
     stream: AsStream = False,
     as_json: AsJson = False,
     yes: Yes = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
+    short: dict[str, Any],
     changed: dict[str, Any],
 ) -> None:
     """Do a task; every step is an election. With the --run-id of an earlier run, continue that run.
@@ -90,7 +81,6 @@ def command(
         lines = None if inputs is None else lines_of(task, option, inputs)
         work: Task | Sequence[Task] = task_of(task, option) if lines is None else lines.tasks
         first = work if isinstance(work, Task) else work[0]
-        short = {"k": k, "speculate": changed.pop("speculate", None), "known_inputs": known_inputs or None}
         chosen = strategy_named(context, strategy, set_, short, first)
         named = new_run_id(first) if run_id is None else run_id
 

@@ -13,7 +13,6 @@ from microagents.cli.options import (
     OF_ONE_STEP,
     AsJson,
     Config,
-    Margin,
     ModelSpecs,
     Options,
     Seed,
@@ -39,7 +38,7 @@ OPEN = ("undecided", "argmax")
 """Outcomes of a vote that decides no step."""
 
 
-@partial(with_settings, only=OF_ONE_STEP)
+@partial(with_settings, only=OF_ONE_STEP, short=("k", "max_draws"))
 def command(
     context: typer.Context,
     task: TaskName,
@@ -48,13 +47,13 @@ def command(
     strategy: StrategyName = None,
     set_: StrategyOptions = [],  # noqa: B006
     model: ModelSpecs = [],  # noqa: B006
-    k: Margin = None,
     seed: Seed = 0,
     step: Annotated[
         int, typer.Option(min=0, metavar="N", help="Number of the step, counted from 0. The task's oracle does the steps before it.")
     ] = 0,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
+    short: dict[str, Any],
     changed: dict[str, Any],
 ) -> None:
     """Show one step in full: prompt, replies, flags, votes and price.
@@ -66,7 +65,7 @@ def command(
         work = task_of(task, option)
         if not isinstance(work, ChainTask):
             raise InvalidUsage(f"task {task!r} is no chain of steps, so there is no step to show")
-        chosen = strategy_named(context, strategy, set_, {"k": k}, work)
+        chosen = strategy_named(context, strategy, set_, short, work)
         if not issubclass(chosen.conductor, ChainConductor):
             raise InvalidUsage(f"strategy {type(chosen).__name__} does not walk a chain step by step; name one that does, such as maker")
         named = {"models": model_pools(models_of(model), [chosen]).pools, "seed": seed, "run_id": "step"}

@@ -40,7 +40,7 @@ SHOWN = 10
 SETTINGS = tuple(name for name in Settings.model_fields if name != "on_undecided")
 
 
-@partial(with_settings, only=SETTINGS)
+@partial(with_settings, only=SETTINGS, short=())
 def command(
     task: TaskName,
     kind: Annotated[

@@ -17,12 +17,21 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.elections.red_flags import known_finish
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.open_files import connections_allowed
-from microagents.models.http.options import check_length, check_names, checked_url, effort_of, flag, key_in, number_in, other_model, refuse_ended
+from microagents.models.http.options import (
+    check_length,
+    check_names,
+    checked_url,
+    effort_of,
+    flag,
+    key_in,
+    number_in,
+    other_model,
+    refuse_ended,
+)
 from microagents.models.http.refusals import (
     BAD_REQUEST,
     NAME,
@@ -107,7 +116,8 @@ class HttpModel(Model, ABC):
         self._redaction = Redaction(self._key)
         self._connections = connections_allowed()
         self._rates: Mapping[str, Rate] = {}
-        self._throttled_as = f"{self.sdk}:{spec.name} at {self.base_url}, key {blake2b((self._key or '').encode(), digest_size=4).hexdigest()}"
+        key = blake2b((self._key or "").encode(), digest_size=4).hexdigest()
+        self._throttled_as = f"{self.sdk}:{spec.name} at {self.base_url}, key {key}"
         self._options = options
         self._effort = self._checked_effort()
         self._has_schema = flag(options, "json_schema")
@@ -329,9 +339,7 @@ class HttpModel(Model, ABC):
                 if isinstance(samples, ModelUnavailable):
                     message = self._redaction.public(str(samples.args[1]), call.prompt)
                     return ModelUnavailable(samples.kind, message, response.status_code, None, self._redaction.request_id(response))
-                return [
-                    structs.replace(each, text=self._redaction.without_key(each.text), finish=known_finish(each.finish)) for each in samples
-                ]
+                return [self._redaction.cleaned(each) for each in samples]
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 reason = self._redaction.sanitize(str(error))
         return ModelUnavailable("garbled", reason, response.status_code, None, self._redaction.request_id(response))

@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from microagents.elections.red_flags import known_finish
 from microagents.models.http.options import either
 from microagents.models.http.sending import Response
-from microagents.replies.chat import Prompt
+from microagents.replies.chat import Prompt, Sample
 
 MAX_MESSAGE_CHARS = 300
 MAX_RETRY_AFTER_S = 86_400.0
@@ -60,6 +61,10 @@ class Redaction:
     def without_key(self, text: str) -> str:
         """A reply without the key: a server may repeat the request, headers included, and the journal keeps texts of replies."""
         return text if len(self._key or "") < MIN_KEY_CHARS else text.replace(str(self._key), KEY)
+
+    def cleaned(self, sample: Sample) -> Sample:
+        """A sample without the key, and with a finish that is known."""
+        return structs.replace(sample, text=self.without_key(sample.text), finish=known_finish(sample.finish))
 
 
 class Substitutes:

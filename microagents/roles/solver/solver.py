@@ -43,7 +43,7 @@ class Solver(Role):
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
         self._sources = Sources(context, self._report_unpriced)
-        self._replaces: bool = context.settings.get("hedge", True)
+        self._replaces: bool = context.settings.get("resend_stragglers", True)
         """Whether stragglers are sent again."""
         self._groups: dict[Hashable, Group] = {}
         """Draws of this turn of the loop that may go in one request, by what they have in common."""

@@ -32,7 +32,18 @@ from microagents.runs.driver.output import Outputs
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import Plan, plan_of, recorded_limits
 from microagents.runs.result import Result
-from microagents.runs.settings import Models, Settings, check_address, check_lanes, model_pools, plain_type, strategy_of, validated
+from microagents.runs.settings import (
+    Models,
+    Settings,
+    check_address,
+    check_lanes,
+    check_name,
+    model_pools,
+    plain_type,
+    strategy_of,
+    validated,
+)
+from microagents.runs.short_forms import SHORT_FORMS
 from microagents.runs.task_list import tasks_of
 from microagents.task import Task
 from microagents.words.prices import prices_of, specs_in
@@ -42,8 +53,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 NOTHING_NEW = (
     "it was undecided before, and nothing was asked again, because nothing is new: change one of these, or resume with a higher --max-draws"
 )
-SHORT_FORMS = ("k", "speculate", "known_inputs", "max_draws")
-"""Options of strategies that `resume` also accepts as keywords."""
 
 
 def takes_settings(function: F) -> F:
@@ -73,6 +82,7 @@ async def run(
     k: int | None = None,
     speculate: bool | None = None,
     known_inputs: bool | None = None,
+    max_draws: int | None = None,
     run_id: str | None = None,
     runs_dir: str | Path | None = "runs",
     accept_changes: Sequence[str] = (),
@@ -92,8 +102,9 @@ async def run(
         models: a spec, a model, an async function, a pool of these that samples rotate through, or pools by role.
         strategy: a name or an instance; None for the task's default strategy.
         k: short for the strategy's option of this name.
-        speculate: short for the strategy's option of this name; a strategy without it ignores it.
+        speculate: short for the strategy's option of this name.
         known_inputs: short for the strategy's option of this name.
+        max_draws: short for the strategy's option of this name.
         run_id: name of the run; by default a new one.
         runs_dir: the folder of journals; None for a run that cannot be resumed.
         accept_changes: names of fields that may differ from the recorded experiment.
@@ -131,8 +142,10 @@ async def run(
         terminate=terminate,
     )
     tasks = tasks_of(task)
-    chosen = strategy_of(strategy, tasks[0], {}, {"k": k, "speculate": speculate, "known_inputs": known_inputs})
+    short = {"k": k, "speculate": speculate, "known_inputs": known_inputs, "max_draws": max_draws}
+    chosen = strategy_of(strategy, tasks[0], {}, short)
     for name, value in settings.items():
+        check_name(name)
         if name not in Settings.model_fields:
             if name in type(chosen).model_fields:
                 given_as = f"strategy={type(chosen).__name__}({name}={value!r:.100})"

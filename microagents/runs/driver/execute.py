@@ -19,7 +19,7 @@ import microagents.roles  # noqa: F401 - names the roles of an election
 from microagents.actors import Context, Deployment, Strategy
 from microagents.aio import TaskScope, loop_has_threads
 from microagents.elections.admission import Drain
-from microagents.errors import InvalidUsage, MicroagentsError, Stopped, Undecided
+from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, RoleFailed, Stopped, TaskFailed, Undecided
 from microagents.journal.experiment import Experiment
 from microagents.journal.messages import Account, InputEnding, Report, RunOutcome
 from microagents.journal.opening import holds_nothing
@@ -32,8 +32,9 @@ from microagents.runs.driver.batch import Batch, OnEnding, undecided_elections
 from microagents.runs.driver.following import OnSolution, follow_solution, read_solution
 from microagents.runs.driver.forecast import OnForecast, forecast_of
 from microagents.runs.driver.output import Outputs
+from microagents.runs.inspection.runs import remove_run
 from microagents.runs.plan import Plan, experiment_of
-from microagents.runs.result import Result, results_of, whole
+from microagents.runs.result import Result, results_of
 from microagents.runs.settings import Settings, validated
 from microagents.runs.task_list import dump_options
 from microagents.runtimes.dispatcher import RoleMessenger
@@ -105,7 +106,7 @@ async def execute_plan(
         return outputs.finished(completed)
     pools = settings.pools
     plan.strategy.check_models(pools.get("solver") or pools[""])
-    if getattr(plan.strategy, "known_inputs", False):
+    if plan.strategy.knows_inputs:
         check_oracle(plan.tasks[0])
     _warn_of(plan)
     outputs.check(path, only)
@@ -128,6 +129,7 @@ async def execute_plan(
     started = time.monotonic()
     async with AsyncExitStack() as stack:
         stack.enter_context(_rare_garbage_collection())
+        stack.enter_context(_no_empty_journal(path))
         recorded_in = path
         if path is None and settings.runtime == "ray":  # the replacement of a role that died is restored from a journal
             recorded_in = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
@@ -150,7 +152,7 @@ async def execute_plan(
         try:
             end, account = await _conduct_and_record(roles, inputs, plan, control, _following(roles, path, plan, control, outputs))
         except MicroagentsError as error:
-            if path is not None:
+            if path is not None and not _is_empty(path):
                 error.add_note(f"all decisions so far are kept in {path}; correct the cause, then resume run {settings.run_id}")
             raise
     sitting_s = time.monotonic() - started
@@ -209,6 +211,30 @@ def _rare_garbage_collection() -> Iterator[None]:
             gc.set_threshold(*restored)
 
 
+@contextmanager
+def _no_empty_journal(path: Path | None) -> Iterator[None]:
+    """Remove the journal that a run begins, where code of the task or of the strategy fails before anything is asked or decided."""
+    is_new = path is not None and holds_nothing(path)
+    try:
+        yield
+    except (InvalidDefinition, InvalidUsage, NoHandler, RoleFailed, TaskFailed):
+        with suppress(InvalidUsage):
+            if path is not None and is_new and _is_empty(path):
+                remove_run(path.parent, path.stem)
+        raise
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether a journal holds no call, no decision and no ending of an input."""
+    try:
+        with Reader(path) as reader:
+            account = reader.account()
+            asked = account.calls or account.lost_in_flight or account.refused
+            return not asked and next(reader.decisions(), None) is None and next(reader.input_endings(), None) is None
+    except InvalidUsage:  # it cannot be read
+        return False
+
+
 async def _start_roles(stack: AsyncExitStack, runtime: Runtime, control: RunControl) -> Runtime | None:
     """Start the roles; returns the runtime, or None if the caller ended the run first. On a cluster the start may take a while."""
     scope = TaskScope()
@@ -261,7 +287,7 @@ def _result(plan: Plan, path: Path | None, end: End, account: Account, *, sittin
         options={} if plan.listed else dump_options(plan.tasks[0]),
         failed_inputs=failed,
         created_at=created_at,
-        k=whole(getattr(plan.strategy, "k", None)),
+        k=plan.strategy.deciding_votes,
         unit=type(plan.tasks[0]).progress_unit,
     )
 

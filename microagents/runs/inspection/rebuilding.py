@@ -23,7 +23,7 @@ from microagents.runs.inspection.climbs import RUNG_DEPTH, step_of
 from microagents.runs.inspection.replay import conducted, replayed_question
 from microagents.runs.plan import Plan, plan_of, settings_of
 from microagents.strategies.chain import Chain, ChainConductor, Past, Step
-from microagents.strategies.lookahead import lookahead_in
+from microagents.strategies.lookahead import Lookahead, lookahead_in
 from microagents.task import ChainTask, Task
 from microagents.work.durable import Work
 from microagents.work.elections import put_to
@@ -88,7 +88,7 @@ def _rebuilt(reader: Reader, path: str) -> Asked:
     task, kind = plan.tasks[of_input], plan.strategy.conductor
     if isinstance(task, ChainTask) and issubclass(kind, ChainConductor):
         steps = _Steps(reader, plan, kind, of_input)
-        has_rungs = bool(getattr(plan.strategy, "rungs", ()))
+        has_rungs = bool(plan.strategy.rungs)
         match place.split("/")[1:]:
             case ["step", number] if number.isdecimal():
                 step = steps.step(int(number), steps.chain(_Unasked()))
@@ -112,8 +112,8 @@ class _Steps:
         self._plan = plan
         self._kind = kind
         self._input = of_input
-        self._knows_inputs: bool = getattr(plan.strategy, "known_inputs", False)
-        self._history: int = getattr(plan.strategy, "history", 0)
+        self._knows_inputs = plan.strategy.knows_inputs
+        self._history = max((rung.history for rung in plan.strategy.rungs if isinstance(rung, Lookahead)), default=0)
 
     def chain(self, messenger: Messenger) -> Chain:
         """The chain, with a conductor that sends through this messenger."""

@@ -25,7 +25,7 @@ from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.replies.chat import Reply, json_form
 from microagents.runs.plan import plan_of, settings_of
-from microagents.runs.result import Result, results_of, whole
+from microagents.runs.result import Result, results_of
 from microagents.task import flag_of
 
 
@@ -61,7 +61,7 @@ def recorded_result(reader: Reader) -> Result:
         options={} if reader.experiment.listed else recipe.options,
         failed_inputs=failed,
         created_at=reader.created_at,
-        k=whole(recipe.strategy_options.get("k")),
+        k=recipe.deciding_votes,
         unit=reader.experiment.unit,
     )
 

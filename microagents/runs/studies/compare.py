@@ -26,6 +26,7 @@ from microagents.runs.inspection.runs import recorded_at, recorded_result
 from microagents.runs.plan import Plan, experiment_of
 from microagents.runs.result import Result
 from microagents.runs.settings import Models, Settings, check_address, check_strategy, model_pools, strategy_of, validated
+from microagents.runs.short_forms import long_form
 from microagents.runs.studies.comparison import ENDED, Comparison, ComparisonOutcome, Row, row_of
 from microagents.runs.task_list import compact_options, dump_options, tasks_of
 from microagents.task import Task
@@ -77,6 +78,7 @@ async def compare(
     repeat: int | None = None,
     speculate: bool | None = None,
     known_inputs: bool | None = None,
+    max_draws: int | None = None,
     runs_dir: str | Path = "runs",
     run_id: str | None = None,
     max_calls: int | None = None,
@@ -104,6 +106,7 @@ async def compare(
         repeat: number of inputs; by default 20, or all of a list.
         speculate: as for `run`.
         known_inputs: as for `run`.
+        max_draws: as for `run`.
         runs_dir: the folder of journals; each row has one.
         run_id: prefix of the names of the rows' runs; by default made from the arguments of the comparison.
         max_calls: stop after this many calls, over all rows and sittings.
@@ -125,7 +128,7 @@ async def compare(
     check_arguments(runs_dir=runs_dir, on_progress=on_progress, on_forecast=on_forecast, interrupt=interrupt, terminate=terminate)
     inputs = _variants(task, DEFAULT_REPEAT if repeat is None else repeat) if isinstance(task, Task) else _listed(task, repeat)
     first, common = inputs[0], dump_options(task) if isinstance(task, Task) else _common_options(inputs)
-    short = {"speculate": speculate, "known_inputs": known_inputs}
+    short = {"speculate": speculate, "known_inputs": known_inputs, "max_draws": max_draws}
     chosen = _strategies(first, strategies or [first.default_strategy], k, options or {}, short)
     given = model_pools(models, [each.strategy for each in chosen])
     limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_cost_usd": max_cost_usd, "max_time_s": max_time_s}
@@ -243,6 +246,7 @@ def _strategies(
     named = [_with_own_options(each) for each in strategies]
     kinds = [STRATEGIES.find(each, Strategy) if isinstance(each, str) else type(each) for each, _ in named]
     fields = list(dict.fromkeys(name for kind in kinds for name in kind.model_fields))
+    options = {**options, **long_form(short, lambda name: any(kind.takes(name) for kind in kinds))}
     for name in (*options, *["k"] * bool(ks)):
         if not any(kind.takes(name) for kind in kinds):
             raise InvalidUsage(unknown("option of the compared strategies named", name, fields))
@@ -250,7 +254,7 @@ def _strategies(
     for (given, of_row), kind in zip(named, kinds, strict=True):
         own = {name: value for name, value in options.items() if kind.takes(name)} | of_row
         for more in [{"k": k} for k in ks] if ks and kind.takes("k") and "k" not in of_row else [{}]:
-            strategy = strategy_of(given, task, {**own, **more}, short)
+            strategy = strategy_of(given, task, {**own, **more})
             if strategy not in [each.strategy for each in found]:
                 found.append(_Chosen(strategy, ",".join(f"{name}={value}" for name, value in of_row.items())))
     return found
@@ -281,7 +285,7 @@ def _entries(
     everywhere = [role for each in roles for role in each]
     found = []
     for (strategy, row_options), own in zip(chosen, roles, strict=True):
-        k = getattr(strategy, "k", None)
+        k = strategy.deciding_votes
         name = STRATEGIES.name_of(address_of(type(strategy)))
         settings = {
             **shared.model_dump(),

@@ -111,7 +111,7 @@ def row_of(strategy: Strategy, result: Result, *, oracle_judges: bool) -> Row:
     cost_usd, tokens = result.cost_usd, account.input_tokens + account.output_tokens
     return Row(
         strategy=result.strategy,
-        k=getattr(strategy, "k", None),
+        k=strategy.deciding_votes,
         options=dump_options(strategy),
         given="",
         run_id=result.run_id,

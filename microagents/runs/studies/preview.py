@@ -19,7 +19,6 @@ from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.runs.plan import Plan
 from microagents.runtimes.local import LocalRuntime
 from microagents.strategies.chain import Chain, ChainConductor
-from microagents.strategies.ladder import Climbing
 from microagents.task import ChainTask, Task
 from microagents.work.conductor import Conduct, Conducted
 from microagents.work.durable import Work
@@ -114,7 +113,7 @@ class StepConductor(ChainConductor[Strategy]):
         decision = work.commit(resolution, chain.reply_type, lambda right: chain.correct(state, right, wanted))
         leader = None if verdict.winner is None else decoder_of(chain.reply_type).decode(verdict.winner)
         right = None if leader is None else chain.correct(state, leader, wanted)
-        rungs = work.strategy.rungs if isinstance(work.strategy, Climbing) and not decision.decided else ()
+        rungs = () if decision.decided else work.strategy.rungs
         return ShownStep(
             step=wanted,
             system=shown.question.prompts[0].system,

@@ -126,7 +126,7 @@ LIMITS = {"--max-calls": 100, "--concurrency": 5}
 
 def test_limits_hold_to_the_call_over_all_lanes_and_neither_processes_nor_files_are_left() -> None:
     Path("walks.jsonl").write_text("".join(f'{{"length": {length}}}\n' for length in (20, 3, 9, 14, 30, 25, 8, 2, 17, 12)))
-    model = ("--model", "sim:perfect@latency=0.02", "-k", "1", "--no-speculate", "--no-hedge")  # no call is cancelled
+    model = ("--model", "sim:perfect@latency=0.02", "-k", "1", "--no-speculate", "--no-resend-stragglers")  # no call is cancelled
     words = ("-m", "microagents", "run", "drift", "--inputs", "walks.jsonl", *model, "--run-id", "r", "--json")
     limits = [str(word) for pair in LIMITS.items() for word in pair]
     purchases = Path("purchases").absolute()
