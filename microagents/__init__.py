@@ -1,5 +1,8 @@
 """Long tasks by language models without an error: every micro-decision is an election."""
 
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _IS_CHECKED
+
 from microagents import interrupts as _interrupts  # noqa: F401 - first of all: the other imports take most of a second
 from microagents import packages as _packages  # noqa: F401 - finds the folders of a checkout, which later imports need
 from microagents.actors import Context, Deployment, Role, Strategy
@@ -26,7 +29,6 @@ from microagents.errors import (
 )
 from microagents.journal.messages import Account, RecordedDecision
 from microagents.messages import Message, Request, Stream
-from microagents.models.clients import client_model
 from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.problems.problem import Problem
 from microagents.replies.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
@@ -38,7 +40,11 @@ from microagents.runs.studies.compare import compare
 from microagents.runs.studies.comparison import Comparison
 from microagents.task import ChainTask, Task
 from microagents.work.conductor import Conductor
-from microagents.work.durable import DurableRequest, DurableRole, Resolution, Work
+from microagents.work.durable import DurableRequest, DurableRole, Work
+from microagents.work.elections import Resolution
+
+if _IS_CHECKED:
+    from microagents.models.clients import client_model
 
 __all__ = [
     "Account",
@@ -112,3 +118,9 @@ __all__ = [
     "run",
     "run_sync",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "client_model":  # it imports the HTTP models and the SDKs' client, which not every program needs
+        return _import_module("microagents.models.clients").client_model
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

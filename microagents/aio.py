@@ -27,6 +27,11 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+def loop_has_threads() -> bool:
+    """Whether the running event loop can wait for threads and files. One in virtual time cannot, and says so: ``has_threads = False``."""
+    return getattr(asyncio.get_running_loop(), "has_threads", True)
+
+
 async def wait_to_end(futures: Iterable[asyncio.Future[Any]], *, within_s: float | None = None) -> None:
     """Wait until all futures are done, or for ``within_s`` seconds, however often the caller is cancelled meanwhile.
 

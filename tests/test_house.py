@@ -24,7 +24,17 @@ FOLDERS = {"microagents": "microagents", "runtimes": "microagents.runtimes", "ta
 """Where the package's files are, and what each folder is imported as."""
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if "build" not in path.parts)
 
-EVERYWHERE = {"microagents", "msgspec", "pydantic", "pydantic_core", "rich", "structlog", "typing_extensions", "typer", *sys.stdlib_module_names}
+EVERYWHERE = {
+    "microagents",
+    "msgspec",
+    "pydantic",
+    "pydantic_core",
+    "rich",
+    "structlog",
+    "typing_extensions",
+    "typer",
+    *sys.stdlib_module_names,
+}
 """What every file may import. Any other module is a provider's SDK, or belongs to one place."""
 SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "ray": "runtimes/ray/",

@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from microagents.errors import InvalidUsage, ModelUnavailable
-from microagents.models.http.provider import Counts, HttpModel, read_or_empty, sum_of
+from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Client, Sender
+from microagents.models.http.usage import Counts, read_or_empty, sum_of
 from microagents.models.json_schema import strict_schema
 from microagents.models.model import Most
 from microagents.replies.chat import Sample
@@ -98,7 +99,7 @@ class AnthropicModel(HttpModel):
             return False  # a budget must be less than max_tokens
         answer = await self._ask(client, structs.replace(call, max_output_tokens=0))
         if not isinstance(answer, ModelUnavailable) and answer.is_success:
-            usage = self._usage(_counts(read_or_empty(Raw(answer.content), _Warmed).usage, has_reasoning=False))
+            usage = self._meter.usage(_counts(read_or_empty(Raw(answer.content), _Warmed).usage, has_reasoning=False))
             self._spent = usage if self._spent is None else sum_of(usage, self._spent)
         return True
 
@@ -107,7 +108,7 @@ class AnthropicModel(HttpModel):
         text = "".join(block.text or "" for block in reply.content if block.type == "text")
         finish = _FINISH.get(reply.stop_reason, reply.stop_reason)
         usage = _counts(reply.usage, has_reasoning=any(block.type in _REASONING for block in reply.content))
-        return Sample(text=text, finish=finish, usage=self._usage(usage), model=self.name)
+        return Sample(text=text, finish=finish, usage=self._meter.usage(usage), model=self.name)
 
 
 def _thinking(given: str | None) -> dict[str, Any] | None:

@@ -1,12 +1,21 @@
-"""Models that are asked through an SDK's client that a user already has."""
+"""Models that are asked through an SDK's client that a user already has, within our bounds on time, size and errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn, Protocol, Self
 
-from microagents.errors import InvalidUsage
-from microagents.models.model import Model
+import httpx2
+
+from microagents.actors import Context
+from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.models.anthropic import AnthropicModel
+from microagents.models.http.provider import HttpModel
+from microagents.models.http.sending import MAX_BODY_BYTES, MAX_ERROR_BYTES, Client, Response, failure, read_bounded
+from microagents.models.model import Model, ModelSpec
+from microagents.models.openai import OpenAIModel
+from microagents.models.responses import ResponsesModel
 
 
 class SdkClient(Protocol):
@@ -21,6 +30,62 @@ class SdkClient(Protocol):
     def copy(self) -> Callable[..., Any]:
         """Makes the same client with changes."""
         ...
+
+
+class _OfClient(HttpModel):
+    """A model of a user's client."""
+
+    def __init__(
+        self, client: SdkClient, provider: str, name: str, options: Mapping[str, str], prices: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        if not name:
+            raise InvalidUsage("the name of the model is empty; give it as in a request, client_model(client, 'gpt-6-luna')")
+        if "base_url" in options or "api_key_env" in options:
+            raise InvalidUsage("the client has the address and the key; leave base_url and api_key_env out")
+        self._given = client
+        self._arguments = (client, provider, name, options)
+        self.spec = f"{provider}:{name}"
+        """What the journal calls it, behind ``object:``."""
+        super().__init__(ModelSpec(provider=provider, name=name, options={**options, "base_url": str(client.base_url)}), prices)
+
+    def in_run(self, context: Context) -> Self:
+        """The same model with the prices and the name of a run: a program may use one object in several runs at a time."""
+        model = type(self)(*self._arguments, context.settings.get("prices", {}))
+        model.join(context)
+        return model
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidUsage(
+            f"a client cannot be sent to Ray's actors: name the model in a spec, such as {self.name}, or use runtime='local'"
+        )
+
+    async def close(self) -> None:
+        """Close the idle connections, and leave the client open: another event loop cannot use them."""
+        await super().close()
+        http = getattr(self._given, "_client", None)
+        for transport in [getattr(http, "_transport", None), *getattr(http, "_mounts", {}).values()]:
+            for connection in getattr(getattr(transport, "_pool", None), "connections", ()):
+                if connection.is_idle():
+                    await connection.aclose()
+
+    def _find_key(self, options: Mapping[str, str]) -> str | None:  # noqa: ARG002 - the client has it
+        key = getattr(self._given, "api_key", None)
+        return key if isinstance(key, str) else None
+
+    def _connect(self) -> Client:
+        return _Through(self._given, self._key)
+
+
+class OpenAIChat(_OfClient, OpenAIModel):
+    """Chat completions by a user's client."""
+
+
+class OpenAIResponses(_OfClient, ResponsesModel):
+    """Responses by a user's client."""
+
+
+class AnthropicMessages(_OfClient, AnthropicModel):
+    """Messages by a user's client."""
 
 
 def client_model(client: SdkClient, name: str, *, responses: bool = False, **options: str) -> Model:
@@ -40,13 +105,81 @@ def client_model(client: SdkClient, name: str, *, responses: bool = False, **opt
     Raises:
         InvalidUsage: the client is none of these, or an option is wrong.
     """
-    from microagents.models import sdk_clients  # noqa: PLC0415 - imports the HTTP models, which not every program needs
-
     for base in type(client).__mro__:
         match base.__module__.partition(".")[0], base.__name__:
             case "openai", "AsyncOpenAI":
-                kind = sdk_clients.OpenAIResponses if responses else sdk_clients.OpenAIChat
+                kind = OpenAIResponses if responses else OpenAIChat
                 return kind(client, "openai-responses" if responses else "openai", name, options)
             case "anthropic", "AsyncAnthropic":
-                return sdk_clients.AnthropicMessages(client, "anthropic", name, options)
+                return AnthropicMessages(client, "anthropic", name, options)
     raise InvalidUsage(f"{client!r:.100} is no client that is known here: give an openai.AsyncOpenAI or an anthropic.AsyncAnthropic")
+
+
+class _Through:
+    """Sends requests through a user's client. What stands around its transport, such as the signatures of a cloud, stays."""
+
+    def __init__(self, client: SdkClient, key: str | None) -> None:
+        transport = getattr(client, "_client", None)
+        if not isinstance(transport, httpx2.AsyncClient):
+            raise InvalidUsage(f"the HTTP client of {type(client).__name__} is no httpx2.AsyncClient, so its replies cannot be bounded")
+        bounded = httpx2.AsyncClient(transport=_Bounded(transport, key), timeout=None, follow_redirects=False)
+        self._sdk = client.copy(http_client=bounded, max_retries=0, timeout=None)
+
+    async def get(self, path: str) -> Response | ModelUnavailable:
+        """Ask without a body."""
+        return await self._answer(self._sdk.get(path, cast_to=httpx2.Response))
+
+    async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response | ModelUnavailable:
+        """Send one request."""
+        return await self._answer(self._sdk.post(path, cast_to=httpx2.Response, body=body, options={"headers": headers}))
+
+    async def _answer(self, asked: Awaitable[httpx2.Response]) -> Response | ModelUnavailable:
+        try:
+            answer = await asked
+        except Exception as error:  # noqa: BLE001 - errors of an SDK may contain the key, and no list of them is complete
+            refused, cause = getattr(error, "response", None), error.__cause__
+            if isinstance(cause, _Failed):
+                return cause.failed
+            if not isinstance(refused, httpx2.Response):
+                return ModelUnavailable("refused", f"the SDK cannot send the request: {type(error).__name__}")
+            answer = refused
+        return Response(status_code=answer.status_code, headers=answer.headers, content=answer.content)
+
+    async def close(self) -> None:
+        """Leave the client open."""
+
+
+class _Failed(httpx2.RequestError):
+    """The failure of a request, as an SDK lets it pass."""
+
+    def __init__(self, failed: ModelUnavailable) -> None:
+        super().__init__(str(failed))
+        self.failed = failed
+
+
+class _Bounded(httpx2.AsyncBaseTransport):
+    """Sends through a client, reads a bounded part of each response, and fails without secrets."""
+
+    def __init__(self, client: httpx2.AsyncClient, key: str | None) -> None:
+        self._client = client
+        self._key = key
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send one request, and read its response."""
+        try:
+            response = await self._client.send(request, stream=True, follow_redirects=False)
+            try:
+                content = await read_bounded(response.aiter_bytes(), MAX_BODY_BYTES + 1 if response.is_success else MAX_ERROR_BYTES)
+            finally:
+                await response.aclose()
+        except Exception as error:  # noqa: BLE001 - errors of several libraries pass
+            failed = failure(error, request.url.netloc.decode())
+        else:
+            # The content is decompressed, and the SDKs log headers.
+            headers = {
+                name: value
+                for name, value in response.headers.items()
+                if name not in ("content-encoding", "content-length", "transfer-encoding") and not (self._key and self._key in value)
+            }
+            return httpx2.Response(response.status_code, headers=headers, content=content)
+        raise _Failed(failed)  # outside of the except clause, so that its context is not the request

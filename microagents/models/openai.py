@@ -15,8 +15,10 @@ from msgspec import Meta, Raw, Struct, structs
 from microagents.aio import TaskScope
 from microagents.elections.red_flags import known_finish
 from microagents.errors import InvalidUsage
-from microagents.models.http.provider import Counts, HttpModel, flag, name_or_none, read_or_empty, what_is_left
+from microagents.models.http.options import flag
+from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Client, Sender
+from microagents.models.http.usage import Counts, name_or_none, read_or_empty, what_is_left
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.model import MAX_SAMPLES, SEVERAL, samples_per_request
 from microagents.models.streams import Streaming
@@ -112,7 +114,7 @@ class OpenAIModel(OpenAIWire):
     @property
     def max_samples(self) -> int:
         """Number of samples that a request asks for; 1 once the server has given fewer than asked for."""
-        return 1 if self._weighs or "n" in self._refused else self._samples_asked
+        return 1 if self._weighs or "n" in self._substitutes.refused else self._samples_asked
 
     @property
     def joins_guesses(self) -> bool:
@@ -129,7 +131,7 @@ class OpenAIModel(OpenAIWire):
             return
         samples = await self._take(asked)
         if len(samples) < len(calls):
-            self._refused.setdefault("n", None)
+            self._substitutes.refused.setdefault("n", None)
         for pair in zip(calls, samples, strict=False):
             yield pair
 
@@ -143,14 +145,14 @@ class OpenAIModel(OpenAIWire):
             taking.add_done_callback(lambda _: arrived.put_nowait(None))
             while (choice := await arrived.get()) is not None:
                 index, text, finish = choice
-                early[index] = self._guessed_usage(asked, text)
-                sample = Sample(text=self._without_key(text), finish=known_finish(finish), usage=early[index], model=self.name)
+                early[index] = self._meter.guessed(asked, text)
+                sample = Sample(text=self._redaction.without_key(text), finish=known_finish(finish), usage=early[index], model=self.name)
                 yield calls[index], sample
             samples = dict(zip(client.indexes, taking.result(), strict=False))
         finally:
             await scope.close()
         if len(samples) < len(calls):
-            self._refused.setdefault("n", None)
+            self._substitutes.refused.setdefault("n", None)
         owed = list(early.values())
         for index in [index for index in samples if index not in early]:
             usages = [samples[each].usage for each in samples if each in early or each == index]
@@ -207,7 +209,7 @@ class OpenAIModel(OpenAIWire):
         reply = _decode(body)
         kept = sorted(reply.choices, key=lambda choice: choice.index)[: call.samples]
         usage, served = self._counted(reply, has_reasoning=any(each.message.reasons for each in kept))
-        usages = [usage] if len(kept) == 1 else self._split_usage(usage, [len(each.message.text) for each in kept], served)
+        usages = [usage] if len(kept) == 1 else self._meter.split(usage, [len(each.message.text) for each in kept], served)
         return [self._sample_of(choice, each, call) for choice, each in zip(kept, usages, strict=True)]
 
     def _counted(self, reply: _Reply, *, has_reasoning: bool) -> tuple[Usage, str | None]:
@@ -222,7 +224,7 @@ class OpenAIModel(OpenAIWire):
             served=reply.service_tier,
             has_reasoning=has_reasoning,
         )
-        return self._usage(counted), name_or_none(reply.service_tier)
+        return self._meter.usage(counted), name_or_none(reply.service_tier)
 
     def _sample_of(self, choice: _Choice, usage: Usage, call: Call) -> Sample:
         finish = "refusal" if choice.message.refusal else choice.finish_reason

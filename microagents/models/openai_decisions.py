@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 from msgspec import Raw, Struct
 
-from microagents.models.http.provider import Counts, read_or_empty
+from microagents.models.http.usage import Counts, read_or_empty
 from microagents.models.openai import OpenAIWire, ReadDetails
 from microagents.models.weighing import asked_for, in_order, question_in, weighed
 from microagents.replies.chat import Sample
@@ -42,7 +42,7 @@ class OpenAIDecisions(OpenAIWire):
         reply = _decode(body)
         counts = read_or_empty(reply.usage, _Counts)
         details = read_or_empty(counts.input_tokens_details, ReadDetails)
-        usage = self._usage(
+        usage = self._meter.usage(
             Counts(
                 read=counts.input_tokens,
                 written=counts.output_tokens,

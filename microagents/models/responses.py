@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from microagents.errors import ModelUnavailable
-from microagents.models.http.provider import Counts, read_or_empty
+from microagents.models.http.usage import Counts, read_or_empty
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.openai import CACHING, OpenAIWire, ReadDetails, WrittenDetails
 from microagents.replies.chat import Sample
@@ -54,7 +54,7 @@ class ResponsesModel(OpenAIWire):
         refusals = [part.refusal for part in parts if part.refusal]
         counts = read_or_empty(reply.usage, _Counts)
         read = read_or_empty(counts.input_tokens_details, ReadDetails)
-        usage = self._usage(
+        usage = self._meter.usage(
             Counts(
                 read=counts.input_tokens,
                 written=counts.output_tokens,

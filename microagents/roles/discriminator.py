@@ -94,7 +94,7 @@ class Discriminator(DurableRole):
             choices=labels,
         )
         election = work.election_id(request.at, question)
-        resolution = await work.settle(election, question, await work.recall_or_hold(election, question))
+        resolution = await work.settle(election, question, await work.hold(election, question))
         if resolution.verdict.outcome == "argmax" and resolution.verdict.probability is None:
             resolution = structs.replace(resolution, verdict=_with_ties_broken(resolution.verdict, labels, request.copies))
         decision = work.commit(resolution, Choice)

@@ -168,7 +168,7 @@ class Judge(DurableRole):
             prompts, Ruling, rule=FirstToAheadBy(request.k), sampling=request.sampling, max_draws=request.max_draws, choices=labels
         )
         election = work.election_id(f"{request.at}/vote", question)
-        verdict = await work.recall_or_hold(election, question)
+        verdict = await work.hold(election, question)
         if verdict.outcome not in ("decided", "sampled") or verdict.winner is None:
             work.leave(election, verdict)
             return None

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from types import NoneType
 from typing import Any, Protocol
@@ -17,7 +17,6 @@ from msgspec import Struct, structs
 from microagents.actors import G, Strategy
 from microagents.elections.election import ESCALATED, Ballot, Decision, ElectionId, Flagged, Question, Verdict
 from microagents.errors import InvalidDefinition, InvalidUsage, TaskFailed
-from microagents.journal.messages import Recall
 from microagents.replies.chat import Prompt, Sampling, decoder_of
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
 from microagents.roles.judge import Choose
@@ -25,7 +24,8 @@ from microagents.roles.paraphraser import Paraphrase
 from microagents.task import ChainTask, chain_types
 from microagents.user_code import called, mistyped
 from microagents.work.conductor import Conductor
-from microagents.work.durable import Resolution, Work, encode_state
+from microagents.work.durable import Work
+from microagents.work.elections import Resolution, encode_state
 
 MAX_TIMES_LONGER, MAX_MORE_STEPS = 10, 100
 """A chain that takes so many times its number of steps, and so many more, is endless."""
@@ -95,7 +95,8 @@ class Chain:
         self._most_steps: int | None = None
         """Number of steps at which the chain counts as endless; None where its own number is unknown."""
         self._first = 0
-        """Number of the step at which this sitting resumes the chain."""
+        """Number of the step at which this sitting resumes the chain. Of those still to do, only this one can have a record: it ended
+        undecided, and a person may have decided it since."""
         state: Any = self.state_type
         self._state: Any = state if isinstance(state, type) else object
 
@@ -176,10 +177,9 @@ class Chain:
         self.work.progress(self._first, total)
         return state, self._first
 
-    async def hold(self, step: Step) -> Verdict:
+    def hold(self, step: Step) -> Coroutine[Any, Any, Verdict]:
         """The recorded verdict of a step, or that of an election held now."""
-        recalled = await self._recall(step) if step.number == self._first else None
-        return recalled or await self.work.hold(step.election, step.question)
+        return self.work.hold(step.election, step.question, recalls=step.number == self._first)
 
     def follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
         """The same as `hold`, item by item: valid ballots as they arrive, then the verdict."""
@@ -251,7 +251,7 @@ class Chain:
         if any(number not in self._past for number in numbers):
             state = self.start()
             for number in range(step.number):
-                value = await self._value_at(self.work.path_of(f"step/{number}"))
+                value = await self._value_at(f"step/{number}")
                 if value is None:
                     raise InvalidUsage(f"the decision of step {number} is not in the journal; begin another run")
                 past = Past(number=number, state=state, reply=decoder_of(self.reply_type).decode(value))
@@ -261,7 +261,7 @@ class Chain:
         return [self._past[number] for number in numbers]
 
     async def _recall_or_follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
-        recalled = await self._recall(step)
+        recalled = await self.work.recall(step.election, step.question)
         if recalled is not None:
             yield recalled
             return
@@ -271,10 +271,6 @@ class Chain:
 
     def _follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
         return self.work.follow(step.election, step.question, hedge=self._strategy.extra_draws)
-
-    async def _recall(self, step: Step) -> Verdict | None:
-        # Of the steps still to do, only the first can have a record: it ended undecided, and a person may have decided it since.
-        return await self.work.recall(step.election, step.question)
 
     async def _resume(self) -> tuple[Any, int]:
         checkpoint = self.work.checkpoint
@@ -291,13 +287,13 @@ class Chain:
 
     async def _decided_at(self, step: Step) -> bytes | None:
         """The recorded decision of a step."""
-        await self.work.recalled(step.election)  # refuses another question
-        return await self._value_at(step.election.path)
+        await self.work.recorded(step.election)  # refuses another question
+        return await self._value_at(f"step/{step.number}")
 
-    async def _value_at(self, path: str) -> bytes | None:
-        """The recorded decision at the path of a step: that of its vote, of a rung, or of another model where it was undecided."""
-        for place in (path, *(f"{path}/{rung.name}" for rung in self._rungs), path + ESCALATED):
-            recalled = await self.work.role.ask(Recall(path=place))
+    async def _value_at(self, at: str) -> bytes | None:
+        """The recorded decision at the place of a step: that of its vote, of a rung, or of another model where it was undecided."""
+        for place in (at, *(f"{at}/{rung.name}" for rung in self._rungs), at + ESCALATED):
+            recalled = await self.work.recorded(place)
             if recalled is not None and recalled.is_decision:
                 return recalled.value
         return None

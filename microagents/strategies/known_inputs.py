@@ -40,7 +40,7 @@ async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
         while open_steps or not chain.is_done(state, launched):
             while len(open_steps) < window and not chain.is_done(state, launched):
                 step = chain.step(launched, state)
-                open_steps.append((step, scope.start(chain.work.recall_or_hold(step.election, step.question))))
+                open_steps.append((step, scope.start(chain.work.hold(step.election, step.question))))
                 state, launched = chain.advance(step, _oracle_reply(chain, state, launched)), launched + 1
             # Verdicts are committed in step order: the digest of decisions is a chain over the steps.
             step, election = open_steps.popleft()

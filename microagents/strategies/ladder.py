@@ -28,7 +28,7 @@ from microagents.strategies.chain import Chain, Rung, Step
 from microagents.strategies.lookahead import Lookahead
 from microagents.task import ChainTask, Task
 from microagents.user_code import called
-from microagents.work.durable import put_to
+from microagents.work.elections import put_to
 
 RIGHT = 0.99
 """Share of right replies from which the calls of a vote are expected."""
@@ -94,9 +94,6 @@ class JudgeOfCandidates(Struct, frozen=True, kw_only=True):
 
 async def _vote(chain: Chain, step: Step, name: str, question: Question) -> tuple[ElectionId, Verdict]:
     election = question.id_at(f"{step.election.path}/{name}")
-    recalled = await chain.work.recall(election, question)
-    if recalled is not None:  # one that an earlier sitting left stays left
-        return election, recalled if recalled.outcome == "undecided" else chain.as_taken(recalled)
     return election, chain.as_taken(await chain.work.hold(election, question))
 
 

@@ -54,7 +54,7 @@ class Lookahead(Struct, frozen=True, kw_only=True):
     async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002 - a rung
         """Draw rollouts, round by round, until their predictions decide the step, or to the cap of its election."""
         place = ElectionId(path=f"{step.election.path}/{self.name}", question_digest=self._digest(step))
-        recalled = await chain.work.recalled(place)
+        recalled = await chain.work.recorded(place)
         was_left = recalled is not None and recalled.outcome == "contested"
         past = await chain.before(step, self.history - 1)
         starts: list[Step | Past] = [step, *past]
@@ -68,7 +68,7 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         while count.tally.votes_needed and len(count.ballots) < chain.max_draws:
             first = len(count.ballots)
             seqs = range(first, min(first + count.tally.votes_needed, chain.max_draws))
-            if was_left and not await chain.work.is_recorded(self.place(step.number, first)):
+            if was_left and await chain.work.recorded(self.place(step.number, first)) is None:
                 break  # an earlier sitting came to no decision with those before it, and its record stays
             for seq, rollout in zip(seqs, await self._rollouts(chain, step, starts, seqs), strict=True):
                 count.add(await self._ballot(chain, step, past[: seq % len(starts)], seq, rollout, flags=flags))

@@ -77,7 +77,7 @@ class PairConductor(Conductor[Problem[Any], Any]):
     async def conduct(self, work: Work[Problem[Any], Any]) -> object:
         """Make the problem, record it, and solve it."""
         question = await self._first.make_problem(_PartOfWork(work, self._first, work.task), BEFORE)
-        if await work.recalled_answer(MADE, str) is None:
+        if await work.recorded(MADE) is None:
             await work.record_answer(MADE, question)
         return await super().conduct(_PartOfWork(work, self, restated(work.task, question)))
 

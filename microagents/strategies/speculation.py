@@ -20,7 +20,7 @@ from microagents.elections.election import Ballot, Verdict
 from microagents.elections.rules import Tally
 from microagents.replies.chat import Reply, decoder_of, vote_of
 from microagents.strategies.chain import Chain, Step
-from microagents.work.durable import no_verdict
+from microagents.work.elections import no_verdict
 
 AHEAD = 32
 """Number of steps that are open at a time by default."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from microagents.aio import TaskScope
@@ -51,7 +52,8 @@ async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCal
         Stopped: too few members answered in time, and the panel does not wait for more.
     """
     place, loop = f"{at}/{ABSENT}", asyncio.get_running_loop()
-    absent = await work.recalled_answer(place, list[int]) if await work.recalls() else None
+    recorded = await work.recorded(place)
+    absent = None if recorded is None or recorded.value is None else msgspec.json.decode(recorded.value, type=list[int])
     began_s, scope = loop.time(), TaskScope()
     try:
         started = [(call, scope.start(call.start())) for call in calls if absent is None or call.member not in absent]
@@ -86,7 +88,7 @@ async def _absent(work: Work[Any, Any], at: str, started: Sequence[tuple[PanelCa
                 task.result()  # raises the failure of a call
         # A recorded reply may take long to be recalled. Its member is not absent.
         waiting = [call for call, task in started if not task.done()]
-        absent = list(dict.fromkeys([call.member for call in waiting if not await work.is_recorded(call.at)]))
+        absent = list(dict.fromkeys([call.member for call in waiting if await work.recorded(call.at) is None]))
         recalled = any(call.member not in absent for call in waiting)
         if not recalled and len(members) - len(absent) >= quorum.members:
             return absent

@@ -60,6 +60,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             the turn. None: tasks are stepped in the order in which they became ready, as in asyncio's own loop.
     """
 
+    has_threads = False
     # The base class has these; its type stubs do not know them.
     _check_closed: Callable[[], None]
     _ready: deque[Any]

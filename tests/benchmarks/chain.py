@@ -32,7 +32,8 @@ from microagents.roles.voter import RunningElection, Voter
 from microagents.strategies import Maker
 from microagents.strategies.chain import Chain
 from microagents.tasks.hanoi import Step, Towers
-from microagents.work.durable import Resolution, Work, _decision
+from microagents.work.durable import Work
+from microagents.work.elections import Resolution, decision_of
 from tests.benchmarks.first_steps import FirstSteps
 
 MODEL = "sim:gpt-4.1-mini"
@@ -90,7 +91,7 @@ def _forget(voter: Voter, election: RunningElection) -> bool:
 
 
 def _uncommitted(_: Work[Any, Any], resolution: Resolution, reply: type[Reply], *__: object, **___: object) -> object:
-    return _decision(resolution.id.path, resolution.verdict, reply)
+    return decision_of(resolution.id.path, resolution.verdict, reply)
 
 
 PARTS: dict[str, list[tuple[Any, str, Callable[..., object]]]] = {

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from microagents.actors import Context
 from microagents.errors import InvalidUsage, ModelUnavailable
-from microagents.models.http.provider import MAX_MESSAGE_CHARS, retry_after_s
+from microagents.models.http.refusals import MAX_MESSAGE_CHARS, retry_after_s
 from microagents.models.http.sending import MAX_BODY_BYTES
 from microagents.models.model import Call, Model, ModelSpec, open_model
 from microagents.models.openai import OpenAIModel, priority_of

@@ -13,9 +13,10 @@ from microagents.actors import Messenger
 from microagents.elections.election import ElectionId, SampleId
 from microagents.errors import ModelUnavailable, RoleFailed
 from microagents.messages import address_of
-from microagents.models.model import Call, Model, Most
+from microagents.models.model import Call, Model
 from microagents.roles import Limiter, Recorder, Solver
 from microagents.roles.limits.shares import Trade
+from microagents.roles.solver.gates import Attempt
 from microagents.roles.solver.sources import Source, Sources
 from microagents.runs.driver.execute import runtime_of
 from microagents.runtimes.testing.virtual import run_virtual
@@ -35,14 +36,14 @@ class GaugedSolver(Solver):
     open: ClassVar[int] = 0
     most: ClassVar[int] = 0
 
-    async def _send(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None, most: Most | None = None) -> Sample:
+    async def _send(self, attempt: Attempt) -> Sample:
         own = GaugedSolver
-        own.sent.append((call.id.election.path, call.id.seq))
+        own.sent.append((attempt.call.id.election.path, attempt.call.id.seq))
         own.replicas.add(self.context.name)
         own.open += 1
         own.most = max(own.most, own.open)
         try:
-            return await super()._send(source, call, sent, most)
+            return await super()._send(attempt)
         finally:
             own.open -= 1
 

@@ -16,12 +16,12 @@ from microagents import Deployment, FirstTo, Result, Sample, Stopped, run
 from microagents.elections.election import Ballot, Flagged, Screen
 from microagents.errors import ModelUnavailable
 from microagents.journal.messages import Report
-from microagents.models.model import Call, Model, Most
+from microagents.models.model import Call, Model
 from microagents.models.simulation.scripted import Line
 from microagents.replies.chat import write
 from microagents.roles import RedFlagger, Solver
 from microagents.roles.solver import outages
-from microagents.roles.solver.sources import Source
+from microagents.roles.solver.gates import Attempt
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import RING, Drift, Onward
@@ -174,9 +174,9 @@ class CountingSolver(Solver):
 
     sent: ClassVar[int] = 0
 
-    async def _send(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None, most: Most | None = None) -> Sample:
+    async def _send(self, attempt: Attempt) -> Sample:
         CountingSolver.sent += 1
-        return await super()._send(source, call, sent, most)
+        return await super()._send(attempt)
 
 
 class Counted(Maker):

@@ -1581,7 +1581,7 @@ class PairOfFigures(Pair[Figures], frozen=True):
     """One such message."""
 
 
-class Doubler(Role):
+class Twice(Role):
     """Answers with what it is asked, twice."""
 
     async def pair(self, request: PairOfFigures) -> tuple[Figures, ...]:
@@ -1590,6 +1590,6 @@ class Doubler(Role):
 
 @also_on_ray
 async def test_a_message_as_json_carries_large_integers_and_json_that_nobody_reads_on_the_way(opened: Opened) -> None:
-    async with opened(Doubler) as roles:
+    async with opened(Twice) as roles:
         replies = await roles.ask(PairOfFigures(asked=Figures(large=2**100, written=Raw(b'{"x": 1e400}'))), None)
     assert [(each.large, bytes(each.written)) for each in replies] == [(2**100, b'{"x": 1e400}')] * 2

@@ -172,7 +172,7 @@ class Slowly:
     async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002
         question = structs.replace(step.question, rule=FirstToAheadBy(2))
         election = question.id_at(f"{step.election.path}/{self.name}")
-        return election, await chain.work.recall_or_hold(election, question)
+        return election, await chain.work.hold(election, question)
 
 
 class Broken(Slowly):

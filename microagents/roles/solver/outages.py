@@ -1,20 +1,59 @@
-"""The failed attempts at one sample, the waits between them, and the end of patience."""
+"""Outages: the failed attempts at one sample, the waits between them, and the end of patience."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from hashlib import blake2b
 
 import structlog
 
 from microagents.elections.election import SampleId
 from microagents.errors import ModelUnavailable, Stopped
+from microagents.journal.messages import RecordOutage
 from microagents.roles.solver.health import Health
 
 BACKOFF_S = (0.5, 60.0)
 """First and longest wait before a call is repeated, unless the provider asks for a longer one."""
 TRIAL_S = 1.0
 """Longest wait of a call that tries a model which is out, until it is sent, and of the last one of an outage."""
+WARN_EVERY_S = 60.0
+"""Shortest interval of warnings about outages."""
+
+
+class OutageReports:
+    """Reports when the models of one solver stop and resume to deliver. Busy providers have many short outages: the log gets one a minute.
+
+    Args:
+        max_outage_s: the longest outage.
+        tell: sends a report.
+    """
+
+    def __init__(self, max_outage_s: float, tell: Callable[[RecordOutage], None]) -> None:
+        self._max_outage_s = max_outage_s
+        self._tell = tell
+        self._is_out = False
+        self._warned_s: float | None = None
+        """Time of the last warning."""
+
+    def begin(self, error: str) -> None:
+        """Report an outage, unless it has begun."""
+        if self._is_out:
+            return
+        self._is_out = True
+        self._tell(RecordOutage(error=error))
+        now_s = asyncio.get_running_loop().time()
+        if self._warned_s is None or now_s >= self._warned_s + WARN_EVERY_S:
+            self._warned_s = now_s
+            structlog.get_logger().warning(
+                "calls are tried again until the provider delivers", error=error, max_outage_s=self._max_outage_s
+            )
+
+    def end(self) -> None:
+        """Report that the models deliver again, if there was an outage."""
+        if self._is_out:
+            self._is_out = False
+            self._tell(RecordOutage(error=None))
 
 
 class Outage:

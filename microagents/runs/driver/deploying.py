@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 import microagents.roles  # noqa: F401 - names the roles of an election
 from microagents.actors import Deployment
+from microagents.aio import loop_has_threads
 from microagents.errors import InvalidUsage
 from microagents.journal.experiment import Experiment
 from microagents.registry import unknown
@@ -15,7 +15,6 @@ from microagents.roles.limits.limiter import Limiter
 from microagents.roles.recorder import JournalConfig
 from microagents.runs.plan import Plan
 from microagents.runs.settings import Settings, validated
-from microagents.runtimes.testing.virtual import VirtualLoop
 
 VIRTUAL_COMMIT_S = 0.005
 """Duration of a commit in virtual time."""
@@ -51,7 +50,7 @@ def journaling_to(
     path: Path, experiment: Experiment, own: Sequence[str], accepted: Sequence[str], *, survives_power_cut: bool
 ) -> JournalConfig:
     """The journal that the recorder writes. In virtual time, where there are no threads and no disk, the loop makes each commit itself."""
-    is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
+    is_virtual = not loop_has_threads()
     return JournalConfig(
         path=path,
         experiment=experiment,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
@@ -15,7 +14,7 @@ import msgspec
 import structlog
 
 from microagents.actors import Context, Deployment, Strategy
-from microagents.aio import TaskScope
+from microagents.aio import TaskScope, loop_has_threads
 from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, RoleFailed, Stopped, TaskFailed
 from microagents.journal.messages import Account, InputEnding, Report, RunOutcome
 from microagents.journal.opening import holds_nothing
@@ -36,7 +35,6 @@ from microagents.runs.result import Result, results_of
 from microagents.runs.task_list import dump_options
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.runtime import Runtime
-from microagents.runtimes.testing.virtual import VirtualLoop
 from microagents.strategies.known_inputs import check_oracle
 from microagents.task import near_misses
 from microagents.work.conductor import Conduct
@@ -209,8 +207,7 @@ class _Sitting:
         """Follow the work on the only input in the journal, where a callback or an output file wants it."""
         plan = self._plan
         in_thread = [self._outputs.grow] if self._outputs.grows else []
-        is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)  # it has no threads
-        if self._path is None or plan.listed or not plan.strategy.draws_solution or is_virtual:
+        if self._path is None or plan.listed or not plan.strategy.draws_solution or not loop_has_threads():
             return never()
         return follow_solution(self._path, plan, lambda: messenger.ask(Report()), in_thread, self._control.get("on_solution"))
 

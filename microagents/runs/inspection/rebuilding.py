@@ -25,7 +25,8 @@ from microagents.runs.plan import Plan, plan_of, settings_of
 from microagents.strategies.chain import Chain, ChainConductor, Past, Step
 from microagents.strategies.lookahead import Lookahead, lookahead_in
 from microagents.task import ChainTask, Task
-from microagents.work.durable import Work, put_to
+from microagents.work.durable import Work
+from microagents.work.elections import put_to
 
 
 class Asked(Struct, frozen=True, kw_only=True):

@@ -21,7 +21,8 @@ from microagents.runtimes.local import LocalRuntime
 from microagents.strategies.chain import Chain, ChainConductor
 from microagents.task import ChainTask, Task
 from microagents.work.conductor import Conduct, Conducted
-from microagents.work.durable import Resolution, Work
+from microagents.work.durable import Work
+from microagents.work.elections import Resolution
 
 
 class ShownReply(Struct, frozen=True, kw_only=True):

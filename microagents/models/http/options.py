@@ -1,0 +1,156 @@
+"""The options of a model behind HTTP, and what its table says of it, each refused with one sentence where it will not do."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from difflib import get_close_matches
+from urllib.parse import urlsplit
+
+from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.models.capabilities import Capabilities, has_ended, nearest_model
+from microagents.models.model import Call, ModelSpec
+
+OPTIONS = ("base_url", "api_key_env", "timeout_s", "price_in", "price_out", "effort", "service_tier", "json_schema")
+_MOST_CHARS_PER_TOKEN = 6
+"""More than a token of ordinary text has, so that no prompt is refused that would fit."""
+
+
+def check_names(spec: ModelSpec, more: Sequence[str]) -> None:
+    """Refuse an option that is none of `OPTIONS` and of those of the provider alone.
+
+    Raises:
+        InvalidUsage: there is one.
+    """
+    known = (*OPTIONS, *more)
+    for name in spec.options:
+        if name not in known:
+            near = "".join(f", did you mean {match!r}" for match in get_close_matches(name, known, n=1))
+            raise InvalidUsage(f"{spec.provider} has no option {name!r}{near}; its options are {', '.join(known)}")
+
+
+def refuse_ended(spec: ModelSpec, capabilities: Capabilities) -> None:
+    """Refuse a model that its provider has shut down.
+
+    Raises:
+        InvalidUsage: it has.
+    """
+    if has_ended(capabilities, _today()):
+        ended = f"{spec.provider}:{spec.name} was shut down on {capabilities.shutdown}"
+        raise InvalidUsage(f"{ended}; today's nearest is {spec.provider}:{capabilities.successor}")
+
+
+def other_model(name: str, capabilities: Capabilities) -> str | None:
+    """What to use in the place of a model that its provider does not have; None if that is unknown."""
+    provider, _, model = name.partition(":")
+    nearest = nearest_model(provider, model, _today())
+    if nearest is None:
+        return None
+    ended = f" (shut down on {capabilities.shutdown})" if capabilities.shutdown else ""
+    return f"there is no model {model!r}{ended}; today's nearest is {provider}:{nearest}"
+
+
+def effort_of(name: str, options: Mapping[str, str], capabilities: Capabilities) -> str | None:
+    """The effort to ask for; None to ask for none.
+
+    Raises:
+        InvalidUsage: the model lacks it.
+    """
+    effort, allowed = options.get("effort"), capabilities.efforts
+    if effort is None:
+        return capabilities.default_effort
+    if allowed is not None and effort not in allowed:
+        takes = f"takes effort={either(allowed)}" if allowed else "has no effort"
+        raise InvalidUsage(f"{name} {takes}, not {effort!r}")
+    return effort
+
+
+def key_in(options: Mapping[str, str], default: str, address: str, *, is_own_address: bool) -> str | None:
+    """The key in the environment; None for none, which only another address than the provider's may take.
+
+    Raises:
+        InvalidUsage: it is missing, or contains characters that no key has.
+    """
+    name = options.get("api_key_env", default)
+    key = os.environ.get(name, "").strip()
+    if not key and (is_own_address or "api_key_env" in options):
+        raise InvalidUsage(f"no key for {address}: set the environment variable {name}")
+    if not (key.isascii() and key.isprintable()):
+        raise InvalidUsage(f"the environment variable {name} contains characters that no key has; set it to the key alone")
+    return key or None
+
+
+def check_length(call: Call, name: str, window: int | None) -> None:
+    """Refuse a call that cannot fit into the context window of its model.
+
+    Raises:
+        ModelUnavailable: it cannot.
+    """
+    if window is None:
+        return
+    read = (len(call.prompt.system) + len(call.prompt.user)) // _MOST_CHARS_PER_TOKEN
+    if read + call.max_output_tokens > window:
+        raise ModelUnavailable(
+            "refused",
+            f"a prompt of at least {read:,} tokens and --max-output-tokens {call.max_output_tokens} exceed the {window:,} tokens of "
+            f"{name}; nothing was sent",
+        )
+
+
+def flag(options: Mapping[str, str], name: str) -> bool:
+    """An option that is true or false; false by default.
+
+    Raises:
+        InvalidUsage: it is neither.
+    """
+    given = options.get(name, "false")
+    if given not in ("true", "false"):
+        raise InvalidUsage(f"{name}={given!r} is neither true nor false")
+    return given == "true"
+
+
+def number_in(options: Mapping[str, str], name: str) -> float:
+    """An option that is a number, of which only a price may be 0.
+
+    Raises:
+        InvalidUsage: it is none.
+    """
+    try:
+        value = float(options[name])
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and (value > 0 if name == "timeout_s" else value >= 0)):
+        raise InvalidUsage(f"{name}={options[name]!r} is not a positive number")
+    return value
+
+
+def checked_url(url: str) -> str:
+    """An address without a slash at its end.
+
+    Raises:
+        InvalidUsage: it is none, or contains a user.
+    """
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port)
+    except ValueError:
+        good = False
+        parts = None
+    if parts and "@" in parts.netloc:
+        raise InvalidUsage(
+            "a base_url may not contain a user or a password; put the key into an environment variable and name it with api_key_env"
+        )
+    if not good:
+        raise InvalidUsage(f"base_url={url!r} is not an address such as http://localhost:8000/v1")
+    return url.rstrip("/")
+
+
+def either(names: Sequence[str]) -> str:
+    """Names in words, such as ``low, medium or high``."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()

@@ -1,0 +1,181 @@
+"""Refusals: what a server says of a request that it does not answer, without the key and the prompt, and what is sent instead."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Container, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import Struct, structs
+
+from microagents.elections.red_flags import known_finish
+from microagents.models.http.options import either
+from microagents.models.http.sending import Response
+from microagents.replies.chat import Prompt, Sample
+
+MAX_MESSAGE_CHARS = 300
+MAX_RETRY_AFTER_S = 86_400.0
+MIN_KEY_CHARS = 8
+"""A shorter key is a dummy, such as ``none``, and may stand in any text by chance."""
+KEY = "[key]"
+"""Stands for the key in texts of a server."""
+BAD_REQUEST, NOT_FOUND = 400, 404
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_ECHO_CHARS = 24
+"""An error message that contains so many characters of the prompt in a row counts as an echo of it."""
+
+_KEY_LIKE = re.compile(r"\bsk-[\w*.-]{4,}")
+NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_UNSUPPORTED = re.compile(r"unsupported|not support|unrecogni[sz]ed|unknown|not permitted|deprecated", re.IGNORECASE)
+
+
+class Redaction:
+    """Keeps the key and the prompt out of the texts of a server, which go to logs and into the journal.
+
+    Args:
+        key: the key; None for none.
+    """
+
+    def __init__(self, key: str | None) -> None:
+        self._key = key
+
+    def sanitize(self, text: str) -> str:
+        """Make text of a server safe for logs and screens: one printable line, cut, without anything that looks like a key."""
+        text = _KEY_LIKE.sub(KEY, text.replace(self._key, KEY) if self._key else text)
+        return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:MAX_MESSAGE_CHARS]
+
+    def request_id(self, response: Response) -> str | None:
+        """The name that the provider gave the request; None for none."""
+        found = response.headers.get("x-request-id") or response.headers.get("request-id")
+        return found if found and self.sanitize(found) == found and NAME.fullmatch(found) else None
+
+    def public(self, message: str, prompt: Prompt) -> str:
+        """A server's words without a key and without the prompt: prompts may be confidential, and errors go to logs."""
+        clean = self.sanitize(message)
+        return "the explanation repeats the prompt and is left out" if _echoes_prompt(clean, prompt) else clean
+
+    def without_key(self, text: str) -> str:
+        """A reply without the key: a server may repeat the request, headers included, and the journal keeps texts of replies."""
+        return text if len(self._key or "") < MIN_KEY_CHARS else text.replace(str(self._key), KEY)
+
+    def cleaned(self, sample: Sample) -> Sample:
+        """A sample without the key, and with a finish that is known."""
+        return structs.replace(sample, text=self.without_key(sample.text), finish=known_finish(sample.finish))
+
+
+class Substitutes:
+    """The optional parameters that a model refuses, and those that are sent instead.
+
+    Args:
+        model: name of the model.
+        known: parameters that some models refuse, each with its substitute; None leaves the parameter out.
+        wanted: parameters that the user asked for, which are not left out in silence.
+    """
+
+    def __init__(self, model: str, known: Mapping[str, str | None], wanted: Container[str]) -> None:
+        self._model = model
+        self._known = known
+        self._wanted = wanted
+        self.refused: dict[str, str | None] = {}
+        """Parameters that are not sent since the model refuses them, each with the one sent instead."""
+
+    def take_over(self, refused: Mapping[str, str | None]) -> None:
+        """Take over the refusals that an earlier sitting met."""
+        self.refused.update({name: other for name, other in refused.items() if name in self._known})
+
+    def put_into(self, parameters: dict[str, Any]) -> None:
+        """Replace the parameters of a request that the model refuses."""
+        for name, other in self.refused.items():
+            value = parameters.pop(name, None)
+            if other is not None and value is not None:
+                parameters[other] = value
+
+    def learn(self, error: ServerError, sent: Mapping[str, Any]) -> bool:
+        """Whether an error refuses a parameter that has a substitute. All later calls use the substitute."""
+        for name, other in self._known.items():
+            # A name that is itself a substitute is left alone: a server that refuses both would exchange them forever.
+            if name in sent and name not in self._wanted and name not in self.refused.values() and error.refuses(name):
+                if name not in self.refused:
+                    self.refused[name] = other
+                    structlog.get_logger().warning("model refuses a parameter", model=self._model, parameter=name, sent_instead=other)
+                return True
+        return False
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """The wait that a server asks for, in seconds; None if it asks for none, or for more than a day."""
+    try:
+        wait_s = float(headers["retry-after-ms"]) / 1000 if "retry-after-ms" in headers else float(headers["retry-after"])
+    except (KeyError, ValueError):
+        wait_s = _seconds_between(headers.get("retry-after", ""), headers.get("date", ""))
+    return wait_s if 0 <= wait_s <= MAX_RETRY_AFTER_S else None
+
+
+def _seconds_between(date: str, now: str) -> float:
+    """Seconds between two dates by the server's clock, which may differ from ours; NaN if one is missing."""
+    try:
+        return max(0.0, (parsedate_to_datetime(date) - parsedate_to_datetime(now)).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        return math.nan
+
+
+def failure_kind(status: int) -> str:
+    """The kind of a failure, by its status."""
+    match status:
+        case 429:
+            return "busy"
+        case 408 | 409:
+            return "server"
+    return "server" if status >= 500 else "refused"  # noqa: PLR2004
+
+
+class ServerError(Struct):
+    """The explanation of a server that refuses a request."""
+
+    message: str = ""
+    type: str | None = None
+    code: str | int | None = None
+    param: str | None = None
+
+    def names(self, parameter: str) -> bool:
+        """Whether the refusal is about a parameter."""
+        last = parameter.rpartition(".")[2]
+        return re.search(rf"\b({re.escape(parameter)}|{last})\b", f"{self.param} {self.message}") is not None
+
+    def refuses(self, parameter: str) -> bool:
+        """Whether the model refuses a parameter itself, and not only its value."""
+        return self.names(parameter) and _UNSUPPORTED.search(f"{self.code} {self.message}") is not None
+
+    def refusal_of_effort(self, model: str, parameter: str, effort: str | None) -> str | None:
+        """Our own words for the refusal of an effort, which the user can mend; None for any other."""
+        if effort is None or not self.names(parameter):
+            return None
+        listed = [each for each in re.findall(r"['\"`]([a-z]+)['\"`]", self.message) if each in _EFFORTS and each != effort]
+        if not listed and not self.refuses(parameter):
+            return None
+        return f"{model} takes {f'effort={either(listed)}' if listed else 'no effort'}, not {effort!r}"
+
+
+class _ErrorBody(Struct):
+    error: ServerError | str
+
+
+def decode_error(body: bytes) -> ServerError:
+    """Read the explanation; one that cannot be read is empty."""
+    try:
+        error = msgspec.json.decode(body, type=_ErrorBody).error
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return ServerError()
+    return ServerError(message=error) if isinstance(error, str) else error
+
+
+def _echoes_prompt(message: str, prompt: Prompt) -> bool:
+    for text in (" ".join(prompt.system.split()), " ".join(prompt.user.split())):
+        size = min(_ECHO_CHARS, len(text))
+        if size >= 8 and any(message[at : at + size] in text for at in range(len(message) - size + 1)):  # noqa: PLR2004
+            return True
+    return False

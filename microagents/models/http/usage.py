@@ -1,0 +1,176 @@
+"""The usage of replies: what a server counts, split between the samples of a request, at the price of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from microagents.models.model import Call, split
+from microagents.models.prices import Tariff
+from microagents.replies.chat import Usage
+
+S = TypeVar("S", bound=Struct)
+
+MAX_COUNT_DIGITS = 9
+CHARS_PER_TOKEN = 4
+"""Characters of a token of ordinary text."""
+_TOO_MANY_CHARS = 8
+"""More characters a token than the texts of several samples have: fewer tokens are those of one sample alone."""
+
+
+class Counts(Struct, frozen=True, kw_only=True):
+    """The counts of a reply, as its server wrote them: anything may stand there, and a malformed count must not cost a valid reply."""
+
+    read: Raw
+    """Input tokens."""
+    written: Raw
+    """Output tokens."""
+    reasoned: Raw
+    """Those of the output tokens that are reasoning."""
+    cached: Raw = Raw()
+    """Input tokens that were read from the cache."""
+    cache_written: Raw = Raw()
+    """Input tokens that were written into the cache."""
+    served: Raw = Raw()
+    """The service tier that the provider used."""
+    has_reasoning: bool
+    """Whether the reply says that it has reasoning."""
+    excludes_cached: bool = False
+    """Whether the input tokens exclude the cached ones and those written into the cache."""
+
+
+def _count(written: Raw) -> int | None:
+    digits = bytes(written)
+    return int(digits) if digits.isdigit() and len(digits) <= MAX_COUNT_DIGITS else None
+
+
+def name_or_none(written: Raw) -> str | None:
+    """Decode an optional name; None where it is no text."""
+    try:
+        return msgspec.json.decode(written, type=str)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _tokens_in(length: int) -> int:
+    """About as many tokens as a text of this length has."""
+    return -(-length // CHARS_PER_TOKEN)
+
+
+def read_or_empty(raw: Raw, kind: type[S]) -> S:
+    """Decode an optional part of a reply; a part that cannot be read gives an object with default fields."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, RecursionError):
+        return kind()
+
+
+class Meter:
+    """Makes the usage of samples of what their server counts.
+
+    Args:
+        tariff: the price of the model; None if it is unknown.
+    """
+
+    def __init__(self, tariff: Tariff | None) -> None:
+        self._tariff = tariff
+
+    def usage(self, counts: Counts) -> Usage:
+        """Usage of a reply; a count is None where the provider's is missing or implausible."""
+        input_tokens, output_tokens, reasoning_tokens = _count(counts.read), _count(counts.written), _count(counts.reasoned)
+        cached_tokens, cache_write_tokens = _count(counts.cached) or 0, _count(counts.cache_written) or 0
+        if counts.excludes_cached and input_tokens is not None:
+            input_tokens += cached_tokens + cache_write_tokens
+        elif cached_tokens + cache_write_tokens > (input_tokens or 0):
+            cached_tokens = cache_write_tokens = 0
+        has_reasoning = counts.has_reasoning
+        if reasoning_tokens is None or (has_reasoning and not reasoning_tokens) or (output_tokens or 0) < reasoning_tokens:
+            reasoning_tokens = None if has_reasoning else 0
+        usage = Usage(
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            reasoning_tokens=reasoning_tokens,
+            cached_tokens=cached_tokens,
+            cache_write_tokens=cache_write_tokens,
+        )
+        return usage if self._tariff is None else structs.replace(usage, cost_usd=self._tariff.cost_usd(usage, name_or_none(counts.served)))
+
+    def split(self, usage: Usage, lengths: Sequence[int], served: str | None) -> list[Usage]:
+        """The usage of each of several samples: the prompt in equal parts, the output by the lengths of the texts, in characters.
+
+        Some servers count the output of one sample alone. Where the count is too small for all texts, their lengths make it.
+        """
+        number, written = len(lengths), usage.output_tokens
+        if usage.visible_tokens is not None and written is not None and usage.visible_tokens * _TOO_MANY_CHARS < sum(lengths):
+            usage = structs.replace(usage, output_tokens=written - usage.visible_tokens + sum(map(_tokens_in, lengths)))
+        total_usd = None if self._tariff is None else self._tariff.cost_usd(usage, served)
+        unwritten = structs.replace(usage, output_tokens=0)
+        read_usd = 0.0 if self._tariff is None else self._tariff.cost_usd(unwritten, served) or 0.0
+        shares = [length / sum(lengths) if any(lengths) else 1 / number for length in lengths]
+        read, cached, cache_written, outputs, reasoned = (
+            [None] * number if total is None else split(total, parts)
+            for total, parts in (
+                (usage.input_tokens, [1.0] * number),
+                (usage.cached_tokens, [1.0] * number),
+                (usage.cache_write_tokens, [1.0] * number),
+                (usage.output_tokens, shares),
+                (usage.reasoning_tokens, shares),
+            )
+        )
+        return [
+            Usage(
+                input_tokens=read[place],
+                output_tokens=outputs[place],
+                cost_usd=None if total_usd is None else read_usd / number + (total_usd - read_usd) * shares[place],
+                reasoning_tokens=reasoned[place],
+                cached_tokens=cached[place] or 0,
+                cache_write_tokens=cache_written[place] or 0,
+            )
+            for place in range(number)
+        ]
+
+    def guessed(self, call: Call, text: str) -> Usage:
+        """The usage of one of several samples that arrives before the provider tells it, by the lengths of the texts."""
+        read, written = _tokens_in(len(call.prompt.system) + len(call.prompt.user)), _tokens_in(len(text))
+        whole = Usage(input_tokens=read, output_tokens=written)
+        cost_usd = None
+        if self._tariff is not None and (total_usd := self._tariff.cost_usd(whole)) is not None:
+            read_usd = self._tariff.cost_usd(structs.replace(whole, output_tokens=0)) or 0.0
+            cost_usd = read_usd / call.samples + total_usd - read_usd
+        return Usage(input_tokens=read // call.samples, output_tokens=written, cost_usd=cost_usd)
+
+
+def sum_of(usage: Usage, spent: Usage) -> Usage:
+    """The usage of a reply, and what was spent before it on input."""
+    is_known = usage.cost_usd is not None and spent.cost_usd is not None
+    return structs.replace(
+        usage,
+        input_tokens=None if usage.input_tokens is None else usage.input_tokens + (spent.input_tokens or 0),
+        cached_tokens=usage.cached_tokens + spent.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens + spent.cache_write_tokens,
+        cost_usd=(usage.cost_usd or 0.0) + (spent.cost_usd or 0.0) if is_known else None,
+    )
+
+
+def what_is_left(usages: Sequence[Usage], owed: Sequence[Usage]) -> Usage:
+    """The sum of usages less what is owed of it already; no count is below 0."""
+
+    def left(counts: Sequence[float | None], less: Sequence[float | None]) -> float | None:
+        known = [count for count in counts if count is not None]
+        return max(0.0, sum(known) - sum(count or 0.0 for count in less)) if len(known) == len(counts) else None
+
+    counted = {
+        name: None
+        if (found := left([getattr(each, name) for each in usages], [getattr(each, name) for each in owed])) is None
+        else round(found)
+        for name in ("input_tokens", "output_tokens", "reasoning_tokens")
+    }
+    return Usage(
+        **counted,
+        cost_usd=left([each.cost_usd for each in usages], [each.cost_usd for each in owed]),
+        cached_tokens=sum(each.cached_tokens for each in usages),
+        cache_write_tokens=sum(each.cache_write_tokens for each in usages),
+    )

@@ -1,0 +1,231 @@
+"""The gates that a call passes before it is sent: the connections of its model, the bounds of the run, and the lease of the journal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+
+from msgspec import Struct, structs
+
+from microagents.errors import ModelUnavailable, NotSent
+from microagents.journal.digests import in_order
+from microagents.models.model import Call, Most
+from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
+from microagents.replies.chat import Sample, Usage
+from microagents.roles.limits.reservations import Reservation, Reservations
+from microagents.roles.limits.shares import Outcome, Shares
+from microagents.roles.solver.call_leases import CallLeases
+from microagents.roles.solver.sources import Source
+
+MAY_BE_BILLED = ("timeout", "garbled", "broken")
+"""Kinds of failure after which the provider may still charge for the call."""
+OUTCOMES: Mapping[str, Outcome] = {
+    "busy": "refused",
+    **dict.fromkeys(("server", "network", "broken", "timeout", "garbled"), "failed"),
+}
+"""What the throttle of a model learns from kinds of failure."""
+A_MINUTE = " a minute"
+"""Ends the names of bounds that providers set by the minute."""
+CHARS_PER_TOKEN = 4
+"""Of ordinary text; the estimate of a prompt's tokens."""
+
+
+class Attempt:
+    """One attempt at a sample.
+
+    Args:
+        source: its model.
+        call: the call.
+        sent: gets the time at which the call is sent.
+    """
+
+    permit: Permit | None = None
+    """What the call holds of the bounds."""
+    most: Most | None = None
+    """The most that it can use, which was reserved for it; None where neither tokens nor cost are limited."""
+    may_be_billed = False
+    """Whether it is sent, and has not failed in a way that the provider does not charge for."""
+    sample: Sample | None = None
+    error: ModelUnavailable | None = None
+
+    def __init__(self, source: Source, call: Call, sent: asyncio.Future[float] | None) -> None:
+        self.source = source
+        self.call = call
+        self.sent = sent
+
+    def fail(self, error: ModelUnavailable) -> None:
+        """Note that the call was sent in vain."""
+        self.error = error
+        self.may_be_billed = error.kind in MAY_BE_BILLED
+
+
+class Gate:
+    """A bound that calls pass before they are sent, and that gets back what they hold of it."""
+
+    def concerns(self, source: Source) -> bool:  # noqa: ARG002 - for gates to override
+        """Whether calls to a model pass it."""
+        return True
+
+    def enter(self, attempt: Attempt) -> Awaitable[None] | None:
+        """Let a call pass at once, or return what it has to wait for.
+
+        Raises:
+            NotSent: the run is ending, so no call is sent.
+        """
+        raise NotImplementedError
+
+    def leave(self, attempt: Attempt) -> None:
+        """Take back what a call holds, which has ended or was not sent."""
+
+    def dismiss(self) -> None:
+        """Let every waiter find out that no call is sent any more."""
+
+    async def close(self) -> None:
+        """Release resources."""
+
+
+class Connections(Gate):
+    """Bounds the calls in flight to a model by its connections."""
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self._sources = sources
+
+    def concerns(self, source: Source) -> bool:
+        """Where its connections are bounded."""
+        return source.slots is not None
+
+    def enter(self, attempt: Attempt) -> Awaitable[None]:
+        """Wait for a connection, in the order of all draws."""
+        assert attempt.source.slots is not None
+        sample = attempt.call.id
+        return attempt.source.slots.acquire(lambda: (in_order(sample.election.path), sample.seq))
+
+    def leave(self, attempt: Attempt) -> None:
+        """Give the connection to the next call."""
+        assert attempt.source.slots is not None
+        attempt.source.slots.release()
+
+    def dismiss(self) -> None:
+        """Let every waiter pass."""
+        for source in self._sources:
+            if source.slots is not None:
+                source.slots.dismiss()
+
+
+class Permit(Struct, frozen=True, kw_only=True):
+    """What one call holds of the bounds."""
+
+    amounts: dict[str, int]
+    counted: dict[str, int]
+    """The part that its provider counts by the minute."""
+    reserved: Reservation
+    epoch: int
+    """The epoch of the model's throttle when it was given."""
+
+    def spent(self, attempt: Attempt) -> dict[str, int]:
+        """What the call has used up."""
+        if attempt.sample is not None:
+            usage = attempt.sample.usage
+            counted = {name: _counted(name, amount, usage) for name, amount in self.counted.items()}
+            return {**counted, **self.reserved.spent(usage)}
+        return {**self.counted, **self.reserved.whole} if attempt.may_be_billed else {}
+
+
+class Permits(Gate):
+    """Bounds calls by the limits of the run, by the throttle of their model, and by what its provider allows each minute."""
+
+    def __init__(self, reservations: Reservations, shares: Shares) -> None:
+        self._reservations = reservations
+        self._shares = shares
+
+    def concerns(self, source: Source) -> bool:
+        """Where the run has limits, or the model a throttle."""
+        return self._reservations.are_needed or source.model.throttled_as is not None
+
+    async def enter(self, attempt: Attempt) -> None:
+        """Wait until the shares of this replica have room; for a request for several samples, for as many as the limits leave."""
+        source, call, throttle = attempt.source, attempt.call, attempt.source.model.throttled_as
+        in_flight = {} if throttle is None else {throttle: 1}
+        reserved, counted = self._reserved(source, call), self._counted_by_provider(source, call)
+        least = reserved if call.samples == 1 else self._reserved(source, structs.replace(call, samples=1))
+        taken = await self._shares.take(call.id, {**counted, **in_flight, **reserved.amounts}, least.amounts)
+        while any(taken[name] < amount for name, amount in reserved.amounts.items()):  # the limits have no room for so many samples
+            call = structs.replace(call, samples=call.samples - 1)
+            reserved, counted = self._reserved(source, call), self._counted_by_provider(source, call)
+        amounts = {**counted, **in_flight, **reserved.amounts}
+        if call is not attempt.call:
+            self._shares.give_back({name: amount - amounts[name] for name, amount in taken.items()}, {})
+            attempt.call = call
+        attempt.most = reserved.most
+        epoch = 0 if throttle is None else self._shares.epoch(throttle)
+        attempt.permit = Permit(amounts=amounts, counted=counted, reserved=reserved, epoch=epoch)
+
+    def leave(self, attempt: Attempt) -> None:
+        """Give back what was not used up, and tell the throttle how the call ended."""
+        permit, error, throttle = attempt.permit, attempt.error, attempt.source.model.throttled_as
+        assert permit is not None
+        outcome: Outcome | None = "replied" if attempt.sample is not None else None if error is None else OUTCOMES.get(error.kind)
+        if throttle is not None and outcome is not None:
+            self._shares.note(throttle, outcome, permit.epoch, None if error is None else error.retry_after_s)
+        # The permit of a call that was refused is not used again before the limiter has heard of it.
+        to_all = throttle if outcome in ("refused", "failed") else None
+        self._shares.give_back(permit.amounts, permit.spent(attempt), to_all=to_all)
+
+    def dismiss(self) -> None:
+        """Refuse every waiter."""
+        self._shares.dismiss()
+
+    async def close(self) -> None:
+        """Close the shares."""
+        await self._shares.close()
+
+    def _reserved(self, source: Source, call: Call) -> Reservation:
+        return self._reservations.of(source.model, call, source.prices.largest_usd)
+
+    def _counted_by_provider(self, source: Source, call: Call) -> dict[str, int]:
+        """What a call takes of the requests and tokens that its provider allows each minute, as an estimate."""
+        rates = source.model.rates
+        if not rates:
+            return {}
+        read = len(call.prompt.system + call.prompt.user) // CHARS_PER_TOKEN
+        written = call.max_output_tokens * call.samples
+        needed = {REQUESTS: 1, INPUT_TOKENS: read, OUTPUT_TOKENS: written, TOKENS: read + written}
+        counted = {}
+        for kind, rate in rates.items():
+            name = f"{source.model.throttled_as}, {kind}{A_MINUTE}"
+            self._shares.set_rate(name, rate)
+            counted[name] = min(needed[kind], rate.each_minute)  # a call that needs more is for the provider to refuse
+        return counted
+
+
+class Departures(Gate):
+    """Lets calls go that the journal has leased, until the run ends."""
+
+    def __init__(self, leases: CallLeases) -> None:
+        self._leases = leases
+        self._may_send = True
+
+    def enter(self, attempt: Attempt) -> Awaitable[None] | None:
+        """Take one call of the lease."""
+        return None if self._may_send and self._leases.take_now(attempt.most) else self._wait(attempt)
+
+    async def _wait(self, attempt: Attempt) -> None:
+        await self._leases.take(attempt.most)
+        if not self._may_send:
+            raise NotSent(attempt.call.id.election.path)
+
+    def dismiss(self) -> None:
+        """Let no call go any more."""
+        self._may_send = False
+
+    async def close(self) -> None:
+        """Close the leases."""
+        await self._leases.close()
+
+
+def _counted(name: str, estimate: int, usage: Usage) -> int:
+    """What an answered call has used up of a bound, by its usage where that is known."""
+    read, written = usage.input_tokens, usage.output_tokens
+    counted = {INPUT_TOKENS: read, OUTPUT_TOKENS: written, TOKENS: None if read is None or written is None else read + written}
+    found = counted.get(name.rpartition(", ")[2].removesuffix(A_MINUTE))
+    return estimate if found is None else found

@@ -1,0 +1,352 @@
+"""The parts of an election on behalf of one input: its question, its record, its vote, and what is recorded of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, ClassVar, Generic, TypedDict, Unpack, cast
+
+import msgspec
+from msgspec import Struct, structs
+
+from microagents.actors import Context, G, Messenger, Role, T
+from microagents.elections.count import Count
+from microagents.elections.election import ESCALATED, Ballot, Decision, Elect, ElectionId, Follow, Question, Verdict
+from microagents.elections.rules import Rule, UntilImprobable, portable
+from microagents.errors import InvalidDefinition, InvalidUsage, JournalMismatch, TaskFailed
+from microagents.journal.messages import HasRecords, Recall, Recalled, RecordDecision
+from microagents.messages import Message, address_of, resolve
+from microagents.models.weighing import at_least, options_of, rule_for
+from microagents.registry import unknown
+from microagents.replies.chat import A, Prompt, Reply, Sampling, decoder_of, fingerprint, has_prose, system_with_instructions
+from microagents.user_code import shown
+
+
+class ElectionOptions(TypedDict, total=False):
+    """Options of an election. The strategy, the task and the run set the defaults."""
+
+    model: str | None
+    """Spec of one model; by default the run's pool."""
+    rule: Rule | None
+    """Rule that decides; by default ahead by the strategy's k."""
+    sampling: Sampling | None
+    """Temperatures and length limits; by default the task's."""
+    max_draws: int
+    """Cap: after this many samples the election ends undecided; by default 100."""
+    choices: Sequence[str]
+    """Votes that a reply may cast, such as the labels of candidates; a reply with another vote is flagged. By default any vote."""
+
+
+_ELECTION_OPTIONS = frozenset(ElectionOptions.__annotations__)
+_SAMPLING_LIMITS = ("max_output_tokens", "flag_above_tokens")
+"""The run's own limits of replies (``--max-output-tokens``, ``--flag-above-tokens``), which are fields of `Sampling`."""
+
+
+class Resolution(Struct, frozen=True, kw_only=True):
+    """The result of an election after the ladder was climbed, and ``--on-undecided`` was applied to it."""
+
+    id: ElectionId
+    verdict: Verdict
+    settled: str | None = None
+    """How an undecided election was settled: ``leader``, ``person`` or the spec of another model; None where it was not."""
+    rung: str | None = None
+    """Name of the rung of a ladder that decided it; None where none was climbed."""
+    choices: tuple[str, ...] = ()
+    """The votes that a reply may cast; empty for any vote."""
+
+
+class Elector(Role):
+    """A role that puts questions to models, and knows of which inputs the journal has records."""
+
+    asks: ClassVar[tuple[type[Message], ...]] = (Elect, Follow, Recall, HasRecords, RecordDecision)
+    handles_no_message: ClassVar[tuple[str, ...]] = ("has_records",)
+    draws_as: ClassVar[str] = "solver"
+    """Name of this role in ``--model ROLE=SPEC``, which sets the pool for its questions."""
+
+    def __init__(self, context: Context, messenger: Messenger) -> None:
+        super().__init__(context, messenger)
+        self._has_records: dict[int, bool] = {}
+        """For each input, whether the journal had records of it when this process first asked."""
+        self._began_with_nothing = False
+        """Whether the journal had no records at all when this process started."""
+
+    async def start(self) -> None:
+        """Ask whether this process begins a run, or takes part in one that has records."""
+        # A role that is first asked in the middle of a run finds records of it. Without this, it would look up each of its calls in vain: a
+        # round trip to the recorder, and a commit (measured on Ray: 18 of 20 ms of a turn).
+        self._began_with_nothing = not await self.ask(HasRecords(input=None))
+
+    async def has_records(self, of_input: int) -> bool:
+        """Whether the journal had records of an input when this process first asked."""
+        if self._began_with_nothing:
+            return False
+        if of_input not in self._has_records:
+            self._has_records[of_input] = await self.ask(HasRecords(input=of_input))
+        return self._has_records[of_input]
+
+
+class Elections(Generic[T, G]):
+    """The parts of elections on behalf of one input, for strategies that combine them in another way than `Work` does.
+
+    Args:
+        role: the role that does the work; it sends the messages.
+        of_input: number of the input.
+        recalls: whether the journal may have answers because an earlier sitting, or a process that died, began this work.
+    """
+
+    def __init__(self, role: Elector, of_input: int, *, recalls: bool) -> None:
+        self.role = role
+        self.input = of_input
+        self._recalls: bool | None = recalls or None
+        """Whether the journal may have answers for this work; None before it is known."""
+        self._form: tuple[Question, tuple[object, ...]] | None = None
+        """The last question without its prompts and its state, and what it was made of: most questions of a work are alike."""
+
+    @property
+    def task(self) -> T:
+        """The task of this input."""
+        return cast("T", self.role.context.tasks[self.input])
+
+    @property
+    def strategy(self) -> G:
+        """The run's strategy."""
+        return cast("G", self.role.context.strategy)
+
+    @property
+    def weighs(self) -> bool:
+        """Whether the models of this role weigh options, and write nothing."""
+        return at_least(self.role.context.pool(self.role.draws_as)) is not None
+
+    def path_of(self, at: str) -> str:
+        """The path of a place: ``input/at``.
+
+        Raises:
+            InvalidUsage: the place is empty, or contains control characters.
+        """
+        if not at or not at.isprintable():
+            raise InvalidUsage(f"{at!r} is no path: name the place in the work, such as 'line/17'")
+        return f"{self.input}/{at}"
+
+    def election_id(self, at: str, question: Question) -> ElectionId:
+        """The id of a question's election at a place."""
+        return question.id_at(self.path_of(at))
+
+    def question(
+        self, prompt: Prompt | Sequence[Prompt], reply: type[A], *, state: Struct | None = None, **options: Unpack[ElectionOptions]
+    ) -> Question:
+        """The question of an election, with the format instructions in its prompts.
+
+        Raises:
+            InvalidUsage: there is no prompt, or no draw is allowed.
+            TaskFailed: the task returned something else than a prompt.
+            InvalidDefinition: another class has the same address as the reply class.
+        """
+        prompts = [prompt] if isinstance(prompt, Prompt) else prompt
+        if not options.keys() <= _ELECTION_OPTIONS:
+            name = next(name for name in options if name not in _ELECTION_OPTIONS)
+            raise InvalidUsage(unknown("option of an election named", name, sorted(_ELECTION_OPTIONS)))
+        max_draws = options.get("max_draws", 100)
+        if not prompts or max_draws < 1:
+            raise InvalidUsage(f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}")
+        for each in prompts:
+            if not isinstance(each, Prompt):
+                raise TaskFailed(f"the prompt of an election of {type(self.task).__name__}", f"must be a Prompt, not {shown(each)}")
+        given = (reply, options.get("rule"), options.get("sampling"), options.get("model"), max_draws, options.get("choices", ()))
+        if self._form is None or self._form[1] != given:
+            self._form = self._form_of(reply, options, max_draws), given
+        form = self.task.format
+        asked = structs.replace(
+            self._form[0],
+            prompts=tuple([structs.replace(each, system=system_with_instructions(each.system, reply, form)) for each in prompts]),
+            state=b"" if state is None else encode_state(state),
+        )
+        return asked if at_least(asked.models) is None else put_to(asked, asked.models)
+
+    def _form_of(self, reply: type[A], options: ElectionOptions, max_draws: int) -> Question:
+        """A question without its prompts and its state.
+
+        Raises:
+            InvalidDefinition: another class has the same address as the reply class.
+        """
+        address = address_of(reply)
+        if resolve(address, Reply) is not reply:
+            raise InvalidDefinition(f"there are two classes {address}; an election names its reply by it: give one another name")
+        context, task, model = self.role.context, self.task, options.get("model")
+        limits = {name: limit for name in _SAMPLING_LIMITS if (limit := context.settings.get(name)) is not None}
+        return Question(
+            prompts=(),
+            reply=address,
+            form=fingerprint(reply),
+            rule=portable(options.get("rule") or context.strategy.default_rule),
+            sampling=structs.replace(options.get("sampling") or task.sampling, **limits),
+            models=context.pool(self.role.draws_as) if model is None else (model,),
+            max_draws=max_draws,
+            choices=tuple(options.get("choices", ())),
+            reading=task.reading,
+            votes="exact" if options.get("choices") or not has_prose(reply) else context.strategy.votes,
+        )
+
+    async def may_be_recorded(self) -> bool:
+        """Whether the journal may have answers for this work, because an earlier sitting or a process that died began it.
+
+        The flag travels with every `DurableRequest`. A role that began with an empty journal would otherwise not look there when the
+        replacement of a dead conductor repeats a request, and would pay for its samples again.
+        """
+        if self._recalls is None:
+            self._recalls = await self.role.has_records(self.input)
+        return self._recalls
+
+    async def recorded(self, place: ElectionId | str) -> Recalled | None:
+        """The record at a place, or that of one question there; None if there is none.
+
+        Raises:
+            JournalMismatch: another question was recorded there.
+        """
+        if not await self.may_be_recorded():
+            return None
+        if isinstance(place, str):
+            return await self.role.ask(Recall(path=self.path_of(place)))
+        recalled = await self.role.ask(Recall(path=place.path))
+        # After --accept-change, recorded decisions hold although their questions have changed.
+        if recalled is None or recalled.question_digest == place.question_digest or (recalled.changed and recalled.value is not None):
+            return recalled
+        if recalled.value is None:  # an undecided election of another question: the new question may be asked there
+            return None
+        raise JournalMismatch("question", f"the recorded one at {place.path}", "another one")
+
+    async def recall(self, election: ElectionId, question: Question) -> Verdict | None:
+        """The recorded verdict of an election; None where the election must be held.
+
+        Raises:
+            JournalMismatch: another question was recorded there.
+        """
+        recalled = await self.recorded(election)
+        if recalled is None:
+            return None
+        count = Count(question)
+        for ballot in recalled.ballots:
+            count.add(ballot)
+        verdict = structs.replace(count.verdict(), cost_usd=recalled.cost_usd)
+        if recalled.outcome == "contested":  # its value is only its leading reply; and its row stays, whatever another rule makes of it
+            return structs.replace(verdict, outcome="undecided")
+        if recalled.value is None:
+            return verdict
+        outcome = structs.replace(verdict, outcome=cast("Any", recalled.outcome))
+        return _with_winner(outcome, recalled.value) if verdict.winner != recalled.value else outcome
+
+    async def hold(self, election: ElectionId, question: Question, *, recalls: bool = True) -> Verdict:
+        """The recorded verdict of an election, or that of an election held now. Only `commit` records it.
+
+        Without ``recalls`` it is held in any case: the caller knows that the journal has no verdict.
+        """
+        if recalls and (recalled := await self.recall(election, question)) is not None:
+            return recalled
+        return await self.role.ask(Elect(id=election, question=question))
+
+    def follow(self, election: ElectionId, question: Question, *, hedge: int = 0) -> AsyncGenerator[Ballot | Verdict]:
+        """Hold an election and follow it: valid ballots as they arrive, then the verdict. Close it (``aclosing``) to leave the election.
+
+        ``hedge`` is the number of draws beyond those needed, so that the first ballot arrives sooner.
+        """
+        # The stream itself: a generator around it would cost 2 us a ballot.
+        return self.role.stream(Follow(id=election, question=question, hedge=hedge))
+
+    async def settle(self, election: ElectionId, question: Question, verdict: Verdict) -> Resolution:
+        """Apply ``--on-undecided`` to a verdict. A decided one stays as it is."""
+        on_undecided: str = self.role.context.settings.get("on_undecided", "stop")
+        if verdict.outcome in ("leader", "person"):  # recalled from the journal, settled before
+            return Resolution(id=election, verdict=verdict, settled=verdict.outcome)
+        resolution = Resolution(id=election, verdict=verdict, choices=question.choices)
+        if verdict.outcome != "undecided" or on_undecided == "stop":
+            return resolution
+        if on_undecided == "leader":
+            if verdict.leader is None:
+                return resolution
+            return Resolution(id=election, verdict=structs.replace(verdict, outcome="leader"), settled="leader")
+        # The undecided election keeps its own row; the election of the other model has another path.
+        self.role.tell(
+            RecordDecision(id=election, verdict=verdict, correct=None, state=question.state, reply=question.reply, choices=question.choices)
+        )
+        again = put_to(question, (on_undecided,))
+        if isinstance(again.rule, UntilImprobable):
+            again = structs.replace(again, rule=again.rule.rule)
+        second = again.id_at(election.path + ESCALATED)
+        verdict = await self.hold(second, again)
+        source = "person" if verdict.outcome == "person" else on_undecided
+        return Resolution(id=second, verdict=verdict, settled=source, choices=question.choices)
+
+    def commit(
+        self,
+        resolution: Resolution,
+        reply: type[A],
+        correct: Callable[[A], bool | None] | None = None,
+        *,
+        done: int | None = None,
+        state: bytes = b"",
+    ) -> Decision[A]:
+        """Record a resolution; returns its decision. It enters the journal, the digests and the account of errors.
+
+        Args:
+            resolution: the result of `settle`.
+            reply: the class of replies.
+            correct: judges the decision for the account of errors.
+            done: steps of the input that are done with it, in work that can resume after a step.
+            state: the state before the step, as JSON.
+        """
+        decision = decision_of(resolution.id.path, resolution.verdict, reply)
+        right = correct(decision.value) if correct is not None and decision.decided and decision.value is not None else None
+        if right is not None and not isinstance(right, bool):
+            raise TaskFailed(f"correct() of {type(self.task).__name__}", f"must give True, False or None, not {shown(right)}")
+        self.role.tell(
+            RecordDecision(
+                id=resolution.id,
+                verdict=resolution.verdict,
+                correct=right,
+                done=done,
+                state=state,
+                settled=resolution.settled,
+                rung=resolution.rung,
+                reply=address_of(reply),
+                choices=resolution.choices,
+            )
+        )
+        return decision
+
+    def leave(self, election: ElectionId, verdict: Verdict) -> None:
+        """Record that an election was left to the next rung of a ladder."""
+        self.role.tell(RecordDecision(id=election, verdict=structs.replace(verdict, outcome="contested"), correct=None))
+
+
+def put_to(question: Question, pool: tuple[str, ...]) -> Question:
+    """The same question to other models, with the rule by which they decide: they vote, or they weigh options.
+
+    Raises:
+        InvalidUsage: the models weigh options, and the reply has none.
+    """
+    options = options_of(resolve(question.reply, Reply), question.choices)
+    rule, max_draws = rule_for(question.rule, question.max_draws, pool, options)
+    return structs.replace(question, models=pool, rule=rule, max_draws=max_draws)
+
+
+def no_verdict(election: ElectionId) -> InvalidDefinition:
+    """The error of a user's voter that ends an election's stream without a verdict."""
+    return InvalidDefinition(f"the election at {election.path} ended without a verdict: the handler of Follow must yield one")
+
+
+encode_state = msgspec.json.Encoder(order="deterministic").encode
+"""Encode a state for the digest of a question and for the journal."""
+
+
+def _with_winner(verdict: Verdict, value: bytes) -> Verdict:
+    """A verdict for a given reply, which need not have most votes, nor any."""
+    values = [each for each, _ in verdict.tally]
+    tally = verdict.tally if value in values else (*verdict.tally, (value, 0))
+    return structs.replace(verdict, tally=tally, leader=values.index(value) if value in values else len(values), probability=None)
+
+
+def decision_of(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
+    """The decision of a verdict, with decoded replies."""
+    decode = decoder_of(reply).decode
+    tally = tuple((decode(value), votes) for value, votes in verdict.tally)
+    value = None if verdict.leader is None or verdict.outcome == "undecided" else tally[verdict.leader][0]
+    flagged = len(verdict.ballots) - sum(votes for _, votes in tally)
+    return Decision(path=path, value=value, outcome=verdict.outcome, tally=tally, flagged=flagged, probability=verdict.probability)
