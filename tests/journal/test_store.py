@@ -53,7 +53,7 @@ from microagents.journal.messages import (
     RecordSample,
 )
 from microagents.journal.reading import Reader
-from microagents.journal.schema import MAX_TEXT_BYTES
+from microagents.journal.encoding import MAX_TEXT_BYTES
 from microagents.journal.store import Store
 from microagents.models.simulation.scripted import Line
 from microagents.replies.chat import write

@@ -21,7 +21,7 @@ from microagents.aio import TaskScope
 from microagents.elections.admission import Drain
 from microagents.errors import InvalidUsage, MicroagentsError, Stopped, Undecided
 from microagents.journal.experiment import Experiment
-from microagents.journal.messages import Account, InputEnding, Report, RunOutcome
+from microagents.journal.messages import Account, InputEnding, RecallDecidedInputs, Report, RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
 from microagents.messages import address_of
@@ -373,7 +373,17 @@ def _adjust_outcome(outcome: RunOutcome, reason: str | None, account: Account, s
 
 
 async def _conduct_single_input(messenger: RoleMessenger) -> bytes:
-    return (await messenger.ask(Conduct(input=0))).value
+    recalls = False
+    while True:
+        try:
+            conducted = await messenger.ask(Conduct(input=0, recalls=recalls))
+        except Undecided:
+            if not await messenger.ask(RecallDecidedInputs()):
+                raise
+        else:
+            if not await messenger.ask(RecallDecidedInputs()):
+                return conducted.value
+        recalls = True  # a person has decided meanwhile, so the work goes on from there
 
 
 async def _conduct_until_end(

@@ -15,12 +15,12 @@ from msgspec import Struct
 
 from microagents.elections.election import input_of
 from microagents.errors import InvalidUsage
+from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import read_lease
 from microagents.journal.messages import RunOutcome
 from microagents.journal.opening import connect
 from microagents.journal.reading import Ending, Reader, reader_of
 from microagents.journal.rows import Rows
-from microagents.journal.schema import SIBLINGS, UNREADABLE
 from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.replies.chat import Reply, json_form
