@@ -38,6 +38,7 @@ from microagents.journal.queries import (
     with_digests,
 )
 from microagents.journal.rows import Rows
+from microagents.journal.tables import VERSION
 
 SUFFIX = ".sqlite"
 SHOWN_CHARS = 200
@@ -226,6 +227,17 @@ class Reader:
                 KeptText(question_digest=fork, seq=seq, text=_unpacked_text(text), is_cut=length >= MAX_TEXT_BYTES)
                 for _, fork, seq, length, text in self._rows.select("reply", "WHERE key = ? ORDER BY fork, seq", (key,))
             ]
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether a live run of this journal takes requests: the journals of earlier versions have no table for them."""
+        return self._rows.version == VERSION
+
+    def request_effect(self, request: str) -> tuple[bool, str | None]:
+        """Whether the run has taken a request, and why it has no effect, if so."""
+        with self._reading():
+            row = self._rows.first("request", "WHERE id = ?", (request,))
+            return row is not None, None if row is None else row[6]
 
     def persons(self) -> dict[str, PersonDecision]:
         """The decisions of persons, by path."""

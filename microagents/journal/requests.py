@@ -114,7 +114,7 @@ def leave_request(journal: Path, request: LiveRequest) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             size = os.fstat(file).st_size
             if size + len(line) > MAX_BYTES or len(line) > MAX_REQUEST_BYTES:
-                raise OSError(f"requests may take {MAX_BYTES:,} bytes in all, and one {MAX_REQUEST_BYTES:,}")  # noqa: TRY301
+                raise OSError(f"requests may take {MAX_BYTES:,} bytes in all, and one {MAX_REQUEST_BYTES:,}")
             torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"  # of a process that was killed
             os.write(file, b"\n" * torn + line)
             os.fsync(file)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import structs
 
 from microagents.actors import Context, Messenger, Role
-from microagents.aio import Notifier, TaskScope, is_cancelled
+from microagents.aio import Notifier, TaskScope
 from microagents.elections.admission import Admission, Drain, FollowAdmission
 from microagents.errors import MicroagentsError, RoleFailed, Stopped, TaskFailed
 from microagents.journal.books import COMPLETED, Books
@@ -35,22 +35,15 @@ from microagents.journal.messages import (
     RecallFailedInputs,
     RecallOpen,
     Record,
-    RecordAnswer,
     RecordBatch,
-    RecordCalls,
-    RecordDecision,
     RecordDraws,
-    RecordedDecision,
     RecordLimit,
-    RecordLost,
     RecordOutage,
-    RecordProgress,
     RecordReply,
     RecordSample,
     Report,
     RunOutcome,
     reason_with,
-    recorded_decision,
 )
 from microagents.journal.store import Store
 from microagents.journal.writer import Inline, NullStore, RecordStore, Writer
@@ -104,7 +97,6 @@ class AwaitFailure(Request[None], frozen=True, kw_only=True):
         Stopped: the journal cannot be written, or a limit is reached.
         TakenOver: another process writes the journal now.
     """
-
 
 
 class Recorder(Role):
@@ -172,11 +164,12 @@ class Recorder(Role):
                 self._writer = Inline(opened, journaling.inline_s)
             else:
                 self._writer = Writer(opened)
+        self._requests = LiveRequests(self._writer)
         try:
             if isinstance(self._writer, Writer):
                 await self._writer.opened()
             self._durable = await self._writer.do(self._take_up)
-            if self._on_decision is not None:
+            if self._teller is not None:
                 await self._writer.do(self._collect_decisions)
         except BaseException:  # this recorder is not stopped, and the next one must find the journal unlocked
             await self._writer.close(forget=True)

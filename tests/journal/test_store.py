@@ -38,6 +38,7 @@ from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId
 from microagents.journal import opening
 from microagents.journal.books import Books
 from microagents.journal.digests import in_order as in_order_of
+from microagents.journal.encoding import MAX_TEXT_BYTES
 from microagents.journal.messages import (
     Account,
     InputEnding,
@@ -53,7 +54,6 @@ from microagents.journal.messages import (
     RecordSample,
 )
 from microagents.journal.reading import Reader
-from microagents.journal.encoding import MAX_TEXT_BYTES
 from microagents.journal.store import Store
 from microagents.models.simulation.scripted import Line
 from microagents.replies.chat import write

@@ -12,7 +12,16 @@ from msgspec import structs
 from microagents.aio import TaskScope
 from microagents.elections.election import input_of
 from microagents.errors import JournalMismatch, MicroagentsError, ModelUnavailable, NoHandler, PeerLost, Stopped, TakenOver, Undecided
-from microagents.journal.messages import Account, InputEnding, Recall, RecallCompletedInputs, RecallDecidedInputs, RecallFailedInputs, Report, RunOutcome
+from microagents.journal.messages import (
+    Account,
+    InputEnding,
+    Recall,
+    RecallCompletedInputs,
+    RecallDecidedInputs,
+    RecallFailedInputs,
+    Report,
+    RunOutcome,
+)
 from microagents.journal.reading import Reader
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.work.conductor import Conduct
