@@ -363,7 +363,7 @@ class Store:
         rows.replace("decision", list(decisions.values()), [row[0] for row in decisions.values() if row[0] in undecided])
         rows.insert("reply", replies, "INSERT OR IGNORE")
         for table, given in others.items():
-            replaced = {row[0]: row for row in [each.row(_now()) for each in given]}
+            replaced: dict[Any, tuple[object, ...]] = {row[0]: row for row in [each.row(_now()) for each in given]}
             rows.replace(table, list(replaced.values()), list(replaced))
         # Last, since an election decided in this batch keeps none of its samples.
         self._write_samples(samples, keys, known, decisions)

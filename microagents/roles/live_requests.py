@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, NoReturn
 
 from msgspec import Struct
@@ -38,6 +38,8 @@ class LiveRequests:
 
     async def start(self) -> None:
         """Take up the requests that took effect in an earlier sitting, and those that came since."""
+        if isinstance(self._writer, Inline):
+            return
         self._decisions = await self._writer.do(lambda store: store.decisions_on_open_elections())
         await self.take()
 
@@ -60,7 +62,9 @@ class LiveRequests:
         self._arrived.set()
 
     async def take(self) -> None:
-        """Take the requests that are there now."""
+        """Take the requests that are there now; none in virtual time, and in a run without a journal."""
+        if isinstance(self._writer, Inline):
+            return
         async with self._one_at_a_time:
             for request in await self._writer.do(lambda store: store.new_requests()):
                 refused = await self._writer.do(lambda store, request=request: store.take_request(request))  # type: ignore[misc]
@@ -78,7 +82,7 @@ class LiveRequests:
         self._untold -= found
         return sorted({input_of(path) for path in found})
 
-    async def follow_decisions(self) -> AsyncIterator[tuple[str, bytes]]:
+    async def follow_decisions(self) -> AsyncGenerator[tuple[str, bytes]]:
         """Yield the decisions of persons as they are taken, those before first."""
         sent: dict[str, bytes] = {}
         while True:

@@ -171,6 +171,7 @@ class Recorder(Role):
             self._durable = await self._writer.do(self._take_up)
             if self._teller is not None:
                 await self._writer.do(self._collect_decisions)
+            await self._requests.start()
         except BaseException:  # this recorder is not stopped, and the next one must find the journal unlocked
             await self._writer.close(forget=True)
             raise

@@ -845,7 +845,7 @@ UNANIMOUS, SPLIT = ONE.format("IS"), ONE.format("IS NOT")
         (f"DELETE FROM decision WHERE key = {SPLIT}", {"decided", "valid", "votes", "decisions_sha256", "ballots_sha256"}),
         ("DELETE FROM decision WHERE key = (SELECT max(key) FROM decision)", {"decided", "decisions_sha256", "ballots_sha256"}),
         (
-            "INSERT INTO decision SELECT max(key) + 1, fork, outcome, counted, value, ballots, cost_usd, checksum FROM decision",
+            "INSERT INTO decision SELECT max(key) + 1, fork, outcome, counted, value, ballots, cost_usd, after_ms, checksum FROM decision",
             {"decided", "decisions_sha256"},
         ),
         ("UPDATE decision SET key = key + 1000 WHERE key = (SELECT max(key) FROM decision)", {"decisions_sha256", "ballots_sha256"}),

@@ -21,7 +21,7 @@ from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.messages import address_of
 from microagents.registry import TASKS, unknown
-from microagents.roles.recorder import OnDecision
+from microagents.roles.decision_teller import OnDecision
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.batch import OnEnding
 from microagents.runs.driver.execute import OnProgress, RunControl, execute_plan

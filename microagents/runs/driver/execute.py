@@ -26,8 +26,9 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
 from microagents.messages import address_of
 from microagents.registry import RUNTIMES, STRATEGIES, TASKS, unknown
+from microagents.roles.decision_teller import OnDecision
 from microagents.roles.limits.limiter import Limiter
-from microagents.roles.recorder import AwaitFailure, JournalConfig, OnDecision, RecordEnding, Recorder
+from microagents.roles.recorder import AwaitFailure, JournalConfig, RecordEnding, Recorder
 from microagents.runs.driver.batch import Batch, OnEnding, undecided_elections
 from microagents.runs.driver.following import OnSolution, follow_solution, read_solution
 from microagents.runs.driver.forecast import OnForecast, forecast_of

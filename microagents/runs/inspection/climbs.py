@@ -13,7 +13,8 @@ from msgspec import Struct
 from microagents.elections.election import ESCALATED, Ballot, total_usd
 from microagents.errors import MicroagentsError
 from microagents.journal.messages import Recalled
-from microagents.journal.reading import Reader, Row
+from microagents.journal.queries import Row
+from microagents.journal.reading import Reader
 from microagents.replies.chat import Reply, decoder_of, vote_of
 from microagents.runs.plan import plan_of
 from microagents.strategies.ladder import names_in
