@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from microagents import run
+from microagents import run_sync
 from microagents.journal.reading import Reader
 from microagents.journal.requests import Decide, LiveRequest, leave_request, request_of
 from microagents.runs.inspection.runs import inspect_run
@@ -49,7 +49,7 @@ def test_a_person_decides_an_open_election_of_a_live_run_which_goes_on_from_it()
         assert (wrong.code, REQUESTS.exists()) == (WRONG_USAGE, False)
         decided = microagents("decide", "r", "0/step/0", '{"number": 5}')
         assert (decided.code, decided.err) == (COMPLETED, "")
-        assert sitting.wait() == COMPLETED
+        assert sitting.end().code == COMPLETED
     assert inspect_run(RUNS, "r").account.settled_at == {"0/step/0": "person"}
     assert recorded("SELECT kind, refused FROM request") == [("decide", None)]
     assert REQUESTS.stat().st_mode & 0o777 == 0o600
@@ -72,6 +72,25 @@ def test_a_request_that_a_killed_run_did_not_read_takes_effect_once_it_is_resume
     assert inspect_run(RUNS, "r").account.settled_at == {"0/step/0": "person"}
 
 
+def test_an_input_that_ended_undecided_is_taken_up_again_while_the_others_are_done() -> None:
+    Path("inputs.jsonl").write_text('{"length": 1}\n{"length": 40}\n')
+    words = ("--inputs", "inputs.jsonl", "--model", STUCK, "-k", "2", "-s", "max_draws=2", "--run-id", "r")
+
+    def is_undecided() -> bool:
+        if not JOURNAL.exists():
+            return False
+        with Reader(JOURNAL) as reader:
+            return bool(reader.undecided())
+
+    with Sitting("run", "drift", *words, "--seed", "1") as sitting:
+        until(is_undecided)
+        with Reader(JOURNAL) as reader:
+            path = next(iter(reader.undecided()))
+        leave_request(JOURNAL, request_of(Decide(path=path, value='{"number":5}')))
+        sitting.end()
+    assert inspect_run(RUNS, "r").account.settled_at == {path: "person"}
+
+
 def lines() -> list[bytes]:
     good = json.loads(json.dumps({"id": "0" * 32, "who": "me", "at": "now", "ask": {"type": "decide", "path": "0/step/0", "value": "{}"}}))
     return [
@@ -86,17 +105,17 @@ def lines() -> list[bytes]:
 
 
 @pytest.mark.parametrize("damaged", [*lines(), b"".join(lines())], ids=range(len(lines()) + 1))
-async def test_a_damaged_file_of_requests_harms_no_run(damaged: bytes) -> None:
+def test_a_damaged_file_of_requests_harms_no_run(damaged: bytes) -> None:
     RUNS.mkdir()
     REQUESTS.write_bytes(damaged)
     REQUESTS.chmod(0o600)
-    result = await run(Drift(length=3), models="sim:perfect", k=2, run_id="r")
+    result = run_sync(Drift(length=3), models="sim:perfect", k=2, run_id="r")
     assert (result.outcome, result.account.settled_at) == ("completed", {})
     assert REQUESTS.read_bytes() == damaged
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link", "open to others"])
-async def test_only_a_plain_file_of_this_user_is_read(kind: str, tmp_path: Path) -> None:
+def test_only_a_plain_file_of_this_user_is_read(kind: str, tmp_path: Path) -> None:
     RUNS.mkdir()
     other = tmp_path / "other"
     other.write_text(json.dumps({"id": "1" * 32, "who": "me", "at": "now", "ask": {"type": "decide", "path": "9/x", "value": "1"}}) + "\n")
@@ -107,12 +126,12 @@ async def test_only_a_plain_file_of_this_user_is_read(kind: str, tmp_path: Path)
         "open to others": lambda: (REQUESTS.write_bytes(other.read_bytes()), REQUESTS.chmod(0o622)),
     }
     make[kind]()
-    assert (await run(Drift(length=3), models="sim:perfect", k=2, run_id="r")).outcome == "completed"
+    assert run_sync(Drift(length=3), models="sim:perfect", k=2, run_id="r").outcome == "completed"
     assert recorded("SELECT * FROM request") == []
 
 
-async def test_each_decision_has_the_time_of_its_commit() -> None:
-    result = await run(Drift(length=5), models="sim:perfect", k=2, run_id="r")
+def test_each_decision_has_the_time_of_its_commit() -> None:
+    result = run_sync(Drift(length=5), models="sim:perfect", k=2, run_id="r")
     times = [each.decided_at for each in result.decisions()]
     assert times == sorted(each for each in times if each is not None)
     assert result.created_at is not None
