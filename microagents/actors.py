@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Callable, Container, Coroutine, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
@@ -165,19 +166,18 @@ def _handlers(role: type[Role]) -> Iterator[tuple[type[Message], str]]:
         method = inspect.getattr_static(role, name)
         if not inspect.isfunction(method) or name in others or name.startswith("_"):
             continue
-        message = _message_of(role, name, method)
-        if message is None:
-            if name in inherited:
-                raise InvalidDefinition(f"{role.__qualname__}.{name} overrides a handler; annotate its argument with the message, as there")
-            continue
-        if message in seen:
-            raise InvalidDefinition(f"{role.__qualname__} handles {message.__name__} twice: in {seen[message]} and in {name}")
-        seen[message] = name
-        yield message, name
+        messages = _messages_of(role, name, method)
+        if not messages and name in inherited:
+            raise InvalidDefinition(f"{role.__qualname__}.{name} overrides a handler; annotate its argument with the message, as there")
+        for message in messages:
+            if message in seen:
+                raise InvalidDefinition(f"{role.__qualname__} handles {message.__name__} twice: in {seen[message]} and in {name}")
+            seen[message] = name
+            yield message, name
 
 
-def _message_of(role: type[Role], name: str, method: Callable[..., object]) -> type[Message] | None:
-    """The message that a method handles; None for a method that is not a handler."""
+def _messages_of(role: type[Role], name: str, method: Callable[..., object]) -> Sequence[type[Message]]:
+    """The message that a method handles, or those of a union; none for a method that is not a handler."""
     place = f"{role.__qualname__}.{name}"
     parameters = list(inspect.signature(method).parameters.values())[1:]
     is_async = inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
@@ -186,9 +186,11 @@ def _message_of(role: type[Role], name: str, method: Callable[..., object]) -> t
         hints = get_type_hints(method)
     except (NameError, AttributeError) as error:
         if not looks_like_handler:
-            return None
+            return ()
         raise InvalidDefinition(f"{place}: {error}; define messages and replies at module level") from None
     given = hints.get(parameters[0].name) if parameters else None
+    if isinstance(given, UnionType) and len(parameters) == 1 and all(issubclass(each, Request) for each in get_args(given)):
+        return get_args(given)
     if isinstance(given, type) and issubclass(given, Request | Stream) and len(parameters) > 1:
         raise InvalidDefinition(f"{place} handles {given.__name__}, so it can take no other argument; put it into the message")
     if not (isinstance(given, type) and issubclass(given, Request | Stream)):
@@ -197,7 +199,13 @@ def _message_of(role: type[Role], name: str, method: Callable[..., object]) -> t
                 f"{place} takes one argument that is no message; annotate `{parameters[0].name}` with a Request or a Stream, or begin "
                 "the method's name with an underscore"
             )
-        return None
+        return ()
+    _check_kind(place, given, method, hints)
+    return (given,)
+
+
+def _check_kind(place: str, given: type[Message], method: Callable[..., object], hints: Mapping[str, Any]) -> None:
+    """Check that a handler answers as its message promises."""
     reply = reply_type(given)
     expected = f"{given.__name__} is answered with {_type_name(reply)}"
     if issubclass(given, Request):
@@ -208,7 +216,6 @@ def _message_of(role: type[Role], name: str, method: Callable[..., object]) -> t
             raise InvalidDefinition(f"{place} returns {_type_name(promised)}, but {expected}")
     elif not inspect.isasyncgenfunction(method):
         raise InvalidDefinition(f"{place} must be an `async def` with `yield`: {expected}, item by item")
-    return given
 
 
 def _type_name(hint: object) -> str:

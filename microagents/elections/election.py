@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Generic, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.elections.rules import PortableRule
 from microagents.errors import Undecided
@@ -192,6 +192,12 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     def winner(self) -> bytes | None:
         """The first-launched reply of the leading vote."""
         return None if self.leader is None else self.tally[self.leader][0]
+
+    def won_by(self, value: bytes) -> Verdict:
+        """The verdict for a given reply, which need not have most votes, nor any."""
+        values = [each for each, _ in self.tally]
+        tally = self.tally if value in values else (*self.tally, (value, 0))
+        return structs.replace(self, tally=tally, leader=values.index(value) if value in values else len(values), probability=None)
 
 
 class Decision(Struct, Generic[A], frozen=True, kw_only=True):

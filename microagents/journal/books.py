@@ -27,8 +27,6 @@ from microagents.journal.messages import (
     RecordDecision,
     RecordLost,
     RecordProgress,
-    RecordReply,
-    RecordSample,
 )
 
 Digests = ChainDigests | TreeDigests
@@ -121,14 +119,13 @@ class Books:
             RecordDecision: self._add_decision,
             RecordProgress: self._add_progress,
             RecordAnswer: lambda record: self.take_in_answer(record.id.path, record.value),
-            RecordSample: lambda _: None,
-            RecordReply: lambda _: None,
             InputEnding: lambda record: self.end_input(record.input, record.outcome),
         }
 
     def add(self, record: Record) -> None:
-        """Add the next record."""
-        self._handlers[type(record)](record)
+        """Add the next record; one without a sum changes nothing."""
+        if (handler := self._handlers.get(type(record))) is not None:
+            handler(record)
         if self.on_decision is not None and isinstance(record, RecordDecision | RecordAnswer):
             self.on_decision(record)
 

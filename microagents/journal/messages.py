@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Struct, field
 
 from microagents.elections.election import Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
-from microagents.messages import Batched, Request
+from microagents.messages import Batched, Request, Stream
 from microagents.replies.chat import Usage
 from microagents.user_code import TRACEBACK
 
@@ -223,7 +223,17 @@ InputOutcome = Literal["completed", "undecided", "failed"]
 """How one of many inputs ended."""
 
 
-class InputEnding(Request[None], frozen=True, kw_only=True):
+class RowRecord(Request[None], frozen=True, kw_only=True):
+    """A record with a row of its own, which replaces one of the same key."""
+
+    table: ClassVar[str]
+
+    def row(self, at: str) -> tuple[object, ...]:
+        """Its row, for a commit at this time. The first column is the key."""
+        raise NotImplementedError
+
+
+class InputEnding(RowRecord, frozen=True, kw_only=True):
     """The ending of one of many inputs. It replaces an earlier ending of the same input."""
 
     input: int
@@ -234,6 +244,13 @@ class InputEnding(Request[None], frozen=True, kw_only=True):
     """Result of the input, as JSON."""
     traceback: str = ""
     """Where a user's code raised; empty where it did not."""
+
+    table: ClassVar[str] = "input_ending"
+
+    def row(self, at: str) -> tuple[object, ...]:
+        """The row of an ending at this time."""
+        result = None if self.result is None else self.result.decode()
+        return self.input, self.outcome, reason_with(self.reason, self.traceback), result, at
 
 
 def reason_with(reason: str | None, traceback: str) -> str | None:
@@ -249,19 +266,10 @@ def reason_and_traceback(kept: str | None) -> tuple[str | None, str]:
     return reason, found[1:] + traceback
 
 
-Record = (
-    RecordSample
-    | RecordReply
-    | LeaseCalls
-    | RecordCalls
-    | CallsOver
-    | RecordLost
-    | RecordDecision
-    | RecordAnswer
-    | RecordProgress
-    | InputEnding
-)
-"""An entry of the journal. The recorder writes records in the order of their arrival."""
+Entry = RecordCalls | RecordLost | RecordDecision | RecordAnswer | RecordProgress | InputEnding
+"""A message that is one record. The recorder queues it as it is; its sum, if it has one, stands in `Books`."""
+Record = RecordSample | RecordReply | LeaseCalls | CallsOver | Entry
+"""A part of the journal. The recorder writes records in the order of their arrival."""
 
 
 class Account(Struct, kw_only=True):
@@ -381,6 +389,8 @@ class Recalled(Struct, frozen=True, kw_only=True):
     ballots: tuple[Ballot | Flagged, ...] = ()
     cost_usd: float | None = None
     """Cost of all its samples; None where a price is unknown, or where there are no samples."""
+    after_ms: int | None = None
+    """Milliseconds from the start of the run to its commit; None in journals of versions before 4."""
     changed: bool = False
     """Whether ``--accept-change`` altered the run since it began: its questions may then differ from the recorded ones."""
 
@@ -406,6 +416,8 @@ class RecordedDecision(Struct, frozen=True, kw_only=True):
     """Number of counted red flags by name."""
     cost_usd: float | None = None
     """Cost of the counted samples; None where a price is unknown, or where there are no samples."""
+    decided_at: str | None = None
+    """Time of its commit, in UTC; None without a journal, and in journals of versions before 4."""
     settled_at: str | None = None
     """How the election was settled although it was undecided: ``leader``, ``person``, or the spec of another model; else None."""
 
@@ -414,7 +426,14 @@ class RecordedDecision(Struct, frozen=True, kw_only=True):
 
 
 def recorded_decision(
-    path: str, outcome: str, value: bytes, ballots: Sequence[Ballot | Flagged], *, cost_usd: float | None, settled_at: str | None
+    path: str,
+    outcome: str,
+    value: bytes,
+    ballots: Sequence[Ballot | Flagged],
+    *,
+    cost_usd: float | None,
+    settled_at: str | None,
+    decided_at: str | None,
 ) -> RecordedDecision:
     """A decision from its record.
 
@@ -426,7 +445,14 @@ def recorded_decision(
     votes = tuple([(msgspec.json.decode(reply), number) for reply, number in valid.items()])
     decided = msgspec.json.decode(value)
     return RecordedDecision(
-        path=path, value=decided, outcome=outcome, votes=votes, flags=dict(flags), cost_usd=cost_usd, settled_at=settled_at
+        path=path,
+        value=decided,
+        outcome=outcome,
+        votes=votes,
+        flags=dict(flags),
+        cost_usd=cost_usd,
+        decided_at=decided_at,
+        settled_at=settled_at,
     )
 
 
@@ -475,6 +501,14 @@ class OpenElection(Struct, frozen=True, kw_only=True):
     """Ballots and flags of the paid samples, by seq."""
     rejected: tuple[Rejected, ...] = ()
     """Paid replies of samples that are to be asked again, by seq."""
+
+
+class RecallDecidedInputs(Request[list[int]], frozen=True, kw_only=True):
+    """Ask for inputs with an undecided election that a person has decided since, to do their work again. Each decision is told once."""
+
+
+class FollowDecisions(Stream[tuple[str, bytes]], frozen=True, kw_only=True):
+    """Follow the decisions of persons on open elections: path and reply, as JSON. Those before come first."""
 
 
 class RecallOpen(Request[list[OpenElection]], frozen=True, kw_only=True):

@@ -10,9 +10,10 @@ from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 from microagents.errors import InvalidUsage
+from microagents.journal.encoding import UNREADABLE
 from microagents.journal.lease import read_lease
 from microagents.journal.rows import Rows
-from microagents.journal.schema import APPLICATION_ID, UNCHECKED_VERSION, UNREADABLE, VERSION, tables
+from microagents.journal.tables import APPLICATION_ID, UNCHECKED_VERSION, VERSION, normalized, statements
 
 HEADER_BYTES = 100
 """Length of the header of an SQLite file."""
@@ -161,14 +162,15 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> None:
             f"{str(path)!r} is a database, but no journal of a run; it was left as it is; choose another run id or --runs-dir"
         )
     version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version not in (UNCHECKED_VERSION, VERSION):
+    if not UNCHECKED_VERSION <= version <= VERSION:
         raise InvalidUsage(
-            f"the journal {str(path)!r} has version {version}, but this microagents reads versions {UNCHECKED_VERSION} and {VERSION}; it "
+            f"the journal {str(path)!r} has version {version}, but this microagents reads versions {UNCHECKED_VERSION} to {VERSION}; it "
             "was left as it is; use the microagents that wrote it"
         )
     found = {name: (kind, sql) for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master")}
-    for name, sql in tables(version).items():
-        if found.get(name) != ("table", sql):
+    for name, sql in statements(version).items():
+        kind, made = found.get(name, ("", ""))
+        if kind != "table" or normalized(made) != sql:
             raise ValueError(f"the table {name} is missing" if name not in found else f"{name} is not the table that a run makes")
     for name, (kind, sql) in found.items():  # others may add tables, indexes and views, which no run reads
         if kind == "trigger" or str(sql).upper().startswith("CREATE VIRTUAL"):

@@ -1,4 +1,4 @@
-"""Rows of a journal, the types of their columns, and their checksums.
+"""Rows of a journal and their checksums.
 
 A checksum shows damage of the file; it does not stop a forger. That of a row covers its table and all columns, so its place, too. The
 account of each commit has their sums, table by table: so a lost row, or an old one that came back, shows as well.
@@ -8,60 +8,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 from zlib import crc32
 
 import msgspec
-from msgspec import Meta
 
-from microagents.journal.schema import MAX_COUNTED, UNCHECKED_VERSION, joined, place_of
+from microagents.journal.encoding import joined, place_of
+from microagents.journal.tables import TABLES, UNCHECKED_VERSION, VERSION, rows_of
 
 ROWS_PER_STATEMENT = 512
 """Every statement releases the GIL, and a busy event loop takes up to 5 ms to give it back: one statement takes many rows."""
 
 T = TypeVar("T")
-_Natural = Annotated[int, Meta(ge=0)]
-_Amount = Annotated[float, Meta(ge=0, le=1e300)]
-
-
-def _row(**columns: object) -> type[msgspec.Struct]:
-    """A struct with the columns of a row: of all types that msgspec knows, it checks structs the fastest."""
-    return msgspec.defstruct("Row", list(columns.items()), array_like=True)
-
-
-TABLES = {
-    "run": _row(id=str, version=str, created_at=str, experiment=str),
-    "change": _row(at=str, field=str, recorded=str, given=str),
-    "lease": _row(epoch=_Natural, holder=str | None, renewed_at=_Amount),
-    "place": _row(id=Annotated[int, Meta(ge=1, lt=1 << 23)], path=str),
-    "decision": _row(
-        key=_Natural,
-        fork=bytes,
-        outcome=_Natural,
-        counted=Annotated[int, Meta(ge=0, le=MAX_COUNTED)],
-        value=str | None,
-        ballots=str | None,
-        cost_usd=_Amount | None,
-    ),
-    "sample": _row(key=_Natural, fork=bytes, seq=_Natural, value=str | None, flag=str | None, cost_usd=_Amount | None),
-    "reply": _row(key=_Natural, fork=bytes, seq=_Natural, bytes=_Natural, text=bytes),
-    "person": _row(path=str, value=str, who=str, at=str),
-    "input": _row(input=_Natural, options=str),
-    "input_ending": _row(input=_Natural, outcome=str, reason=str | None, result=str | None, ended_at=str),
-    "progress": _row(
-        input=_Natural,
-        done=_Natural,
-        total=_Natural | None,
-        reached=_Natural | None,
-        state=str | None,
-        value=str | None,
-        decisions=bytes | None,
-        ballots=bytes | None,
-    ),
-    "account": _row(totals=str, wall_s=_Amount, saved_at=str),
-    "ending": _row(outcome=str, reason=str | None, result=str | None, decisions_sha256=str, ballots_sha256=str, ended_at=str),
-}
-"""The columns of all tables. A value of another type was not written by this program."""
 _KEYED = ("decision", "sample", "reply")
 
 
@@ -71,8 +29,7 @@ class _Sums(msgspec.Struct):
     checksums: dict[str, int] = {}
 
 
-SUMMED = ("change", "place", *_KEYED, "input", "input_ending", "progress")
-"""The tables whose checksums the account adds up. The others have one row each, or are written without the account."""
+SUMMED = tuple(name for name, table in TABLES.items() if table.is_summed)
 _SEEDS = {table: crc32(table.encode()) for table in TABLES}
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -101,7 +58,9 @@ class Rows:
     def __init__(self, db: sqlite3.Connection, sums: dict[str, int] | None = None) -> None:
         self.db = db
         self.sums = {} if sums is None else sums
-        self._is_checked = db.execute("PRAGMA user_version").fetchone()[0] != UNCHECKED_VERSION
+        self.version: int = db.execute("PRAGMA user_version").fetchone()[0]
+        self._is_checked = self.version != UNCHECKED_VERSION
+        self._kinds = rows_of(self.version)
         db.text_factory = _text
 
     # -- reading ----------------------------------------------------------------------------------------------------------------------
@@ -145,7 +104,7 @@ class Rows:
 
     def problems(self) -> Iterator[str]:
         """Read all rows, and compare them with the sums; gives a sentence for each table that is damaged."""
-        for table in TABLES:
+        for table in self._kinds:
             try:
                 for _ in self._read(table):
                     pass
@@ -158,7 +117,7 @@ class Rows:
 
     def _read(self, table: str, condition: str = "", given: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
         """Read rows with their checksums, if they have any."""
-        kind, is_checked = TABLES[table], self._is_checked
+        kind, is_checked = self._kinds[table], self._is_checked
         for columns in self.db.execute(f"SELECT * FROM {table} {condition}", given):
             values = columns[:-1] if is_checked else columns
             if is_checked and checksum(table, values) != columns[-1]:
@@ -180,7 +139,10 @@ class Rows:
     # -- writing ----------------------------------------------------------------------------------------------------------------------
 
     def insert(self, table: str, rows: Sequence[tuple[Any, ...]], verb: str = "INSERT") -> None:
-        """Insert rows."""
+        """Insert rows, without the columns that a journal of an earlier version lacks."""
+        if self.version < VERSION:
+            columns = len(self._kinds[table].__struct_fields__)
+            rows = [row[:columns] for row in rows]
         written = [(*row, checksum(table, row)) for row in rows] if self._is_checked else rows
         before = self.db.total_changes
         for some in chunks(written):
@@ -194,7 +156,7 @@ class Rows:
 
     def set_only(self, table: str, values: tuple[Any, ...]) -> None:
         """Change the row of a table that has exactly one."""
-        names = list(TABLES[table].__struct_fields__)
+        names = list(self._kinds[table].__struct_fields__)
         if self._is_checked:
             names, values = [*names, "checksum"], (*values, checksum(table, values))
         self.db.execute(f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in names)}", values)
@@ -226,7 +188,7 @@ class Rows:
 
 
 def _among(table: str, keys: Sequence[int]) -> str:
-    return f"{TABLES[table].__struct_fields__[0]} IN ({','.join('?' * len(keys))})"
+    return f"{next(iter(TABLES[table].columns))} IN ({','.join('?' * len(keys))})"
 
 
 def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:

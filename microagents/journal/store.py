@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from microagents.elections.election import Ballot, Flagged, Rejected
-from microagents.elections.red_flags import UNVERIFIED
 from microagents.errors import InvalidUsage, Stopped, TakenOver
-from microagents.journal.books import Books, Totals
+from microagents.journal.books import COMPLETED, Books, Totals
+from microagents.journal.creating import create_file, creation_error, on_network
+from microagents.journal.encoding import UNREADABLE, Places, decision_row, key_at, packed_text, recalled, sample_row
 from microagents.journal.experiment import INPUTS, Change, Experiment
 from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease, read_lease
 from microagents.journal.messages import (
@@ -36,11 +36,13 @@ from microagents.journal.messages import (
     RecordProgress,
     RecordReply,
     RecordSample,
-    reason_with,
+    RowRecord,
 )
 from microagents.journal.opening import connect, connect_to_read, holds_nothing, unreadable
-from microagents.journal.reading import (
+from microagents.journal.queries import (
+    began_s,
     damage,
+    moment,
     other_inputs,
     read_books,
     read_checkpoint,
@@ -49,25 +51,12 @@ from microagents.journal.reading import (
     read_open_elections,
     with_digests,
 )
+from microagents.journal.requests import Inbox, LiveRequest, take_effect
 from microagents.journal.rows import Rows, chunks
-from microagents.journal.schema import (
-    DECIDED_CODE,
-    ONCE_CODE,
-    OUTCOMES,
-    REJECTED_SEQ,
-    UNDECIDED_CODE,
-    UNREADABLE,
-    Places,
-    create_tables,
-    packed_text,
-    recalled,
-    written_ballot,
-    written_ballots,
-)
+from microagents.journal.tables import OUTCOMES, UNDECIDED_CODE, VERSION, create_tables
 from microagents.packages import installed_version
 
 INPUTS_PER_INSERT = 5000
-NETWORK_FILE_SYSTEMS = ("9p", "afs", "beegfs", "ceph", "cifs", "fuse.", "glusterfs", "gpfs", "lustre", "nfs", "smb", "virtiofs")
 
 
 class _Found(Struct, frozen=True, kw_only=True):
@@ -112,9 +101,11 @@ class Store:
         self._opened_s = time.monotonic()
         self._renewed_s = self._opened_s
         self.is_new = holds_nothing(path)
+        self.committed_at: str | None = None
+        """Time of the last commit, in UTC, as the rows of its decisions have it; None in journals of versions before 4."""
         # All of a journal is read and checked through a connection that changes no byte, before this one writes the lease.
         found = None if self.is_new else self._read_before_writing(experiment, accepted)
-        self._db = _create_file(path) if self.is_new else connect(path)
+        self._db = create_file(path) if self.is_new else connect(path)
         try:
             with self._translating_errors():
                 self._prepare(full=full)
@@ -127,8 +118,12 @@ class Store:
                 self.books, self._changed_inputs, self._wall_s = found.books, found.changed_inputs, found.wall_s
                 self._sampled, self._changed = found.sampled, found.is_changed
                 self._pending_start: tuple[Experiment, list[Change]] | None = experiment, found.changes
+                self._began_s = began_s(self._rows)
                 self._rows.sums = self.books.totals.checksums
                 self._places = Places(self._db)
+                self._inbox: Inbox | None = None  # a journal of an earlier version has no table for requests
+                if self._rows.version == VERSION:
+                    self._inbox = Inbox(path, {row[0] for row in self._rows.select("request")})
                 self.books.lose_all()
                 for each in self._changed_inputs:
                     self.books.end_input(each, None)
@@ -251,6 +246,36 @@ class Store:
             self._write(records)
             return self.books.account()
 
+    # -- requests of other processes --------------------------------------------------------------------------------------------------
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether other processes may have made requests since they were last read."""
+        return self._inbox is not None and self._inbox.has_changed
+
+    def new_requests(self) -> list[LiveRequest]:
+        """The requests of other processes that are not recorded yet."""
+        return [] if self._inbox is None else self._inbox.new()
+
+    def take_request(self, request: LiveRequest) -> str | None:
+        """Record a request with its effect; returns why it has none, or None."""
+        assert self._inbox is not None
+        with self._translating_errors(), self._transaction():
+            self._record_start()
+            refused = take_effect(self._rows, request)
+        self._inbox.known.add(request.id)
+        return refused
+
+    def decisions_on_open_elections(self) -> dict[str, bytes]:
+        """Decisions of persons on elections without a verdict, by path."""
+        with self._translating_errors():
+            decided = {path: value.encode() for path, value, _, _ in self._rows.select("person")}
+            keys = {path: key for path in decided if (key := key_at(self._db, path)) is not None}
+            known = self._recorded_outcomes(keys)
+            return {path: value for path, value in decided.items() if keys.get(path) not in known}
+
+    # -- the account and the end ------------------------------------------------------------------------------------------------------
+
     def account_with_digests(self) -> Account:
         """The account of all committed records, with the digests."""
         with self._translating_errors():
@@ -304,57 +329,57 @@ class Store:
         return True
 
     def _write(self, records: Sequence[Record]) -> None:
-        keys: dict[str, int] = {}
         samples: list[RecordSample] = []
         decided: list[RecordDecision | RecordAnswer] = []
         replies: list[tuple[object, ...]] = []
         touched: dict[int, None] = {}
-        ended: dict[int, tuple[object, ...]] = {}
+        others: dict[str, list[RowRecord]] = {}
+        after_ms = max(0, round((time.time() - self._began_s) * 1000))
         for record in records:
             match record:
                 case RecordSample():
                     samples.append(record)
-                    path = record.id.election.path
-                    if path not in keys:
-                        keys[path] = self._places.key(path)
                 case RecordDecision() | RecordAnswer():
                     decided.append(record)
-                    if record.id.path not in keys:
-                        keys[record.id.path] = self._places.key(record.id.path)
                 case RecordReply(id=id_, text=text):
                     replies.append((self._places.key(id_.election.path), id_.election.question_digest, id_.seq, *packed_text(text)))
                 case _:
                     self.books.add(record)
                     if isinstance(record, RecordProgress):
                         touched[record.input] = None
-                    if isinstance(record, InputEnding):
-                        ended[record.input] = _ending_row(record)
+                    elif isinstance(record, RowRecord):
+                        others.setdefault(record.table, []).append(record)
+        paths = [*[sample.id.election.path for sample in samples], *[record.id.path for record in decided]]
+        keys = {path: self._places.key(path) for path in dict.fromkeys(paths)}
         # One look-up for the whole batch. The first decision at a path counts, be it in the file or in this batch.
         known = self._recorded_outcomes(keys)
         undecided = [key for key, outcome in known.items() if outcome == UNDECIDED_CODE]
-        decisions = self._first_decisions(decided, keys, known)
+        decisions = self._first_decisions(decided, keys, known, after_ms)
+        self.committed_at = moment(self._began_s, after_ms if self._rows.version == VERSION else None)
         touched.update((record.id.input, None) for record in decided)
         rows = self._rows
         rows.insert("place", self._places.new)
         self._places.written()
         rows.replace("decision", list(decisions.values()), [row[0] for row in decisions.values() if row[0] in undecided])
         rows.insert("reply", replies, "INSERT OR IGNORE")
-        rows.replace("input_ending", list(ended.values()), list(ended))
+        for table, given in others.items():
+            replaced: dict[Any, tuple[object, ...]] = {row[0]: row for row in [each.row(_now()) for each in given]}
+            rows.replace(table, list(replaced.values()), list(replaced))
         # Last, since an election decided in this batch keeps none of its samples.
         self._write_samples(samples, keys, known, decisions)
         self._write_progress(touched)
-        for each in (*touched, *ended):
+        for each in (*touched, *[record.input for record in records if isinstance(record, InputEnding)]):
             self.books.forget(each)
 
     def _first_decisions(
-        self, decided: Sequence[RecordDecision | RecordAnswer], keys: Mapping[str, int], known: dict[int, int]
+        self, decided: Sequence[RecordDecision | RecordAnswer], keys: Mapping[str, int], known: dict[int, int], after_ms: int
     ) -> dict[str, tuple[Any, ...]]:
         """Rows of the decisions and answers, by path. Only the first record at a path counts; an undecided row may be replaced."""
         decisions: dict[str, tuple[Any, ...]] = {}
         for record in decided:
             path = record.id.path
             if known.get(keys[path], UNDECIDED_CODE) == UNDECIDED_CODE:
-                row = decisions[path] = _decision_row(keys[path], record)
+                row = decisions[path] = decision_row(keys[path], record, after_ms)
                 known[row[0]] = row[2]
                 self.books.add(record)
         return decisions
@@ -374,7 +399,7 @@ class Store:
         for sample in samples:
             path = sample.id.election.path
             if path not in decisions and known.get(keys[path], UNDECIDED_CODE) == UNDECIDED_CODE:
-                rows.append(_sample_row(keys[path], sample.id.election.question_digest, sample.ballot))
+                rows.append(sample_row(keys[path], sample.id.election.question_digest, sample.ballot))
         over = [row[0] for row in decisions.values() if row[0] in self._sampled]
         self._rows.delete("sample", over)
         self._sampled.difference_update(over)
@@ -385,7 +410,7 @@ class Store:
         books, rows = self.books, []
         for of_input in touched:
             done, reached = books.progress(of_input), books.reached.get(of_input)
-            if reached is None and done[0]:
+            if reached is None and (done[0] or books.ended[of_input] == COMPLETED):  # it is forgotten once the input has completed
                 reached = read_checkpoint(self._rows, of_input)
             last = (None, None, None) if reached is None else (reached.done, reached.state.decode(), reached.value.decode())
             rows.append((of_input, *done, *last, *books.recorded_digests(of_input)))
@@ -427,7 +452,7 @@ class Store:
             yield
         except sqlite3.OperationalError as error:
             if self.is_new and not self._epoch:
-                raise _creation_error(self.path, error) from None
+                raise creation_error(self.path, error) from None
             raise Stopped(
                 f"the journal {str(self.path)!r} cannot be written: {error}; everything in it is kept; make it writable again, then "
                 f"resume run {self._run_id}"
@@ -468,76 +493,6 @@ class Store:
         """Elections without a verdict, with their paid samples."""
         with self._translating_errors():
             return read_open_elections(self._rows)
-
-
-def on_network(path: Path) -> bool:
-    """Whether a file lies on a network file system, where SQLite's write-ahead log is not safe."""
-    try:
-        mounts = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
-    except OSError:
-        return False
-    folder = path.resolve().parent
-    # The kernel writes a blank in a path as \040. Of nested mounts the longest path is the one in effect.
-    containing = [(len(at), kind) for at, kind in mounts if folder.is_relative_to(at.replace("\\040", " "))]
-    return bool(containing) and max(containing)[1].startswith(NETWORK_FILE_SYSTEMS)
-
-
-def _create_file(path: Path) -> sqlite3.Connection:
-    try:
-        _make_folder(path.parent)
-        return sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
-    except (OSError, sqlite3.Error) as error:
-        raise _creation_error(path, error) from None
-
-
-def _make_folder(folder: Path) -> None:
-    """Make the folder of runs, unless it is there, or another process makes it at the same time."""
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        if not folder.is_dir():
-            raise
-    else:
-        (folder / ".gitignore").write_text("*\n", encoding="utf-8")  # a new folder of runs stays out of the user's repository
-
-
-def _creation_error(path: Path, error: Exception) -> Stopped:
-    return Stopped(
-        f"the journal {str(path)!r} cannot be made: {error}; nothing was started; free some space, or name another folder with --runs-dir"
-    )
-
-
-def _decision_row(key: int, record: RecordDecision | RecordAnswer) -> tuple[Any, ...]:
-    if isinstance(record, RecordAnswer):
-        return key, record.id.question_digest, ONCE_CODE, 0, record.value.decode(), None, None
-    verdict = record.verdict
-    outcome = DECIDED_CODE if verdict.outcome == "decided" else OUTCOMES.index(verdict.outcome)
-    value = None if outcome == UNDECIDED_CODE else verdict.winner
-    ballots = written_ballots(verdict.ballots, value)
-    return (
-        key,
-        record.id.question_digest,
-        outcome,
-        len(verdict.ballots),
-        None if value is None else value.decode(),
-        ballots,
-        None if verdict.cost_usd is None else float(verdict.cost_usd),
-    )
-
-
-def _ending_row(record: InputEnding) -> tuple[object, ...]:
-    result = None if record.result is None else record.result.decode()
-    return record.input, record.outcome, reason_with(record.reason, record.traceback), result, _now()
-
-
-def _sample_row(key: int, question_digest: bytes, ballot: Ballot | Flagged | Rejected) -> tuple[Any, ...]:
-    cost_usd = None if ballot.cost_usd is None else float(ballot.cost_usd)  # the checksum of an int is another one
-    if isinstance(ballot, Rejected):  # each rejected reply has a row, with the cost so far
-        number = ballot.seq + len(ballot.replies) * REJECTED_SEQ
-        return key, question_digest, number, _json(ballot.replies[-1]), UNVERIFIED, cost_usd
-    if isinstance(ballot, Flagged):
-        return key, question_digest, ballot.seq, None, ballot.flag, cost_usd
-    return key, question_digest, ballot.seq, written_ballot(ballot), None, cost_usd
 
 
 def _describe(holder: Holder | None) -> str:

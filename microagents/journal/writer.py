@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Protocol, TypeVar
@@ -13,6 +13,7 @@ from microagents.errors import MicroagentsError
 from microagents.journal.books import Books
 from microagents.journal.lease import RENEW_EVERY_S
 from microagents.journal.messages import Account, Checkpoint, InputEnding, OpenElection, Recalled, Record, RecordDecision
+from microagents.journal.requests import LiveRequest
 from microagents.journal.store import Store
 
 T = TypeVar("T")
@@ -24,8 +25,27 @@ class RecordStore(Protocol):
     """The interface of `Store` and `NullStore`."""
 
     books: Books
+    committed_at: str | None
+    """Time of the last commit, in UTC; None where no row has it."""
 
-    def commit(self, records: list[Record]) -> Account:
+    @property
+    def has_requests(self) -> bool:
+        """Whether other processes may have made requests since they were last read."""
+        ...
+
+    def decisions_on_open_elections(self) -> dict[str, bytes]:
+        """Decisions of persons on elections without a verdict, by path."""
+        ...
+
+    def new_requests(self) -> list[LiveRequest]:
+        """The requests of other processes that are not recorded yet."""
+        ...
+
+    def take_request(self, request: LiveRequest) -> str | None:
+        """Record a request with its effect; returns why it has none, or None."""
+        ...
+
+    def commit(self, records: Sequence[Record]) -> Account:
         """Write records, and give the account with them."""
         ...
 
@@ -71,6 +91,7 @@ class NullStore:
 
     def __init__(self, books: Books) -> None:
         self.books = books
+        self.committed_at: str | None = None
 
     def add(self, records: Iterable[Record]) -> None:
         """Add records."""
@@ -81,7 +102,21 @@ class NullStore:
             elif isinstance(record, InputEnding):
                 self.books.forget(record.input)
 
-    def commit(self, records: list[Record]) -> Account:
+    has_requests = False
+
+    def decisions_on_open_elections(self) -> dict[str, bytes]:
+        """An empty dict: there are no records."""
+        return {}
+
+    def new_requests(self) -> list[LiveRequest]:
+        """An empty list: no other process knows the run."""
+        return []
+
+    def take_request(self, request: LiveRequest) -> str | None:  # noqa: ARG002 - there is none
+        """Refuse it: there is no journal."""
+        return "the run has no journal"
+
+    def commit(self, records: Sequence[Record]) -> Account:
         """Add records, and give the account with them."""
         self.add(records)
         return self.books.account()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import msgspec
 from msgspec import structs
 
 from microagents.actors import Context, Messenger, Role
-from microagents.aio import Notifier, TaskScope, is_cancelled
+from microagents.aio import Notifier, TaskScope
 from microagents.elections.admission import Admission, Drain, FollowAdmission
 from microagents.errors import MicroagentsError, RoleFailed, Stopped, TaskFailed
 from microagents.journal.books import COMPLETED, Books
@@ -22,6 +21,8 @@ from microagents.journal.messages import (
     Account,
     CallsOver,
     Checkpoint,
+    Entry,
+    FollowDecisions,
     HasRecords,
     InputEnding,
     LeaseCalls,
@@ -29,31 +30,27 @@ from microagents.journal.messages import (
     Recall,
     RecallCheckpoint,
     RecallCompletedInputs,
+    RecallDecidedInputs,
     Recalled,
     RecallFailedInputs,
     RecallOpen,
     Record,
-    RecordAnswer,
     RecordBatch,
-    RecordCalls,
-    RecordDecision,
     RecordDraws,
-    RecordedDecision,
     RecordLimit,
-    RecordLost,
     RecordOutage,
-    RecordProgress,
     RecordReply,
     RecordSample,
     Report,
     RunOutcome,
     reason_with,
-    recorded_decision,
 )
 from microagents.journal.store import Store
 from microagents.journal.writer import Inline, NullStore, RecordStore, Writer
 from microagents.messages import Request
+from microagents.roles.decision_teller import DecisionTeller, OnDecision
 from microagents.roles.first_replies import FirstReplies
+from microagents.roles.live_requests import LiveRequests
 
 MAX_QUEUED = 1024
 """Number of queued records at which no more elections open. A crash loses queued records, and their calls are paid twice."""
@@ -102,21 +99,6 @@ class AwaitFailure(Request[None], frozen=True, kw_only=True):
     """
 
 
-OnDecision = Callable[[RecordedDecision], Awaitable[None] | None]
-"""Gets each decision once it is durable. A plain function or an async one."""
-
-
-def _decided(record: RecordDecision | RecordAnswer) -> RecordedDecision | None:
-    """A decision from its record; None for an election that stays undecided."""
-    path = record.id.path
-    if isinstance(record, RecordAnswer):
-        return recorded_decision(path, "once", record.value, (), cost_usd=None, settled_at=None)
-    verdict = record.verdict
-    if verdict.outcome in ("undecided", "contested") or verdict.winner is None:
-        return None
-    return recorded_decision(path, verdict.outcome, verdict.winner, verdict.ballots, cost_usd=verdict.cost_usd, settled_at=record.settled)
-
-
 class Recorder(Role):
     """Records every call, ballot and decision of a run. It runs in the driver's process."""
 
@@ -141,8 +123,6 @@ class Recorder(Role):
         self._followers = 0
         """Number of followers of the admission. Each may have draws in flight."""
         self._must_stop = Notifier()
-        self._told = Notifier()
-        """Notifies once ``on_decision`` knows all durable decisions."""
         self._failure: MicroagentsError | None = None
         """Why the journal cannot be written any more."""
         self._reason: MicroagentsError | None = None
@@ -156,11 +136,9 @@ class Recorder(Role):
         """The flags of the first replies; None once enough of them were valid."""
         self._expected_usd: float | None = context.options.get("expected_usd")
         """Expected cost from now on; None where it is unknown."""
-        self._on_decision: OnDecision | None = context.options.get("on_decision")
-        self._new_decisions: list[RecordDecision | RecordAnswer] = []
-        """Decisions of the commit that is under way."""
-        self._untold: deque[RecordedDecision] = deque()
-        """Durable decisions that ``on_decision`` does not know yet."""
+        on_decision: OnDecision | None = context.options.get("on_decision")
+        self._teller = None if on_decision is None else DecisionTeller(on_decision)
+        self._requests: LiveRequests
 
     async def start(self) -> None:
         """Open the journal.
@@ -186,12 +164,14 @@ class Recorder(Role):
                 self._writer = Inline(opened, journaling.inline_s)
             else:
                 self._writer = Writer(opened)
+        self._requests = LiveRequests(self._writer)
         try:
             if isinstance(self._writer, Writer):
                 await self._writer.opened()
             self._durable = await self._writer.do(self._take_up)
-            if self._on_decision is not None:
+            if self._teller is not None:
                 await self._writer.do(self._collect_decisions)
+            await self._requests.start()
         except BaseException:  # this recorder is not stopped, and the next one must find the journal unlocked
             await self._writer.close(forget=True)
             raise
@@ -199,8 +179,10 @@ class Recorder(Role):
             self._first_replies = None
         self._writing = self._scope.start(self._write())
         self._writing.add_done_callback(lambda _: self._changed.notify())
-        if self._on_decision is not None:
-            self._scope.start(self._tell_decisions(self._on_decision))
+        if self._teller is not None:
+            self._scope.start(self._tell_decisions(self._teller))
+        if isinstance(self._writer, Writer):  # virtual time would never stand still
+            self._scope.start(self._requests.keep_taking())
 
     def _take_up(self, store: RecordStore) -> Account:
         if self._expected_usd is not None:
@@ -208,7 +190,8 @@ class Recorder(Role):
         return store.books.account()
 
     def _collect_decisions(self, store: RecordStore) -> None:
-        store.books.on_decision = self._new_decisions.append
+        if self._teller is not None:
+            store.books.on_decision = self._teller.take
 
     async def stop(self) -> None:
         """Write the queued records and close the journal. A journal in which no input was begun is removed."""
@@ -237,10 +220,6 @@ class Recorder(Role):
             self._first_replies.add_valid(request.valid)
             self._check_first_replies(self._first_replies, request.draws)
 
-    def calls(self, request: RecordCalls) -> None:
-        """Record calls."""
-        self._add(request)
-
     async def lease_calls(self, request: LeaseCalls) -> bool:
         """Record that a solver may send calls; returns whether that is needed, which it is not without a journal.
 
@@ -255,24 +234,8 @@ class Recorder(Role):
             raise self._failure
         return True
 
-    def lost(self, request: RecordLost) -> None:
-        """Count the calls in flight of a dead process as lost."""
-        self._add(request)
-
-    def decision(self, request: RecordDecision) -> None:
-        """Record a decision."""
-        self._add(request)
-
-    def answer(self, request: RecordAnswer) -> None:
-        """Record the answer to a `once`."""
-        self._add(request)
-
-    def progress(self, request: RecordProgress) -> None:
-        """Record the progress of an input."""
-        self._add(request)
-
-    def input_ended(self, request: InputEnding) -> None:
-        """Record the ending of an input."""
+    def entry(self, request: Entry) -> None:
+        """Record calls, a decision, the progress or the ending of an input, and so on."""
         self._add(request)
 
     def outage(self, request: RecordOutage) -> None:
@@ -287,7 +250,8 @@ class Recorder(Role):
     def _add(self, *records: Record) -> None:
         if self._null is not None:
             self._null.add(records)
-            self._release_decisions()
+            if self._teller is not None:
+                self._teller.release(None)
             self._changed.notify()
             return
         self._queue += records
@@ -313,9 +277,12 @@ class Recorder(Role):
             self._is_writing = True
             late = loop.call_later(MAX_COMMIT_S, partial(self._set_admission, is_late=True))
             try:
-                self._durable = await self._writer.do(lambda store, batch=batch: store.commit(batch))  # type: ignore[misc]
+                self._durable, committed_at, has_requests = await self._writer.do(partial(_commit, batch))
                 self._committed += len(batch)
-                self._release_decisions()
+                if self._teller is not None:
+                    self._teller.release(committed_at)
+                if has_requests:
+                    self._requests.notice()
             except MicroagentsError as error:
                 self._fail(error)
             except Exception as error:  # a defect here must stop the run, not leave it waiting for ever
@@ -327,40 +294,9 @@ class Recorder(Role):
                 self._set_admission()
                 self._changed.notify()
 
-    def _release_decisions(self) -> None:
-        """Let ``on_decision`` know the decisions that are durable now."""
-        for record in self._new_decisions:
-            decided = _decided(record)
-            if decided is not None and self._on_decision is not None:
-                self._untold.append(decided)
-        self._new_decisions.clear()
-
-    async def _tell_decisions(self, on_decision: OnDecision) -> None:
-        while True:
-            try:
-                while self._untold:
-                    told = on_decision(self._untold[0])
-                    if told is not None:
-                        await told
-                    self._untold.popleft()
-            except (Exception, asyncio.CancelledError) as error:  # a caller's code may raise anything
-                if isinstance(error, asyncio.CancelledError) and is_cancelled():
-                    raise
-                self._on_decision = None
-                self._untold.clear()
-                self._reason = TaskFailed("on_decision()", f"raised {error!r}")
-                self._must_stop.notify()
-                return
-            finally:
-                self._told.notify()
-            await self._changed.wait()
-
-    async def _tell_all(self) -> None:
-        """Wait until ``on_decision`` knows every durable decision, at most `MAX_DRAIN_S`."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(MAX_DRAIN_S):
-                while self._untold:
-                    await self._told.wait()
+    async def _tell_decisions(self, teller: DecisionTeller) -> None:
+        self._reason = await teller.tell()
+        self._must_stop.notify()
 
     def _fail(self, error: MicroagentsError) -> None:
         self._failure = error
@@ -458,7 +394,8 @@ class Recorder(Role):
             Stopped: the journal cannot be written.
         """
         await self._flush()
-        await self._tell_all()
+        if self._teller is not None:
+            await self._teller.tell_all(MAX_DRAIN_S)
         if self._failure is not None:
             raise self._failure
         if isinstance(self._reason, TaskFailed) and request.outcome != "failed":  # the last decisions led to it
@@ -492,6 +429,20 @@ class Recorder(Role):
         await self._flush()
         return await self._writer.do(lambda store: store.checkpoint(request.input))
 
+    async def recall_decided_inputs(self, request: RecallDecidedInputs) -> list[int]:  # noqa: ARG002 - the message is the address
+        """Return the inputs whose work a decision of a person lets go on."""
+        await self._flush()
+        if self._failure is not None or self._is_draining:
+            return []
+        await self._requests.take()
+        return self._requests.decided_inputs(self._account.undecided_at)
+
+    async def follow_decisions(self, request: FollowDecisions) -> AsyncIterator[tuple[str, bytes]]:  # noqa: ARG002 - as above
+        """Yield the decisions of persons on open elections."""
+        async with aclosing(self._requests.follow_decisions()) as decisions:
+            async for each in decisions:
+                yield each
+
     async def recall_open(self, request: RecallOpen) -> list[OpenElection]:  # noqa: ARG002 - the message is the address
         """Return the elections without a verdict."""
         await self._flush()
@@ -502,3 +453,8 @@ class Recorder(Role):
         received = self._received
         while self._failure is None and self._committed < received and not self._writing.done():
             await self._changed.wait()
+
+
+def _commit(batch: Sequence[Record], store: RecordStore) -> tuple[Account, str | None, bool]:
+    """Commit records; returns the account, the time of the commit, and whether there may be requests."""
+    return store.commit(batch), store.committed_at, store.has_requests

@@ -9,19 +9,22 @@ from contextlib import aclosing
 from hashlib import blake2b
 
 import structlog
+from msgspec import structs
 
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import CLOSE_S, Notifier, TaskScope, begin, wait_to_end
 from microagents.elections.admission import Admission, FollowAdmission
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, Rejected, SampleId, Screen, Verdict
+from microagents.elections.rules import FirstValid
 from microagents.errors import MicroagentsError, NotSent
-from microagents.journal.messages import RecallOpen, RecordDraws, RecordReply, RecordSample
-from microagents.replies.chat import Prompt
+from microagents.journal.messages import FollowDecisions, RecallOpen, RecordDraws, RecordReply, RecordSample
+from microagents.messages import resolve
+from microagents.replies.chat import Prompt, Reply, decoder_of
 from microagents.roles.matcher import MeanTheSame
 from microagents.roles.meanings import Meanings
 from microagents.roles.verification import Drawn, Verification
-from microagents.task import flags_by_state, verifies
+from microagents.task import flag_of, flags_by_state, verifies
 from microagents.user_code import described, role_failed
 
 MAX_ABANDONED = 1024
@@ -31,7 +34,7 @@ MAX_ABANDONED = 1024
 class Voter(Role):
     """Holds elections. A second request for an open election joins it."""
 
-    asks = (Draw, Screen, RecordDraws, RecallOpen, FollowAdmission)
+    asks = (Draw, Screen, RecordDraws, RecallOpen, FollowAdmission, FollowDecisions)
     may_ask = (MeanTheSame,)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
@@ -40,6 +43,8 @@ class Voter(Role):
         self._open: dict[ElectionId, RunningElection] = {}
         self._paid: OrderedDict[ElectionId, Sequence[Ballot | Flagged | Rejected]] = OrderedDict()
         """Paid samples of elections that are not open: those of an earlier sitting, or of a dropped guess that may be asked again."""
+        self._persons: dict[str, bytes] = {}
+        """Decisions of persons on elections that are open, or may be opened, by path."""
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
         self._admission_changed = Notifier()
@@ -57,6 +62,7 @@ class Voter(Role):
         """Load the paid ballots of earlier sittings, and follow the admission."""
         self._paid.update({each.id: [*each.ballots, *each.rejected] for each in await self.ask(RecallOpen())})
         self._scope.start(self._follow_admission())
+        self._scope.start(self._follow_decisions())
         self.draws_are_eager = self.reaches_eager(Draw) and self.reaches_eager(Screen)
 
     async def stop(self) -> None:
@@ -144,6 +150,8 @@ class Voter(Role):
         if election is None:
             hedge = request.hedge if isinstance(request, Follow) else None
             election = self._open[request.id] = RunningElection(self, request.id, request.question, hedge)
+            if self._persons and request.id.path in self._persons:
+                election.settle(self._persons[request.id.path])
             election.begin(self._paid.pop(request.id, ()))
         election.followers += 1
         return election
@@ -161,6 +169,13 @@ class Voter(Role):
             while draws := [draw for election in self._open.values() for draw in election.draws.values()]:
                 await asyncio.wait(draws)
             self.send_records()
+
+    async def _follow_decisions(self) -> None:
+        async with aclosing(self.stream(FollowDecisions())) as decisions:
+            async for path, value in decisions:
+                self._persons[path] = value
+                for election in [each for each in self._open.values() if each.id.path == path]:
+                    election.settle(value)
 
     def _remove_follower(self, election: RunningElection) -> bool:
         """Remove one follower, and the election with its last one; returns whether draws must be cancelled."""
@@ -192,6 +207,8 @@ class RunningElection:
         self.draws: dict[int, asyncio.Task[None]] = {}
         """Draws in flight, by seq."""
         self._failure: MicroagentsError | None = None
+        self._person: bytes | None = None
+        """The reply that a person has decided for."""
         self._voter = voter
         self._question = question
         self._hedge = hedge or 0
@@ -280,7 +297,30 @@ class RunningElection:
         """
         if self._failure is not None:
             raise self._failure
-        return self._count.verdict()
+        verdict = self._count.verdict()
+        return verdict if self._person is None else structs.replace(verdict.won_by(self._person), outcome="person")
+
+    def settle(self, value: bytes) -> None:
+        """End the election with the decision of a person, unless that is no valid reply to its question."""
+        if self.count_is_closed or isinstance(self._question.rule, FirstValid):  # samples are drawn without a vote
+            return
+        try:
+            problem = self._mistake_in(value)
+        except Exception as error:  # noqa: BLE001 - a user's reply class or flag may raise anything
+            problem = described(error)
+        if problem is not None:
+            structlog.get_logger().warning("the decision of a person is ignored", path=self.id.path, why=problem)
+            return
+        self._person = value
+        self.close_count(None)
+
+    def _mistake_in(self, value: bytes) -> str | None:
+        """Why a value is no valid reply; None if it is one."""
+        reply = decoder_of(resolve(self._question.reply, Reply)).decode(value)
+        if self._question.choices and reply.vote() not in self._question.choices:
+            return "it names none of the candidates"
+        flag = flag_of(self._voter.context.tasks[self.id.input], reply, self._question.state, at=self.id.path)
+        return None if flag is None else f"the task red-flags it as {flag!r}"
 
     @property
     def paid(self) -> Sequence[Ballot | Flagged | Rejected]:

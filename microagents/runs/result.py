@@ -96,14 +96,16 @@ class Result(Struct, Generic[V], frozen=True, kw_only=True):
         with Reader(self.journal) as reader:
             for path, row in reader.decisions():
                 if row.value is not None and row.outcome != "contested":
-                    yield self._decision(self.journal, path, row, row.value)
+                    yield self._decision(reader, path, row, row.value)
 
-    def _decision(self, journal: Path, path: str, row: Recalled, value: bytes) -> RecordedDecision:
-        settled_at = self.account.settled_at.get(path)
+    def _decision(self, reader: Reader, path: str, row: Recalled, value: bytes) -> RecordedDecision:
+        settled_at, decided_at = self.account.settled_at.get(path), reader.decided_at(row)
         try:
-            return recorded_decision(path, row.outcome, value, row.ballots, cost_usd=row.cost_usd, settled_at=settled_at)
+            return recorded_decision(
+                path, row.outcome, value, row.ballots, cost_usd=row.cost_usd, settled_at=settled_at, decided_at=decided_at
+            )
         except msgspec.MsgspecError as error:
-            raise unreadable(journal, error) from None
+            raise unreadable(reader.path, error) from None
 
     def as_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints."""

@@ -24,6 +24,8 @@ class Conduct(Request[Conducted], frozen=True, kw_only=True):
 
     route_by = "input"
     input: int
+    recalls: bool = False
+    """Whether the journal has answers of this sitting, since the work is done again."""
 
 
 class Conductor(DurableRole, Generic[T, G]):
@@ -43,7 +45,7 @@ class Conductor(DurableRole, Generic[T, G]):
     async def conduct_input(self, request: Conduct) -> Conducted:
         """Conduct one input."""
         checkpoint = await self.ask(RecallCheckpoint(input=request.input))
-        work: Work[T, G] = Work(self, request.input, recalls=False, checkpoint=checkpoint)
+        work: Work[T, G] = Work(self, request.input, recalls=request.recalls, checkpoint=checkpoint)
         try:
             return Conducted(value=msgspec.json.encode(await self.conduct(work)))
         finally:

@@ -231,7 +231,7 @@ class Elections(Generic[T, G]):
         if recalled.value is None:
             return verdict
         outcome = structs.replace(verdict, outcome=cast("Any", recalled.outcome))
-        return _with_winner(outcome, recalled.value) if verdict.winner != recalled.value else outcome
+        return outcome.won_by(recalled.value) if verdict.winner != recalled.value else outcome
 
     async def hold(self, election: ElectionId, question: Question, *, recalls: bool = True) -> Verdict:
         """The recorded verdict of an election, or that of an election held now. Only `commit` records it.
@@ -334,13 +334,6 @@ def no_verdict(election: ElectionId) -> InvalidDefinition:
 
 encode_state = msgspec.json.Encoder(order="deterministic").encode
 """Encode a state for the digest of a question and for the journal."""
-
-
-def _with_winner(verdict: Verdict, value: bytes) -> Verdict:
-    """A verdict for a given reply, which need not have most votes, nor any."""
-    values = [each for each, _ in verdict.tally]
-    tally = verdict.tally if value in values else (*verdict.tally, (value, 0))
-    return structs.replace(verdict, tally=tally, leader=values.index(value) if value in values else len(values), probability=None)
 
 
 def decision_of(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:

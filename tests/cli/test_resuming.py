@@ -838,7 +838,7 @@ def test_a_run_that_goes_on_is_looked_at_and_let_alone() -> None:
         assert show("slow").keys() == keys
         assert show("slow")["outcome"] == "running"
         assert microagents("list").out.split()[:2] == ["slow", "running"]
-        assert_one_sentence(microagents("decide", "slow", "0/step/0", '{"number": 5}'), "is running", "Ctrl-C")
+        assert_one_sentence(microagents("decide", "slow", "0/step/0", '{"number": 5}'), "neither undecided nor open")
         for words in (("resume", "slow"), ("run", *slow, "--run-id", "slow")):
             ran, bought = shopping(*words)
             assert_one_sentence(ran, f"process {sitting.process.pid} ", "microagents show slow")

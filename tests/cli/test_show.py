@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from microagents.journal.reading import reader_of
-from microagents.runs.inspection.decision import NOTHING_ASKED, recorded_decision
+from microagents.runs.inspection.decision import NOTHING_ASKED, inspect_decision
 from tests.cli.commands import COMPLETED, WRONG_USAGE, microagents, write
 from tests.cli.test_resuming import ASIDE
 
@@ -145,7 +145,7 @@ def test_every_question_of_any_strategy_is_rebuilt_by_a_replay_that_asks_nothing
     microagents("run", *words, "--run-id", "r")
     rows = exported()
     with reader_of(Path("runs"), "r") as reader:
-        found = [recorded_decision(reader, row["path"]) for row in rows]
+        found = [inspect_decision(reader, row["path"]) for row in rows]
     asked = [each for each in found if each.replies]
     assert len(asked) > len(found) / 3
     assert [each.path for each in asked if each.user is None] == []
@@ -171,7 +171,7 @@ ALL_RUNGS = ("-s", f"ladder=model={TORN},lookahead,paraphrase,judge", "-s", "mar
 def test_every_question_on_a_ladder_is_rebuilt(words: tuple[str, ...]) -> None:
     microagents("run", *words)
     with reader_of(Path("runs"), "r") as reader:
-        found = [recorded_decision(reader, row["path"]) for row in exported()]
+        found = [inspect_decision(reader, row["path"]) for row in exported()]
     inferred = [each for each in found if each.path.rpartition("/")[2] in ("lookahead", "judge")]
     assert [each.path for each in found if each.user is None and each not in inferred] == []
     assert inferred != []

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from microagents.journal.books import Totals
-from microagents.journal.rows import SUMMED, TABLES, checksum
+from microagents.journal.rows import SUMMED, checksum
+from microagents.journal.tables import TABLES
 
 
 def sealed(journal: Path) -> None:
@@ -35,7 +36,7 @@ def sealed(journal: Path) -> None:
 
 def _seal_rows(db: sqlite3.Connection, table: str) -> int:
     sums = []
-    columns = TABLES[table].__struct_fields__
+    columns = list(TABLES[table].columns)[: -1 if table == "decision" and db.execute("PRAGMA user_version").fetchone() < (4,) else None]
     for row in db.execute(f"SELECT * FROM {table}").fetchall():
         values, before = row[:-1], row[-1]
         now = checksum(table, values)

@@ -18,7 +18,7 @@ from microagents import ChainTask, InvalidUsage, MicroagentsError, Prompt, Reply
 from microagents.errors import JournalMismatch
 from microagents.journal.reading import Reader
 from microagents.journal.rows import Rows
-from microagents.journal.schema import APPLICATION_ID, VERSION
+from microagents.journal.tables import APPLICATION_ID, VERSION
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.tasks.drift import Drift
@@ -108,7 +108,7 @@ def test_a_folder_of_that_name_is_refused(who: str) -> None:
 def test_a_newer_version_is_refused(who: str) -> None:
     walk()
     sql("PRAGMA user_version = 99")
-    assert_refused(who, "version 99", f"2 and {VERSION}", "use the microagents that wrote it")
+    assert_refused(who, "version 99", f"2 to {VERSION}", "use the microagents that wrote it")
 
 
 def test_an_empty_file_is_a_run_that_has_not_begun() -> None:

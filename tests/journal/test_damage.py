@@ -12,7 +12,7 @@ import pytest
 
 from microagents import InvalidUsage, resume
 from microagents.journal.reading import Reader
-from microagents.journal.schema import VERSION
+from microagents.journal.tables import VERSION
 from tests.benchmarks.damage import USES, Left, damaged, journals, used
 from tests.journal.test_earlier_versions import restored
 from tests.journal.walks import JOURNAL, decisions, digests, go_on, on_disk, problems, put, sentence, sql, undisturbed, walk, walked

@@ -38,6 +38,7 @@ from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId
 from microagents.journal import opening
 from microagents.journal.books import Books
 from microagents.journal.digests import in_order as in_order_of
+from microagents.journal.encoding import MAX_TEXT_BYTES
 from microagents.journal.messages import (
     Account,
     InputEnding,
@@ -53,7 +54,6 @@ from microagents.journal.messages import (
     RecordSample,
 )
 from microagents.journal.reading import Reader
-from microagents.journal.schema import MAX_TEXT_BYTES
 from microagents.journal.store import Store
 from microagents.models.simulation.scripted import Line
 from microagents.replies.chat import write
@@ -845,7 +845,7 @@ UNANIMOUS, SPLIT = ONE.format("IS"), ONE.format("IS NOT")
         (f"DELETE FROM decision WHERE key = {SPLIT}", {"decided", "valid", "votes", "decisions_sha256", "ballots_sha256"}),
         ("DELETE FROM decision WHERE key = (SELECT max(key) FROM decision)", {"decided", "decisions_sha256", "ballots_sha256"}),
         (
-            "INSERT INTO decision SELECT max(key) + 1, fork, outcome, counted, value, ballots, cost_usd, checksum FROM decision",
+            "INSERT INTO decision SELECT max(key) + 1, fork, outcome, counted, value, ballots, cost_usd, after_ms, checksum FROM decision",
             {"decided", "decisions_sha256"},
         ),
         ("UPDATE decision SET key = key + 1000 WHERE key = (SELECT max(key) FROM decision)", {"decisions_sha256", "ballots_sha256"}),

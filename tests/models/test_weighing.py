@@ -25,7 +25,7 @@ from microagents.models.weighing import LETTERS, at_least, options_of
 from microagents.problems.candidates import labels_of
 from microagents.problems.questions import Choice
 from microagents.replies.chat import Sampling, write
-from microagents.runs.inspection.decision import RecordedDecision, recorded_decision
+from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
 from microagents.strategies.maker import Maker
 from microagents.strategies.recursive import Recursive
 from microagents.tasks.ask import Ask
@@ -90,10 +90,10 @@ def label_of(answer: str) -> str:
     return label(four(answer), four("A"), four("B")).choice
 
 
-async def shown(run_id: str, path: str) -> RecordedDecision:
-    def read() -> RecordedDecision:
+async def shown(run_id: str, path: str) -> InspectedDecision:
+    def read() -> InspectedDecision:
         with Reader(Path(f"runs/{run_id}.sqlite")) as reader:
-            return recorded_decision(reader, path)
+            return inspect_decision(reader, path)
 
     return await asyncio.to_thread(read)  # it builds the question again in a loop of its own
 

@@ -16,7 +16,7 @@ from microagents.models.model import Call, Model
 from microagents.replies.chat import Sample, Usage, write
 from microagents.roles import Solver
 from microagents.roles.solver.health import OUT_AFTER_S, PROBE_EVERY_S, refuses_account
-from microagents.runs.inspection.decision import recorded_decision
+from microagents.runs.inspection.decision import inspect_decision
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Onward
@@ -184,7 +184,7 @@ def test_what_a_fallback_gave_is_in_the_journal_the_summary_and_the_decision() -
     result, _ = drifted(between(4.5, 1e9, REVOKED), steps=10, runs_dir="runs", run_id="r")
     with Reader(Path("runs/r.sqlite")) as reader:
         assert reader.verify() == []
-        replies = [recorded_decision(reader, f"0/step/{step}").replies[0].fallback for step in (4, 5)]
+        replies = [inspect_decision(reader, f"0/step/{step}").replies[0].fallback for step in (4, 5)]
     assert replies == [None, FALLBACK]
     assert f"5 of 10 replies came from {FALLBACK}" in summary(result, "", None)
     assert result.as_json()["fallbacks"] == {FALLBACK: 5}

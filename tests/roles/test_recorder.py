@@ -77,7 +77,7 @@ async def test_the_end_waits_for_calls_in_flight_but_not_for_those_of_a_replica_
     assert (account.calls, account.in_flight, account.lost_in_flight) == (3, 0, 3)
 
 
-@pytest.mark.parametrize("handler", ["draws", "calls", "decision"])
+@pytest.mark.parametrize("handler", ["draws", "entry"])
 async def test_a_run_whose_recorder_fails_ends_with_its_error(handler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken, take = list[object](), getattr(Recorder, handler)
 

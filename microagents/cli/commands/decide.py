@@ -8,7 +8,7 @@ import typer
 
 from microagents.cli.options import RUNS, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
-from microagents.runs.inspection.runs import decide
+from microagents.runs.inspection.runs import decide, inspect_run
 from microagents.words.summary import printable, resume_command
 
 
@@ -20,10 +20,13 @@ def command(
 ) -> None:
     """Decide an undecided election yourself.
 
-    The next `resume` continues with this decision. It is marked as the decision of a person.
+    The next `resume` continues with this decision. A run that is under way continues with it at once, also where the election is open. It
+    is marked as the decision of a person.
     """
     log_to_stderr()
     with exit_on_error():
         reply = decide(runs_dir, run, path, value)
-    typer.echo(printable(f"{path} of run {run} is decided by you: {reply}; continue with {resume_command(run, 'undecided', runs_dir)}"))
+        is_live = inspect_run(runs_dir, run).outcome == "running"
+    then = "the run continues with it" if is_live else f"continue with {resume_command(run, 'undecided', runs_dir)}"
+    typer.echo(printable(f"{path} of run {run} is decided by you: {reply}; {then}"))
     raise typer.Exit(EXIT_CODES["completed"])

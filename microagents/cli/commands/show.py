@@ -21,7 +21,7 @@ from microagents.journal.reading import Reader, reader_of
 from microagents.problems.step_records import SwarmRecord
 from microagents.problems.tree import ProblemNode, fold
 from microagents.runs.inspection.climbs import Climb, climbs_of
-from microagents.runs.inspection.decision import recorded_decision
+from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
 from microagents.words.prices import are_simulated
@@ -123,7 +123,7 @@ def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
 
 def _show_decision(run: str, path: str, runs_dir: Path, *, as_json: bool) -> None:
     with reader_of(runs_dir, run) as reader, redirect_stdout(sys.stderr) if as_json else nullcontext():  # the task's code may print
-        shown = recorded_decision(reader, path)
+        shown = inspect_decision(reader, path)
     if as_json:
         typer.echo(msgspec.json.encode(shown))
     else:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from microagents.cli.views.parts import Parts
-from microagents.runs.inspection.decision import RecordedDecision, RecordedReply
+from microagents.runs.inspection.decision import InspectedDecision, RecordedReply
 from microagents.words.prices import prices_of
 
 NOT_KEPT, CUT = "(text not kept)", "\n(the rest of the text is not kept)"
 
 
-def print_decision(shown: RecordedDecision) -> None:
+def print_decision(shown: InspectedDecision) -> None:
     """Print a decision: its prompt, its replies, and the vote. Control characters from models and tasks are replaced."""
     parts, price = Parts(), prices_of(shown.models)
     if shown.user is None:
@@ -49,14 +49,14 @@ def print_decision(shown: RecordedDecision) -> None:
     parts.add(f"{shown.outcome}{settled}{checked}; {len(shown.replies)} {paid}", "\n".join(lines))
 
 
-def _read(reply: RecordedReply, shown: RecordedDecision) -> str:
+def _read(reply: RecordedReply, shown: InspectedDecision) -> str:
     """How a reply was read, in a few words."""
     if reply.flag is not None:
         return f"RED FLAG {reply.flag}{f': {reply.why}' if reply.why else ''}"
     return {None: "valid", True: "agrees", False: "differs" if shown.outcome == "contested" else "OUTVOTED"}[reply.agrees]
 
 
-def _left_to(shown: RecordedDecision) -> str:
+def _left_to(shown: InspectedDecision) -> str:
     """What became of a contested election."""
     leads = "" if shown.value is None else f"; {_json(shown.value)} leads"
     if shown.decided_at is None:
@@ -66,7 +66,7 @@ def _left_to(shown: RecordedDecision) -> str:
     return f"left to the next rung{leads}; decided at {shown.decided_at}"
 
 
-def _end(shown: RecordedDecision) -> str:
+def _end(shown: InspectedDecision) -> str:
     settled = "" if shown.settled_at is None else f", the person decided at {shown.settled_at}"
     return settled if shown.ended_at is None else f"{settled}, its input ended at {shown.ended_at}"
 

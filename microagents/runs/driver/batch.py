@@ -12,7 +12,16 @@ from msgspec import structs
 from microagents.aio import TaskScope
 from microagents.elections.election import input_of
 from microagents.errors import JournalMismatch, MicroagentsError, ModelUnavailable, NoHandler, PeerLost, Stopped, TakenOver, Undecided
-from microagents.journal.messages import Account, InputEnding, Recall, RecallCompletedInputs, RecallFailedInputs, Report, RunOutcome
+from microagents.journal.messages import (
+    Account,
+    InputEnding,
+    Recall,
+    RecallCompletedInputs,
+    RecallDecidedInputs,
+    RecallFailedInputs,
+    Report,
+    RunOutcome,
+)
 from microagents.journal.reading import Reader
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.work.conductor import Conduct
@@ -72,22 +81,26 @@ class Batch:
         """
         completed = await messenger.ask(RecallCompletedInputs())
         wanted: Iterable[int] = range(self._total) if self._only is None else sorted({*self._only})
-        remaining = (number for number in wanted if self._only is not None or not completed[number])
+        await self._conduct_each(messenger, (number for number in wanted if self._only is not None or not completed[number]))
+        while decided := await messenger.ask(RecallDecidedInputs()):  # by a person, so that their work goes on
+            await self._conduct_each(messenger, iter(decided), recalls=True)
+
+    async def _conduct_each(self, messenger: RoleMessenger, remaining: Iterator[int], *, recalls: bool = False) -> None:
         scope = TaskScope()
         try:
             await asyncio.gather(
-                *[scope.start(self._conduct_remaining(messenger, remaining)) for _ in range(min(self._max_open, self._total))]
+                *[scope.start(self._conduct_remaining(messenger, remaining, recalls)) for _ in range(min(self._max_open, self._total))]
             )
         finally:
             await scope.close()
 
-    async def _conduct_remaining(self, messenger: RoleMessenger, remaining: Iterator[int]) -> None:
+    async def _conduct_remaining(self, messenger: RoleMessenger, remaining: Iterator[int], recalls: bool) -> None:  # noqa: FBT001
         for number in remaining:  # all tasks share the iterator, so each input is taken once
             # The lane with fewest inputs takes the next: none waits behind a slow input, and a lane that joins is filled.
             lane = min(range(messenger.replicas(Conduct)), key=lambda each: self._open[each])
             self._open[lane] += 1
             try:
-                ending = await _conduct_to_ending(messenger, self._run_id, lane, number)
+                ending = await _conduct_to_ending(messenger, self._run_id, lane, Conduct(input=number, recalls=recalls))
             finally:
                 self._open[lane] -= 1
             self._record(messenger, ending)
@@ -146,10 +159,11 @@ class Batch:
         return "undecided" if undecided else "failed" if unsolved else "stopped", reason
 
 
-async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, number: int) -> InputEnding:
+async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, request: Conduct) -> InputEnding:
     """Conduct an input. Its failure becomes an ending, unless it concerns the whole run."""
+    number = request.input
     try:
-        conducted = await messenger.ask_replica(lane, Conduct(input=number))
+        conducted = await messenger.ask_replica(lane, request)
     except (Stopped, TakenOver, JournalMismatch, NoHandler, PeerLost):
         raise
     except Undecided as error:

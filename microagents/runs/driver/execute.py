@@ -15,8 +15,8 @@ import structlog
 
 from microagents.actors import Context, Deployment, Strategy
 from microagents.aio import TaskScope, loop_has_threads
-from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, RoleFailed, Stopped, TaskFailed
-from microagents.journal.messages import Account, InputEnding, Report, RunOutcome
+from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, RoleFailed, Stopped, TaskFailed, Undecided
+from microagents.journal.messages import Account, InputEnding, RecallDecidedInputs, Report, RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
 from microagents.messages import address_of
@@ -354,4 +354,14 @@ def _adjust_outcome(outcome: RunOutcome, reason: str | None, account: Account, s
 
 
 async def _conduct_single_input(messenger: RoleMessenger) -> bytes:
-    return (await messenger.ask(Conduct(input=0))).value
+    recalls = False
+    while True:
+        try:
+            conducted = await messenger.ask(Conduct(input=0, recalls=recalls))
+        except Undecided:
+            if not await messenger.ask(RecallDecidedInputs()):
+                raise
+        else:
+            if not await messenger.ask(RecallDecidedInputs()):
+                return conducted.value
+        recalls = True  # a person has decided meanwhile, so the work goes on from there

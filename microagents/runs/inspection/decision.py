@@ -56,7 +56,7 @@ class RecordedReply(Struct, frozen=True, kw_only=True):
     """Path of the rollout whose prediction this is; None for a reply to the question itself."""
 
 
-class RecordedDecision(Struct, frozen=True, kw_only=True):
+class InspectedDecision(Struct, frozen=True, kw_only=True):
     """One decision of a run, or one election that is not decided yet."""
 
     run_id: str
@@ -99,7 +99,7 @@ class RecordedDecision(Struct, frozen=True, kw_only=True):
     """Path of the rung that decided the step, for a contested election; None for any other, and where no rung decided."""
 
 
-def recorded_decision(reader: Reader, path: str) -> RecordedDecision:
+def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     """The decision, or the open election, that a journal has at a path. It imports the task's module, which has the prompts.
 
     Raises:
@@ -124,7 +124,7 @@ def recorded_decision(reader: Reader, path: str) -> RecordedDecision:
     settled_by, settled_at = _settled(reader, path)
     own_texts = [each for each in texts if each.question_digest == digest]
     replies = _replies(ballots, value, own_texts, asked, is_vote=row is not None and row.outcome != "sampled")
-    return RecordedDecision(
+    return InspectedDecision(
         run_id=run_id,
         path=path,
         outcome="open" if row is None else row.outcome,

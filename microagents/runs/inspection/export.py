@@ -37,8 +37,10 @@ class DecisionRow(Struct, frozen=True, kw_only=True):
     """How an undecided election was settled: `leader`, the name of a person, or the spec of another model; None where the vote decided."""
     settled_at: str | None
     """Time of a person's decision, in UTC."""
+    decided_at: str | None
+    """Time of its commit, in UTC; None in journals of versions before 4."""
     input_ended_at: str | None
-    """Time at which the input ended, in UTC; None if it has not. The journal has no time of a single decision."""
+    """Time at which the input ended, in UTC; None if it has not."""
 
 
 def decision_rows(reader: Reader) -> Iterator[DecisionRow]:
@@ -68,6 +70,7 @@ def decision_rows(reader: Reader) -> Iterator[DecisionRow]:
             cost_usd=row.cost_usd,
             settled_by=settled.get(path) if person is None else person.who,
             settled_at=None if person is None else person.at,
+            decided_at=reader.decided_at(row),
             input_ended_at=ended_at,
         )
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
-import sqlite3
+import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +11,23 @@ import msgspec
 from msgspec import Struct
 
 from microagents.elections.election import input_of
+from microagents.elections.rules import FirstValid
 from microagents.errors import InvalidUsage
-from microagents.journal.lease import read_lease
+from microagents.journal.books import UndecidedElection
+from microagents.journal.interventions import decide_in, remove
 from microagents.journal.messages import RunOutcome
-from microagents.journal.opening import connect
 from microagents.journal.reading import Ending, Reader, reader_of
-from microagents.journal.rows import Rows
-from microagents.journal.schema import SIBLINGS, UNREADABLE
+from microagents.journal.requests import Decide, leave_request, request_of
 from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.replies.chat import Reply, json_form
+from microagents.runs.inspection.rebuilding import asked_at
 from microagents.runs.plan import plan_of, settings_of
 from microagents.runs.result import Result, results_of
 from microagents.task import flag_of
+
+MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
+"""Longest wait for a live run to take a request, and interval of looks at it."""
 
 
 def inspect_run(runs_dir: Path, run_id: str) -> Result:
@@ -133,74 +134,92 @@ def _last_write_s(path: Path) -> float:
 
 
 def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
-    """Record a person's decision of an undecided election, for the next `resume`; returns the reply.
+    """Decide an undecided election: for the next `resume`, or in a run that is under way also an open one; returns the reply.
 
     Args:
         runs_dir: the folder of journals.
         run_id: name of the run.
-        path: path of the undecided election.
+        path: path of the election.
         value: the reply, as JSON.
 
     Raises:
-        InvalidUsage: no election is undecided there, the value is not a valid reply, or the run is running.
+        InvalidUsage: no election is undecided there, the value is not a valid reply, or the run takes no requests.
     """
     with reader_of(runs_dir, run_id) as reader:
-        lease = reader.lease()
-        if not lease.may_be_taken:
+        is_live, journal = not reader.lease().may_be_taken, reader.path
+        if is_live and not reader.takes_requests:
             raise InvalidUsage(f"run {run_id} is running; end it first (Ctrl-C), then decide, then resume")
-        undecided = reader.undecided()
-        if path not in undecided:
-            there = ", ".join(list(undecided)[:5]) or "nothing"
-            raise InvalidUsage(f"{path!r} is not undecided in run {run_id}; undecided is {there}")
+        undecided = _decidable(reader, path, is_live=is_live)
         task = plan_of(reader).tasks[input_of(path)]  # this imports the module of the reply class, too
-        reply = _parse_reply(value, resolve(undecided[path].reply, Reply))
-        choices = undecided[path].choices
-        if choices and reply.vote() not in choices:
+        reply = _parse_reply(value, resolve(undecided.reply, Reply))
+        if undecided.choices and reply.vote() not in undecided.choices:
             raise InvalidUsage(
-                f"{value!r:.100} names none of the candidates at {path!r}; they are {', '.join(choices)}, and `microagents show {run_id} "
-                "--json` shows the reply behind each label; nothing was changed"
+                f"{value!r:.100} names none of the candidates at {path!r}; they are {', '.join(undecided.choices)}, and `microagents show "
+                f"{run_id} --json` shows the reply behind each label; nothing was changed"
             )
-        if (flag := flag_of(task, reply, undecided[path].state.encode())) is not None:
+        if (flag := flag_of(task, reply, undecided.state.encode())) is not None:
             raise InvalidUsage(f"{type(task).__name__} red-flags {value!r:.100} as {flag!r}; nothing was changed; decide for another reply")
-        journal = reader.path
-    db = connect(journal)
-    try:
-        db.execute("BEGIN IMMEDIATE")
-        who, now = f"{getpass.getuser()}@{socket.gethostname()}", datetime.now(UTC).isoformat(timespec="seconds")
-        Rows(db).insert("person", [(path, msgspec.json.encode(reply).decode(), who, now)], "INSERT OR REPLACE")
-        db.execute("COMMIT")
-    except sqlite3.Error as error:
-        raise InvalidUsage(f"the decision cannot be written: {error}; nothing was changed") from None
-    finally:
-        db.close()
+    encoded = msgspec.json.encode(reply).decode()
+    if is_live:
+        _ask_for(journal, Decide(path=path, value=encoded))
+    else:
+        decide_in(journal, path, encoded)
     return reply
 
 
+def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection:
+    """What a person has to know of an election to decide it.
+
+    Raises:
+        InvalidUsage: it is not undecided, and not open in a live run either.
+    """
+    run_id, undecided = reader.experiment.run_id, reader.undecided()
+    if path in undecided:
+        return undecided[path]
+    open_elections = reader.open_elections_at(path) if is_live else []
+    if not open_elections:
+        there = ", ".join(list(undecided)[:5]) or "nothing"
+        what = "neither undecided nor open" if is_live else "not undecided"
+        raise InvalidUsage(f"{path!r} is {what} in run {run_id}; undecided is {there}")
+    found = [asked_at(reader, path, each.id.question_digest) for each in open_elections]
+    asked = next((asked for asked, _ in found if asked is not None), None)
+    if asked is None:
+        raise InvalidUsage(f"{path!r} is open in run {run_id}, but its question is unknown: {found[0][1]}; wait until it is undecided")
+    question = asked.question
+    if isinstance(question.rule, FirstValid):
+        raise InvalidUsage(f"samples are drawn at {path!r} without a vote, so there is nothing to decide")
+    return UndecidedElection(valid=0, flagged={}, reply=question.reply, choices=question.choices, state=question.state.decode(), after="")
+
+
+def _ask_for(journal: Path, ask: Decide) -> None:
+    """Leave a request to a live run, and wait until it has taken it, at most `MAX_TAKING_S`.
+
+    Raises:
+        InvalidUsage: the run refuses it, or the request cannot be written.
+    """
+    request = request_of(ask)
+    leave_request(journal, request)
+    until_s = time.monotonic() + MAX_TAKING_S
+    while time.monotonic() < until_s:
+        with Reader(journal) as reader:  # opened anew each time: while a reader is connected, a run that ends cannot close its journal
+            is_live = not reader.lease().may_be_taken
+            taken, refused = reader.request_effect(request.id)
+        if refused is not None:
+            raise InvalidUsage(f"run {journal.stem} did not take the decision: {refused}")
+        if taken or not is_live:  # else the next sitting takes it
+            return
+        time.sleep(LOOK_EVERY_S)
+
+
 def remove_run(runs_dir: Path, run_id: str) -> list[Path]:
-    """Remove the journal of a run, and the files that SQLite keeps beside it; returns what was removed.
+    """Remove the journal of a run, and the files beside it; returns what was removed.
 
     Raises:
         InvalidUsage: there is no such run, its file is no journal, it is running, or it cannot be removed. Nothing was removed.
     """
     with reader_of(runs_dir, run_id) as reader:
         journal = reader.path
-    db = connect(journal)
-    removed = []
-    try:
-        db.execute("BEGIN IMMEDIATE")  # no process can take the lease between the look at it and the end of the file
-        lease = read_lease(Rows(db))
-        if not lease.may_be_taken:
-            raise InvalidUsage(f"run {run_id} is running, so it was kept; end it first (Ctrl-C)")
-        for path in (journal, *(journal.with_name(journal.name + suffix) for suffix in SIBLINGS)):
-            if path.exists():
-                path.unlink()
-                removed.append(path)
-    except (OSError, *UNREADABLE) as error:
-        kept = "" if removed else ", so it was kept"
-        raise InvalidUsage(f"run {run_id} cannot be removed{kept}: {error}") from None
-    finally:
-        db.close()
-    return removed
+    return remove(journal)
 
 
 def _parse_reply(value: str, kind: type[Reply]) -> Reply:

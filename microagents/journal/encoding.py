@@ -1,4 +1,4 @@
-"""The schema of a journal, an SQLite file that people may query (docs/journal.md), and the encoding of its rows."""
+"""The encoding of rows: keys of places, ballots, decisions and texts of replies."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from typing import Any
 
 import msgspec
 
-from microagents.elections.election import Ballot, Flagged
-from microagents.journal.messages import Recalled
+from microagents.elections.election import Ballot, Flagged, Rejected
+from microagents.elections.red_flags import UNVERIFIED
+from microagents.journal.messages import Recalled, RecordAnswer, RecordDecision
+from microagents.journal.tables import DECIDED_CODE, NUMBER_BITS, ONCE_CODE, OUTCOMES, UNDECIDED_CODE
 
-APPLICATION_ID = 0x6D61676A
-VERSION = 3
-UNCHECKED_VERSION = 2
-"""Journals of this version, which microagents 0.1.0 wrote, are read and continued as they are: their rows have no checksums."""
 MAX_TEXT_BYTES = 64 * 1024
 """Longer texts of replies are cut."""
-MAX_COUNTED = 1_000_000
-"""A row that claims more counted samples is damaged: reading it would exhaust the memory."""
 SIBLINGS = ("-wal", "-shm", "-journal")
 """Endings of the files that SQLite keeps beside a journal."""
 UNREADABLE = (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
@@ -28,66 +24,7 @@ UNREADABLE = (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, Lookup
 REJECTED_SEQ = 1 << 32
 """Added to the seq of a sample for each of its replies that `verify` rejected: the number of the row of such a reply."""
 
-OUTCOMES = ("decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "once", "contested", "inferred")
-"""Outcomes by their number in the file. The most common one is 0, which SQLite stores in no bytes."""
-DECIDED_CODE, UNDECIDED_CODE, ONCE_CODE = OUTCOMES.index("decided"), OUTCOMES.index("undecided"), OUTCOMES.index("once")
-
-_NUMBER_BITS = 40
 MAX_CACHED_PLACES = 16_384
-
-PLACE_OF_KEY = f"key >> {_NUMBER_BITS}"
-_OUTCOME_CASES = " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(OUTCOMES))
-# With their blanks, since they are compared with those of a file; %s stands for the checksum.
-_TABLES = """
-CREATE TABLE run (id TEXT NOT NULL, version TEXT NOT NULL, created_at TEXT NOT NULL, experiment TEXT NOT NULL%s);
-CREATE TABLE change (at TEXT NOT NULL, field TEXT NOT NULL, recorded TEXT NOT NULL, given TEXT NOT NULL%s);
-CREATE TABLE lease (epoch INTEGER NOT NULL, holder TEXT, renewed_at REAL NOT NULL%s);
-CREATE TABLE place (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE%s);
-CREATE TABLE decision (
-    key INTEGER PRIMARY KEY, fork BLOB NOT NULL, outcome INTEGER NOT NULL, counted INTEGER NOT NULL, value TEXT, ballots TEXT,
-    cost_usd REAL%s
-);
-CREATE TABLE sample (
-    key INTEGER NOT NULL, fork BLOB NOT NULL, seq INTEGER NOT NULL, value TEXT, flag TEXT, cost_usd REAL%s, PRIMARY KEY (key, fork, seq)
-) WITHOUT ROWID;
-CREATE TABLE reply (
-    key INTEGER NOT NULL, fork BLOB NOT NULL, seq INTEGER NOT NULL, bytes INTEGER NOT NULL, text BLOB NOT NULL%s, PRIMARY KEY (key, fork, seq)
-) WITHOUT ROWID;
-CREATE TABLE person (path TEXT PRIMARY KEY, value TEXT NOT NULL, who TEXT NOT NULL, at TEXT NOT NULL%s);
-CREATE TABLE input (input INTEGER PRIMARY KEY, options TEXT NOT NULL%s);
-CREATE TABLE input_ending (input INTEGER PRIMARY KEY, outcome TEXT NOT NULL, reason TEXT, result TEXT, ended_at TEXT NOT NULL%s);
-CREATE TABLE progress (
-    input INTEGER PRIMARY KEY, done INTEGER NOT NULL, total INTEGER, reached INTEGER, state TEXT, value TEXT, decisions BLOB, ballots BLOB%s
-);
-CREATE TABLE account (totals TEXT NOT NULL, wall_s REAL NOT NULL, saved_at TEXT NOT NULL%s);
-CREATE TABLE ending (
-    outcome TEXT NOT NULL, reason TEXT, result TEXT, decisions_sha256 TEXT NOT NULL, ballots_sha256 TEXT NOT NULL, ended_at TEXT NOT NULL%s
-);
-"""  # noqa: E501
-_VIEWS = f"""
-CREATE VIEW decisions AS
-    SELECT CASE key & {(1 << _NUMBER_BITS) - 1} WHEN 0 THEN place.path
-               ELSE place.path || '/' || ((key & {(1 << _NUMBER_BITS) - 1}) - 1) END AS path,
-           CASE outcome {_OUTCOME_CASES} END AS outcome, counted, value, ballots, cost_usd, hex(fork) AS fork
-    FROM decision JOIN place ON place.id = {PLACE_OF_KEY};
-CREATE VIEW inputs AS
-    SELECT input, json_patch(json_extract(experiment, '$.recipe.options'), options) AS options, done, total, outcome, reason, result
-    FROM run JOIN input LEFT JOIN progress USING (input) LEFT JOIN input_ending USING (input);
-"""
-
-
-def tables(version: int) -> dict[str, str]:
-    """The statements that make the tables, by name, as SQLite keeps them in a journal of this version."""
-    column = "" if version == UNCHECKED_VERSION else ", checksum INTEGER NOT NULL"
-    statements = [each.strip() for each in _TABLES.replace("%s", column).split(";")]
-    return {each.split()[2]: each for each in statements if each}
-
-
-def create_tables(db: sqlite3.Connection) -> None:
-    """Make the tables of a new journal, in the caller's transaction."""
-    marks = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {VERSION}")
-    for statement in (*marks, *tables(VERSION).values(), *_VIEWS.split(";")):
-        db.execute(statement)
 
 
 class Places:
@@ -106,7 +43,7 @@ class Places:
     def key(self, path: str) -> int:
         """The key of a path. A new place gets an id and joins `new`."""
         place, number = _split(path)
-        return (self._id(place) << _NUMBER_BITS) + number
+        return (self._id(place) << NUMBER_BITS) + number
 
     def written(self) -> None:
         """Note that the new places are in the file."""
@@ -146,18 +83,18 @@ def key_at(db: sqlite3.Connection, path: str) -> int | None:
     """The key of a path; None if nothing was ever recorded at its place."""
     place, number = _split(path)
     row = db.execute("SELECT id FROM place WHERE path = ?", (place,)).fetchone()
-    return None if row is None else (row[0] << _NUMBER_BITS) + number
+    return None if row is None else (row[0] << NUMBER_BITS) + number
 
 
 def joined(place: str, key: int) -> str:
     """The path of a key, given its place."""
-    number = key & ((1 << _NUMBER_BITS) - 1)
+    number = key & ((1 << NUMBER_BITS) - 1)
     return f"{place}/{number - 1}" if number else place
 
 
 def place_of(key: int) -> int:
     """The id of the place of a key."""
-    return key >> _NUMBER_BITS
+    return key >> NUMBER_BITS
 
 
 def path_range(path: str) -> tuple[str, str]:
@@ -167,7 +104,7 @@ def path_range(path: str) -> tuple[str, str]:
 
 def key_range(place_id: int) -> tuple[int, int]:
     """Bounds of all keys of a place: inclusive start, exclusive end."""
-    return place_id << _NUMBER_BITS, (place_id + 1) << _NUMBER_BITS
+    return place_id << NUMBER_BITS, (place_id + 1) << NUMBER_BITS
 
 
 def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) -> str | None:
@@ -229,7 +166,7 @@ def recalled(row: tuple[Any, ...]) -> Recalled:
     Raises:
         ValueError, IndexError, msgspec.MsgspecError: the row contains values that this program never writes.
     """
-    _, question_digest, outcome, counted, value, ballots, cost_usd = row
+    _, question_digest, outcome, counted, value, ballots, cost_usd, *after_ms = row
     winner = None if value is None else value.encode()
     entries = [b"true"] * counted if ballots is None else [bytes(each) for each in _entries.decode(ballots)]
     return Recalled(
@@ -238,6 +175,7 @@ def recalled(row: tuple[Any, ...]) -> Recalled:
         value=winner,
         ballots=tuple(_decode_entry(seq, entry, winner) for seq, entry in enumerate(entries)),
         cost_usd=cost_usd,
+        after_ms=after_ms[0] if after_ms else None,
     )
 
 
@@ -251,3 +189,34 @@ def packed_text(text: str) -> tuple[int, bytes]:
     """A text cut to `MAX_TEXT_BYTES`: its length in bytes, and the bytes compressed by zlib."""
     plain = text.encode("utf-8", "replace")[:MAX_TEXT_BYTES]
     return len(plain), zlib.compress(plain)
+
+
+def decision_row(key: int, record: RecordDecision | RecordAnswer, after_ms: int) -> tuple[Any, ...]:
+    """The row of a decision or an answer."""
+    if isinstance(record, RecordAnswer):
+        return key, record.id.question_digest, ONCE_CODE, 0, record.value.decode(), None, None, after_ms
+    verdict = record.verdict
+    outcome = DECIDED_CODE if verdict.outcome == "decided" else OUTCOMES.index(verdict.outcome)
+    value = None if outcome == UNDECIDED_CODE else verdict.winner
+    ballots = written_ballots(verdict.ballots, value)
+    return (
+        key,
+        record.id.question_digest,
+        outcome,
+        len(verdict.ballots),
+        None if value is None else value.decode(),
+        ballots,
+        None if verdict.cost_usd is None else float(verdict.cost_usd),
+        after_ms,
+    )
+
+
+def sample_row(key: int, question_digest: bytes, ballot: Ballot | Flagged | Rejected) -> tuple[Any, ...]:
+    """The row of a paid sample."""
+    cost_usd = None if ballot.cost_usd is None else float(ballot.cost_usd)  # the checksum of an int is another one
+    if isinstance(ballot, Rejected):  # each rejected reply has a row, with the cost so far
+        number = ballot.seq + len(ballot.replies) * REJECTED_SEQ
+        return key, question_digest, number, msgspec.json.encode(ballot.replies[-1]).decode(), UNVERIFIED, cost_usd
+    if isinstance(ballot, Flagged):
+        return key, question_digest, ballot.seq, None, ballot.flag, cost_usd
+    return key, question_digest, ballot.seq, written_ballot(ballot), None, cost_usd

@@ -1,0 +1,53 @@
+"""Making the file of a new journal, and the folder of runs."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from microagents.errors import Stopped
+
+NETWORK_FILE_SYSTEMS = ("9p", "afs", "beegfs", "ceph", "cifs", "fuse.", "glusterfs", "gpfs", "lustre", "nfs", "smb", "virtiofs")
+
+
+def on_network(path: Path) -> bool:
+    """Whether a file lies on a network file system, where SQLite's write-ahead log is not safe."""
+    try:
+        mounts = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return False
+    folder = path.resolve().parent
+    # The kernel writes a blank in a path as \040. Of nested mounts the longest path is the one in effect.
+    containing = [(len(at), kind) for at, kind in mounts if folder.is_relative_to(at.replace("\\040", " "))]
+    return bool(containing) and max(containing)[1].startswith(NETWORK_FILE_SYSTEMS)
+
+
+def create_file(path: Path) -> sqlite3.Connection:
+    """Make the file of a journal, and its folder.
+
+    Raises:
+        Stopped: the file cannot be made.
+    """
+    try:
+        _make_folder(path.parent)
+        return sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+    except (OSError, sqlite3.Error) as error:
+        raise creation_error(path, error) from None
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder of runs, unless it is there, or another process makes it at the same time."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+    else:
+        (folder / ".gitignore").write_text("*\n", encoding="utf-8")  # a new folder of runs stays out of the user's repository
+
+
+def creation_error(path: Path, error: Exception) -> Stopped:
+    """The error for a journal that cannot be made."""
+    return Stopped(
+        f"the journal {str(path)!r} cannot be made: {error}; nothing was started; free some space, or name another folder with --runs-dir"
+    )

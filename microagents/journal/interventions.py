@@ -1,0 +1,66 @@
+"""Changes of a journal from outside of its run: a person's decision, and its removal."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from microagents.errors import InvalidUsage
+from microagents.journal.encoding import SIBLINGS, UNREADABLE
+from microagents.journal.lease import read_lease
+from microagents.journal.opening import connect
+from microagents.journal.requests import now, record_decision, requests_of, this_user
+from microagents.journal.rows import Rows
+
+
+@contextmanager
+def _alone(journal: Path) -> Iterator[Rows]:
+    """Keep every process from taking the lease while the body changes the journal.
+
+    Raises:
+        InvalidUsage: the run is running.
+    """
+    db = connect(journal)
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        rows = Rows(db)
+        if not read_lease(rows).may_be_taken:
+            raise InvalidUsage(f"run {journal.stem} is running, so it was kept; end it first (Ctrl-C)")
+        yield rows
+    finally:
+        db.close()
+
+
+def decide_in(journal: Path, path: str, value: str) -> None:
+    """Record a person's decision for the next `resume`.
+
+    Raises:
+        InvalidUsage: the run is running, or the journal cannot be written.
+    """
+    try:
+        with _alone(journal) as rows:
+            record_decision(rows, path, value, this_user(), now())
+            rows.db.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise InvalidUsage(f"the decision cannot be written: {error}; nothing was changed") from None
+
+
+def remove(journal: Path) -> list[Path]:
+    """Remove a journal, the files that SQLite keeps beside it, and the requests to its run; returns what was removed.
+
+    Raises:
+        InvalidUsage: the run is running, or the journal cannot be removed. Nothing was removed.
+    """
+    removed = []
+    try:
+        with _alone(journal):
+            for path in (journal, *(journal.with_name(journal.name + suffix) for suffix in SIBLINGS), requests_of(journal)):
+                if path.exists():
+                    path.unlink()
+                    removed.append(path)
+    except (OSError, *UNREADABLE) as error:
+        kept = "" if removed else ", so it was kept"
+        raise InvalidUsage(f"run {journal.stem} cannot be removed{kept}: {error}") from None
+    return removed

@@ -1,0 +1,215 @@
+"""What the rows of a journal say: its experiment, decisions, open elections, books and endings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from heapq import merge
+from itertools import groupby, zip_longest
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from microagents.elections.election import Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
+from microagents.journal.books import Books, Totals
+from microagents.journal.digests import in_order
+from microagents.journal.encoding import REJECTED_SEQ, joined, key_range, path_range, place_of, read_ballot, recalled
+from microagents.journal.experiment import Experiment, options_of
+from microagents.journal.messages import Account, Checkpoint, InputEnding, InputOutcome, OpenElection, Recalled, reason_and_traceback
+from microagents.journal.rows import Rows
+from microagents.journal.tables import ONCE_CODE, OUTCOMES, UNDECIDED_CODE
+
+ROWS_PER_READ = 2000
+Row = tuple[str, Recalled]
+"""The path of a decision or an answer, and its content."""
+
+
+def read_experiment(rows: Rows) -> Experiment:
+    """The experiment of a journal."""
+    experiment = msgspec.json.decode(rows.only("run")[3], type=Experiment)
+    # Lists are made of that length: a damaged number must not exhaust the memory.
+    inputs = rows.db.execute("SELECT count(*) FROM input").fetchone()[0] if experiment.listed else 1
+    if inputs != experiment.inputs:
+        raise ValueError(f"it has {inputs} inputs, not {experiment.inputs}")
+    return experiment
+
+
+def began_s(rows: Rows) -> float:
+    """Start of the run, in seconds since 1970."""
+    return datetime.fromisoformat(rows.only("run")[2]).timestamp()
+
+
+def moment(run_began_s: float, after_ms: int | None) -> str | None:
+    """The time of a decision, in UTC; None where the journal has none.
+
+    Raises:
+        ValueError: the row is damaged: no calendar has that time.
+    """
+    if after_ms is None:
+        return None
+    try:
+        return (datetime.fromtimestamp(run_began_s, UTC) + timedelta(milliseconds=after_ms)).isoformat(timespec="milliseconds")
+    except OverflowError as error:
+        raise ValueError(f"a decision was taken {after_ms} ms after the start: {error}") from None
+
+
+def damage(rows: Rows) -> Iterator[str]:
+    """Read every page and every row; gives a sentence for each damage."""
+    problem = rows.db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if problem != "ok":
+        yield f"the file is damaged: {' '.join(str(problem).split())}"
+        return
+    yield from rows.problems()
+
+
+def read_decisions(rows: Rows, below: str | None = None) -> Iterator[Row]:
+    """Every decision and answer in the order of paths, of all places or of those below a path, such as an input."""
+    found = rows.select("place") if below is None else rows.select("place", "WHERE path >= ? AND path < ?", path_range(below))
+    places = sorted([(input_of(path), place, path) for place, path in found])
+    for _, group in groupby(places, key=lambda each: each[0]):  # one input after the other: there may be very many
+        together = [(place, path) for _, place, path in group]
+        yield from merge(sorted(_singles(rows, together), key=_by_path), *(_numbered(rows, *place) for place in together), key=_by_path)
+
+
+def _singles(rows: Rows, places: Sequence[tuple[int, str]]) -> Iterator[Row]:
+    """Rows whose paths do not end with a number."""
+    for place, path in places:
+        row = rows.first("decision", "WHERE key = ?", key_range(place)[:1])
+        if row is not None:
+            yield path, recalled(row)
+
+
+def _numbered(rows: Rows, place: int, path: str) -> Iterator[Row]:
+    """Rows of one place whose paths end with a number, in the order of the numbers."""
+    after, end = key_range(place)
+    while found := list(rows.select("decision", "WHERE key > ? AND key < ? ORDER BY key LIMIT ?", (after, end, ROWS_PER_READ))):
+        for row in found:
+            if not after < row[0]:
+                raise ValueError(f"the rows behind {joined(path, after)} have no order")
+            after = row[0]
+            yield joined(path, after), recalled(row)
+
+
+def _by_path(row: Row) -> list[tuple[int, int, str]]:
+    return in_order(row[0])
+
+
+def read_open_elections(rows: Rows) -> list[OpenElection]:
+    """Elections without a verdict, with their paid samples."""
+    rows.check("place", "sample")
+    found: dict[tuple[int, bytes], tuple[list[Ballot | Flagged], dict[int, Rejected]]] = {}
+    for key, question_digest, number, value, flag, cost_usd in rows.select("sample", "ORDER BY key, fork, seq"):
+        ballots, rejected = found.setdefault((key, question_digest), ([], {}))
+        seq = number % REJECTED_SEQ
+        if flag is None:
+            ballots.append(read_ballot(seq, value.encode(), cost_usd))
+        elif value is None:
+            ballots.append(Flagged(seq=seq, flag=flag, cost_usd=cost_usd))
+        else:
+            before = rejected[seq].replies if seq in rejected else ()
+            reply = msgspec.json.decode(value, type=Rejection)
+            rejected[seq] = Rejected(seq=seq, replies=(*before, reply), cost_usd=cost_usd)
+    places = dict(rows.select("place")) if found else {}
+    return [
+        OpenElection(
+            id=ElectionId(path=joined(places[place_of(key)], key), question_digest=question_digest),
+            ballots=tuple(ballots),
+            rejected=tuple(rejected.values()),
+        )
+        for (key, question_digest), (ballots, rejected) in found.items()
+    ]
+
+
+def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = True) -> Books:
+    """The books as of the last commit.
+
+    Args:
+        rows: the journal.
+        inputs: number of inputs of the run.
+        in_order: whether decisions form a chain. Its digests are stored; a tree of decisions is read row by row.
+        of_decisions: False leaves the digests of a tree empty.
+    """
+    books = Books(inputs, in_order=in_order, totals=msgspec.json.decode(rows.only("account")[0], type=Totals))
+    rows.check("progress")
+    for of_input, done, total, reached, state, value, decisions, ballots in rows.select("progress"):
+        _check_input(of_input, inputs)
+        books.move(of_input, done, total)
+        if reached is not None:
+            books.reached[of_input] = Checkpoint(done=reached, state=state.encode(), value=value.encode())
+        if in_order:
+            books.set_chain(of_input, decisions, ballots)
+    for ending in read_endings(rows, inputs):
+        books.end_input(ending.input, ending.outcome)
+        books.forget(ending.input)
+    if not in_order and of_decisions:
+        rows.check("place", "decision")
+        places = dict(rows.select("place"))
+        for row in rows.select("decision"):
+            take_in(books, joined(places[place_of(row[0])], row[0]), recalled(row))
+    return books
+
+
+def read_endings(rows: Rows, inputs: int) -> Iterator[InputEnding]:
+    """The endings of inputs, in the order of their numbers."""
+    rows.check("input_ending")
+    for number, outcome, reason, result, _ in rows.select("input_ending", "ORDER BY input"):
+        _check_input(number, inputs)
+        encoded = None if result is None else result.encode()
+        if encoded is not None:
+            msgspec.json.decode(encoded)
+        sentence, traceback = reason_and_traceback(reason)
+        ended = msgspec.convert(outcome, InputOutcome)
+        yield InputEnding(input=number, outcome=ended, reason=sentence, result=encoded, traceback=traceback)
+
+
+def read_checkpoint(rows: Rows, of_input: int) -> Checkpoint | None:
+    """The last decided step of an input; None before the first, and in work that cannot resume after a step."""
+    row = rows.first("progress", "WHERE input = ?", (of_input,))
+    if row is None or row[3] is None:
+        return None
+    return Checkpoint(done=row[3], state=row[4].encode(), value=row[5].encode())
+
+
+def _check_input(number: int, inputs: int) -> None:
+    if number not in range(inputs):
+        raise ValueError(f"there is no input {number}")
+
+
+def read_own_options(rows: Rows) -> Iterator[str]:
+    """Per input, as JSON, the options that differ from those of the first."""
+    rows.check("input")
+    return (options for _, options in rows.select("input", "ORDER BY input"))
+
+
+Other = tuple[int, dict[str, Any] | None, dict[str, Any] | None]
+"""The number of an input, and its options before and after; None where the input is missing."""
+
+
+def other_inputs(rows: Rows, recorded: Experiment, given: Experiment, own: Sequence[str]) -> Iterator[Other]:
+    """Inputs whose options differ from the recorded ones."""
+    before, after = options_of(recorded.recipe.options, read_own_options(rows)), options_of(given.recipe.options, own)
+    for number, (was, now) in enumerate(zip_longest(before, after)):
+        if was != now:
+            yield number, was, now
+
+
+def with_digests(rows: Rows, books: Books) -> Account:
+    """The account with its digests."""
+    if not books.totals.out_of_order:
+        return books.account_with_digests()
+    # An undecided election was decided after later steps of its input: only a pass over all decisions, in path order, gives the chain.
+    rows.check("place", "decision")
+    again = Books(books.inputs, in_order=True)
+    for path, row in read_decisions(rows):
+        take_in(again, path, row)
+    found = again.account_with_digests()
+    return structs.replace(books.account(), decisions_sha256=found.decisions_sha256, ballots_sha256=found.ballots_sha256)
+
+
+def take_in(books: Books, path: str, row: Recalled) -> None:
+    """Add a row to the digests of the books."""
+    if row.outcome == OUTCOMES[ONCE_CODE] and row.value is not None:
+        books.take_in_answer(path, row.value)
+    elif row.outcome != OUTCOMES[UNDECIDED_CODE]:
+        books.take_in(path, row.outcome, row.value, row.ballots)

@@ -1,0 +1,192 @@
+"""Requests of other processes to a live run: a file of JSON lines beside its journal, which the run reads and never writes.
+
+One process writes a journal, so others leave here what they ask for. A request has an id: it takes effect once, and the journal records it
+then. Whoever may write the file may be wrong, so every line is checked, and a bad one is ignored.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import os
+import socket
+import stat
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import uuid4
+
+import msgspec
+import structlog
+from msgspec import Meta, Struct
+
+from microagents.errors import InvalidUsage
+from microagents.journal.encoding import key_at
+from microagents.journal.rows import Rows
+from microagents.journal.tables import UNDECIDED_CODE
+
+ENDING = ".requests"
+"""Added to the name of a journal."""
+MAX_BYTES = 1 << 20
+"""Size of the file at which no more requests are taken."""
+MAX_REQUEST_BYTES = 1 << 16
+
+
+class Decide(Struct, frozen=True, kw_only=True, tag="decide", forbid_unknown_fields=True):
+    """A person's decision of an election that is undecided or open."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=2000)]
+    value: Annotated[str, Meta(max_length=MAX_REQUEST_BYTES)]
+    """The reply, as JSON."""
+
+
+class LiveRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request to a live run."""
+
+    id: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+    who: Annotated[str, Meta(max_length=200)]
+    at: Annotated[str, Meta(max_length=40)]
+    """When it was made, in UTC."""
+    why: Annotated[str, Meta(max_length=2000)] = ""
+    ask: Decide
+    """What is asked for. Another kind joins this type as a union, and has its own function in `EFFECTS`."""
+
+
+def _decide(rows: Rows, request: LiveRequest, ask: Decide) -> str | None:
+    key = key_at(rows.db, ask.path)
+    row = None if key is None else rows.first("decision", "WHERE key = ?", (key,))
+    if row is not None and row[2] != UNDECIDED_CODE:
+        return f"{ask.path} is decided already"
+    record_decision(rows, ask.path, ask.value, request.who, request.at)
+    return None
+
+
+EFFECTS: dict[type[Struct], Callable[[Rows, LiveRequest, Any], str | None]] = {Decide: _decide}
+"""For each kind of request what it writes, in the transaction that records the request; each returns why it has no effect, or None."""
+
+
+def take_effect(rows: Rows, request: LiveRequest) -> str | None:
+    """Record a request with its effect, in the caller's transaction; returns why it has none, or None."""
+    refused = EFFECTS[type(request.ask)](rows, request, request.ask)
+    ask = msgspec.json.encode(request.ask).decode()
+    kind = str(type(request.ask).__struct_config__.tag)
+    rows.insert("request", [(request.id, kind, request.who, request.why, request.at, ask, refused, now())])
+    return refused
+
+
+def record_decision(rows: Rows, path: str, value: str, who: str, at: str) -> None:
+    """Write a person's decision, in the caller's transaction."""
+    rows.insert("person", [(path, value, who, at)], "INSERT OR REPLACE")
+
+
+def request_of(ask: Decide, why: str = "") -> LiveRequest:
+    """A new request of this user."""
+    return LiveRequest(id=uuid4().hex, who=this_user(), at=now(), why=why, ask=ask)
+
+
+def this_user() -> str:
+    """Name of the user, and of the machine."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"[:200]
+
+
+def now() -> str:
+    """The time, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def requests_of(journal: Path) -> Path:
+    """The file of requests to the run of a journal."""
+    return journal.with_name(journal.name + ENDING)
+
+
+def leave_request(journal: Path, request: LiveRequest) -> None:
+    """Add a request to the file, durably.
+
+    Raises:
+        InvalidUsage: it cannot be written, or too many are there.
+    """
+    path, line = requests_of(journal), msgspec.json.encode(request) + b"\n"
+    try:
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        try:
+            _check(file)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            size = os.fstat(file).st_size
+            if size + len(line) > MAX_BYTES or len(line) > MAX_REQUEST_BYTES:
+                raise OSError(f"requests may take {MAX_BYTES:,} bytes in all, and one {MAX_REQUEST_BYTES:,}")
+            torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"  # of a process that was killed
+            os.write(file, b"\n" * torn + line)
+            os.fsync(file)
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise InvalidUsage(f"the request cannot be written to {str(path)!r}: {error}; nothing was changed") from None
+
+
+def _check(file: int) -> None:
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise OSError("it is no plain file that only this user may write")
+
+
+class Inbox:
+    """The requests to a run that the journal has not recorded yet.
+
+    Args:
+        journal: the journal.
+        known: ids of the recorded requests.
+    """
+
+    def __init__(self, journal: Path, known: set[str]) -> None:
+        self.known = known
+        self._path = requests_of(journal)
+        self._seen: tuple[int, int, int] | None = None
+        """Inode, size and time of the file when it was last read."""
+        self._is_bad = False
+        """Whether a bad line was logged."""
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the file is not as it was when it was last read."""
+        return self._state() != self._seen
+
+    def new(self) -> list[LiveRequest]:
+        """Read the requests that are not known, in the order in which they were made."""
+        state = self._state()
+        self._seen = state
+        if state is None:
+            return []
+        try:
+            file = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                _check(file)
+                *lines, _ = os.read(file, MAX_BYTES).split(b"\n")  # a last line without its end is being written
+            finally:
+                os.close(file)
+        except OSError as error:
+            self._warn(str(error))
+            return []
+        found: dict[str, LiveRequest] = {}
+        for line in filter(None, lines):
+            try:
+                request = msgspec.json.decode(line[: MAX_REQUEST_BYTES + 1], type=LiveRequest)
+                msgspec.json.encode(request).decode()  # text that is not UTF-8 could not be recorded
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                self._warn(str(error))
+                continue
+            if request.id not in self.known:
+                found.setdefault(request.id, request)
+        return list(found.values())
+
+    def _state(self) -> tuple[int, int, int] | None:
+        try:
+            found = os.lstat(self._path)
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _warn(self, why: str) -> None:
+        if not self._is_bad:
+            self._is_bad = True
+            structlog.get_logger().warning("a request to this run is ignored", file=str(self._path), why=why[:200])

@@ -1,0 +1,185 @@
+"""The tables of a journal, an SQLite file that people may query (docs/journal.md), by version: every column once, in SQL and in Python."""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import lru_cache
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
+
+APPLICATION_ID = 0x6D61676A
+VERSION = 4
+UNCHECKED_VERSION = 2
+"""Journals of this version, which microagents 0.1.0 wrote, have no checksums. Those of all versions from it on are read and continued as
+they are."""
+MAX_COUNTED = 1_000_000
+"""A row that claims more counted samples is damaged: reading it would exhaust the memory."""
+OUTCOMES = ("decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "once", "contested", "inferred")
+"""Outcomes by their number in the file. The most common one is 0, which SQLite stores in no bytes."""
+DECIDED_CODE, UNDECIDED_CODE, ONCE_CODE = OUTCOMES.index("decided"), OUTCOMES.index("undecided"), OUTCOMES.index("once")
+NUMBER_BITS = 40
+PLACE_OF_KEY = f"key >> {NUMBER_BITS}"
+
+_Natural = Annotated[int, Meta(ge=0)]
+_Amount = Annotated[float, Meta(ge=0, le=1e300)]
+
+
+class Column(NamedTuple):
+    """One column: its SQL, the type of its values, and the first version with it."""
+
+    sql: str
+    kind: Any
+    since: int = UNCHECKED_VERSION
+
+
+class Table(Struct, frozen=True, kw_only=True):
+    """One table of a journal."""
+
+    columns: dict[str, Column]
+    is_summed: bool = False
+    """Whether the account adds up its checksums. The others have one row each, or are written without the account."""
+    key: str = ""
+    """The primary key, where it is more than one column."""
+    since: int = UNCHECKED_VERSION
+    """The first version that has it."""
+
+    def statement(self, name: str, version: int) -> str:
+        """The statement that makes it in a journal of a version."""
+        columns = [f"{column} {each.sql}" for column, each in self.columns.items() if each.since <= version]
+        checksum = ["checksum INTEGER NOT NULL"] * (version > UNCHECKED_VERSION)
+        key = [f"PRIMARY KEY ({self.key})"] * bool(self.key)
+        return f"CREATE TABLE {name} ({', '.join([*columns, *checksum, *key])}){' WITHOUT ROWID' if self.key else ''}"
+
+
+_TEXT, _TEXT_OR_NONE = Column("TEXT NOT NULL", str), Column("TEXT", str | None)
+_NUMBER, _NUMBER_OR_NONE = Column("INTEGER NOT NULL", _Natural), Column("INTEGER", _Natural | None)
+_BYTES, _COST = Column("BLOB NOT NULL", bytes), Column("REAL", _Amount | None)
+_KEY, _PATH_KEY = Column("INTEGER PRIMARY KEY", _Natural), Column("TEXT PRIMARY KEY", str)
+
+TABLES: dict[str, Table] = {
+    "run": Table(columns={"id": _TEXT, "version": _TEXT, "created_at": _TEXT, "experiment": _TEXT}),
+    "change": Table(columns={"at": _TEXT, "field": _TEXT, "recorded": _TEXT, "given": _TEXT}, is_summed=True),
+    "lease": Table(columns={"epoch": _NUMBER, "holder": _TEXT_OR_NONE, "renewed_at": Column("REAL NOT NULL", _Amount)}),
+    "place": Table(
+        columns={
+            "id": Column("INTEGER PRIMARY KEY", Annotated[int, Meta(ge=1, lt=1 << 23)]),
+            "path": Column("TEXT NOT NULL UNIQUE", str),
+        },
+        is_summed=True,
+    ),
+    "decision": Table(
+        columns={
+            "key": _KEY,
+            "fork": _BYTES,
+            "outcome": _NUMBER,
+            "counted": Column("INTEGER NOT NULL", Annotated[int, Meta(ge=0, le=MAX_COUNTED)]),
+            "value": _TEXT_OR_NONE,
+            "ballots": _TEXT_OR_NONE,
+            "cost_usd": _COST,
+            "after_ms": Column("INTEGER NOT NULL", _Natural, since=4),
+        },
+        is_summed=True,
+    ),
+    "sample": Table(
+        columns={
+            "key": _NUMBER,
+            "fork": _BYTES,
+            "seq": _NUMBER,
+            "value": _TEXT_OR_NONE,
+            "flag": _TEXT_OR_NONE,
+            "cost_usd": _COST,
+        },
+        is_summed=True,
+        key="key, fork, seq",
+    ),
+    "reply": Table(
+        columns={"key": _NUMBER, "fork": _BYTES, "seq": _NUMBER, "bytes": _NUMBER, "text": _BYTES}, is_summed=True, key="key, fork, seq"
+    ),
+    "person": Table(columns={"path": _PATH_KEY, "value": _TEXT, "who": _TEXT, "at": _TEXT}),
+    "request": Table(
+        columns={
+            "id": _PATH_KEY,
+            "kind": _TEXT,
+            "who": _TEXT,
+            "why": _TEXT,
+            "asked_at": _TEXT,
+            "payload": _TEXT,
+            "refused": _TEXT_OR_NONE,
+            "at": _TEXT,
+        },
+        since=4,
+    ),
+    "input": Table(columns={"input": _KEY, "options": _TEXT}, is_summed=True),
+    "input_ending": Table(
+        columns={"input": _KEY, "outcome": _TEXT, "reason": _TEXT_OR_NONE, "result": _TEXT_OR_NONE, "ended_at": _TEXT}, is_summed=True
+    ),
+    "progress": Table(
+        columns={
+            "input": _KEY,
+            "done": _NUMBER,
+            "total": _NUMBER_OR_NONE,
+            "reached": _NUMBER_OR_NONE,
+            "state": _TEXT_OR_NONE,
+            "value": _TEXT_OR_NONE,
+            "decisions": Column("BLOB", bytes | None),
+            "ballots": Column("BLOB", bytes | None),
+        },
+        is_summed=True,
+    ),
+    "account": Table(columns={"totals": _TEXT, "wall_s": Column("REAL NOT NULL", _Amount), "saved_at": _TEXT}),
+    "ending": Table(
+        columns={
+            "outcome": _TEXT,
+            "reason": _TEXT_OR_NONE,
+            "result": _TEXT_OR_NONE,
+            "decisions_sha256": _TEXT,
+            "ballots_sha256": _TEXT,
+            "ended_at": _TEXT,
+        }
+    ),
+}
+"""All tables. A version has those that it or an earlier one began with."""
+
+_OUTCOME_CASES = " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(OUTCOMES))
+_NUMBER_OF_KEY = f"key & {(1 << NUMBER_BITS) - 1}"
+_VIEWS = f"""
+CREATE VIEW decisions AS
+    SELECT CASE {_NUMBER_OF_KEY} WHEN 0 THEN place.path ELSE place.path || '/' || (({_NUMBER_OF_KEY}) - 1) END AS path,
+           CASE outcome {_OUTCOME_CASES} END AS outcome, counted, value, ballots, cost_usd, hex(fork) AS fork,
+           strftime('%Y-%m-%dT%H:%M:%f', julianday(created_at) + after_ms / 86400000.0) || '+00:00' AS at
+    FROM run JOIN decision JOIN place ON place.id = {PLACE_OF_KEY};
+CREATE VIEW inputs AS
+    SELECT input, json_patch(json_extract(experiment, '$.recipe.options'), options) AS options, done, total, outcome, reason, result
+    FROM run JOIN input LEFT JOIN progress USING (input) LEFT JOIN input_ending USING (input);
+"""
+
+
+@lru_cache(maxsize=8)
+def rows_of(version: int) -> dict[str, type[Struct]]:
+    """For each table of a version a struct with the columns of a row: of all types that msgspec knows, it checks structs the fastest."""
+    return {
+        name: msgspec.defstruct(
+            "Row", [(column, each.kind) for column, each in table.columns.items() if each.since <= version], array_like=True
+        )
+        for name, table in TABLES.items()
+        if table.since <= version
+    }
+
+
+def statements(version: int) -> dict[str, str]:
+    """The statements that make the tables of a version, by name, as `normalized` gives them."""
+    return {name: TABLES[name].statement(name, version) for name in rows_of(version)}
+
+
+def normalized(sql: str) -> str:
+    """A statement without the line breaks in which earlier versions wrote it."""
+    return " ".join(sql.split()).replace("( ", "(").replace(" )", ")")
+
+
+def create_tables(db: sqlite3.Connection) -> None:
+    """Make the tables of a new journal, in the caller's transaction."""
+    marks = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {VERSION}")
+    for statement in (*marks, *statements(VERSION).values(), *_VIEWS.split(";")):
+        db.execute(statement)

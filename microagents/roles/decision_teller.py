@@ -1,0 +1,87 @@
+"""Decisions as a caller's callback gets them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from microagents.aio import Notifier, is_cancelled
+from microagents.errors import TaskFailed
+from microagents.journal.messages import RecordAnswer, RecordDecision, RecordedDecision, recorded_decision
+
+OnDecision = Callable[[RecordedDecision], Awaitable[None] | None]
+"""Gets each decision once it is durable. A plain function or an async one."""
+
+
+class DecisionTeller:
+    """Calls a callback with each decision once it is durable, one after the other.
+
+    Args:
+        on_decision: the callback.
+    """
+
+    def __init__(self, on_decision: OnDecision) -> None:
+        self._on_decision: OnDecision | None = on_decision
+        self._taken: list[RecordDecision | RecordAnswer] = []
+        """Decisions of the commit that is under way."""
+        self._untold: deque[RecordedDecision] = deque()
+        """Durable decisions that the callback does not know yet."""
+        self._released, self._told = Notifier(), Notifier()
+
+    def take(self, record: RecordDecision | RecordAnswer) -> None:
+        """Keep a decision of the commit that is under way."""
+        self._taken.append(record)
+
+    def release(self, committed_at: str | None) -> None:
+        """Let the callback know the decisions that are durable now."""
+        if self._on_decision is not None:
+            self._untold += [told for record in self._taken if (told := _decided(record, committed_at)) is not None]
+            self._released.notify()
+        self._taken.clear()
+
+    async def tell(self) -> TaskFailed:
+        """Call the callback with each decision; returns its failure, after which it is not called again."""
+        while True:
+            try:
+                while self._untold and self._on_decision is not None:
+                    told = self._on_decision(self._untold[0])
+                    if told is not None:
+                        await told
+                    self._untold.popleft()
+            except (Exception, asyncio.CancelledError) as error:  # a caller's code may raise anything
+                if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                    raise
+                self._on_decision = None
+                self._untold.clear()
+                return TaskFailed("on_decision()", f"raised {error!r}")
+            finally:
+                self._told.notify()
+            await self._released.wait()
+
+    async def tell_all(self, within_s: float) -> None:
+        """Wait until the callback knows every durable decision, at most for this time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._untold:
+                    await self._told.wait()
+
+
+def _decided(record: RecordDecision | RecordAnswer, committed_at: str | None) -> RecordedDecision | None:
+    """A decision from its record; None for an election that stays undecided."""
+    path = record.id.path
+    if isinstance(record, RecordAnswer):
+        return recorded_decision(path, "once", record.value, (), cost_usd=None, settled_at=None, decided_at=committed_at)
+    verdict = record.verdict
+    if verdict.outcome in ("undecided", "contested") or verdict.winner is None:
+        return None
+    return recorded_decision(
+        path,
+        verdict.outcome,
+        verdict.winner,
+        verdict.ballots,
+        cost_usd=verdict.cost_usd,
+        settled_at=record.settled,
+        decided_at=committed_at,
+    )

@@ -1,0 +1,93 @@
+"""Requests of other processes to a live run, as the recorder takes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, NoReturn
+
+from msgspec import Struct
+
+from microagents.aio import Notifier
+from microagents.elections.election import input_of
+from microagents.errors import MicroagentsError
+from microagents.journal.requests import Decide
+from microagents.journal.writer import Inline, Writer
+
+READ_EVERY_S = 1.0
+"""Interval at which requests are read, beside every commit."""
+
+
+class LiveRequests:
+    """Takes the requests to a run, and gives them effect in it.
+
+    Args:
+        writer: the journal, which records them first.
+    """
+
+    def __init__(self, writer: Writer | Inline) -> None:
+        self._writer = writer
+        self._one_at_a_time = asyncio.Lock()
+        self._arrived = asyncio.Event()
+        self._decisions: dict[str, bytes] = {}
+        """Decisions of persons on elections, by path, as far as voters have to know them."""
+        self._untold: set[str] = set()
+        """Paths of decisions that `decided_inputs` has not told."""
+        self._changed = Notifier()
+        self._handlers: dict[type[Struct], Callable[[Any], None]] = {Decide: self._decide}
+
+    async def start(self) -> None:
+        """Take up the requests that took effect in an earlier sitting, and those that came since."""
+        if isinstance(self._writer, Inline):
+            return
+        self._decisions = await self._writer.do(lambda store: store.decisions_on_open_elections())
+        await self.take()
+
+    async def keep_taking(self) -> NoReturn:
+        """Take requests as they come, until the journal cannot be written: the recorder's next commit says why."""
+        while True:
+            try:
+                async with asyncio.timeout(READ_EVERY_S):
+                    await self._arrived.wait()
+            except TimeoutError:
+                pass
+            self._arrived.clear()
+            try:
+                await self.take()
+            except MicroagentsError:
+                await asyncio.Event().wait()
+
+    def notice(self) -> None:
+        """Take the requests soon: a commit has seen that the file has changed."""
+        self._arrived.set()
+
+    async def take(self) -> None:
+        """Take the requests that are there now; none in virtual time, and in a run without a journal."""
+        if isinstance(self._writer, Inline):
+            return
+        async with self._one_at_a_time:
+            for request in await self._writer.do(lambda store: store.new_requests()):
+                refused = await self._writer.do(lambda store, request=request: store.take_request(request))  # type: ignore[misc]
+                if refused is None:
+                    self._handlers[type(request.ask)](request.ask)
+
+    def _decide(self, ask: Decide) -> None:
+        self._decisions[ask.path] = ask.value.encode()
+        self._untold.add(ask.path)
+        self._changed.notify()
+
+    def decided_inputs(self, undecided: Sequence[str]) -> list[int]:
+        """Inputs with one of these undecided elections that a person has decided since this was last asked."""
+        found = self._untold.intersection(undecided)
+        self._untold -= found
+        return sorted({input_of(path) for path in found})
+
+    async def follow_decisions(self) -> AsyncGenerator[tuple[str, bytes]]:
+        """Yield the decisions of persons as they are taken, those before first."""
+        sent: dict[str, bytes] = {}
+        while True:
+            for path, value in list(self._decisions.items()):
+                if sent.get(path) != value:
+                    sent[path] = value
+                    yield path, value
+            await self._changed.wait()

@@ -1,0 +1,153 @@
+"""Requests to a live run: a person's decision takes effect at once, survives a kill, and a damaged file harms nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from microagents import InvalidUsage, run_sync
+from microagents.journal.reading import Reader
+from microagents.journal.requests import Decide, LiveRequest, leave_request, request_of
+from microagents.runs.inspection.runs import inspect_run
+from microagents.tasks.drift import Drift
+from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, Sitting, microagents
+
+RUNS, JOURNAL, REQUESTS = Path("runs"), Path("runs/r.sqlite"), Path("runs/r.sqlite.requests")
+STUCK = "sim:perfect@error=0.5,alternatives=1,latency=0.2"
+"""A model that never leads by twenty votes."""
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not _now(holds):
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
+def _now(holds: Callable[[], bool]) -> bool:
+    try:
+        return holds()
+    except InvalidUsage:  # the run is making its journal
+        return False
+
+
+def recorded(query: str) -> list[tuple[object, ...]]:
+    with Reader(JOURNAL) as reader:
+        return reader._db.execute(query).fetchall()
+
+
+def is_open() -> bool:
+    if not JOURNAL.exists():
+        return False
+    with Reader(JOURNAL) as reader:
+        return bool(reader.open_elections_at("0/step/0"))
+
+
+def test_a_person_decides_an_open_election_of_a_live_run_which_goes_on_from_it() -> None:
+    with Sitting("run", "drift", "-o", "length=1", "--model", STUCK, "-k", "20", "-s", "max_draws=100000", "--run-id", "r") as sitting:
+        until(is_open)
+        wrong = microagents("decide", "r", "0/step/0", '{"nonsense": 1}')
+        assert (wrong.code, REQUESTS.exists()) == (WRONG_USAGE, False)
+        decided = microagents("decide", "r", "0/step/0", '{"number": 5}')
+        assert (decided.code, decided.err) == (COMPLETED, "")
+        assert sitting.end().code == COMPLETED
+    assert inspect_run(RUNS, "r").account.settled_at == {"0/step/0": "person"}
+    assert recorded("SELECT kind, refused FROM request") == [("decide", None)]
+    assert REQUESTS.stat().st_mode & 0o777 == 0o600
+    assert microagents("rm", "r", "--yes").code == COMPLETED
+    assert not REQUESTS.exists()
+
+
+def test_a_request_that_a_killed_run_did_not_read_takes_effect_once_it_is_resumed() -> None:
+    with Sitting("run", "drift", "-o", "length=1", "--model", STUCK, "-k", "20", "-s", "max_draws=100000", "--run-id", "r") as sitting:
+        until(is_open)
+        os.kill(sitting.process.pid, signal.SIGSTOP)  # so that it cannot read the request before it is killed
+        request = request_of(Decide(path="0/step/0", value='{"number":5}'))
+        leave_request(JOURNAL, request)
+        leave_request(JOURNAL, request)
+        os.kill(sitting.process.pid, signal.SIGKILL)
+        sitting.process.wait(WAIT_S)
+    assert recorded("SELECT * FROM request") == []
+    assert microagents("resume", "r").code == COMPLETED
+    assert recorded("SELECT id, refused FROM request") == [(request.id, None)]
+    assert inspect_run(RUNS, "r").account.settled_at == {"0/step/0": "person"}
+
+
+def test_an_input_that_ended_undecided_is_taken_up_again_while_the_others_are_done() -> None:
+    Path("inputs.jsonl").write_text('{"length": 1}\n{"length": 40}\n')
+    words = ("--inputs", "inputs.jsonl", "--model", STUCK, "-k", "2", "-s", "max_draws=2", "--run-id", "r")
+
+    def is_undecided() -> bool:
+        if not JOURNAL.exists():
+            return False
+        with Reader(JOURNAL) as reader:
+            return bool(reader.undecided())
+
+    with Sitting("run", "drift", *words, "--seed", "1") as sitting:
+        until(is_undecided)
+        with Reader(JOURNAL) as reader:
+            path = next(iter(reader.undecided()))
+        leave_request(JOURNAL, request_of(Decide(path=path, value='{"number":5}')))
+        sitting.end()
+    assert inspect_run(RUNS, "r").account.settled_at == {path: "person"}
+
+
+def lines() -> list[bytes]:
+    good = json.loads(json.dumps({"id": "0" * 32, "who": "me", "at": "now", "ask": {"type": "decide", "path": "0/step/0", "value": "{}"}}))
+    return [
+        b"\0\xff\n" * 3,
+        b"[" * 100_000 + b"\n",
+        json.dumps({**good, "id": "../x"}).encode() + b"\n",
+        json.dumps({**good, "ask": {"type": "rm"}}).encode() + b"\n",
+        json.dumps({**good, "why": "\ud800"}).encode() + b"\n",
+        json.dumps({**good, "id": "1" * 32}).encode() + b"\n",  # a reply of another kind: recorded, and no election takes it
+        json.dumps(good).encode(),  # no end of the line: it may still be written
+    ]
+
+
+@pytest.mark.parametrize("damaged", [*lines(), b"".join(lines())], ids=range(len(lines()) + 1))
+def test_a_damaged_file_of_requests_harms_no_run(damaged: bytes) -> None:
+    RUNS.mkdir()
+    REQUESTS.write_bytes(damaged)
+    REQUESTS.chmod(0o600)
+    result = run_sync(Drift(length=3), models="sim:perfect", k=2, run_id="r")
+    assert (result.outcome, result.account.settled_at) == ("completed", {})
+    assert REQUESTS.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "open to others"])
+def test_only_a_plain_file_of_this_user_is_read(kind: str, tmp_path: Path) -> None:
+    RUNS.mkdir()
+    other = tmp_path / "other"
+    other.write_text(json.dumps({"id": "1" * 32, "who": "me", "at": "now", "ask": {"type": "decide", "path": "9/x", "value": "1"}}) + "\n")
+    make: dict[str, Callable[[], object]] = {
+        "folder": REQUESTS.mkdir,
+        "pipe": lambda: os.mkfifo(REQUESTS),
+        "link": lambda: REQUESTS.symlink_to(other),
+        "open to others": lambda: os.chmod(shutil.copy(other, REQUESTS), 0o622),  # noqa: PTH101 - a `Path` gives None
+    }
+    make[kind]()
+    assert run_sync(Drift(length=3), models="sim:perfect", k=2, run_id="r").outcome == "completed"
+    assert recorded("SELECT * FROM request") == []
+
+
+def test_each_decision_has_the_time_of_its_commit() -> None:
+    result = run_sync(Drift(length=5), models="sim:perfect", k=2, run_id="r")
+    times = [each.decided_at for each in result.decisions()]
+    assert times == sorted(each for each in times if each is not None)
+    assert result.created_at is not None
+    assert all(result.created_at[:16] <= str(each) for each in times)
+    assert [str(each)[:23] for each in times] == [str(at)[:23] for (at,) in recorded("SELECT at FROM decisions ORDER BY path")]
+
+
+def test_a_request_is_one_line_of_checked_fields() -> None:
+    request = request_of(Decide(path="0/step/0", value="{}"), why="it is late")
+    assert isinstance(request, LiveRequest)
+    assert (len(request.id), request.why) == (32, "it is late")
