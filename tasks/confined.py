@@ -23,13 +23,13 @@ NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16
 ALLOW, KILL, NOT_PERMITTED, NOT_THERE = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
 DUPLICATE, GET_FLAGS_OF_DESCRIPTOR, SET_FLAGS_OF_DESCRIPTOR, GET_FLAGS, DUPLICATE_CLOSED_ON_EXEC = 0, 1, 2, 3, 1030
 COMMANDS = (DUPLICATE, GET_FLAGS_OF_DESCRIPTOR, SET_FLAGS_OF_DESCRIPTOR, GET_FLAGS, DUPLICATE_CLOSED_ON_EXEC)
-"""Of fcntl. Its others take locks and leases on files, and name processes that get signals."""
+"""Of fcntl. Its other commands take locks and leases on files, and name processes that get signals."""
 NEW_THREAD = (0x3D0F00, 0x7D0F00)
-"""The flags with which glibc and musl create a thread; with others clone makes processes and namespaces."""
-# Allowed with any arguments (docs/tasks.md has the table). Of files and memory: read, write, close, fstat, stat, lstat, newfstatat, statx,
-# access, lseek, pread64, readv, writev, getdents64, getcwd, readlink, readlinkat, dup, poll; mmap, mprotect, munmap, mremap, madvise, brk. Of
-# time, threads and signals to oneself: the clocks, nanosleep, futex, rseq, robust lists, sigaltstack, rt_sigaction, rt_sigprocmask,
-# rt_sigreturn. The ids of the process, getrandom, exit.
+"""The flags with which glibc and musl make a thread. With others clone makes processes and namespaces."""
+# Allowed with any arguments (docs/tasks.md has the table). Of files: read, write, close, fstat, stat, lstat, newfstatat, statx, access,
+# lseek, pread64, readv, writev, getdents64, getcwd, readlink, readlinkat, dup, poll. Of memory: mmap, mprotect, munmap, mremap, madvise,
+# brk. Of time, threads and signals to oneself: the clocks, nanosleep, futex, rseq, robust lists, sigaltstack, rt_sigaction,
+# rt_sigprocmask, rt_sigreturn. The ids of the process, getrandom, exit.
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
