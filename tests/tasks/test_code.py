@@ -88,8 +88,10 @@ def test_where_nothing_can_be_confined_nothing_runs_and_nothing_is_scored() -> N
 @linux
 @pytest.mark.parametrize("bound", ["-v 480000", "-n 40", "-s 1024", "-t 5"])
 def test_a_hard_limit_below_a_bound_does_not_fail_right_programs(bound: str) -> None:
-    scored = "from microagents.tasks.code import Code, Program\nright = Program(code='def f(): return 1')\n"
+    scored = (
+        "from microagents.tasks.code import Code, Program\nright = Program(code='def f(): return 1')\n"
         "print(Code(text='f', test_list=['assert f() == 1']).correct(right))"
+    )
     run = ["bash", "-c", f'ulimit {bound}; exec "$0" -c "$1"', sys.executable, scored]
     ended = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
     assert ended.stdout.strip() == "True", ended.stderr
