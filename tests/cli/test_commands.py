@@ -22,7 +22,20 @@ import structlog
 
 from microagents import run
 from microagents.tasks.drift import Drift
-from tests.cli.commands import COMMAND, COMPLETED, FAILED, INTERRUPTED, UNDECIDED, WAIT_S, WRONG_USAGE, Ran, installed, microagents, write
+from tests.cli.commands import (
+    COMMAND,
+    COMPLETED,
+    FAILED,
+    INTERRUPTED,
+    STOPPED,
+    UNDECIDED,
+    WAIT_S,
+    WRONG_USAGE,
+    Ran,
+    installed,
+    microagents,
+    write,
+)
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = {
@@ -518,6 +531,40 @@ def test_a_step_that_would_climb_says_where_to_what_was_not_counted_and_whether_
     assert "a run would climb to lookahead\nthe leader is WRONG by the task's own oracle" in ran.out
 
 
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (("multiplication",), "0/solve/decompose"),
+        (("word-problems", "--strategy", "aot"), "0/solve/answer"),
+        (("word-problems", "--strategy", "cot-sc"), "0/answer"),
+        (("relay",), "0/loop/0/plan/workers/2"),
+        (("consistency", "--model", "sim:perfect", "--model", "sim:o3-mini"), "0/write"),
+        (("sorting",), "0/solve/decompose"),
+    ],
+)
+def test_step_shows_the_first_question_of_work_without_given_steps(words: tuple[str, ...], path: str) -> None:
+    shown = microagents("step", *words, "--json").json
+    assert shown["path"].startswith(path)
+    assert shown["outcome"] == "decided"
+    assert all(reply["text"] for reply in shown["replies"])
+    assert_one_sentence(microagents("step", *words, "--step", "2"), "has no numbered steps", "leave --step out")
+
+
+def test_step_ends_and_shows_whole_replies_where_nearly_all_of_them_are_flagged() -> None:
+    ran = microagents("step", "hanoi", "-o", "disks=3", "--model", "sim:perfect@flag=1", "--json")
+    assert ran.code == STOPPED
+    assert "replies all were flagged" in ran.json["reason"]
+    assert len(ran.json["replies"]) >= 10
+    assert {reply["vote"] for reply in ran.json["replies"]} == {None}
+    assert all(reply["flag"] for reply in ran.json["replies"])
+
+
+def test_step_ends_where_its_model_is_out_for_longer_than_max_outage() -> None:
+    ran = microagents("step", "drift", "--model", "openai:m@base_url=http://127.0.0.1:9/v1", "--max-outage", "0", "--json")
+    assert ran.code == STOPPED
+    assert "127.0.0.1:9" in ran.out + ran.err
+
+
 def test_step_refuses_a_step_far_behind_the_end() -> None:
     assert_one_sentence(microagents("step", "hanoi", "-o", "disks=3", "--step", "9"), "step 9", "is over before it")
 
@@ -926,7 +973,7 @@ def test_known_inputs_are_refused_where_the_strategy_cannot_feed_them() -> None:
         """,
     )
     assert_one_sentence(microagents("run", "drift", "--strategy", "own.py:Own", "--known-inputs"), "Own", "known inputs")
-    assert_one_sentence(microagents("step", "drift", "--strategy", "own.py:Own"), "Own", "maker")
+    assert_one_sentence(microagents("step", "drift", "--strategy", "own.py:Own"), "Own asked no model")
 
 
 def test_a_chain_without_a_needed_method_is_refused_before_anything_is_asked() -> None:

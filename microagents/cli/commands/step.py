@@ -26,12 +26,9 @@ from microagents.cli.options import (
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
-from microagents.errors import InvalidUsage
 from microagents.runs.plan import Plan
 from microagents.runs.settings import Settings, model_pools, validated
 from microagents.runs.studies.preview import ShownReply, ShownStep, show_step
-from microagents.strategies.chain import ChainConductor
-from microagents.task import ChainTask
 from microagents.words.prices import prices_of
 from microagents.words.summary import counted
 
@@ -51,24 +48,22 @@ def command(
     k: Margin = None,
     seed: Seed = 0,
     step: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Number of the step, counted from 0. The task's oracle does the steps before it.")
+        int,
+        typer.Option(min=0, metavar="N", help="Number of a chain's step, from 0. The task's oracle does the steps before it."),
     ] = 0,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
     changed: dict[str, Any],
 ) -> None:
-    """Show one step in full: prompt, replies, flags, votes and price.
+    """Show one question in full: prompt, replies, flags, votes and price.
 
-    Exit codes: 0 decided, 1 failed, 2 wrong usage, 3 stopped by an outage, 4 undecided.
+    Of a chain it is step N, of other work the first question that its strategy asks. Exit codes: 0 decided, 1 failed, 2 wrong usage, 3
+    stopped by an outage or since all replies are flagged, 4 undecided.
     """
     log_to_stderr()
     with exit_on_error():
         work = task_of(task, option)
-        if not isinstance(work, ChainTask):
-            raise InvalidUsage(f"task {task!r} is no chain of steps, so there is no step to show")
         chosen = strategy_named(context, strategy, set_, {"k": k}, work)
-        if not issubclass(chosen.conductor, ChainConductor):
-            raise InvalidUsage(f"strategy {type(chosen).__name__} does not walk a chain step by step; name one that does, such as maker")
         named = {"models": model_pools(models_of(model), [chosen]).pools, "seed": seed, "run_id": "step"}
         settings = validated(Settings, "the step", {**named, **changed})
         shown = asyncio.run(show_step(Plan(tasks=[work], listed=False, strategy=chosen, settings=settings), step))
@@ -76,14 +71,14 @@ def command(
         typer.echo(msgspec.json.encode(shown))
     else:
         _print(shown)
-    raise typer.Exit(EXIT_CODES["undecided" if shown.outcome in OPEN else "completed"])
+    raise typer.Exit(EXIT_CODES["undecided" if shown.outcome in OPEN else "stopped" if shown.outcome == "stopped" else "completed"])
 
 
 def _print(shown: ShownStep) -> None:
     from microagents.cli.views.parts import Parts  # noqa: PLC0415 - rich, which --json does not need
 
     parts, price = Parts(), prices_of(reply.model for reply in shown.replies)
-    parts.add(f"step {shown.step}: system prompt", shown.system)
+    parts.add(f"{shown.path}: system prompt", shown.system)
     parts.add("user prompt", shown.user)
     for reply in shown.replies:
         temperature = "provider's temperature" if reply.temperature is None else f"temperature {reply.temperature:g}"
@@ -100,6 +95,8 @@ def _print(shown: ShownStep) -> None:
         climbs = [f"a run would climb to {shown.climbs_to}"] * (shown.climbs_to is not None)
         leader = [f"the leader is {checked}"] * bool(checked)
         votes = "\n".join([votes, *climbs, *leader])
+    if shown.reason is not None:
+        ending, votes = "stopped", shown.reason
     parts.add(f"{ending}; {counted(shown.calls, 'call')}, {price(shown.cost_usd)}", votes)
 
 
