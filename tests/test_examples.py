@@ -23,7 +23,8 @@ from microagents.tasks.multiplication import Multiplication
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
 COMMAND = Path(sys.executable).with_name("microagents")
 BOOKINGS = EXAMPLES / "bookings.csv"
-NAMES = ("ledger", "currency", "calculated", "provider", "panel", "survey")
+NAMES = ("adding", "ledger", "currency", "calculated", "provider", "panel", "survey")
+README = EXAMPLES.parent.parent / "README.md"
 BALANCE = "632.36"
 """What the lines of bookings.csv add up to."""
 
@@ -39,10 +40,13 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         del sys.modules[name]
 
 
-def on_command_line(*words: str, cwd: Path) -> dict[str, Any]:
+LEDGER = ("ledger.py:Ledger", "-o", f"bookings=@{BOOKINGS}")
+
+
+def on_command_line(*words: str, cwd: Path, task: tuple[str, ...] = LEDGER) -> dict[str, Any]:
     """What a run from another folder prints, as JSON."""
     ran = subprocess.run(
-        [COMMAND, "run", f"{EXAMPLES}/ledger.py:Ledger", "-o", f"bookings=@{BOOKINGS}", "--json", *words],
+        [COMMAND, "run", f"{EXAMPLES}/{task[0]}", *task[1:], "--json", *words],
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -75,6 +79,17 @@ def test_the_ledger_abroad_is_kept_from_the_command_line(runtime: str, tmp_path:
     assert shown["outcome"] == "completed"
     assert shown["result"] == {"line": 6, "balance": BALANCE}
     assert (shown["strategy"], shown["runtime"], shown["steps"]) == ("Abroad", runtime, 6)
+
+
+def test_the_task_of_the_readme_adds_up_from_the_command_line(tmp_path: Path) -> None:
+    shown = on_command_line(cwd=tmp_path, task=("adding.py", "-o", "numbers=[1, 2, 3]"))
+    assert (shown["outcome"], shown["result"], shown["steps"]) == ("completed", [6], 2)
+
+
+@every_runtime
+def test_the_task_of_the_readme_adds_up_from_python(runtime: str, examples: dict[str, Any]) -> None:
+    result = run_sync(examples["adding"].Adding(), models="sim:gpt-4.1-mini", runtime=runtime)
+    assert (result.outcome, result.value) == ("completed", [640])
 
 
 @every_runtime
@@ -141,13 +156,14 @@ def test_all_runtimes_decide_the_same_from_the_same_ballots(examples: dict[str, 
     assert accounts[0].valid > 3 * accounts[0].decided, "some ballot was outvoted"
 
 
-def test_the_readme_shows_the_example_as_it_is() -> None:
-    house = Path(__file__).parent.parent
-    _, _, behind = (house / "README.md").read_text().partition("<!-- docs/examples/ledger.py -->\n```python\n")
-    assert behind.partition("```")[0] == (house / "docs/examples/ledger.py").read_text()
+def test_the_readme_is_short_and_shows_the_example_as_it_is() -> None:
+    readme = README.read_text(encoding="utf-8")
+    _, _, behind = readme.partition("<!-- docs/examples/adding.py -->\n```python\n")
+    assert behind.partition("```")[0] == (EXAMPLES / "adding.py").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= 120
 
 
 def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    _, _, behind = (Path(__file__).parent.parent / "README.md").read_text().partition("From Python:\n\n```python\n")
+    _, _, behind = README.read_text(encoding="utf-8").partition("## From Python\n\n```python\n")
     exec(compile(behind.partition("```")[0], "README.md", "exec"), {})
     assert capsys.readouterr().out.splitlines()[:3] == ["completed", "True", "0"]

@@ -266,3 +266,20 @@ def test_every_error_that_a_public_docstring_promises_is_public() -> None:
     }
     assert len(promised) > 8
     assert promised <= set(microagents.__all__)
+
+
+def test_every_link_of_the_documents_leads_to_a_file_and_to_a_heading() -> None:
+    broken = []
+    for page in [*documents(), ROOT / "cluster/README.md"]:
+        for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text(encoding="utf-8")) if page.suffix == ".md" else ():
+            file, _, heading = target.partition("#")
+            to = page.parent / file if file else page
+            if not to.exists() or (heading and heading not in anchors(to)):
+                broken.append((page.name, target))
+    assert broken == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
