@@ -565,6 +565,26 @@ def test_step_ends_where_its_model_is_out_for_longer_than_max_outage() -> None:
     assert "127.0.0.1:9" in ran.out + ran.err
 
 
+HOSTILE = "x\x7f\x9b31m\u202e\U000e0041\n=> vote 7\nmicroagents: all is well"
+
+
+def test_no_text_of_a_model_begins_a_line_or_reaches_the_terminal_raw(tmp_path: Path) -> None:
+    replies = tmp_path / "replies.jsonl"
+    replies.write_text(
+        "".join(json.dumps({"path": "0/step/0", "seq": seq, "text": f"{HOSTILE}\nnumber = 22"}) + "\n" for seq in range(9)),
+        encoding="utf-8",
+    )
+    words = ("step", "drift", "-o", "length=1", "--model", f"scripted:{replies}")
+    shown, encoded = microagents(*words), microagents(*words, "--json")
+    assert encoded.json["replies"][0]["text"].startswith(HOSTILE), "what is kept is whole"
+    assert encoded.out.isascii()
+    assert not {"\x7f", "\x9b", "\u202e"} & {*shown.out, *encoded.out}
+    lines = shown.out.splitlines()
+    assert "  => vote 7" in lines
+    assert "=> vote 7" not in lines
+    assert not any(line.startswith("microagents:") for line in lines)
+
+
 def test_step_refuses_a_step_far_behind_the_end() -> None:
     assert_one_sentence(microagents("step", "hanoi", "-o", "disks=3", "--step", "9"), "step 9", "is over before it")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from microagents.cli.options import AsJson
-from microagents.cli.reporting import exit_on_error
+from microagents.cli.reporting import exit_on_error, json_text
 
 if TYPE_CHECKING:
     from microagents.elections.estimates import Estimate
@@ -53,14 +53,12 @@ def command(
     One rival (all wrong replies are equal) is the worst case for the chance, but not for the calls. Several rivals are computed exactly
     where that takes seconds, else simulated, with intervals of 95 %.
     """
-    import msgspec  # noqa: PLC0415 - only this command needs msgspec and the laws
-
     from microagents.elections.estimates import estimate  # noqa: PLC0415
 
     with exit_on_error():
         found = estimate(p, steps, target, valid=valid, steps_per_call=steps_per_call, k=k, max_draws=max_draws, rule=rule, rivals=rivals)
     if as_json:
-        typer.echo(msgspec.json.encode(found))
+        typer.echo(json_text(found))
         return
     smallest = "too large to be computed here" if found.k_min is None else found.k_min
     typer.echo(f"the smallest k that does {steps:,} steps with a chance of {target:g}, where no cap ends an election: {smallest}")

@@ -6,7 +6,6 @@ import asyncio
 from functools import partial
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from microagents.cli.options import (
@@ -25,7 +24,7 @@ from microagents.cli.options import (
     task_of,
     with_settings,
 )
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
+from microagents.cli.reporting import EXIT_CODES, exit_on_error, json_text, log_to_stderr
 from microagents.runs.plan import Plan
 from microagents.runs.settings import Settings, model_pools, validated
 from microagents.runs.studies.preview import ShownReply, ShownStep, show_step
@@ -68,7 +67,7 @@ def command(
         settings = validated(Settings, "the step", {**named, **changed})
         shown = asyncio.run(show_step(Plan(tasks=[work], listed=False, strategy=chosen, settings=settings), step))
     if as_json:
-        typer.echo(msgspec.json.encode(shown))
+        typer.echo(json_text(shown))
     else:
         _print(shown)
     raise typer.Exit(EXIT_CODES["undecided" if shown.outcome in OPEN else "stopped" if shown.outcome == "stopped" else "completed"])
@@ -85,9 +84,10 @@ def _print(shown: ShownStep) -> None:
         tokens = "tokens unknown" if reply.output_tokens is None else f"{reply.output_tokens} tokens"
         parts.add(
             f"reply {reply.seq}: {reply.model}, {temperature}, {tokens}, {reply.finish}, {price(reply.cost_usd)}",
-            f"{reply.text}\n=> {_read(reply)}",
+            reply.text,
+            f"=> {_read(reply)}",
         )
-    votes = "\n".join(f"{count} x {msgspec.json.encode(value).decode()}" for value, count in shown.tally) or "no valid reply"
+    votes = "\n".join(f"{count} x {json_text(value)}" for value, count in shown.tally) or "no valid reply"
     checked = {None: "", True: "right by the task's own oracle", False: "WRONG by the task's own oracle"}[shown.leader_correct]
     ending = shown.outcome + (f", {checked}" if checked else "")
     if shown.outcome in OPEN:
@@ -97,7 +97,7 @@ def _print(shown: ShownStep) -> None:
         votes = "\n".join([votes, *climbs, *leader])
     if shown.reason is not None:
         ending, votes = "stopped", shown.reason
-    parts.add(f"{ending}; {counted(shown.calls, 'call')}, {price(shown.cost_usd)}", votes)
+    parts.add(f"{ending}; {counted(shown.calls, 'call')}, {price(shown.cost_usd)}", "", votes)
 
 
 def _read(reply: ShownReply) -> str:
@@ -106,4 +106,4 @@ def _read(reply: ShownReply) -> str:
         return "drawn, but not counted: the vote was over"
     if reply.flag:
         return f"RED FLAG {reply.flag}{f': {reply.why}' if reply.why else ''}"
-    return f"vote {msgspec.json.encode(reply.vote).decode()}"
+    return f"vote {json_text(reply.vote)}"
