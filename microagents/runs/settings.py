@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
@@ -20,6 +19,7 @@ from pydantic_core import ErrorDetails
 from microagents.actors import Strategy
 from microagents.documents.document import Document
 from microagents.errors import InvalidUsage, read_failure
+from microagents.files import read_text
 from microagents.messages import address_of
 from microagents.models.model import ModelObject, ModelSpec, spec_of
 from microagents.models.prices import OwnPrice, read_prices
@@ -405,6 +405,6 @@ def read_value(text: str) -> str:
     if not text.startswith("@"):
         return text
     try:
-        return Path(text[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_text(text[1:])
+    except (OSError, ValueError) as error:
         raise InvalidUsage(f"{text[1:]!r} cannot be read: {read_failure(error)}") from None

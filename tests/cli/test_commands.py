@@ -663,6 +663,8 @@ BLIND = """
         ("hanoi -o =3", ["-o '=3'", "NAME=VALUE"]),
         ("hanoi -o disks=@nowhere.txt", ["microagents: 'nowhere.txt' cannot be read: no such file or directory"]),
         ("hanoi -o disks=@.", ["'.' cannot be read"]),
+        ("hanoi -o disks=@/dev/zero", ["'/dev/zero' cannot be read: it has more than 16 MiB"]),
+        ("hanoi --prices /dev/zero", ["'/dev/zero' cannot be read: it has more than 16 MiB"]),
         ("hanoi -o disks=@binary.dat", ["'binary.dat' cannot be read"]),
         ("nowhere.py:Mine", ["'nowhere.py' is not there"]),
         ("folder.py:Mine", ["'folder.py' is not there"]),
@@ -793,7 +795,7 @@ NO_TOML = "k = = 3"
 
 
 @pytest.mark.parametrize("command", ["run", "step"])
-@pytest.mark.parametrize("config", ["broken.toml", "nowhere.toml", ".", "binary.toml"])
+@pytest.mark.parametrize("config", ["broken.toml", "nowhere.toml", ".", "binary.toml", "/dev/zero"])
 def test_a_config_that_cannot_be_read_is_refused(command: str, config: str) -> None:
     write("broken.toml", NO_TOML)
     Path("binary.toml").write_bytes(b"\xff\xfe")
