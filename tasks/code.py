@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, ClassVar, Self
 
+import structlog
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
 from microagents.problems.problem import Problem
@@ -15,6 +17,10 @@ from microagents.tasks.confinement import LEAST_MEMORY_BYTES, MEMORY_BYTES, Endi
 
 MAX_CODE_CHARS = 20_000
 SHOWN_TESTS = 1
+NOT_SCORED = (
+    "programs cannot be confined here, so they are not run and not scored; that needs Linux on x86-64 or 64-bit ARM, a system that lets a "
+    "process filter its own calls (seccomp), and room for one more process"
+)
 
 
 class Program(Reply, frozen=True):
@@ -78,7 +84,16 @@ class Code(Problem[Program]):
         if not self.test_list:
             return None
         program = "\n".join((reply.code, self.test_setup_code, *self.test_list))
-        return run_confined(program, timeout_s=self.timeout_s, memory_bytes=self.memory_bytes) is Ending.PASSED
+        ending = run_confined(program, timeout_s=self.timeout_s, memory_bytes=self.memory_bytes)
+        if ending is None:
+            _tell_that_nothing_is_scored()
+            return None
+        return ending is Ending.PASSED
+
+
+@cache
+def _tell_that_nothing_is_scored() -> None:
+    structlog.get_logger().warning(NOT_SCORED)
 
 
 def _bare(code: str) -> str | None:

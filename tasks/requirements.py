@@ -6,11 +6,13 @@ folder, without this process's environment, and within bounds of time and disk. 
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
 import signal
 import subprocess
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -87,6 +89,17 @@ def _counted(match: re.Match[str]) -> Met:
     return met
 
 
+def _parses(text: str) -> bool:
+    """Whether Python reads a text as a program. It is not run."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of strange escapes
+            ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
 @lru_cache(maxsize=2)
 def compiles(text: str) -> bool | None:
     """Tell whether LaTeX compiles a text without an error; None if pdflatex is not installed."""
@@ -160,6 +173,7 @@ REQUIREMENTS = (
         _counted,
     ),
     Requirement("no placeholder", "no placeholder", lambda _: lambda text: not _PLACEHOLDER.search(text)),
+    Requirement("parses", "parses", lambda _: _parses, (".py",)),
     Requirement("compiles", "compiles", lambda _: compiles, (".tex",)),
     Requirement("opens in a browser without errors", "opens in a browser without errors", lambda _: opens, (".html", ".htm")),
 )

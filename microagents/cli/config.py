@@ -17,6 +17,7 @@ import typer
 from microagents.cli.dotenv import read_dotenv
 from microagents.cli.reporting import LOG_LEVEL, warn
 from microagents.errors import InvalidUsage, read_failure
+from microagents.files import read_text
 from microagents.registry import unknown
 
 PROJECT = Path("microagents.toml")
@@ -101,7 +102,7 @@ def _name_file(path: Path, verb: str, names: Mapping[str, str] | list[str]) -> N
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:  # also a number of 5,000 digits, and 100,000 brackets
         raise InvalidUsage(f"the config {str(path)!r} cannot be read: {read_failure(error)}") from None
 

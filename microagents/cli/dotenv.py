@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from microagents.errors import InvalidUsage, read_failure
+from microagents.files import read_text
 
 _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)")
 _SINGLE_QUOTED = re.compile(r"\s*'([^']*)'\s*(?:#.*)?")
@@ -23,8 +24,8 @@ def read_dotenv(path: Path) -> dict[str, str]:
         InvalidUsage: the file cannot be read, or a line has another form. The message names the line and never shows it: it may be a key.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path)
+    except (OSError, ValueError) as error:
         raise InvalidUsage(f"{str(path)!r} cannot be read: {read_failure(error)}; --no-config leaves it out") from None
     return dict(_variables(text, path))
 

@@ -132,7 +132,7 @@ AcceptChange = Annotated[
 ]
 
 
-OF_ONE_STEP = ("max_output_tokens", "flag_above_tokens", "prices")
+OF_ONE_STEP = ("max_output_tokens", "flag_above_tokens", "max_outage_s", "prices")
 """The settings that also matter for a single step."""
 
 

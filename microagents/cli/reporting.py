@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import shutil
 import sys
+import textwrap
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import typer
 
 from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
@@ -19,6 +24,7 @@ EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "undecided": 4, "interr
 WRONG_USAGE = 2
 LOG_LEVEL = "MICROAGENTS_LOG"
 """Environment variable with the level of logs. At the level debug, errors are shown with their tracebacks."""
+_NOT_PLAIN = re.compile(r"[^\x00-\x7e]")
 FAILURE, STOPPED = EXIT_CODES["failed"], EXIT_CODES["stopped"]
 
 
@@ -29,17 +35,28 @@ def log_to_stderr() -> None:
     level = logging.getLevelNamesMapping().get(os.environ.get(LOG_LEVEL, "warning").upper(), logging.WARNING)
     if sys.stderr is None:  # the shell closed it
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
-    tty = sys.stderr.isatty()
+    for_terminal: list[Any] = [structlog.dev.ConsoleRenderer(sort_keys=False, colors=False), _on_terminal]
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
-            structlog.dev.ConsoleRenderer(sort_keys=False) if tty else structlog.processors.JSONRenderer(),
+            *(for_terminal if sys.stderr.isatty() else [structlog.processors.JSONRenderer()]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         # sys.stderr is looked up at each log: the live display replaces it, so that log lines appear above the display.
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
+
+
+def json_text(value: object) -> str:
+    """A value as JSON in printable ASCII: a terminal may act on control characters of a model, and on marks of direction."""
+    encoded = msgspec.json.encode(value)
+    return encoded.decode() if encoded.isascii() and b"\x7f" not in encoded else _NOT_PLAIN.sub(_escaped, encoded.decode())
+
+
+def _escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 @contextmanager
@@ -64,7 +81,14 @@ def exit_on_error() -> Iterator[None]:
 
 def warn(line: str) -> None:
     """Print one line on stderr; the command goes on. Control characters are replaced."""
-    typer.echo(f"microagents: {printable(line)}", err=True)
+    said = f"microagents: {printable(line)}"
+    typer.echo(_on_terminal(None, "", said) if sys.stderr is not None and sys.stderr.isatty() else said, err=True)
+
+
+def _on_terminal(_logger: object, _method: str, line: object) -> str:
+    """A line for the terminal, wrapped and indented at its width, so that no text of a model begins a line."""
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(printable(str(line)), width, subsequent_indent="    ", drop_whitespace=False, break_on_hyphens=False)
 
 
 def _print_error(error: MicroagentsError) -> None:

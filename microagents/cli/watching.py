@@ -17,7 +17,7 @@ import typer
 from msgspec import structs
 
 from microagents.cli.options import ASKED_FROM_USD
-from microagents.cli.reporting import EXIT_CODES
+from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.journal.messages import InputEnding
 from microagents.runs.driver.control import RunControl
 from microagents.runs.driver.forecast import Forecast
@@ -106,9 +106,9 @@ def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path,
 def _print_json(result: Result, runs_dir: Path) -> None:
     """Print the object of ``--json``. The results of many inputs are not held in memory."""
     if not isinstance(result.value, Results):
-        typer.echo(json.dumps(result_as_json(result, runs_dir)))
+        typer.echo(json_text(result_as_json(result, runs_dir)))
         return
-    before, after = json.dumps(result_as_json(structs.replace(result, value=_RESULTS), runs_dir)).split(json.dumps(_RESULTS))
+    before, after = json_text(result_as_json(structs.replace(result, value=_RESULTS), runs_dir)).split(json_text(_RESULTS))
     typer.echo(f"{before}[", nl=False)
     _print_results(result.value, ", ")
     typer.echo(f"]{after}")
@@ -116,7 +116,7 @@ def _print_json(result: Result, runs_dir: Path) -> None:
 
 def _print_results(results: Results, between: str) -> None:
     for start in range(0, len(results), RESULTS_PER_WRITE):
-        some = [json.dumps(each) for each in results[start : start + RESULTS_PER_WRITE]]
+        some = [json_text(each) for each in results[start : start + RESULTS_PER_WRITE]]
         typer.echo(between * bool(start) + between.join(some), nl=False)
 
 
@@ -221,7 +221,7 @@ def _ask_to_begin() -> None:
 def _ending_text(ending: InputEnding) -> str:
     """The ending of an input as a line of JSON."""
     result = None if ending.result is None else json.loads(ending.result)
-    return json.dumps({"input": ending.input, "outcome": ending.outcome, "reason": ending.reason, "result": result})
+    return json_text({"input": ending.input, "outcome": ending.outcome, "reason": ending.reason, "result": result})
 
 
 def _exit_at_once(kept: str, *_: object) -> None:

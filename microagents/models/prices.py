@@ -13,6 +13,7 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from microagents.errors import InvalidUsage, read_failure
+from microagents.files import read_text
 from microagents.packages import require_packages
 from microagents.registry import unknown
 
@@ -68,7 +69,7 @@ def read_prices(given: object) -> dict[str, OwnPrice]:
     if isinstance(given, str | Path):
         place = f"the prices file {str(given)!r}"
         try:
-            table = tomllib.loads(Path(given).read_text(encoding="utf-8"))
+            table = tomllib.loads(read_text(given))
         except (OSError, ValueError, RecursionError) as error:
             raise InvalidUsage(f"{place} cannot be read: {read_failure(error)}") from None
     if not isinstance(table, Mapping):

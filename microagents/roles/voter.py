@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 
@@ -117,7 +117,7 @@ class Voter(Role):
             if self._remove_follower(election):
                 await election.cancel_draws()
 
-    async def follow(self, request: Follow) -> AsyncIterator[Ballot | Verdict]:
+    async def follow(self, request: Follow) -> AsyncGenerator[Ballot | Verdict]:
         """Hold an election, or join the open one; yields all its valid ballots in order of arrival, then the verdict."""
         if not self._is_admitted(request):
             await self._admitted(request)

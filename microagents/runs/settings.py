@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails
 from microagents.actors import Strategy
 from microagents.documents.document import Document
 from microagents.errors import InvalidUsage, read_failure
+from microagents.files import read_text
 from microagents.journal.experiment import RENAMED_SETTINGS
 from microagents.messages import address_of
 from microagents.models.model import ModelObject, ModelSpec, spec_of
@@ -428,6 +429,6 @@ def read_value(text: str) -> str:
     if not text.startswith("@"):
         return text
     try:
-        return Path(text[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_text(text[1:])
+    except (OSError, ValueError) as error:
         raise InvalidUsage(f"{text[1:]!r} cannot be read: {read_failure(error)}") from None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
 from itertools import count
 from typing import NoReturn
@@ -21,6 +22,7 @@ from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable
 from microagents.models.model import Call, Model, open_model
 from microagents.models.sample_keys import HEADER
 from microagents.replies.chat import Sample
+from microagents.serving.connections import Connections
 from microagents.serving.faults import Fault, Faults
 from microagents.serving.questions import Calls, OneTask
 from microagents.serving.wires import WIRES, Asked, Wire
@@ -29,6 +31,10 @@ from microagents.task import Task
 MAX_REQUEST_BYTES = 64 * 2**20
 MAX_WAITING = 8192
 """Connections that wait to be accepted."""
+BODY_S = 60.0
+"""Seconds that the body of a request may take."""
+IDLE_S = 300.0
+"""Seconds that a connection may stay open between two requests."""
 SHUTDOWN_S = 1.0
 """Seconds that open requests may take to end after the server was stopped."""
 GARBAGE = b'{"choices": [{"message": {"content": "x ='
@@ -81,20 +87,36 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
     application.router.add_get("/v1/models", handler.models)
     for wire in WIRES:
         application.router.add_post(wire.path, handler.answering(wire))
-    runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S)
-    try:
+    log = logging.Logger("microagents.serving")  # noqa: LOG001 - it belongs to no tree of loggers
+    log.addHandler(_KindsOfFailures())
+    runner = web.AppRunner(
+        application, access_log=None, logger=log, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S, keepalive_timeout=IDLE_S
+    )
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(model.close)
+        stack.push_async_callback(runner.cleanup)
         await runner.setup()
-        site = web.TCPSite(runner, endpoint.host, endpoint.port, backlog=MAX_WAITING)
+        assert runner.server is not None
+        handler.connections = Connections(runner.server)
+        stack.callback(handler.connections.close)
+        loop = asyncio.get_running_loop()
         try:
-            await site.start()
+            listening = await loop.create_server(handler.connections, endpoint.host, endpoint.port, backlog=MAX_WAITING)
         except (OSError, OverflowError) as error:
             raise InvalidUsage(f"nothing can be served on {endpoint.host} port {endpoint.port}: {error}") from None
+        stack.callback(listening.close)
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-        handler.served.url = f"http://{host}:{runner.addresses[0][1]}"
+        handler.served.url = f"http://{host}:{listening.sockets[0].getsockname()[1]}"
         yield handler.served
-    finally:
-        await runner.cleanup()
-        await model.close()
+
+
+class _KindsOfFailures(logging.Handler):
+    """Logs of a failed request its kind alone: the server's own log would print malformed headers with their tokens."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log the kind of a failure."""
+        kind = record.exc_info[0] if record.exc_info else None
+        structlog.get_logger().warning("a request failed", kind=record.levelname if kind is None else kind.__name__)
 
 
 class _Handler:
@@ -106,6 +128,7 @@ class _Handler:
         self._calls = Calls(endpoint.task)
         self._faults = Faults(endpoint.faults, endpoint.seed)
         self._numbers = count()
+        self.connections: Connections | None = None
         self.served = Serving("")
 
     @web.middleware
@@ -117,8 +140,10 @@ class _Handler:
             sent = request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
             if not hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode()):
                 return self._error(wire, 401, "the token is missing or wrong")
-        elif not _is_loopback((request.url.host or "").strip("[]")):
+        elif not _is_loopback(_host_of(request)):
             return self._error(wire, 403, "without a token only this machine is served, under its own name")
+        if self.connections is not None:
+            self.connections.admit(request)
         if request.method == "POST" and request.content_type != "application/json":
             return self._error(wire, 400, "the content type must be application/json")
         if request.headers.get("content-encoding", "identity") != "identity":  # no SDK sends one, and a small body could become a large one
@@ -127,6 +152,8 @@ class _Handler:
             return await handler(request)
         except web.HTTPException as error:
             return self._error(wire, error.status, error.reason)
+        except TimeoutError:
+            return self._error(wire, 408, f"the body did not come within {BODY_S:g} s")
 
     async def models(self, _: web.Request) -> web.Response:
         """Answer with the list of models, in a form that all SDKs read. Requests may name any model."""
@@ -146,7 +173,9 @@ class _Handler:
                 self.served.faults[fault] += 1
                 return await self._fail(request, wire, fault)
             try:
-                asked = wire.read(await request.read())
+                async with asyncio.timeout(BODY_S):
+                    body = await request.read()
+                asked = wire.read(body)
                 calls = self._calls.of(asked, request.headers.get(HEADER))
                 await asyncio.sleep(self._endpoint.latency_s)
                 if asked.stream:
@@ -236,6 +265,14 @@ class _Handler:
 
 def _json(body: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
     return web.Response(body=json.encode(body), status=status, content_type="application/json", headers=headers)
+
+
+def _host_of(request: web.Request) -> str:
+    """The host that a request names, without its port; empty for one that names none."""
+    try:
+        return request.url.host or ""
+    except ValueError:  # such as a port that is no number
+        return ""
 
 
 def _is_loopback(host: str) -> bool:

@@ -23,7 +23,20 @@ import pytest
 
 from microagents import run
 from microagents.tasks.drift import Drift
-from tests.cli.commands import COMMAND, COMPLETED, FAILED, INTERRUPTED, UNDECIDED, WAIT_S, WRONG_USAGE, Ran, installed, microagents, write
+from tests.cli.commands import (
+    COMMAND,
+    COMPLETED,
+    FAILED,
+    INTERRUPTED,
+    STOPPED,
+    UNDECIDED,
+    WAIT_S,
+    WRONG_USAGE,
+    Ran,
+    installed,
+    microagents,
+    write,
+)
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = {
@@ -519,6 +532,60 @@ def test_a_step_that_would_climb_says_where_to_what_was_not_counted_and_whether_
     assert "a run would climb to lookahead\nthe leader is WRONG by the task's own oracle" in ran.out
 
 
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (("multiplication",), "0/solve/decompose"),
+        (("word-problems", "--strategy", "aot"), "0/solve/answer"),
+        (("word-problems", "--strategy", "cot-sc"), "0/answer"),
+        (("relay",), "0/loop/0/plan/workers/2"),
+        (("consistency", "--model", "sim:perfect", "--model", "sim:o3-mini"), "0/write"),
+        (("sorting",), "0/solve/decompose"),
+    ],
+)
+def test_step_shows_the_first_question_of_work_without_given_steps(words: tuple[str, ...], path: str) -> None:
+    shown = microagents("step", *words, "--json").json
+    assert shown["path"].startswith(path)
+    assert shown["outcome"] == "decided"
+    assert all(reply["text"] for reply in shown["replies"])
+    assert_one_sentence(microagents("step", *words, "--step", "2"), "has no numbered steps", "leave --step out")
+
+
+def test_step_ends_and_shows_whole_replies_where_nearly_all_of_them_are_flagged() -> None:
+    ran = microagents("step", "hanoi", "-o", "disks=3", "--model", "sim:perfect@flag=1", "--json")
+    assert ran.code == STOPPED
+    assert "replies all were flagged" in ran.json["reason"]
+    assert len(ran.json["replies"]) >= 10
+    assert {reply["vote"] for reply in ran.json["replies"]} == {None}
+    assert all(reply["flag"] for reply in ran.json["replies"])
+
+
+def test_step_ends_where_its_model_is_out_for_longer_than_max_outage() -> None:
+    ran = microagents("step", "drift", "--model", "openai:m@base_url=http://127.0.0.1:9/v1", "--max-outage", "0", "--json")
+    assert ran.code == STOPPED
+    assert "127.0.0.1:9" in ran.out + ran.err
+
+
+HOSTILE = "x\x7f\x9b31m\u202e\U000e0041\n=> vote 7\nmicroagents: all is well"
+
+
+def test_no_text_of_a_model_begins_a_line_or_reaches_the_terminal_raw(tmp_path: Path) -> None:
+    replies = tmp_path / "replies.jsonl"
+    replies.write_text(
+        "".join(json.dumps({"path": "0/step/0", "seq": seq, "text": f"{HOSTILE}\nnumber = 22"}) + "\n" for seq in range(9)),
+        encoding="utf-8",
+    )
+    words = ("step", "drift", "-o", "length=1", "--model", f"scripted:{replies}")
+    shown, encoded = microagents(*words), microagents(*words, "--json")
+    assert encoded.json["replies"][0]["text"].startswith(HOSTILE), "what is kept is whole"
+    assert encoded.out.isascii()
+    assert not {"\x7f", "\x9b", "\u202e"} & {*shown.out, *encoded.out}
+    lines = shown.out.splitlines()
+    assert "  => vote 7" in lines
+    assert "=> vote 7" not in lines
+    assert not any(line.startswith("microagents:") for line in lines)
+
+
 def test_step_refuses_a_step_far_behind_the_end() -> None:
     assert_one_sentence(microagents("step", "hanoi", "-o", "disks=3", "--step", "9"), "step 9", "is over before it")
 
@@ -597,6 +664,8 @@ BLIND = """
         ("hanoi -o =3", ["-o '=3'", "NAME=VALUE"]),
         ("hanoi -o disks=@nowhere.txt", ["microagents: 'nowhere.txt' cannot be read: no such file or directory"]),
         ("hanoi -o disks=@.", ["'.' cannot be read"]),
+        ("hanoi -o disks=@/dev/zero", ["'/dev/zero' cannot be read: it has more than 16 MiB"]),
+        ("hanoi --prices /dev/zero", ["'/dev/zero' cannot be read: it has more than 16 MiB"]),
         ("hanoi -o disks=@binary.dat", ["'binary.dat' cannot be read"]),
         ("nowhere.py:Mine", ["'nowhere.py' is not there"]),
         ("folder.py:Mine", ["'folder.py' is not there"]),
@@ -727,7 +796,7 @@ NO_TOML = "k = = 3"
 
 
 @pytest.mark.parametrize("command", ["run", "step"])
-@pytest.mark.parametrize("config", ["broken.toml", "nowhere.toml", ".", "binary.toml"])
+@pytest.mark.parametrize("config", ["broken.toml", "nowhere.toml", ".", "binary.toml", "/dev/zero"])
 def test_a_config_that_cannot_be_read_is_refused(command: str, config: str) -> None:
     write("broken.toml", NO_TOML)
     Path("binary.toml").write_bytes(b"\xff\xfe")
@@ -992,7 +1061,7 @@ def test_known_inputs_are_refused_where_the_strategy_cannot_feed_them() -> None:
         """,
     )
     assert_one_sentence(microagents("run", "drift", "--strategy", "own.py:Own", "--known-inputs"), "Own", "named 'known_inputs'")
-    assert_one_sentence(microagents("step", "drift", "--strategy", "own.py:Own"), "Own", "maker")
+    assert_one_sentence(microagents("step", "drift", "--strategy", "own.py:Own"), "Own asked no model")
 
 
 def test_a_chain_without_a_needed_method_is_refused_before_anything_is_asked() -> None:

@@ -189,7 +189,7 @@ def test_json_has_the_whole_tree_or_what_is_asked_for() -> None:
 def test_json_keeps_long_numbers() -> None:
     answer = completed("run", "multiplication", "-o", "digits=30", "-o", "by=1", "--run-id", "r", "--json").json["result"]["answer"]
     assert whole("--depth", "0")["answer"] == answer
-    assert f'"product": {answer["product"]}' in microagents("show", "r", "--json").out
+    assert f'"product":{answer["product"]}' in microagents("show", "r", "--json").out
 
 
 def test_what_the_tasks_code_prints_does_not_get_into_the_json() -> None:

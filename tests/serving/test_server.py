@@ -15,6 +15,7 @@ from openai import AsyncOpenAI
 
 from microagents import InvalidUsage, Prompt
 from microagents.replies.chat import system_with_instructions
+from microagents.serving import connections, server
 from microagents.serving.faults import Fault, Faults
 from microagents.serving.server import Endpoint, Serving, serving
 from microagents.tasks.drift import Drift, Onward
@@ -250,3 +251,49 @@ async def test_another_model_needs_no_task_and_its_failures_are_those_of_a_provi
     assert all(str(each.choices[0].message.content).endswith(RIGHT) for each in good)
     assert {type(each) for each in replies if isinstance(each, BaseException)} == {openai.RateLimitError}
     assert len(good) == 20 - behind.faults["429"]
+
+
+async def raw(served: Serving, sent: bytes, *, within_s: float = 10.0) -> bytes:
+    """What the endpoint answers to bytes, until it closes the connection."""
+    host, port = served.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(sent)
+        return await asyncio.wait_for(reader.read(), within_s)
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:abc", "::1", "evil.example", "127.0.0.1:99999999", ""])
+async def test_a_host_that_is_not_this_machine_or_no_host_is_refused(served: Serving, host: str) -> None:
+    answer = await raw(served, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    assert answer.split(b"\r\n")[0] in {b"HTTP/1.1 403 Forbidden", b"HTTP/1.1 400 Bad Request", b"HTTP/1.0 400 Bad Request"}, answer
+
+
+async def test_malformed_headers_are_refused_and_no_token_of_them_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    async with serving(Endpoint(model="sim:perfect", task=TASK, token="let me in")) as served:
+        sent = b"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer let me in\r\nbad header\x00: \xff\r\n\r\n"
+        assert b" 400 " in (await raw(served, sent)).split(b"\r\n")[0]
+    assert "let me in" not in "".join(capfd.readouterr())
+
+
+async def test_connections_that_send_no_admitted_request_are_few_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEADERS_S", 0.2)
+    async with serving(Endpoint(model="sim:perfect", task=TASK, token="let me in")) as served:
+        assert await raw(served, b"GET /v1/mod") == b"", "closed, since its headers do not end"
+        host, port = served.url.removeprefix("http://").split(":")
+        monkeypatch.setattr(connections, "HEADERS_S", 60.0)
+        opened = [await asyncio.open_connection(host, int(port)) for _ in range(connections.MAX_UNADMITTED + 20)]
+        async with AsyncOpenAI(api_key="let me in", base_url=f"{served.url}/v1", max_retries=0) as client:
+            assert (await client.chat.completions.create(model="m", messages=CHAT)).choices, "who has the token is served beside them"
+            closed = [reader for reader, _ in opened[:20]]
+            assert await asyncio.wait_for(asyncio.gather(*[reader.read() for reader in closed]), 10) == [b""] * 20
+            assert (await client.chat.completions.create(model="m", messages=CHAT)).choices
+        for _, writer in opened:
+            writer.close()
+
+
+async def test_a_body_that_does_not_end_is_given_up(served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "BODY_S", 0.2)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n"
+    assert b" 408 " in (await raw(served, head + b"Connection: close\r\n\r\n{", within_s=20)).split(b"\r\n")[0]

@@ -126,7 +126,25 @@ def test_one_model_is_refused_as_by_every_document() -> None:
         run_sync(Writing(brief="A text."), models="openai:a@base_url=http://127.0.0.1:9")
 
 
-@pytest.mark.parametrize(("name", "ending"), [("lecture", "tex"), ("webapp", "html")])
+ENDINGS = {
+    "arcade": "py",
+    "circuit": "html",
+    "conference-site": "html",
+    "falling-gems": "py",
+    "journey": "tex",
+    "lecture": "tex",
+    "snake-chess": "py",
+    "task-manager": "html",
+    "webapp": "html",
+}
+"""The briefs of the examples, and the endings of what they ask for."""
+
+
+def test_every_brief_of_the_examples_is_checked_here() -> None:
+    assert sorted(ENDINGS) == sorted(path.stem for path in BRIEFS.glob("*.md"))
+
+
+@pytest.mark.parametrize(("name", "ending"), ENDINGS.items())
 def test_the_briefs_of_the_examples_have_requirements(name: str, ending: str) -> None:
     task = Writing(brief=(BRIEFS / f"{name}.md").read_text(encoding="utf-8"), output=f"{name}.{ending}")
     assert len(requirements.requirements_in(task.brief, f".{ending}")) >= 7
@@ -154,6 +172,9 @@ def test_the_briefs_of_the_examples_have_requirements(name: str, ending: str) ->
         ("no placeholder", "[Insert a proof]", False),
         ("no placeholder", "<!-- rest of the code here -->", False),
         ("no placeholder", "Lorem ipsum dolor", False),
+        ("parses", "def f():\n    return 1", True),
+        ("parses", "def f(:", False),
+        ("parses", "(" * 100_000, False),
     ],
 )
 def test_requirements_on_the_text_itself(line: str, text: str, *, expected: bool) -> None:

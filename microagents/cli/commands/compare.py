@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
@@ -31,7 +30,7 @@ from microagents.cli.options import (
     task_of,
     with_settings,
 )
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
+from microagents.cli.reporting import EXIT_CODES, exit_on_error, json_text, log_to_stderr
 from microagents.cli.views.tables import recorded_note, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.short_forms import SHORT_FORMS
@@ -158,7 +157,7 @@ def command(
             from microagents.runs.studies.pictures import draw_comparison  # noqa: PLC0415 - matplotlib, which only --svg needs
 
             draw_comparison(comparison, svg)
-    typer.echo(json.dumps(comparison.as_json()) if as_json else "\n".join(_report(comparison)))
+    typer.echo(json_text(comparison.as_json()) if as_json else "\n".join(_report(comparison)))
     raise typer.Exit(EXIT_CODES[comparison.outcome])
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-import msgspec
 import typer
 
 from microagents.cli.options import DEFAULT_MODEL, RUNS, AsJson, RunsDir
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
+from microagents.cli.reporting import EXIT_CODES, exit_on_error, json_text, log_to_stderr
 from microagents.cli.views.tables import table
 
 
@@ -37,7 +36,7 @@ def command(
     with exit_on_error():
         findings = asyncio.run(examine(model or [DEFAULT_MODEL], runs_dir, on_ray=runtime == "ray"))
     if as_json:
-        typer.echo(msgspec.json.encode(findings))
+        typer.echo(json_text(findings))
     else:
         for line in table([[each.state, each.subject, " ".join(each.said.split())] for each in findings], to_the_left=(0, 1, 2)):
             typer.echo(line.rstrip())

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from microagents.cli.options import AsJson, pairs
-from microagents.cli.reporting import exit_on_error
+from microagents.cli.reporting import exit_on_error, json_text
 from microagents.elections.estimates import Estimate, RuleAtK, estimate
 from microagents.elections.rules import Rule, portable
 from microagents.errors import InvalidUsage, MicroagentsError
@@ -74,7 +74,7 @@ def command(
         except Exception as error:
             raise InvalidUsage(f"rule {rule!r} failed: {described(error)}") from error
     if as_json:
-        typer.echo(msgspec.json.encode(found))
+        typer.echo(json_text(found))
         return
     if found.k is not None:
         smallest = "too large to be computed here" if found.k_min is None else found.k_min

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from microagents.cli.options import RUNS, RunName, RunsDir
-from microagents.cli.reporting import exit_on_error, log_to_stderr
+from microagents.cli.reporting import exit_on_error, json_text, log_to_stderr
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.export import DecisionRow, decision_rows
@@ -90,7 +90,7 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
 def _write(rows: Iterable[DecisionRow], form: Format, stream: IO[bytes]) -> None:
     if form == "jsonl":
         for row in rows:
-            stream.write(msgspec.json.encode(row) + b"\n")
+            stream.write(json_text(row).encode() + b"\n")
         return
     lines = csv.writer(_Encoded(stream))
     lines.writerow(COLUMNS)
@@ -111,7 +111,7 @@ class _Encoded:
 def _flat(row: DecisionRow) -> dict[str, Any]:
     """A row in which nested values are JSON texts."""
     values = {name: getattr(row, name) for name in COLUMNS}
-    nested = {name: None if values[name] is None else msgspec.json.encode(values[name]).decode() for name in AS_JSON}
+    nested = {name: None if values[name] is None else json_text(values[name]) for name in AS_JSON}
     return {**values, **nested}
 
 

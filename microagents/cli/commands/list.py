@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 
 import typer
 
 from microagents.cli.options import RUNS, AsJson, RunsDir
-from microagents.cli.reporting import exit_on_error, log_to_stderr
+from microagents.cli.reporting import exit_on_error, json_text, log_to_stderr
 from microagents.cli.views.lines import columns_of_stdout, wrapped_cells
 from microagents.cli.views.tables import local_time
 from microagents.cli.watching import result_as_json
@@ -34,7 +33,7 @@ def command(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
         found = [
             {"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else result_as_json(row, runs_dir) for name, row in rows
         ]
-        typer.echo(json.dumps(found))
+        typer.echo(json_text(found))
         return
     if not rows:
         typer.echo(f"there is no run in {str(runs_dir)!r}")

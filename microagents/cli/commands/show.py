@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from msgspec import Struct
 
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
-from microagents.cli.reporting import FAILURE, exit_on_error, log_to_stderr
+from microagents.cli.reporting import FAILURE, exit_on_error, json_text, log_to_stderr
 from microagents.cli.watching import result_as_json
 from microagents.documents.recording import DocumentRecord
 from microagents.errors import InvalidUsage
@@ -82,7 +81,7 @@ def command(
             else {"solution": _as_json(tree if depth is None or not isinstance(tree, ProblemNode) else fold(tree, depth))}
         )
         climbed = {} if climbs is None else {"climbs": _as_json(climbs)}
-        typer.echo(json.dumps(result_as_json(result, runs_dir) | solution | climbed | verified))
+        typer.echo(json_text(result_as_json(result, runs_dir) | solution | climbed | verified))
     else:
         typer.echo(summary(result, options_text(options), resume_command(run, result.outcome, runs_dir, result.reason), with_text=False))
         for at, field, before, after in changes:
@@ -125,7 +124,7 @@ def _show_decision(run: str, path: str, runs_dir: Path, *, as_json: bool) -> Non
     with reader_of(runs_dir, run) as reader, redirect_stdout(sys.stderr) if as_json else nullcontext():  # the task's code may print
         shown = inspect_decision(reader, path)
     if as_json:
-        typer.echo(msgspec.json.encode(shown))
+        typer.echo(json_text(shown))
     else:
         from microagents.cli.views.decision import print_decision  # noqa: PLC0415 - rich, which --json does not need
 

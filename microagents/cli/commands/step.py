@@ -6,7 +6,6 @@ import asyncio
 from functools import partial
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from microagents.cli.options import (
@@ -24,13 +23,10 @@ from microagents.cli.options import (
     task_of,
     with_settings,
 )
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
-from microagents.errors import InvalidUsage
+from microagents.cli.reporting import EXIT_CODES, exit_on_error, json_text, log_to_stderr
 from microagents.runs.plan import Plan
 from microagents.runs.settings import Settings, model_pools, validated
 from microagents.runs.studies.preview import ShownReply, ShownStep, show_step
-from microagents.strategies.chain import ChainConductor
-from microagents.task import ChainTask
 from microagents.words.prices import prices_of
 from microagents.words.summary import counted
 
@@ -49,49 +45,48 @@ def command(
     model: ModelSpecs = [],  # noqa: B006
     seed: Seed = 0,
     step: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Number of the step, counted from 0. The task's oracle does the steps before it.")
+        int,
+        typer.Option(min=0, metavar="N", help="Number of a chain's step, from 0. The task's oracle does the steps before it."),
     ] = 0,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
     short: dict[str, Any],
     changed: dict[str, Any],
 ) -> None:
-    """Show one step in full: prompt, replies, flags, votes and price.
+    """Show one question in full: prompt, replies, flags, votes and price.
 
-    Exit codes: 0 decided, 1 failed, 2 wrong usage, 3 stopped by an outage, 4 undecided.
+    Of a chain it is step N, of other work the first question that its strategy asks. Exit codes: 0 decided, 1 failed, 2 wrong usage, 3
+    stopped by an outage or since all replies are flagged, 4 undecided.
     """
     log_to_stderr()
     with exit_on_error():
         work = task_of(task, option)
-        if not isinstance(work, ChainTask):
-            raise InvalidUsage(f"task {task!r} is no chain of steps, so there is no step to show")
         chosen = strategy_named(context, strategy, set_, short, work)
-        if not issubclass(chosen.conductor, ChainConductor):
-            raise InvalidUsage(f"strategy {type(chosen).__name__} does not walk a chain step by step; name one that does, such as maker")
         named = {"models": model_pools(models_of(model), [chosen]).pools, "seed": seed, "run_id": "step"}
         settings = validated(Settings, "the step", {**named, **changed})
         shown = asyncio.run(show_step(Plan(tasks=[work], listed=False, strategy=chosen, settings=settings), step))
     if as_json:
-        typer.echo(msgspec.json.encode(shown))
+        typer.echo(json_text(shown))
     else:
         _print(shown)
-    raise typer.Exit(EXIT_CODES["undecided" if shown.outcome in OPEN else "completed"])
+    raise typer.Exit(EXIT_CODES["undecided" if shown.outcome in OPEN else "stopped" if shown.outcome == "stopped" else "completed"])
 
 
 def _print(shown: ShownStep) -> None:
     from microagents.cli.views.parts import Parts  # noqa: PLC0415 - rich, which --json does not need
 
     parts, price = Parts(), prices_of(reply.model for reply in shown.replies)
-    parts.add(f"step {shown.step}: system prompt", shown.system)
+    parts.add(f"{shown.path}: system prompt", shown.system)
     parts.add("user prompt", shown.user)
     for reply in shown.replies:
         temperature = "provider's temperature" if reply.temperature is None else f"temperature {reply.temperature:g}"
         tokens = "tokens unknown" if reply.output_tokens is None else f"{reply.output_tokens} tokens"
         parts.add(
             f"reply {reply.seq}: {reply.model}, {temperature}, {tokens}, {reply.finish}, {price(reply.cost_usd)}",
-            f"{reply.text}\n=> {_read(reply)}",
+            reply.text,
+            f"=> {_read(reply)}",
         )
-    votes = "\n".join(f"{count} x {msgspec.json.encode(value).decode()}" for value, count in shown.tally) or "no valid reply"
+    votes = "\n".join(f"{count} x {json_text(value)}" for value, count in shown.tally) or "no valid reply"
     checked = {None: "", True: "right by the task's own oracle", False: "WRONG by the task's own oracle"}[shown.leader_correct]
     ending = shown.outcome + (f", {checked}" if checked else "")
     if shown.outcome in OPEN:
@@ -99,7 +94,9 @@ def _print(shown: ShownStep) -> None:
         climbs = [f"a run would climb to {shown.climbs_to}"] * (shown.climbs_to is not None)
         leader = [f"the leader is {checked}"] * bool(checked)
         votes = "\n".join([votes, *climbs, *leader])
-    parts.add(f"{ending}; {counted(shown.calls, 'call')}, {price(shown.cost_usd)}", votes)
+    if shown.reason is not None:
+        ending, votes = "stopped", shown.reason
+    parts.add(f"{ending}; {counted(shown.calls, 'call')}, {price(shown.cost_usd)}", "", votes)
 
 
 def _read(reply: ShownReply) -> str:
@@ -108,4 +105,4 @@ def _read(reply: ShownReply) -> str:
         return "drawn, but not counted: the vote was over"
     if reply.flag:
         return f"RED FLAG {reply.flag}{f': {reply.why}' if reply.why else ''}"
-    return f"vote {msgspec.json.encode(reply.vote).decode()}"
+    return f"vote {json_text(reply.vote)}"

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from microagents.cli.options import (
@@ -24,7 +23,7 @@ from microagents.cli.options import (
     task_of,
     with_settings,
 )
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
+from microagents.cli.reporting import EXIT_CODES, exit_on_error, json_text, log_to_stderr
 from microagents.cli.views.tables import recorded_note, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.errors import InvalidUsage
@@ -126,7 +125,7 @@ def command(
             from microagents.runs.studies.pictures import draw_study  # noqa: PLC0415 - matplotlib, which only --svg needs
 
             draw_study(report, svg)
-    typer.echo(msgspec.json.encode(report) if as_json else "\n".join(_report(report)))
+    typer.echo(json_text(report) if as_json else "\n".join(_report(report)))
     raise typer.Exit(EXIT_CODES[report.outcome])
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
+from microagents.cli.reporting import json_text
 from microagents.cli.views.parts import Parts
 from microagents.runs.inspection.decision import InspectedDecision, RecordedReply
 from microagents.words.prices import prices_of
@@ -15,7 +14,7 @@ def print_decision(shown: InspectedDecision) -> None:
     """Print a decision: its prompt, its replies, and the vote. Control characters from models and tasks are replaced."""
     parts, price = Parts(), prices_of(shown.models)
     if shown.user is None:
-        parts.add(f"{shown.path}: prompt", shown.note or "")
+        parts.add(f"{shown.path}: prompt", "", shown.note or "")
     else:
         parts.add(f"{shown.path}: system prompt", shown.system or "")
         several = f", the first of {shown.prompts} through which samples cycle" if shown.prompts > 1 else ""
@@ -29,14 +28,16 @@ def print_decision(shown: InspectedDecision) -> None:
         if reply.shares:
             text = "\n".join(f"{share:.4f}  {option}" for option, share in reply.shares.items())
         vote = "likeliest" if reply.shares else "vote"
-        parts.add(f"reply {reply.seq}: {_read(reply, shown)}{cost}", text if reply.flag else f"{text}\n=> {vote} {_json(reply.vote)}")
+        parts.add(f"reply {reply.seq}: {_read(reply, shown)}{cost}", text, "" if reply.flag else f"=> {vote} {json_text(reply.vote)}")
     checked = {None: "", True: ", right by the task's own oracle", False: ", WRONG by the task's own oracle"}[shown.correct]
     settled = "" if shown.settled_by is None else f" (settled by {shown.settled_by})"
-    lines = [f"{count} x {_json(value)}" for value, count in shown.tally] or ["no valid reply" if shown.replies else _json(shown.value)]
+    lines = [f"{count} x {json_text(value)}" for value, count in shown.tally] or [
+        "no valid reply" if shown.replies else json_text(shown.value)
+    ]
     if shown.probability is not None:
         lines = [f"probability {shown.probability:.4f}, the mean of {len(shown.replies)} orders of the options, and no votes"]
     if shown.replies and shown.value is not None and shown.value not in [value for value, _ in shown.tally]:
-        lines.append(f"decided for {_json(shown.value)}")
+        lines.append(f"decided for {json_text(shown.value)}")
     lines.append(f"asked of {', '.join(shown.models)}; the run began at {shown.began_at}{_end(shown)}; a decision has no time of its own")
     if shown.outcome == "contested":
         lines.append(_left_to(shown))
@@ -46,7 +47,7 @@ def print_decision(shown: InspectedDecision) -> None:
         lines.append(f"{shown.other_replies} kept replies are to other questions at this path, asked on wrong guesses or before a change")
     is_predicted = any(reply.rollout is not None for reply in shown.replies)
     paid = "predictions, paid as rollouts" if is_predicted else f"samples, {price(shown.cost_usd)}"
-    parts.add(f"{shown.outcome}{settled}{checked}; {len(shown.replies)} {paid}", "\n".join(lines))
+    parts.add(f"{shown.outcome}{settled}{checked}; {len(shown.replies)} {paid}", "", "\n".join(lines))
 
 
 def _read(reply: RecordedReply, shown: InspectedDecision) -> str:
@@ -58,7 +59,7 @@ def _read(reply: RecordedReply, shown: InspectedDecision) -> str:
 
 def _left_to(shown: InspectedDecision) -> str:
     """What became of a contested election."""
-    leads = "" if shown.value is None else f"; {_json(shown.value)} leads"
+    leads = "" if shown.value is None else f"; {json_text(shown.value)} leads"
     if shown.decided_at is None:
         return f"left to the next rung, and no rung decided{leads}"
     if shown.path.startswith(f"{shown.decided_at}/"):
@@ -69,7 +70,3 @@ def _left_to(shown: InspectedDecision) -> str:
 def _end(shown: InspectedDecision) -> str:
     settled = "" if shown.settled_at is None else f", the person decided at {shown.settled_at}"
     return settled if shown.ended_at is None else f"{settled}, its input ended at {shown.ended_at}"
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

@@ -7,6 +7,8 @@ from rich.text import Text
 
 from microagents.words.summary import printable
 
+INDENT = 2
+
 
 class Parts:
     """Prints parts below each other, each under a rule with its title."""
@@ -14,7 +16,11 @@ class Parts:
     def __init__(self) -> None:
         self._console = Console(highlight=False)
 
-    def add(self, title: str, body: str) -> None:
-        """Print a part. Control characters from models and tasks are replaced."""
+    def add(self, title: str, quoted: str, said: str = "") -> None:
+        """Print a part: a text of a model or a task, indented so that it begins no line, and then what is said of it."""
         self._console.rule(Text(printable(title)), align="left", style="dim")
-        self._console.print(Text(printable(body)))
+        if quoted:
+            for line in Text(printable(quoted)).wrap(self._console, self._console.width - INDENT):
+                self._console.print(Text(" " * INDENT + line.plain.rstrip()))
+        if said:
+            self._console.print(Text(printable(said)))

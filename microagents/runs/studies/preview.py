@@ -1,32 +1,41 @@
-"""Preview of one step of a chain: its prompt, the replies, their flags, and the vote."""
+"""Preview of one question, before a run: its prompt, the replies, their flags, and the vote.
+
+Of a chain it is any step, of other work the first question that its strategy asks.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from microagents.actors import Context, Deployment, Messenger, Strategy
-from microagents.elections.election import Ballot, Draw, Flagged, Verdict
+from microagents.actors import Deployment, Strategy
+from microagents.aio import TaskScope
+from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, SampleId, Screen, Verdict
 from microagents.elections.red_flags import MALFORMED
-from microagents.errors import InvalidUsage
-from microagents.journal.messages import Account, Report
-from microagents.messages import Request, resolve
+from microagents.errors import InvalidUsage, Stopped
+from microagents.journal.messages import Report
+from microagents.messages import resolve
 from microagents.replies.chat import Reply, Sample, decoder_of
 from microagents.replies.parsing import malformed_reason
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
+from microagents.roles.recorder import AwaitFailure
 from microagents.runs.plan import Plan
+from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LocalRuntime
 from microagents.strategies.chain import Chain, ChainConductor
 from microagents.task import ChainTask, Task
-from microagents.work.conductor import Conduct, Conducted
+from microagents.work.conductor import Conduct
 from microagents.work.durable import Work
 from microagents.work.elections import Resolution
 
 
 class ShownReply(Struct, frozen=True, kw_only=True):
-    """One sample of the shown step."""
+    """One sample of the shown question."""
 
     seq: int
     temperature: float | None
@@ -45,13 +54,18 @@ class ShownReply(Struct, frozen=True, kw_only=True):
 
 
 class ShownStep(Struct, frozen=True, kw_only=True):
-    """One step with its prompt, all replies and the vote."""
+    """One question with its prompt, all replies and the vote."""
 
     step: int
+    """Number of the step; 0 for the first question of other work than a chain."""
+    path: str
+    """Where the question stands in the work."""
     system: str
     user: str
     replies: list[ShownReply]
     outcome: str
+    """The outcome of the vote; ``stopped`` where it ended before, for the reason."""
+    reason: str | None
     tally: list[tuple[Any, int]]
     """For each distinct vote its first-launched reply, as JSON-like values, and its count."""
     correct: bool | None
@@ -64,39 +78,108 @@ class ShownStep(Struct, frozen=True, kw_only=True):
     cost_usd: float | None
 
 
-class DrawnSamples(Request[list[tuple[Draw, Sample]]], frozen=True, kw_only=True):
-    """Ask for the samples drawn so far, in launch order."""
+class Judged(Struct, frozen=True, kw_only=True):
+    """What the task and the strategy say of the vote on a step."""
+
+    correct: bool | None = None
+    leader_correct: bool | None = None
+    climbs_to: str | None = None
 
 
-class RecordingSolver(Solver):
-    """A solver that keeps the samples that it draws."""
+class Seen:
+    """What the roles of a preview see of its question. They live in one process."""
 
-    def __init__(self, context: Context, messenger: Messenger) -> None:
-        super().__init__(context, messenger)
-        self._drawn: dict[int, tuple[Draw, Sample]] = {}
+    def __init__(self) -> None:
+        self.asked: tuple[ElectionId, Question] | None = None
+        self.verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        self.drawn: dict[SampleId, tuple[Draw, Sample]] = {}
+        self.screened: dict[SampleId, Ballot | Flagged] = {}
+
+    def replies(self, election: ElectionId, task: Task) -> list[ShownReply]:
+        """The replies of an election, in launch order."""
+        counted = None if not self.verdict.done() else {ballot.seq for ballot in self.verdict.result().ballots}
+        shown = []
+        for sample_id, (draw, sample) in sorted(self.drawn.items(), key=lambda item: item[0].seq):
+            ballot = self.screened.get(sample_id)
+            if sample_id.election != election:
+                continue
+            is_malformed = isinstance(ballot, Flagged) and ballot.flag == MALFORMED
+            shown.append(
+                ShownReply(
+                    seq=sample_id.seq,
+                    temperature=draw.temperature,
+                    model=draw.model,
+                    text=sample.text,
+                    finish=sample.finish,
+                    output_tokens=sample.usage.output_tokens,
+                    cost_usd=sample.usage.cost_usd,
+                    flag=ballot.flag if isinstance(ballot, Flagged) else None,
+                    why=malformed_reason(sample.text, resolve(draw.reply, Reply), task.format, task.reading) if is_malformed else None,
+                    vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
+                    counted=ballot is not None if counted is None else sample_id.seq in counted,
+                )
+            )
+        return shown
+
+
+class PreviewVoter(Voter):
+    """Holds the first election that it is asked for; all others wait until the preview ends."""
+
+    async def elect(self, request: Elect) -> Verdict:
+        """Hold the first election."""
+        await self._take_first(request)
+        verdict = await super().elect(request)
+        self._seen.verdict.set_result(verdict)
+        return verdict
+
+    async def follow(self, request: Follow) -> AsyncGenerator[Ballot | Verdict]:
+        """Hold the first election."""
+        await self._take_first(request)
+        async with aclosing(super().follow(request)) as items:
+            async for item in items:
+                if isinstance(item, Verdict):
+                    self._seen.verdict.set_result(item)
+                yield item
+
+    @property
+    def _seen(self) -> Seen:
+        seen: Seen = self.context.options["seen"]
+        return seen
+
+    async def _take_first(self, request: Elect | Follow) -> None:
+        if self._seen.asked is not None:
+            await asyncio.Event().wait()
+        self._seen.asked = request.id, request.question
+
+
+class PreviewSolver(Solver):
+    """Draws samples, and keeps them."""
 
     async def draw(self, request: Draw) -> Sample:
         """Take one sample, and keep it."""
         sample = await super().draw(request)
-        self._drawn[request.id.seq] = (request, sample)
+        self.context.options["seen"].drawn[request.id] = request, sample
         return sample
 
-    async def samples(self, request: DrawnSamples) -> list[tuple[Draw, Sample]]:  # noqa: ARG002 - the message is the address
-        """Return the samples drawn so far."""
-        return [sample for _, sample in sorted(self._drawn.items())]
+
+class PreviewRedFlagger(RedFlagger):
+    """Screens replies, and keeps what became of each."""
+
+    async def screen(self, request: Screen) -> Ballot | Flagged:
+        """Screen a sample, and keep what became of it."""
+        screened = self.context.options["seen"].screened[request.id] = await super().screen(request)
+        return screened
 
 
 class StepConductor(ChainConductor[Strategy]):
     """Holds the election of one step. The oracle does the steps before it."""
 
-    asks = (DrawnSamples,)
-
     def _chain_of_strategy(self, work: Work[ChainTask[Any, Any], Strategy]) -> Chain:
         kind = work.strategy.conductor
         return kind.chain(self, work) if issubclass(kind, ChainConductor) else self.chain(work)
 
-    async def conduct(self, work: Work[ChainTask[Any, Any], Strategy]) -> ShownStep:
-        """Hold the election of the step; returns it with its prompt, all replies and the vote."""
+    async def conduct(self, work: Work[ChainTask[Any, Any], Strategy]) -> Judged:
+        """Hold the election of the step; returns what the oracle says of the vote."""
         task, wanted, chain = work.task, self.context.settings["step"], self._chain_of_strategy(work)
         state = chain.start()
         for step in range(wanted):
@@ -114,60 +197,75 @@ class StepConductor(ChainConductor[Strategy]):
         leader = None if verdict.winner is None else decoder_of(chain.reply_type).decode(verdict.winner)
         right = None if leader is None else chain.correct(state, leader, wanted)
         rungs = () if decision.decided else work.strategy.rungs
-        return ShownStep(
-            step=wanted,
-            system=shown.question.prompts[0].system,
-            user=shown.question.prompts[0].user,
-            replies=_shown_replies(verdict, await self.ask(DrawnSamples()), task),
-            outcome=verdict.outcome,
-            tally=[(msgspec.json.decode(value), votes) for value, votes in verdict.tally],
-            correct=right if decision.decided else None,
-            leader_correct=right,
-            climbs_to=rungs[0].name if rungs else None,
-            calls=0,
-            cost_usd=None,
-        )
-
-
-def _shown_replies(verdict: Verdict, drawn: list[tuple[Draw, Sample]], task: Task) -> list[ShownReply]:
-    counted = {ballot.seq: ballot for ballot in verdict.ballots}
-    shown = []
-    for draw, sample in drawn:
-        ballot = counted.get(draw.id.seq)
-        is_malformed = isinstance(ballot, Flagged) and ballot.flag == MALFORMED
-        shown.append(
-            ShownReply(
-                seq=draw.id.seq,
-                temperature=draw.temperature,
-                model=draw.model,
-                text=sample.text,
-                finish=sample.finish,
-                output_tokens=sample.usage.output_tokens,
-                cost_usd=sample.usage.cost_usd,
-                flag=ballot.flag if isinstance(ballot, Flagged) else None,
-                why=malformed_reason(sample.text, resolve(draw.reply, Reply), task.format, task.reading) if is_malformed else None,
-                vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
-                counted=ballot is not None,
-            )
-        )
-    return shown
+        return Judged(correct=right if decision.decided else None, leader_correct=right, climbs_to=rungs[0].name if rungs else None)
 
 
 async def show_step(plan: Plan, step: int) -> ShownStep:
-    """Hold the election of one step; returns it with its prompt, all replies and the vote.
+    """Ask one question, and show it with its prompt, all replies and the vote.
 
     Args:
-        plan: the run that the step belongs to.
-        step: number of the step, from 0.
+        plan: the run that the question belongs to.
+        step: number of the step of a chain, from 0; 0 for the first question of other work.
 
     Raises:
-        InvalidUsage: there is no such step, or no oracle for the steps before it.
+        InvalidUsage: there is no such step, no oracle for the steps before it, or no model is asked.
     """
-    context = plan.context()
-    context = msgspec.structs.replace(context, settings={**context.settings, "step": step})
-    roles = [Deployment(role=role) for role in (Recorder, Limiter, StepConductor, Voter, RecordingSolver, RedFlagger)]
+    task, strategy = plan.tasks[0], plan.strategy
+    is_chain = isinstance(task, ChainTask) and issubclass(strategy.conductor, ChainConductor)
+    if step and not is_chain:
+        raise InvalidUsage(
+            f"{type(task).__name__} by {type(strategy).__name__} has no numbered steps: leave --step out for its first question"
+        )
+    seen, context = Seen(), plan.context()
+    context = structs.replace(context, settings={**context.settings, "step": step})
+    watching: dict[type, type] = {Voter: PreviewVoter, Solver: PreviewSolver, RedFlagger: PreviewRedFlagger}
+    roles = [
+        Deployment(role=Recorder),
+        Deployment(role=Limiter),
+        Deployment(role=StepConductor if is_chain else strategy.conductor),
+        *(
+            Deployment(role=watching.get(each.role, each.role), options={**each.options, "seen": seen})
+            for each in strategy.deployments()
+            if not is_chain or each.role in watching
+        ),
+    ]
     async with LocalRuntime(context, roles) as runtime:
-        conducted: Conducted = await runtime.messenger.ask(Conduct(input=0))
-        account: Account = await runtime.messenger.ask(Report())
-    shown = msgspec.json.decode(conducted.value, type=ShownStep)
-    return msgspec.structs.replace(shown, calls=account.calls, cost_usd=account.cost_usd)
+        judged, reason = await _until_verdict(runtime.messenger, seen, is_chain=is_chain)
+        account = await runtime.messenger.ask(Report())
+    if seen.asked is None:
+        raise InvalidUsage(reason or f"{type(strategy).__name__} asked no model, so there is no question to show")
+    place, question = seen.asked
+    verdict = seen.verdict.result() if seen.verdict.done() else None
+    return ShownStep(
+        step=step,
+        path=place.path,
+        system=question.prompts[0].system,
+        user=question.prompts[0].user,
+        replies=seen.replies(place, task),
+        outcome="stopped" if verdict is None else verdict.outcome,
+        reason=reason,
+        tally=[] if verdict is None else [(msgspec.json.decode(value), votes) for value, votes in verdict.tally],
+        **structs.asdict(judged),
+        calls=account.calls,
+        cost_usd=account.cost_usd,
+    )
+
+
+async def _until_verdict(messenger: RoleMessenger, seen: Seen, *, is_chain: bool) -> tuple[Judged, str | None]:
+    """Work until the first election has its verdict, or the recorder stops the run; what is said of the vote, and why it stopped."""
+    scope = TaskScope()
+    try:
+        conducting = scope.start(messenger.ask(Conduct(input=0)))
+        failure = scope.start(messenger.ask(AwaitFailure()))
+        ends: list[asyncio.Future[Any]] = [conducting, failure] + ([] if is_chain else [seen.verdict])
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if conducting.done():
+            value = (await conducting).value
+            return (msgspec.json.decode(value, type=Judged) if is_chain else Judged()), None
+        if failure.done():
+            await failure
+    except Stopped as error:
+        return Judged(), str(error)
+    finally:
+        await scope.close()
+    return Judged(), None
