@@ -411,9 +411,13 @@ class Strategy(BaseModel):
         """The rule of its elections: ahead by its ``k``, or by 3 if it has none."""
         return FirstToAheadBy(self._option("k", default=3))
 
-    def rule_of(self, number: int, steps: int | None) -> Rule:  # noqa: ARG002 - for strategies to override
-        """The rule of the vote on a step of a chain, by its number and the number of steps; by default that of all elections."""
+    def rule_for(self, task: Task) -> Rule:  # noqa: ARG002 - for strategies to override
+        """The rule of the votes on the steps of a chain; by default that of all elections."""
         return self.default_rule
+
+    def rule_of(self, task: Task, number: int, steps: int | None) -> Rule:  # noqa: ARG002 - for strategies to override
+        """The rule of the vote on one step, by its number and the number of steps; by default that of all steps."""
+        return self.rule_for(task)
 
     def _option(self, name: str, *, default: V) -> V:
         found: V = getattr(self, name, default)

@@ -227,6 +227,21 @@ class EndedEarly(Undecided):
         )
 
 
+class NeedsPerson(Undecided):
+    """A person has to say how the work goes on; args: path, why, what may be said."""
+
+    def __init__(self, path: str, why: str, answers: str) -> None:
+        super(Undecided, self).__init__(path, why, answers)
+
+    def in_run(self, run_id: str) -> str:
+        """Return the message, with the name of the run in its commands."""
+        return str(self).replace("RUN", run_id, 1)
+
+    def __str__(self) -> str:
+        path, why, answers = self.args
+        return f"{path}: {why}; everything so far is kept; say `microagents decide RUN {path} ...` with {answers}, and resume"
+
+
 def read_failure(error: Exception) -> str:
     """Say why a file could not be read. Without the file's name, which every message has already."""
     return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)

@@ -155,6 +155,7 @@ STRATEGIES = Registry(
     group="microagents.strategies",
     combiner="microagents.strategies.pairs:pair_of",
     shipped={
+        "act": "microagents.strategies.act:Act",
         "aot": "microagents.strategies.aot:Aot",
         "aot+tree": "microagents.strategies.aot:AotTree",
         "cot": "microagents.strategies.chain_of_thought:Cot",

@@ -103,6 +103,10 @@ class Task(BaseModel, Generic[V]):
         """
         return None
 
+    def unfit(self, reply: Reply) -> str | None:  # noqa: ARG002 - for kinds of tasks to override
+        """Name the red flag of a reply that cannot be taken, before the task's own; None for none. For kinds of tasks."""
+        return None
+
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
         """Work out the right reply from the prompt's text alone. Only the simulated model calls it."""
         raise NotImplementedError(f"{type(self).__name__} has no expert for {reply.__name__}: {prompt.user[:80]!r}")
@@ -307,6 +311,8 @@ def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | No
         TaskFailed: ``flag()`` raised, or gave something else than None or a short name.
     """
     kind = type(task)
+    if kind.unfit is not Task.unfit and (unfit := called(task.unfit, reply, gives=(str, NoneType), at=at)) is not None:
+        return str(unfit)
     if kind.flag is Task.flag or kind.flag is ChainTask.flag:  # none of its own: this runs for every sample
         return None
     by_state = flags_by_state(task)
