@@ -77,7 +77,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         raise _not_found(module, attribute, base)
 
     def find_function(self, name: str) -> Callable[..., Any]:
-        """Find the plain function of a name.
+        """Find the function of a name, plain or async.
 
         Raises:
             InvalidUsage: there is none.
@@ -131,6 +131,7 @@ TASKS = Registry(
     kind="task",
     group="microagents.tasks",
     shipped={
+        "agent": "microagents.tasks.agent:Agent",
         "hanoi": "microagents.tasks.hanoi:Hanoi",
         "checkers": "microagents.tasks.checkers:Checkers",
         "blocks": "microagents.tasks.blocks:Blocks",
@@ -185,6 +186,7 @@ MODELS = Registry(
         "scripted": "microagents.models.simulation.scripted:ScriptedModel",
     },
 )
+TOOLS = Registry(kind="tool", group="microagents.tools", shipped={})
 RUNTIMES = Registry(
     kind="runtime",
     group="microagents.runtimes",

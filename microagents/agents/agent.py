@@ -41,23 +41,28 @@ class AgentTask(ChainTask[AgentState, Action, R], Generic[R]):
 
     sampling: ClassVar[Sampling] = Sampling(first_temperature=0.3, temperature=0.7)
     default_strategy: ClassVar[str] = "act"
-    required_methods: ClassVar[tuple[str, ...]] = ("goal",)
+    required_methods: ClassVar[tuple[str, ...]] = ("statement",)
     progress_unit: ClassVar[str] = "action"
     oracle_judges_result: ClassVar[bool] = False
 
     tools: ClassVar[Sequence[GivenTool]] = ()
     """What it may call: functions, and MCP servers (`McpServer`, or ``mcp:COMMAND`` or ``mcp:https://...``)."""
-    policy: ClassVar[str] = ""
-    """The rules that it follows, for the prompt. What must never happen belongs into `flag` or `allowed`, which code checks."""
     allowed: ClassVar[Mapping[str, Mapping[str, Collection[Any]]]] = {}
     """By tool and argument the allowed values. An action with another value is flagged as ``forbidden``, and never run."""
 
     mcp_tools: dict[str, list[dict[str, Any]]] = Field(default={}, repr=False)
     """The tools of its MCP servers, by server. They are read when a run begins, and are a part of its identity."""
 
-    def goal(self) -> str:
+    def statement(self) -> str:
         """Say what is to be done, complete in itself."""
         raise NotImplementedError
+
+    def policy(self) -> str:
+        """Give the rules that it follows, for the prompt; by default none.
+
+        What must never happen belongs into `flag` or `allowed`, which code checks.
+        """
+        return ""
 
     def check(self, state: AgentState, result: R) -> bool | None:  # noqa: ARG002 - for tasks to override
         """Tell whether the work is done right; None where code cannot tell. It may look at the world."""
@@ -69,6 +74,10 @@ class AgentTask(ChainTask[AgentState, Action, R], Generic[R]):
 
     # What the strategies use.
 
+    def given_tools(self) -> Sequence[GivenTool]:
+        """Name its tools; by default those of the class."""
+        return self.tools
+
     @cached_property
     def toolbox(self) -> Toolbox:
         """Its tools.
@@ -76,7 +85,7 @@ class AgentTask(ChainTask[AgentState, Action, R], Generic[R]):
         Raises:
             InvalidDefinition: two tools have one name, or the tools of a server were not read yet.
         """
-        return Toolbox(self.tools, self.mcp_tools, self.allowed, reserved=(END,))
+        return Toolbox(self.given_tools(), self.mcp_tools, self.allowed, reserved=(END,))
 
     @classmethod
     def result_type(cls) -> type[Struct]:
@@ -119,7 +128,7 @@ class AgentTask(ChainTask[AgentState, Action, R], Generic[R]):
 
     def prompt(self, state: AgentState) -> Prompt:
         """Ask for the next action: the goal, what was done and seen so far, and what the task says of it."""
-        head = f"Goal:\n{self.goal()}\n"
+        head = f"Goal:\n{self.statement()}\n"
         parts = [head]
         if state.summarized:
             parts.append(f"\nActions 1 to {state.summarized}, in short:\n{state.summary}\n")
@@ -140,8 +149,9 @@ class AgentTask(ChainTask[AgentState, Action, R], Generic[R]):
             {"tool": spec.name, "description": spec.description, "effect": spec.effect, "parameters": spec.parameters}
             for spec in self.toolbox.specs.values()
         ]
+        policy = self.policy()
         lines = "\n".join(json.dumps(each, ensure_ascii=False, sort_keys=True) for each in [*tools, end])
-        return SYSTEM.format(end=END, policy=f"\n\nRules:\n{self.policy}" if self.policy else "", tools=lines)
+        return SYSTEM.format(end=END, policy=f"\n\nRules:\n{policy}" if policy else "", tools=lines)
 
     def advance(self, state: AgentState, reply: Action) -> AgentState:
         """Take in the end. Other actions lead on by what their calls return: `after`."""

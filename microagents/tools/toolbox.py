@@ -41,14 +41,15 @@ class Toolbox:
         reserved: Collection[str] = (),
     ) -> None:
         functions = [FunctionTool(each) for each in given if callable(each)]
-        listed = {server: msgspec.convert(mcp_tools.get(server.text), list[ToolSpec] | None) for server in servers_in(given)}
-        unlisted = [server.text for server, specs in listed.items() if specs is None]
+        servers = servers_in(given)
+        unlisted = [server.text for server in servers if server.text not in mcp_tools]
         if unlisted:
             raise InvalidDefinition(f"the tools of {', '.join(unlisted)} are not known yet; they are read when a run begins")
+        listed = [(server, msgspec.convert(mcp_tools[server.text], list[ToolSpec])) for server in servers]
         self.functions = {each.spec.name: each for each in functions}
-        self.server_of = {spec.name: server for server, specs in listed.items() for spec in specs or ()}
+        self.server_of = {spec.name: server for server, specs in listed for spec in specs}
         """The server of each tool that is no function."""
-        self.specs = _by_name([*(each.spec for each in functions), *(spec for specs in listed.values() for spec in specs or ())], reserved)
+        self.specs = _by_name([*(each.spec for each in functions), *(spec for _, specs in listed for spec in specs)], reserved)
         self._allowed = allowed
 
     def flag_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:

@@ -25,6 +25,7 @@ from microagents.runs.driver.control import RunControl, SharedKeywords, without_
 from microagents.runs.driver.execute import execute_plan
 from microagents.runs.driver.notebook import notebook_progress
 from microagents.runs.driver.output import Outputs
+from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import Plan, plan_of, recorded_limits
 from microagents.runs.result import Result, Results
@@ -179,6 +180,7 @@ async def _execute(
     accepted: Sequence[str],
 ) -> Result:
     """Execute a run. In a notebook its progress is shown, unless the caller has a callback for it."""
+    plan = await with_tools_of_servers(plan)
     kind, show = type(plan.tasks[0]), None
     if control.get("on_progress") is None:
         show = notebook_progress(TASKS.name_of(address_of(kind)), kind.progress_unit, prices_of(specs_in(plan.settings.models)))
