@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import structs
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from microagents.agents.agent import AgentTask, Finished
 from microagents.registry import TOOLS
@@ -18,7 +18,7 @@ class Agent(AgentTask[Finished]):
 
     goal: str
     """What is to be done, complete in itself; goal=@FILE reads it from a file."""
-    tool: list[str] = []
+    tool: list[str] = Field(default=[])
     """Its tools: `path/file.py:function`, `package.module:function`, `mcp:COMMAND`, `mcp:https://...`."""
     rules: str = ""
     """The rules that it follows; rules=@FILE reads them from a file."""
