@@ -90,6 +90,14 @@ class AgentState(Struct, frozen=True, kw_only=True):
         return self.summarized + len(self.turns)
 
 
+class ToCompressActions(Struct, frozen=True, kw_only=True):
+    """The data of the question that takes actions into the summary."""
+
+    goal: str
+    summary: str
+    actions: tuple[Turn, ...]
+
+
 def canonical(value: object) -> str:
     """JSON with the keys of objects in order."""
     return _encode(value).decode()

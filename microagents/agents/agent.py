@@ -87,6 +87,11 @@ class AgentTask(ChainTask[AgentState, Action, R], Generic[R]):
         """
         return Toolbox(self.given_tools(), self.mcp_tools, self.allowed, reserved=(END,))
 
+    @property
+    def has_effects(self) -> bool:
+        """Whether a tool of it changes the world."""
+        return any(spec.effect != "read_only" for spec in self.toolbox.specs.values())
+
     @classmethod
     def result_type(cls) -> type[Struct]:
         """The struct of its result."""

@@ -7,11 +7,11 @@ from contextlib import aclosing
 from typing import Annotated, Any, Self, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 from pydantic import Field, field_validator, model_validator
 
 from microagents.actors import Deployment
-from microagents.agents.actions import END, Action, AgentState, Observation, ToolCall
+from microagents.agents.actions import END, Action, AgentState, Observation, ToolCall, ToCompressActions
 from microagents.agents.agent import AgentTask
 from microagents.aio import TaskScope
 from microagents.elections.election import ElectionId, Verdict
@@ -20,6 +20,7 @@ from microagents.errors import NeedsPerson, TaskFailed
 from microagents.journal.messages import RecordDecision
 from microagents.messages import address_of
 from microagents.replies.chat import A, Reply, decoder_of
+from microagents.roles.compressor import CompressActions, Compressor
 from microagents.roles.executor import Execute, Executor, effect_key
 from microagents.strategies.chain import Chain, ChainConductor, Step
 from microagents.strategies.ladder import Climbing, rungs_in
@@ -86,6 +87,7 @@ class Acting:
             state, done = await self._take_up()
             while not self._chain.is_done(state, done):
                 self._check_bounds(state, done)
+                state = await self._compressed(state, done)
                 step = self._chain.step(done, state)
                 reads = _Reads()
                 verdict = await self._follow(step, reads)
@@ -114,6 +116,17 @@ class Acting:
         last = [turn.calls for turn in state.turns[-strategy.max_repeats - 1 :]]
         if len(last) > strategy.max_repeats and all(calls == last[0] for calls in last):
             raise TaskFailed(where, f"took the same action {len(last)} times in a row; max_repeats={strategy.max_repeats} bounds that")
+
+    async def _compressed(self, state: AgentState, done: int) -> AgentState:
+        """Take the older half of the actions into the summary where the prompt grows too long."""
+        sizes = [sum(len(seen.text) for seen in turn.observations) + len(str(turn.calls)) for turn in state.turns]
+        if sum(sizes) <= self._strategy.memory:
+            return state
+        older = max(1, len(sizes) // 2)
+        asked = ToCompressActions(goal=self._task.statement(), summary=state.summary, actions=state.turns[:older])
+        at = f"step/{done}/summary"
+        (found,) = await self._work.ask(CompressActions(at=at, asked=asked, max_draws=10, sampling=self._task.sampling))
+        return structs.replace(state, turns=state.turns[older:], summary=found.summary, summarized=state.summarized + older)
 
     async def _follow(self, step: Step, reads: _Reads) -> Verdict:
         """Hold the election; reads of the reply that leads by arrival begin at once."""
@@ -214,7 +227,7 @@ class _Reads(dict[str, asyncio.Task[Called]]):
 class ActConductor(ChainConductor["Act"]):
     """Lets an agent act."""
 
-    asks = (Execute,)
+    asks = (Execute, CompressActions)
 
     async def conduct(self, work: Work[Any, Act]) -> object:
         """Act until the end; returns the result, with the task's own check of the work."""
@@ -250,6 +263,8 @@ class Act(Climbing):
     """Number of calls that may end with an error; with one more the input fails."""
     max_observation: Annotated[int, Field(ge=100)] = MAX_OBSERVATION_CHARS
     """Characters of an observation; the middle of a longer one is left out."""
+    memory: Annotated[int, Field(ge=1_000)] = 60_000
+    """Characters of actions and observations in a prompt; where there are more, the role `compressor` writes the older half as a summary."""
     tool_timeout: Annotated[float, Field(gt=0)] = 60.0
     """Seconds after which the outcome of a call is unknown."""
     read_ahead: bool = True
@@ -274,8 +289,8 @@ class Act(Climbing):
         return tool in named or effect in named
 
     def deployments(self) -> list[Deployment]:
-        """The roles of an election, and the executor."""
-        return [*super().deployments(), Deployment(role=Executor)]
+        """The roles of an election, the executor, and the compressor."""
+        return [*super().deployments(), Deployment(role=Executor), Deployment(role=Compressor)]
 
     def rule_for(self, task: Task) -> Rule:
         """A margin for each tool, and for the end."""
