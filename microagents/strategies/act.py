@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from pydantic import Field, field_validator, model_validator
 
 from microagents.actors import Deployment
-from microagents.agents.actions import END, Action, AgentState, Observation, ToolCall, ToCompressActions
+from microagents.agents.actions import END, Action, AgentState, Observation, ToCompressActions, ToolCall
 from microagents.agents.agent import AgentTask
 from microagents.aio import TaskScope
 from microagents.elections.election import ElectionId, Verdict

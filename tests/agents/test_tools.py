@@ -54,8 +54,16 @@ def test_a_tool_gets_its_key_and_values_of_its_types() -> None:
     assert call(book, day="2026-11-23", seats=2).text == "2026-11-23 2 k "
 
 
-@pytest.mark.parametrize("arguments", [{"day": "2026-11-23"}, {"day": "no", "seats": 1}, {"day": "2026-11-23", "seats": "2"},
-                                       {"day": "2026-11-23", "seats": 1, "key": "mine"}, {"day": "2026-11-23", "seats": 1, "more": 1}])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"day": "2026-11-23"},
+        {"day": "no", "seats": 1},
+        {"day": "2026-11-23", "seats": "2"},
+        {"day": "2026-11-23", "seats": 1, "key": "mine"},
+        {"day": "2026-11-23", "seats": 1, "more": 1},
+    ],
+)
 def test_arguments_that_do_not_fit_are_a_red_flag(arguments: dict[str, Any]) -> None:
     assert Toolbox([book], {}, {}).flag_of("book", arguments) == "bad_arguments"
 
@@ -105,7 +113,7 @@ def test_an_error_of_a_tool_is_an_observation(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_tool_that_hangs_has_an_unknown_outcome_and_hangs_nothing_else(is_async: bool) -> None:
+def test_a_tool_that_hangs_has_an_unknown_outcome_and_hangs_nothing_else(*, is_async: bool) -> None:
     def hang() -> None:
         time.sleep(3)
 

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from microagents.agents.agent import AgentTask
 from microagents.actors import Context, Deployment, Strategy
+from microagents.agents.agent import AgentTask
 from microagents.aio import TaskScope, loop_has_threads
 from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, RoleFailed, Stopped, TaskFailed, Undecided
 from microagents.journal.messages import Account, InputEnding, RecallDecidedInputs, Report, RunOutcome
