@@ -264,7 +264,7 @@ class Act(Climbing):
     max_observation: Annotated[int, Field(ge=100)] = MAX_OBSERVATION_CHARS
     """Characters of an observation; the middle of a longer one is left out."""
     memory: Annotated[int, Field(ge=1_000)] = 60_000
-    """Characters of actions and observations in a prompt; where there are more, the role `compressor` writes the older half as a summary."""
+    """Characters of actions and observations in a prompt; where there are more, the role `compressor` sums up the older half."""
     tool_timeout: Annotated[float, Field(gt=0)] = 60.0
     """Seconds after which the outcome of a call is unknown."""
     read_ahead: bool = True
