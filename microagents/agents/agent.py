@@ -15,6 +15,7 @@ from typing_extensions import TypeVar
 from microagents.agents.actions import END, Action, AgentState, Observation, Turn
 from microagents.replies.chat import Prompt, Reply, Sampling
 from microagents.task import ChainTask, types_named
+from microagents.tools.tool import RunInput
 from microagents.tools.toolbox import BAD_ARGUMENTS, GivenTool, Toolbox
 
 R = TypeVar("R", bound=Struct, default=Any)
@@ -64,8 +65,8 @@ class AgentTask(ChainTask[AgentState, Action, R], Generic[R]):
         """
         return ""
 
-    def check(self, state: AgentState, result: R) -> bool | None:  # noqa: ARG002 - for tasks to override
-        """Tell whether the work is done right; None where code cannot tell. It may look at the world."""
+    def check(self, state: AgentState, result: R, run: RunInput) -> bool | None:  # noqa: ARG002 - for tasks to override
+        """Tell whether the work is done right; None where code cannot tell. It may look at the world of this run and input."""
         return None
 
     def summary(self, state: AgentState) -> str:  # noqa: ARG002 - for tasks to override

@@ -16,7 +16,7 @@ from microagents.elections.admission import FollowAdmission
 from microagents.errors import NotSent
 from microagents.messages import Message
 from microagents.tools.calling import Called, LookedUp, Tools
-from microagents.tools.tool import Effect, EffectKey, ToolSpec
+from microagents.tools.tool import Effect, EffectKey, RunInput, ToolSpec
 from microagents.work.durable import DurableRequest, DurableRole, Work
 
 TRIES = 3
@@ -134,6 +134,7 @@ class Executor(DurableRole):
                 request.tool,
                 request.arguments,
                 EffectKey(request.key),
+                RunInput(f"{self.context.run_id}/{request.input}"),
                 timeout_s=request.timeout_s,
                 most_chars=request.most_chars,
             )

@@ -28,7 +28,7 @@ from microagents.strategies.speculation import OpenStep
 from microagents.task import Task
 from microagents.tools.calling import Called
 from microagents.tools.observations import MAX_OBSERVATION_CHARS, observation_of
-from microagents.tools.tool import Effect
+from microagents.tools.tool import Effect, RunInput
 from microagents.user_code import called
 from microagents.work.durable import Work
 from microagents.work.elections import no_verdict
@@ -233,7 +233,8 @@ class ActConductor(ChainConductor["Act"]):
         """Act until the end; returns the result, with the task's own check of the work."""
         state = await Acting(self.chain(work)).to_the_end()
         result = work.task.result(state)
-        correct: bool | None = called(work.task.check, state, result, gives=(bool, type(None)))
+        run = RunInput(f"{self.context.run_id}/{work.input}")
+        correct: bool | None = called(work.task.check, state, result, run, gives=(bool, type(None)))
         return Acted(result=result, actions=state.taken, errors=state.errors, correct=correct)
 
 

@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from microagents.aio import is_cancelled, loop_has_threads, retrieve_exception
-from microagents.tools.mcp_connections import McpConnections
+from microagents.tools.mcp_connections import KEY_NAME, RUN_NAME, McpConnections
 from microagents.tools.observations import bounded, observation_of
-from microagents.tools.tool import BadArguments, EffectKey
+from microagents.tools.tool import BadArguments, EffectKey, RunInput
 from microagents.tools.toolbox import Toolbox
 from microagents.user_code import described
 
@@ -49,7 +49,7 @@ class Tools:
         await self._connections.close()
 
     async def call(
-        self, toolbox: Toolbox, tool: str, arguments: Mapping[str, Any], key: EffectKey, *, timeout_s: float, most_chars: int
+        self, toolbox: Toolbox, tool: str, arguments: Mapping[str, Any], key: EffectKey, run: RunInput, *, timeout_s: float, most_chars: int
     ) -> Called:
         """Make one call.
 
@@ -58,17 +58,20 @@ class Tools:
             tool: its name.
             arguments: its arguments, as JSON-like values.
             key: the key of its effect.
+            run: the run and the input that it is made for.
             timeout_s: time after which its outcome is unknown.
             most_chars: length of the observation.
         """
         function = toolbox.functions.get(tool)
         outcome: Literal["done", "error", "unknown"]
         if function is None:
-            outcome, text = await self._connections.call(toolbox.server_of[tool], tool, arguments, key, timeout_s)
+            outcome, text = await self._connections.call(
+                toolbox.server_of[tool], tool, arguments, {KEY_NAME: key, RUN_NAME: run}, timeout_s
+            )
             text = bounded(text, most_chars)
         else:
             try:
-                bound = function.bind(arguments, key)
+                bound = function.bind(arguments, key, run)
                 outcome, text = "done", observation_of(await _within(timeout_s, function.function, **bound), most_chars)
             except BadArguments as error:
                 outcome, text = "error", bounded(str(error), most_chars)

@@ -11,11 +11,12 @@ from microagents.aio import TaskScope, retrieve_exception
 from microagents.errors import InvalidUsage
 from microagents.packages import missing_package
 from microagents.tools.mcp_servers import McpServer
-from microagents.tools.tool import EffectKey, ToolSpec
+from microagents.tools.tool import ToolSpec
 from microagents.user_code import described
 
 KEY_NAME = "io.github.microagents/effect-key"
-"""The name under which the key of an effect travels in the ``_meta`` of a call."""
+RUN_NAME = "io.github.microagents/run-input"
+"""The names under which the key of an effect, and the run and input that it is for, travel in the ``_meta`` of a call."""
 CONNECT_S = 30.0
 """Time in which a server must be up."""
 MAX_TOOLS = 1_000
@@ -63,7 +64,7 @@ class McpConnections:
         await self._scope.close()
 
     async def call(
-        self, server: McpServer, tool: str, arguments: Mapping[str, Any], key: EffectKey, timeout_s: float
+        self, server: McpServer, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, str], timeout_s: float
     ) -> tuple[Literal["done", "error", "unknown"], str]:
         """Make one call; returns its outcome, and what the tool returned, or why it is unknown."""
         try:
@@ -72,9 +73,7 @@ class McpConnections:
             return "error", f"the server cannot be reached, so the call was not made: {described(error)}"
         try:
             async with asyncio.timeout(timeout_s):
-                result = await connection.client.result().call_tool(
-                    tool, dict(arguments), read_timeout_seconds=timeout_s, meta={KEY_NAME: key}
-                )
+                result = await connection.client.result().call_tool(tool, dict(arguments), read_timeout_seconds=timeout_s, meta=dict(meta))
         except Exception as error:  # noqa: BLE001 - as above; but it may have been made
             self._drop(server, connection)
             return "unknown", described(error)

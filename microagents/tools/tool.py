@@ -26,6 +26,9 @@ EffectKey = NewType("EffectKey", str)
 """The key of an effect, for a parameter of a tool: the same in every repetition of one call, and another for every other call. A model
 has no part in it, and does not see the parameter."""
 
+RunInput = NewType("RunInput", str)
+"""The run and the input that a call is made for, such as ``desk-1/0``, for a parameter of a tool that keeps the worlds of runs apart."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 MAX_DESCRIPTION_CHARS = 2_000
 
@@ -91,7 +94,7 @@ class FunctionTool:
         options = given or ToolOptions(effect="destructive", name=None, lookup=None)
         self.function = function
         self.lookup = options.lookup
-        self.key_parameter, self._arguments = _arguments_of(function)
+        self._given, self._arguments = _arguments_of(function)
         schema = self._arguments.model_json_schema()
         schema.pop("title", None)
         self.spec = ToolSpec(
@@ -110,15 +113,15 @@ class FunctionTool:
         """
         self._validated(arguments)
 
-    def bind(self, arguments: Mapping[str, Any], key: EffectKey) -> dict[str, Any]:
-        """Give the arguments of the function for a call.
+    def bind(self, arguments: Mapping[str, Any], key: EffectKey, run: RunInput) -> dict[str, Any]:
+        """Give the arguments of the function for a call, with the key of its effect and the run where it takes them.
 
         Raises:
             BadArguments: they do not fit.
         """
         read = self._validated(arguments)
         bound = {name: getattr(read, name) for name in type(read).model_fields}
-        return bound if self.key_parameter is None else {**bound, self.key_parameter: key}
+        return {**bound, **{name: key if kind is EffectKey else run for name, kind in self._given.items()}}
 
     def _validated(self, arguments: Mapping[str, Any]) -> BaseModel:
         try:
@@ -129,21 +132,21 @@ class FunctionTool:
 
 
 @lru_cache(maxsize=1024)
-def _arguments_of(function: Callable[..., Any]) -> tuple[str | None, type[BaseModel]]:
-    """Build the model of a function's arguments; returns it with the name of the parameter that takes the key, if one does."""
+def _arguments_of(function: Callable[..., Any]) -> tuple[dict[str, Any], type[BaseModel]]:
+    """Build the model of a function's arguments; returns it behind the parameters that no model sees, each with its type."""
     name = getattr(function, "__qualname__", repr(function))
     try:
         hints = get_type_hints(function, include_extras=True)
     except (NameError, TypeError) as error:
         raise InvalidDefinition(f"the types of tool {name} cannot be read: {error}") from None
-    key_parameter, fields = None, dict[str, Any]()
+    given, fields = dict[str, Any](), dict[str, Any]()
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise InvalidDefinition(f"tool {name} must take plain parameters by name, not {parameter}")
         if parameter.name not in hints:
             raise InvalidDefinition(f"give the parameter {parameter.name} of tool {name} a type, such as {parameter.name}: int")
-        if hints[parameter.name] is EffectKey:
-            key_parameter = parameter.name
+        if hints[parameter.name] in (EffectKey, RunInput):
+            given[parameter.name] = hints[parameter.name]
         else:
             default = ... if parameter.default is parameter.empty else parameter.default
             fields[parameter.name] = (hints[parameter.name], Field(default))
@@ -152,4 +155,4 @@ def _arguments_of(function: Callable[..., Any]) -> tuple[str | None, type[BaseMo
         model.model_json_schema()
     except (PydanticUserError, NameError, TypeError) as error:
         raise InvalidDefinition(f"the parameters of tool {name} must have types that JSON has: {error}") from None
-    return key_parameter, model
+    return given, model

@@ -13,7 +13,7 @@ from msgspec import Struct
 from microagents import Prompt, Reply
 from microagents.agents.actions import Action, AgentState, ToolCall
 from microagents.agents.agent import AgentTask
-from microagents.tools.tool import EffectKey, tool
+from microagents.tools.tool import EffectKey, RunInput, tool
 from microagents.tools.toolbox import GivenTool
 
 WORLD = Path("world.jsonl")
@@ -78,7 +78,7 @@ class Ticket(AgentTask[Closed]):
     def statement(self) -> str:
         return f"Pay order {self.order} back in full."
 
-    def check(self, state: AgentState, result: Closed) -> bool:  # noqa: ARG002 - the world tells
+    def check(self, state: AgentState, result: Closed, run: RunInput) -> bool:  # noqa: ARG002 - the world tells
         return [each["what"] for each in done()] == ["label", "refund", "mail"]
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - it has one kind of reply

@@ -14,7 +14,7 @@ import pytest
 from microagents.errors import InvalidDefinition
 from microagents.tools.calling import Called, Tools
 from microagents.tools.observations import bounded
-from microagents.tools.tool import EffectKey, FunctionTool, tool
+from microagents.tools.tool import EffectKey, FunctionTool, RunInput, tool
 from microagents.tools.toolbox import Toolbox
 
 
@@ -29,7 +29,7 @@ def call(function: Callable[..., Any], timeout_s: float = 5.0, most_chars: int =
         tools, toolbox = Tools(), Toolbox([function], {}, {})
         try:
             name = next(iter(toolbox.specs))
-            return await tools.call(toolbox, name, arguments, EffectKey("k"), timeout_s=timeout_s, most_chars=most_chars)
+            return await tools.call(toolbox, name, arguments, EffectKey("k"), RunInput("r/0"), timeout_s=timeout_s, most_chars=most_chars)
         finally:
             await tools.close()
 
