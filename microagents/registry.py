@@ -135,6 +135,7 @@ TASKS = Registry(
         "hanoi": "microagents.tasks.hanoi:Hanoi",
         "checkers": "microagents.tasks.checkers:Checkers",
         "blocks": "microagents.tasks.blocks:Blocks",
+        "desk": "microagents.tasks.desk:Desk",
         "drift": "microagents.tasks.drift:Drift",
         "multiplication": "microagents.tasks.multiplication:Multiplication",
         "sorting": "microagents.tasks.sorting:Sorting",

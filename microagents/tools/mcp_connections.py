@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import msgspec
+
 from microagents.aio import TaskScope, retrieve_exception
 from microagents.errors import InvalidUsage
 from microagents.packages import missing_package
@@ -151,5 +153,9 @@ def _spec_of(server: McpServer, listed: Any) -> ToolSpec:
 
 
 def _text_of(result: Any) -> str:
-    parts = [each.text if each.type == "text" else f"({each.type}, not shown)" for each in result.content]
-    return "\n".join(parts)
+    """Write what a tool returned: the value that it gave as such, or else its texts."""
+    value = result.structured_content
+    if value is None:
+        return "\n".join(each.text if each.type == "text" else f"({each.type}, not shown)" for each in result.content)
+    only = value["result"] if isinstance(value, dict) and value.keys() == {"result"} else value  # servers put a bare value under this name
+    return only if isinstance(only, str) else msgspec.json.encode(only).decode()
