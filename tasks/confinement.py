@@ -68,10 +68,7 @@ def wall() -> tuple[str, ...] | None:
 def run_confined(program: str, *, timeout_s: float, memory_bytes: int = MEMORY_BYTES) -> Ending | None:
     """Run a Python program to its last line; None where this machine cannot confine it, so that it was not run.
 
-    Args:
-        program: the text of the program. What it prints is dropped.
-        timeout_s: bound on its time.
-        memory_bytes: bound on its memory.
+    What the program prints is dropped.
     """
     command = wall()
     return None if command is None else _run(command, program, timeout_s, memory_bytes)

@@ -98,7 +98,6 @@ class _Reader:
         self._work = 0
 
     def whole(self) -> Hashable:
-        """Read the value of the whole text."""
         parts = [self._equation()]
         while self._take(","):
             parts.append(self._equation())
@@ -353,5 +352,4 @@ def _canonical(given: Polynomial) -> Hashable:
 
 
 def _is_name(value: tuple[Any, ...]) -> bool:
-    """Tell whether a sum is a single letter."""
     return len(value) == 2 and len(value[1][0]) == 1 and value[1][0][0][1] == 1 and value[1][1:] == (1, 1)  # noqa: PLR2004 - a tag and a term

@@ -222,7 +222,6 @@ class Relay(WorkedProblem[Total]):
 
 
 def _is_of_swarm(prompt: Prompt) -> bool:
-    """Tell whether a question is one of work in steps."""
     wanted: object = msgspec.json.decode(prompt.user).get("wanted")
     return wanted in _OF_SWARM
 
@@ -291,7 +290,6 @@ def _decoded(reply: Raw, kind: type[A]) -> A:
 
 
 def _listed(problem: str) -> tuple[str, ...]:
-    """List the steps in the text of a problem."""
     return tuple(match[0] for match in _STEP.finditer(problem))
 
 

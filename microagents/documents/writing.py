@@ -104,13 +104,7 @@ class NothingWritten(Exception):
 
 
 class Writing:
-    """The state of a document that is being written.
-
-    Args:
-        objective: the objective of the whole.
-        given: the given graph of subtasks; empty for one subtask.
-        rules: the rules.
-    """
+    """The state of a document that is being written."""
 
     def __init__(self, objective: str, given: Sequence[Part], rules: WritingRules) -> None:
         self.records: dict[str, SubtaskRecord] = {}
@@ -190,10 +184,7 @@ class Writing:
     def _round(
         self, record: SubtaskRecord, number: int, finished: str, authors: Sequence[_Author]
     ) -> Generator[Turn, Sequence[Answer], list[SegmentRecord]]:
-        """Do one round: every agent that is not complete writes a segment, and all agents validate each of them.
-
-        An agent that is absent stays absent until the subtask ends, so that it is waited for only once.
-        """
+        """Do one round: every agent that is not complete writes a segment, and all agents validate each of them."""
         rules, at = self._rules, f"{record.at}/round/{number}"
         asked = ToWrite(
             objective=self._objective, finished=finished, subtask=record.objective, written="", round=number, rounds=rules.rounds
@@ -273,7 +264,6 @@ class Writing:
         return None
 
     def _objectives_above(self, record: SubtaskRecord) -> list[str]:
-        """List the objectives of a subtask, and of those that were split before to get it."""
         return [each.objective for each in self.records.values() if record.at == each.at or record.at.startswith(f"{each.at}/")]
 
     def _choose(self, record: SubtaskRecord, finished: str, authors: Sequence[_Author]) -> Generator[Turn, Sequence[Answer], None]:
@@ -426,5 +416,4 @@ def _force(drafts: Sequence[SegmentRecord], authors: Sequence[_Author]) -> list[
 
 
 def _replaces(draft: SegmentRecord, authors: Sequence[_Author]) -> bool:
-    """Tell whether a segment would replace the verified text of its author."""
     return draft.segment is not None and draft.segment.mode == "override" and bool(authors[draft.agent].segments)

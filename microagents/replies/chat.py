@@ -166,11 +166,7 @@ def disagreement(replies: Sequence[Reply]) -> str:
 
 
 def vote_of(reply: Reply) -> Hashable:
-    """Return the vote of a reply.
-
-    Raises:
-        TaskFailed: ``vote()`` raised, or gave a value without a hash.
-    """
+    """Return the vote of a reply, checked."""
     kind = type(reply)
     if kind.vote is Reply.vote:  # no code of a user's: this runs for every vote
         return hashable(_voted(kind)(reply))
@@ -183,11 +179,7 @@ def vote_of(reply: Reply) -> Hashable:
 
 
 def hashable(value: object) -> Hashable:
-    """Return the value itself if it has a hash, else its contents as tuples and frozen sets.
-
-    Raises:
-        InvalidDefinition: a part of the value is neither hashable nor a list, set, dict or struct.
-    """
+    """Return the value itself if it has a hash, else its contents as tuples and frozen sets."""
     try:
         hash(value)
     except TypeError:
@@ -266,7 +258,6 @@ def _mixes_numbers(info: types.Type, above: tuple[types.Type, ...] = ()) -> bool
 
 
 def _number_types(info: types.Type) -> set[type]:
-    """List the types of the numbers that a value of this type may be."""
     match info:
         case types.Metadata():
             return _number_types(info.type)
@@ -313,11 +304,7 @@ def _is_voted(info: types.Type) -> bool:
 
 @lru_cache(maxsize=256)
 def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
-    """List the fields of a reply class, as msgspec describes them.
-
-    Raises:
-        InvalidDefinition: msgspec does not support an annotation.
-    """
+    """List the fields of a reply class, as msgspec describes them."""
     try:
         info = types.type_info(reply)
     except (TypeError, NameError) as error:
@@ -414,11 +401,7 @@ JSON_FORMS: dict[type[types.Type], str] = {
 
 
 def template(info: types.Type) -> str:
-    """Write the form of a JSON value of this type for a model to fill in, such as ``[<integer>, <integer>]``.
-
-    Raises:
-        InvalidDefinition: the type has no such form.
-    """
+    """Write the form of a JSON value of this type for a model to fill in, such as ``[<integer>, <integer>]``."""
     match info:
         case types.Metadata():
             return template(info.type)
@@ -458,11 +441,7 @@ def fingerprint(reply: type[Reply]) -> bytes:
 
 
 def schema(reply: type[Reply]) -> dict[str, Any]:
-    """Build the JSON schema of a reply class, for providers that constrain their output by one.
-
-    Raises:
-        InvalidDefinition: JSON has no form for the type of a field.
-    """
+    """Build the JSON schema of a reply class, for providers that constrain their output by one."""
     try:
         return msgspec.json.schema(reply)
     except TypeError as error:

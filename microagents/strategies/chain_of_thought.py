@@ -32,11 +32,7 @@ class CotConductor(ProblemConductor["Cot"]):
     """Draws answers with their reasoning."""
 
     async def conduct(self, work: Work[Problem[Any], Cot]) -> Solution:
-        """Take the most frequent answer.
-
-        Raises:
-            Undecided: every reply was flagged.
-        """
+        """Take the most frequent answer."""
         samples = work.strategy.samples
         drawn = await _reasoned(work, "answer", work.strategy.temperature, samples=samples)
         leader = max(merged(drawn), key=lambda candidate: candidate.copies)
@@ -48,11 +44,7 @@ class SelfRefineConductor(ProblemConductor["SelfRefine"]):
     """Has an answer criticized and revised."""
 
     async def conduct(self, work: Work[Problem[Any], SelfRefine]) -> Solution:
-        """Revise the answer until no fault is found, or to the last round.
-
-        Raises:
-            Undecided: every reply to the problem was flagged.
-        """
+        """Revise the answer until no fault is found, or to the last round."""
         strategy, problem = work.strategy, text_of(work.task)
         sampling = sampling_at(work.task, strategy.temperature)
         (best,) = await _reasoned(work, "answer", strategy.temperature, samples=1, max_draws=strategy.max_draws)
@@ -71,7 +63,6 @@ class SelfRefineConductor(ProblemConductor["SelfRefine"]):
 
 
 async def _reasoned(work: Work[Any, Any], at: str, temperature: float, *, samples: int, max_draws: int | None = None) -> list[Trajectory]:
-    """Answers to the problem, with their reasoning: at least one."""
     return await work.sample(
         at,
         prompt_of(REASONED, ToSolve(problem=text_of(work.task))),

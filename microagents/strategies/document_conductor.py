@@ -249,11 +249,7 @@ def names_of(agents: Sequence[Agent], pool: Sequence[str]) -> tuple[str, ...]:
 
 
 def given_subtasks(document: Document) -> Sequence[Part]:
-    """The subtasks that a document gives, checked.
-
-    Raises:
-        TaskFailed: ``subtasks()`` raised, or gave something else than parts.
-    """
+    """The subtasks that a document gives, checked."""
     given = called(document.subtasks)
     try:
         return msgspec.convert(msgspec.to_builtins(given), list[Part])

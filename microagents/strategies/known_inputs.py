@@ -56,11 +56,7 @@ async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
 
 
 def check_oracle(task: Task) -> None:
-    """Refuse a chain whose class has no oracle, before its run begins.
-
-    Raises:
-        InvalidUsage: it does not define `ChainTask.oracle`.
-    """
+    """Refuse a chain whose class has no oracle, before its run begins."""
     if isinstance(task, ChainTask) and type(task).oracle is ChainTask.oracle:
         raise _unknown_inputs(task, "has no oracle")
 

@@ -20,13 +20,7 @@ TRIES = 3
 async def in_long_replies(chain: Chain, *, horizon: int | None = None, restarts: bool) -> object:
     """Ask for many steps in one reply, and with ``restarts`` again from the state that they lead to; returns the task's result.
 
-    Args:
-        chain: the chain.
-        horizon: number of steps that a reply is asked for; by default all that are left.
-        restarts: whether a reply may end before the work is done.
-
-    Raises:
-        EndedEarly: the replies ended before the work was done.
+    Without a ``horizon`` a reply is asked for all steps that are left.
     """
     total, state, done, number, failed = chain.total, chain.start(), 0, 0, 0
     chain.work.progress(0, total)

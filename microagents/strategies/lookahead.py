@@ -136,7 +136,6 @@ def lookahead_in(options: Mapping[str, object]) -> Lookahead:
 
 
 async def _own_flag(chain: Chain, step: Step, predicted: Reply) -> str | None:
-    """The task's red flag for a predicted reply to the step."""
     task = chain.task
     flag = flag_of(task, predicted, step.question.state, at=step.election.path)
     if flag is None and verifies(task) and await feedback_on(task, predicted, step.question.state) is not None:
@@ -145,7 +144,6 @@ async def _own_flag(chain: Chain, step: Step, predicted: Reply) -> str | None:
 
 
 def _ends(chain: Chain, state: Any, predicted: Sequence[Any]) -> bool:
-    """Whether the last of these steps is the last of the chain."""
     try:
         for reply in predicted:
             state = chain.task.advance(state, reply)

@@ -16,12 +16,6 @@ class PluralityChain(Chain):
     """A chain whose steps take the most frequent of the valid replies. Ties go to the reply that was launched first.
 
     The strategy's rule must end with all samples drawn (`FirstValid`). Flagged samples are not drawn again.
-
-    Args:
-        work: the work on the input.
-        samples: number of samples of each step.
-        first_temperature: temperature of the first sample.
-        temperature: temperature of the others.
     """
 
     def __init__(self, work: Work[ChainTask[Any, Any], Any], *, samples: int, first_temperature: float, temperature: float) -> None:

@@ -31,11 +31,7 @@ class SelfConsistencyConductor(ChainConductor["SelfConsistency"]):
         return PluralityChain(work, samples=strategy.samples, first_temperature=strategy.temperature, temperature=strategy.temperature)
 
     async def conduct(self, work: Work[ChainTask[Any, Any], SelfConsistency]) -> object:
-        """Solve a problem or walk a chain.
-
-        Raises:
-            Undecided: every reply to a question was flagged.
-        """
+        """Solve a problem or walk a chain."""
         if is_problem(work):
             return await _most_frequent(work)
         chain = self.chain(work)

@@ -110,19 +110,11 @@ class SeqCV(DocumentStrategy):
         return self
 
     def check_models(self, pool: Sequence[str]) -> None:
-        """Refuse pools with which no cross-model panel can be formed.
-
-        Raises:
-            InvalidUsage: there is one model without ``same_model``, or the numbers of agents and models do not fit.
-        """
+        """Refuse pools with which no cross-model panel can be formed."""
         self.agents(pool)
 
     def agents(self, pool: Sequence[str]) -> list[Agent]:
-        """The agents: one for each model, or several with one model.
-
-        Raises:
-            InvalidUsage: as in `check_models`.
-        """
+        """The agents: one for each model, or several with one model."""
         models = list(dict.fromkeys(pool))
         count = self.agent_count or (len(models) if len(models) > 1 else SAME_MODEL_AGENTS)
         if len(models) == 1 and not self.same_model:

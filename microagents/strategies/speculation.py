@@ -62,7 +62,6 @@ class _Window:
         self._scope = TaskScope()
 
     async def first(self, number: int, state: Any) -> tuple[Step, Verdict]:
-        """The step to decide next, and its verdict."""
         if not self._steps:  # there was no guess at it, or a wrong one that was dropped
             self._open(number, state)
         return self._steps[0].step, await self._steps[0].verdict
@@ -84,7 +83,6 @@ class _Window:
         return state
 
     async def close(self) -> None:
-        """Cancel all open steps."""
         await self._scope.close()
 
     def _asks_the_same(self, number: int, state: Any) -> bool:

@@ -50,11 +50,7 @@ class StudyConductor(ChainConductor["Study"]):
     """Draws samples and rollouts of all steps."""
 
     async def conduct(self, work: Work[ChainTask[Any, Any], Study]) -> Studied:
-        """Ask the steps side by side, at most ``window`` at a time.
-
-        Raises:
-            InvalidUsage: the task has no oracle.
-        """
+        """Ask the steps side by side, at most ``window`` at a time."""
         sampling = structs.replace(work.task.sampling, first_temperature=work.task.sampling.temperature)
         chain = Chain(work, max_draws=work.strategy.samples, sampling=sampling)
         state, total, launched = chain.start(), chain.total, 0
@@ -112,7 +108,6 @@ class _Step:
         self.right = _right_reply(chain, state, number)
 
     async def study(self, strategy: Study) -> StudiedStep:
-        """Draw the samples and the rollouts of the step, and judge them."""
         chain, work = self._chain, self._chain.work
         at = f"step/{self._number}"
         asked: Prompt = called(chain.task.prompt, self._state, gives=Prompt, at=self._number)

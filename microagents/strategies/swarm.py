@@ -76,11 +76,7 @@ class SwarmConductor(ProblemConductor["Swarm"]):
     asks = (ProposePlans, DoStep, Assemble, PickBest, Verify, Compress)
 
     async def conduct(self, work: Work[Problem[Any], Swarm]) -> Solution:
-        """Solve the problem.
-
-        Raises:
-            Undecided: no loop led to an answer.
-        """
+        """Solve the problem."""
         loops: list[LoopRecord] = []
         await run_loops(work, loops)
         best = loops[-1] if loops[-1].passed else min(loops, key=lambda each: (each.answer is None, len(each.unverified)))
@@ -173,7 +169,6 @@ class _LoopOfSwarm:
             await self._check(loop.whole, whole)
 
     async def _step(self, step: StepRecord, asked: ToWork) -> None:
-        """Do one step, verify it, and do it again with the feedback where it does not pass."""
         for attempt in range(1 + self._strategy.retries):
             turn = SwarmTurn(at=f"{self._loop.at}/step/{step.number}/{attempt}")
             step.turns.append(turn)
@@ -372,11 +367,6 @@ class Swarm(Strategy):
 
 
 def _personas(text: str) -> list[tuple[str, str]]:
-    """The names and texts of personas.
-
-    Raises:
-        ValueError: a line is neither a persona nor a comment.
-    """
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         name, _, said = (part.strip() for part in line.partition(":"))

@@ -40,17 +40,7 @@ class Quorum(Struct, frozen=True, kw_only=True):
 
 
 async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCall], quorum: Quorum) -> list[Any]:
-    """Make durable calls on behalf of the members of a panel, all at the same time; returns their results, None for an absent member's.
-
-    Args:
-        work: the work that the panel is part of.
-        at: the place of the turn.
-        calls: the calls.
-        quorum: how many members must answer.
-
-    Raises:
-        Stopped: too few members answered in time, and the panel does not wait for more.
-    """
+    """Make durable calls on behalf of the members of a panel, all at the same time; returns their results, None for an absent member's."""
     place, loop = f"{at}/{ABSENT}", asyncio.get_running_loop()
     recorded = await work.recorded(place)
     absent = None if recorded is None or recorded.value is None else msgspec.json.decode(recorded.value, type=list[int])

@@ -63,12 +63,6 @@ class Work(Elections[T, G]):
     A place (``at``) is a path that is unique within the input, such as ``line/17/rate``. A call at a recorded place is answered from the
     journal. If the question there has changed, the call is refused; so is a second question at one place in the same sitting, unless a
     thousand other places lie between the two.
-
-    Args:
-        role: the role that does the work; it sends the messages.
-        of_input: number of the input.
-        recalls: the `recalls` flag of the request that asked for this work.
-        checkpoint: the last decided step of the input, in work that can resume after a step.
     """
 
     def __init__(self, role: DurableRole, of_input: int, *, recalls: bool, checkpoint: Checkpoint | None = None) -> None:
@@ -203,11 +197,7 @@ class Work(Elections[T, G]):
         self.role.tell(RecordDecision(id=place, verdict=structs.replace(verdict, outcome="sampled"), correct=correct, settled=mark))
 
     async def _settled_sample(self, place: ElectionId, question: Question, verdict: Verdict, reply: type[A]) -> Verdict | None:
-        """The verdict of a needed sample that a person, the leader or another model gave, recorded; None if a reply is valid.
-
-        Raises:
-            Undecided: there is no valid reply.
-        """
+        """The verdict of a needed sample that a person, the leader or another model gave, recorded; None if a reply is valid."""
         if verdict.winner is not None and verdict.outcome != "person":
             return None
         undecided = verdict if verdict.outcome == "person" else structs.replace(verdict, outcome="undecided")
@@ -284,11 +274,7 @@ class Work(Elections[T, G]):
         await self.role.ask(Recall(path=self.path_of("flush")))
 
     def _only_question(self, at: str, place: ElectionId) -> ElectionId:
-        """The place, where it has this question alone. Of two the journal keeps the first, and the run could never be resumed.
-
-        Raises:
-            InvalidDefinition: another question was asked there in this sitting.
-        """
+        """The place, where it has this question alone. Of two the journal keeps the first, and the run could never be resumed."""
         if self._questions.setdefault(at, place.question_digest) != place.question_digest:
             raise InvalidDefinition(f"the path {at!r} names two questions; make it unique, such as {at}/3")
         if len(self._questions) > PLACES_CHECKED:

@@ -85,13 +85,7 @@ class Elector(Role):
 
 
 class Elections(Generic[T, G]):
-    """The parts of elections on behalf of one input, for strategies that combine them in another way than `Work` does.
-
-    Args:
-        role: the role that does the work; it sends the messages.
-        of_input: number of the input.
-        recalls: whether the journal may have answers because an earlier sitting, or a process that died, began this work.
-    """
+    """The parts of elections on behalf of one input, for strategies that combine them in another way than `Work` does."""
 
     def __init__(self, role: Elector, of_input: int, *, recalls: bool) -> None:
         self.role = role
@@ -162,11 +156,6 @@ class Elections(Generic[T, G]):
         return asked if at_least(asked.models) is None else put_to(asked, asked.models)
 
     def _form_of(self, reply: type[A], options: ElectionOptions, max_draws: int) -> Question:
-        """A question without its prompts and its state.
-
-        Raises:
-            InvalidDefinition: another class has the same address as the reply class.
-        """
         address = address_of(reply)
         if resolve(address, Reply) is not reply:
             raise InvalidDefinition(f"there are two classes {address}; an election names its reply by it: give one another name")
@@ -214,11 +203,7 @@ class Elections(Generic[T, G]):
         raise JournalMismatch("question", f"the recorded one at {place.path}", "another one")
 
     async def recall(self, election: ElectionId, question: Question) -> Verdict | None:
-        """The recorded verdict of an election; None where the election must be held.
-
-        Raises:
-            JournalMismatch: another question was recorded there.
-        """
+        """The recorded verdict of an election; None where the election must be held."""
         recalled = await self.recorded(election)
         if recalled is None:
             return None
@@ -317,11 +302,7 @@ class Elections(Generic[T, G]):
 
 
 def put_to(question: Question, pool: tuple[str, ...]) -> Question:
-    """The same question to other models, with the rule by which they decide: they vote, or they weigh options.
-
-    Raises:
-        InvalidUsage: the models weigh options, and the reply has none.
-    """
+    """The same question to other models, with the rule by which they decide: they vote, or they weigh options."""
     options = options_of(resolve(question.reply, Reply), question.choices)
     rule, max_draws = rule_for(question.rule, question.max_draws, pool, options)
     return structs.replace(question, models=pool, rule=rule, max_draws=max_draws)

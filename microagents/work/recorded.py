@@ -27,24 +27,12 @@ class RecordedRequest(DurableRequest[R], Generic[R], frozen=True, kw_only=True):
     as_json = True
 
     def recorded(self, work: RecordedWork[Any, Any]) -> R:
-        """The reply that its role gave.
-
-        Raises:
-            NotRecorded: it has given none.
-        """
+        """The reply that its role gave."""
         raise NotImplementedError
 
 
 class RecordedWork(Generic[T, G]):
-    """The calls of `Work` that a system may make, answered from a journal. Nothing is asked, recorded or waited for.
-
-    Args:
-        of_input: number of the input.
-        task: its task.
-        strategy: the strategy of the run.
-        rows: decisions and answers by path.
-        open_elections: elections without a verdict, with their paid samples.
-    """
+    """The calls of `Work` that a system may make, answered from a journal. Nothing is asked, recorded or waited for."""
 
     def __init__(self, of_input: int, task: T, strategy: G, rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]) -> None:
         self.input, self.task, self.strategy = of_input, task, strategy
@@ -79,11 +67,7 @@ class RecordedWork(Generic[T, G]):
         """Do nothing."""
 
     def row(self, at: str) -> Recalled:
-        """The record at a place: that of another model, where one was asked after an undecided election.
-
-        Raises:
-            NotRecorded: there is none.
-        """
+        """The record at a place: that of another model, where one was asked after an undecided election."""
         path = self.path_of(at)
         row = self._rows.get(path + ESCALATED) or self._rows.get(path)
         if row is None:
@@ -91,11 +75,7 @@ class RecordedWork(Generic[T, G]):
         return row
 
     def value(self, at: str, reply: type[A]) -> A:
-        """The decided reply at a place.
-
-        Raises:
-            NotRecorded: nothing is decided there.
-        """
+        """The decided reply at a place."""
         row = self.row(at)
         if row.value is None or row.outcome == "contested":
             raise NotRecorded(self.path_of(at))
@@ -103,11 +83,7 @@ class RecordedWork(Generic[T, G]):
         return found
 
     def replies(self, at: str, reply: type[A]) -> list[A]:
-        """The valid replies at a place in launch order, or the one that a person gave.
-
-        Raises:
-            NotRecorded: they are not drawn yet.
-        """
+        """The valid replies at a place in launch order, or the one that a person gave."""
         row = self.row(at)
         drawn = [ballot.value for ballot in row.ballots if isinstance(ballot, Ballot)]
         return [decoder_of(reply).decode(value) for value in drawn or ([] if row.value is None else [row.value])]
