@@ -81,17 +81,17 @@ class WritingRules(Struct, frozen=True, kw_only=True):
     """The rules of writing."""
 
     agents: int
-    panel: Rule | None
+    panel: Rule | None = None
     """Rule of a panel of all agents on one segment, with True for an approval; None: no segment is validated."""
-    min_passing: int
+    min_passing: int = 1
     """Fewest agents with a segment that passes, or with a complete text. With fewer the subtask is split."""
-    approvals: int
+    approvals: int = 0
     """Fewest approvals with which a segment can pass."""
     rounds: int
-    depth: int
+    depth: int = 0
     """Maximum number of splits above a subtask."""
-    max_subtasks: int
-    split_tries: int
+    max_subtasks: int = 0
+    split_tries: int = 0
     ranked_by: Literal["agents", "ranker"]
     sees: Literal["all", "ancestors", "parents"]
     """Finished subtasks whose text an author sees: all, those that lead to its subtask, or the direct parents only."""

@@ -207,22 +207,25 @@ def has_prose(reply: type[Reply]) -> bool:
 
 
 def _contains_text(info: types.Type) -> bool:
+    return isinstance(info, types.StrType | types.DictType | types.AnyType) or any(map(_contains_text, _parts(info)))
+
+
+def _parts(info: types.Type) -> Iterable[types.Type]:
+    """List the types that a type is made of."""
     match info:
         case types.Metadata():
-            return _contains_text(info.type)
-        case types.StrType():
-            return True
+            return (info.type,)
         case types.UnionType():
-            return any(map(_contains_text, info.types))
-        case types.ListType() | types.VarTupleType() | types.SetType() | types.FrozenSetType():
-            return _contains_text(info.item_type)
+            return info.types
         case types.TupleType():
-            return any(map(_contains_text, info.item_types))
-        case types.DictType() | types.AnyType():
-            return True
+            return info.item_types
+        case types.CollectionType():
+            return (info.item_type,)
+        case types.DictType():
+            return (info.key_type, info.value_type)
         case types.StructType():
-            return any(_contains_text(field.type) for field in info.fields)
-    return False
+            return [field.type for field in info.fields]
+    return ()
 
 
 @lru_cache(maxsize=256)
@@ -240,21 +243,7 @@ def _mixes_numbers(info: types.Type, above: tuple[types.Type, ...] = ()) -> bool
     """Tell whether values of a type may be equal although they are different JSON: ``1``, ``true`` and ``1.0``."""
     if any(info is each for each in above):  # a struct that contains itself
         return False
-    parts: Iterable[types.Type] = ()
-    match info:
-        case types.Metadata():
-            parts = (info.type,)
-        case types.UnionType():
-            parts = info.types
-        case types.TupleType():
-            parts = info.item_types
-        case types.CollectionType():
-            parts = (info.item_type,)
-        case types.DictType():
-            parts = (info.key_type, info.value_type)
-        case types.StructType():
-            parts = [field.type for field in info.fields]
-    return len(_number_types(info)) > 1 or any(_mixes_numbers(part, (*above, info)) for part in parts)
+    return len(_number_types(info)) > 1 or any(_mixes_numbers(part, (*above, info)) for part in _parts(info))
 
 
 def _number_types(info: types.Type) -> set[type]:

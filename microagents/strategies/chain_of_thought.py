@@ -9,12 +9,11 @@ from msgspec import Raw
 from pydantic import Field
 
 from microagents.actors import Strategy
-from microagents.problems.candidates import merged
 from microagents.problems.problem import Problem, answer_type_of, text_of
 from microagents.problems.questions import Critique, ToCriticize, ToRevise, ToSolve, prompt_of
 from microagents.problems.tree import Solution
 from microagents.replies.trajectories import Trajectory, trajectory_of
-from microagents.strategies.problem_conductor import ProblemConductor
+from microagents.strategies.problem_conductor import ProblemConductor, concluded_by_plurality
 from microagents.strategies.turns import sampling_at
 from microagents.work.durable import Work
 
@@ -35,9 +34,7 @@ class CotConductor(ProblemConductor["Cot"]):
         """Take the most frequent answer."""
         samples = work.strategy.samples
         drawn = await _reasoned(work, "answer", work.strategy.temperature, samples=samples)
-        leader = max(merged(drawn), key=lambda candidate: candidate.copies)
-        is_majority = 2 * leader.copies > samples
-        return self.concluded(work, leader.reply.answer, argmax=() if is_majority else (work.path_of("answer"),))
+        return concluded_by_plurality(work, [each.answer for each in drawn], samples)
 
 
 class SelfRefineConductor(ProblemConductor["SelfRefine"]):

@@ -8,14 +8,13 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from microagents.elections.rules import FirstValid, Rule
-from microagents.problems.candidates import merged
 from microagents.problems.problem import Problem, answer_type_of, direct_prompt, text_of
 from microagents.problems.questions import ToSolve
 from microagents.problems.tree import Solution
 from microagents.strategies.chain import Chain, ChainConductor, step_by_step
 from microagents.strategies.ladder import Climbing, check_no_ladder
 from microagents.strategies.plurality import PluralityChain
-from microagents.strategies.problem_conductor import concluded, is_problem
+from microagents.strategies.problem_conductor import concluded_by_plurality, is_problem
 from microagents.strategies.speculation import AHEAD, guess_ahead
 from microagents.strategies.turns import sampling_at
 from microagents.task import ChainTask
@@ -39,7 +38,6 @@ class SelfConsistencyConductor(ChainConductor["SelfConsistency"]):
 
 
 async def _most_frequent(work: Work[Any, SelfConsistency]) -> Solution:
-    """The most frequent answer to a problem, marked ``argmax`` if it is no majority of the samples."""
     strategy = work.strategy
     check_no_ladder(work.task, strategy)
     replies = await work.sample(
@@ -51,9 +49,7 @@ async def _most_frequent(work: Work[Any, SelfConsistency]) -> Solution:
         max_draws=strategy.samples,
         needed=True,
     )
-    leader = max(merged(replies), key=lambda candidate: candidate.copies)
-    is_majority = 2 * leader.copies > strategy.samples
-    return concluded(work, leader.reply, argmax=() if is_majority else (work.path_of("answer"),))
+    return concluded_by_plurality(work, replies, strategy.samples)
 
 
 class SelfConsistency(Climbing):

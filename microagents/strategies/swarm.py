@@ -83,8 +83,11 @@ class SwarmConductor(ProblemConductor["Swarm"]):
         if best.answer is None:
             raise Undecided(work.path_of(best.at), len(loops), best.lesson)
         answer = msgspec.json.decode(best.answer, type=answer_type_of(work.task))
-        if not best.passed:
-            _mark_undecided(work, bytes(best.answer))
+        if not best.passed:  # the run ends undecided with the best answer as its result
+            value = bytes(best.answer)
+            place = ElectionId(path=work.path_of(f"{ROOT}/verified"), question_digest=problem_id(text_of(work.task)))
+            verdict = Verdict(outcome="undecided", leader=0, tally=((value, 1),), ballots=(Ballot(seq=0, value=value, cost_usd=0.0),))
+            work.role.tell(RecordDecision(id=place, verdict=verdict, correct=None))
         found = self.concluded(work, answer, problems=len(best.steps))
         return SwarmSolution(
             answer=found.answer,
@@ -93,13 +96,6 @@ class SwarmConductor(ProblemConductor["Swarm"]):
             unverified=tuple(work.path_of(f"{best.at}/step/{each.number}") for each in best.unverified),
             loops=len(loops),
         )
-
-
-def _mark_undecided(work: Work[Problem[Any], Swarm], answer: bytes) -> None:
-    """Record that no answer passed, so that the run ends undecided with the best one as its result."""
-    place = ElectionId(path=work.path_of(f"{ROOT}/verified"), question_digest=problem_id(text_of(work.task)))
-    verdict = Verdict(outcome="undecided", leader=0, tally=((answer, 1),), ballots=(Ballot(seq=0, value=answer, cost_usd=0.0),))
-    work.role.tell(RecordDecision(id=place, verdict=verdict, correct=None))
 
 
 async def run_loops(work: SwarmWork, loops: list[LoopRecord]) -> None:
@@ -121,7 +117,12 @@ class _LoopOfSwarm:
         self._lessons = lessons
         self._problem = text_of(work.task)
         self._strategy = work.strategy
-        self._personas = work.strategy.persona_texts
+        self._personas = [text for _, text in _personas(work.strategy.personas)]
+        self._judged: dict[str, Any] = {
+            "k": work.strategy.k,
+            "max_draws": work.strategy.max_draws,
+            "sampling": sampling_at(work.task, work.strategy.judge_temperature),
+        }
         self._summaries: list[Awaitable[str]] = []
         """For each finished step that a later one may need in the summary, the task that makes the summary with it."""
 
@@ -233,9 +234,7 @@ class _LoopOfSwarm:
                 asked=asked,
                 candidates=tuple(each.json for each in candidates),
                 may_ask_for_more=may_ask_for_more,
-                k=self._strategy.k,
-                max_draws=self._strategy.max_draws,
-                sampling=sampling_at(self._work.task, self._strategy.judge_temperature),
+                **self._judged,
             )
         )
         if picked.place is not None and picked.place not in range(len(candidates)):
@@ -247,15 +246,8 @@ class _LoopOfSwarm:
     async def _check(self, turn: SwarmTurn, asked: StepQuestion) -> None:
         if not self._strategy.verify or turn.picked is None:
             return
-        (check,) = await self._work.ask(
-            Verify(
-                at=f"{turn.at}/check",
-                asked=ToCheck(question=asked, reply=turn.picked),
-                k=self._strategy.k,
-                max_draws=self._strategy.max_draws,
-                sampling=sampling_at(self._work.task, self._strategy.judge_temperature),
-            )
-        )
+        to_check = ToCheck(question=asked, reply=turn.picked)
+        (check,) = await self._work.ask(Verify(at=f"{turn.at}/check", asked=to_check, **self._judged))
         turn.passed, turn.feedback = check.passed, check.feedback
 
 
@@ -330,16 +322,6 @@ class Swarm(Strategy):
         """An answer that did not pass is a result all the same, and the run ends undecided."""
         return True
 
-    @property
-    def persona_texts(self) -> list[str]:
-        """The texts of the personas, in their order."""
-        return [text for _, text in _personas(self.personas)]
-
-    @property
-    def persona_names(self) -> list[str]:
-        """The names of the personas, in their order."""
-        return [name for name, _ in _personas(self.personas)]
-
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
         """The question for a plan."""
         assert isinstance(task, Problem)
@@ -358,7 +340,7 @@ class Swarm(Strategy):
         work: RecordedWork[Problem[Any], Swarm] = RecordedWork(of_input, task, self, rows, open_elections)
         loops: list[LoopRecord] = []
         work.replay(run_loops(work, loops))
-        return swarm_record(work, text_of(task), loops, workers=self.workers, names=self.persona_names)
+        return swarm_record(work, text_of(task), loops, workers=self.workers, names=[name for name, _ in _personas(self.personas)])
 
     def deployments(self) -> list[Deployment]:
         """The roles of an election, and those of the swarm."""

@@ -153,8 +153,9 @@ class RecordedTurns(Turns):
     def __init__(
         self, of_input: int, task: Task, strategy: Strategy, rows: Mapping[str, Recalled], open_elections: Sequence[OpenElection]
     ) -> None:
-        super().__init__(RecordedWork(of_input, task, strategy, rows, open_elections))
-        self.records = TurnRecords(of_input, rows, open_elections)
+        work: RecordedWork[Any, Any] = RecordedWork(of_input, task, strategy, rows, open_elections)
+        super().__init__(work)
+        self.records = TurnRecords(work)
 
     def replayed(self, work: Coroutine[Any, Any, V]) -> V | None:
         """The result of work whose turns these are; None where it has not ended."""

@@ -296,13 +296,9 @@ class Work(Elections[T, G]):
 
 
 def _decoded(verdict: Verdict, reply: type[A]) -> list[A]:
-    return [decoder_of(reply).decode(value) for value in _valid_replies(verdict)]
-
-
-def _valid_replies(verdict: Verdict) -> list[bytes]:
     """The valid replies in launch order, or the one that a person gave instead."""
     drawn = [ballot.value for ballot in verdict.ballots if isinstance(ballot, Ballot)]
-    return drawn or [value for value, _ in verdict.tally]
+    return [decoder_of(reply).decode(value) for value in drawn or [value for value, _ in verdict.tally]]
 
 
 def _digest(asked: bytes) -> bytes:

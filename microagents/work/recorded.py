@@ -36,12 +36,16 @@ class RecordedWork(Generic[T, G]):
 
     def __init__(self, of_input: int, task: T, strategy: G, rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]) -> None:
         self.input, self.task, self.strategy = of_input, task, strategy
-        self._rows = rows
-        self._bought = {each.id.path: each.ballots for each in open_elections}
+        self.rows = rows
+        """Decisions, answers and undecided elections by path."""
+        self.bought: dict[str, list[Ballot | Flagged]] = {}
+        """The paid samples of elections without a verdict, by path."""
+        for each in open_elections:
+            self.bought.setdefault(each.id.path, []).extend(each.ballots)
         self._paid: dict[str, list[tuple[int, float | None]]] = {}
         """By place, the number and the cost of the samples of each election at it or below it."""
         paid = [(path, len(row.ballots), row.cost_usd) for path, row in rows.items() if row.ballots]
-        paid += [(path, 1, each.cost_usd) for path, ballots in self._bought.items() for each in ballots]
+        paid += [(path, 1, each.cost_usd) for path, ballots in self.bought.items() for each in ballots]
         for path, calls, cost_usd in paid:
             for place in accumulate(path.split("/"), "{}/{}".format):
                 self._paid.setdefault(place, []).append((calls, cost_usd))
@@ -69,7 +73,7 @@ class RecordedWork(Generic[T, G]):
     def row(self, at: str) -> Recalled:
         """The record at a place: that of another model, where one was asked after an undecided election."""
         path = self.path_of(at)
-        row = self._rows.get(path + ESCALATED) or self._rows.get(path)
+        row = self.rows.get(path + ESCALATED) or self.rows.get(path)
         if row is None:
             raise NotRecorded(path)
         return row
@@ -91,7 +95,7 @@ class RecordedWork(Generic[T, G]):
     def ballots(self, at: str) -> Sequence[Ballot | Flagged]:
         """The samples at a place so far."""
         path = self.path_of(at)
-        return self._rows[path].ballots if path in self._rows else self._bought.get(path, ())
+        return self.rows[path].ballots if path in self.rows else self.bought.get(path, ())
 
     def spent(self, at: str | None = None) -> tuple[int, float | None]:
         """Number and cost of all samples at a place and below it; by default of the whole work."""
