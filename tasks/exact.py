@@ -26,7 +26,7 @@ ROOT_WORK = 400
 """Work that the search for the square factors of a radicand counts as."""
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)|(?P<word>\\[A-Za-z]+)|(?P<letter>[A-Za-z])|(?P<sign>[-+*/^_=,()\[\]{}|]))"
+    r"\s*(?:(?P<number>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)|(?P<word>\\(?:[A-Za-z]+|[{}]))|(?P<letter>[A-Za-z])|(?P<sign>[-+*/^_=,()\[\]{}|]))"
 )
 _TEXT = re.compile(r"\\(?:text|mbox|textbf|textit|mathrm|rm)\s*\{([^{}]*)\}")
 _UNIT = re.compile(r"(?<=\d)\s+[A-Za-z]{2,}(?:[ /][A-Za-z]+)*\s*$")
@@ -250,14 +250,14 @@ class _Reader:
 
 
 def _tokens(text: str) -> list[str]:
-    text = text.replace("\\{", " \\lbraceset ").replace("\\}", " \\rbraceset ").rstrip()
+    text = text.rstrip()
     found, at = [], 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None or not text.isascii():
             raise _Unreadable
         word = match.group(match.lastgroup or 0)
-        found.append({"\\lbraceset": "\\{", "\\rbraceset": "\\}"}.get(word, _SAME.get(word, word)))
+        found.append(_SAME.get(word, word))
         at = match.end()
     return found
 

@@ -146,10 +146,11 @@ def _run(words: Sequence[str], folder: str, environment: Mapping[str, str], time
         except subprocess.TimeoutExpired:
             return None
         finally:
-            _kill_group(process)
+            kill_group(process)
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program and all that it has started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

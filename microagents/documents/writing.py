@@ -115,11 +115,6 @@ class Writing:
         self._add(self._graph.order())
 
     @property
-    def is_finished(self) -> bool:
-        """Whether every subtask has its text."""
-        return all(record.state in ("split", "done") for record in self.records.values())
-
-    @property
     def in_order(self) -> list[SubtaskRecord]:
         """The subtasks that are not split, in the stable topological order."""
         return [self.records[node.at] for node in self._graph.order()]

@@ -148,7 +148,6 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         document, agents = work.task, work.strategy.agents(self.context.pool(self.draws_as))
         assert isinstance(document, Document)
         writing = work.strategy.writing(document, agents)
-        scope = TaskScope()
 
         def start_ready() -> None:
             # A subtask has begun before its task first runs: otherwise two others that end in one turn of the loop would start it twice.
@@ -160,11 +159,9 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             work.progress(sum(each.state == "done" for each in writing.in_order), len(writing.in_order))
             start_ready()  # the order of starts depends on time, but no author sees more than the text that its subtask depends on
 
-        try:
+        async with TaskScope() as scope:
             start_ready()
             await scope.join()
-        finally:
-            await scope.close()
         answer = Text(text=writing.text())
         checks = checked_results(document, answer.text)
         concluded = self.concluded(work, answer, problems=len(writing.in_order), correct=are_met(checks))
@@ -199,11 +196,8 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
 
     async def take_turn(self, work: Work[Problem[Any], DocumentStrategy], turn: Turn, agents: Sequence[Agent]) -> Sequence[Answer]:
         """Ask all questions of a turn at the same time."""
-        scope = TaskScope()
-        try:
+        async with TaskScope() as scope:
             return await asyncio.gather(*[scope.start(self.answer(work, ask, agents)) for ask in turn.asks])
-        finally:
-            await scope.close()
 
     async def _write(
         self, work: Work[Problem[Any], DocumentStrategy], record: SubtaskRecord, turns: Turns, agents: Sequence[Agent]

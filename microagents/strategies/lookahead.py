@@ -81,13 +81,10 @@ class Lookahead(Struct, frozen=True, kw_only=True):
 
     async def _rollouts(self, chain: Chain, step: Step, starts: Sequence[Step | Past], seqs: range) -> list[Rollout | Flagged]:
         """The rollouts with these seqs, drawn side by side. They take turns among the starting points."""
-        scope = TaskScope()
-        try:
+        async with TaskScope() as scope:
             drawn = [scope.start(self.rollout(chain, starts[seq % len(starts)], self.place(step.number, seq))) for seq in seqs]
             await scope.join()
             return [each.result() for each in drawn]
-        finally:
-            await scope.close()
 
     async def rollout(self, chain: Chain, start: Step | Past, at: str) -> Rollout | Flagged:
         """The rollout at a place from a starting point, drawn if no step before has drawn it."""

@@ -172,7 +172,7 @@ class Recursive(Strategy):
         self,
         of_input: int,
         task: Task,
-        pool: Sequence[str],  # noqa: ARG002 - of no account for the tree
+        pool: Sequence[str],  # noqa: ARG002 - of no account here
         rows: Mapping[str, Recalled],
         open_elections: Sequence[OpenElection],
     ) -> ProblemNode:

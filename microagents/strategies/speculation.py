@@ -75,7 +75,9 @@ class _Window:
             state = self._chain.advance(first.step, reply)
             number = first.step.number + 1
             # Another reply may still lead to the same question, and then the open steps are right.
-            if self._steps and (self._chain.is_done(state, number) or not self._asks_the_same(number, state)):
+            if self._steps and (
+                self._chain.is_done(state, number) or self._chain.step(number, state).election != self._steps[0].step.election
+            ):
                 self._drop(0)
         self._waste.add(calls)
         if self._steps:
@@ -84,9 +86,6 @@ class _Window:
 
     async def close(self) -> None:
         await self._scope.close()
-
-    def _asks_the_same(self, number: int, state: Any) -> bool:
-        return self._chain.step(number, state).election == self._steps[0].step.election
 
     def _open(self, number: int, state: Any) -> None:
         opened = OpenStep(self._chain.step(number, state), self._chain.reply_type)

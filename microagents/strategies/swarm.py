@@ -133,8 +133,7 @@ class _LoopOfSwarm:
         if planned is None:
             return
         plan = planned.steps
-        scope = self._work.scope()
-        try:
+        async with self._work.scope() as scope:
             for number, step in enumerate(plan, 1):
                 self._work.progress(number - 1, len(plan))
                 asked = ToWork(
@@ -163,8 +162,6 @@ class _LoopOfSwarm:
                 recent=self._recent(),
                 lessons=self._lessons,
             )
-        finally:
-            await scope.close()
         loop.whole = SwarmTurn(at=f"{loop.at}/whole")
         if await self._turn(loop.whole, whole, answer_type_of(self._work.task), Assemble) is not None:
             await self._check(loop.whole, whole)
@@ -331,7 +328,7 @@ class Swarm(Strategy):
         self,
         of_input: int,
         task: Task,
-        pool: Sequence[str],  # noqa: ARG002 - of no account for the steps
+        pool: Sequence[str],  # noqa: ARG002 - of no account here
         rows: Mapping[str, Recalled],
         open_elections: Sequence[OpenElection],
     ) -> SwarmRecord:

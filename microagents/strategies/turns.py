@@ -85,12 +85,9 @@ class Turns(ABC):
         If one is undecided, the others still run to their end: decisions must not depend on which of them is faster, and the others are
         needed once a person has decided. Any other failure of one cancels the others.
         """
-        scope = self._scope()
-        try:
+        async with self._scope() as scope:
             open_calls = [scope.start(_or_undecided(call)) for call in calls]
             await scope.join()
-        finally:
-            await scope.close()
         results: list[V] = []
         for each in open_calls:
             result = each.result()

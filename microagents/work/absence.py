@@ -44,8 +44,8 @@ async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCal
     place, loop = f"{at}/{ABSENT}", asyncio.get_running_loop()
     recorded = await work.recorded(place)
     absent = None if recorded is None or recorded.value is None else msgspec.json.decode(recorded.value, type=list[int])
-    began_s, scope = loop.time(), TaskScope()
-    try:
+    began_s = loop.time()
+    async with TaskScope() as scope:
         started = [(call, scope.start(call.start())) for call in calls if absent is None or call.member not in absent]
         if absent is None:
             absent = await _absent(work, at, started, quorum)
@@ -56,8 +56,6 @@ async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCal
                 await flush_if_slow(work, began_s)
         replies = iter([await task for call, task in started if call.member not in absent])
         return [None if call.member in absent else next(replies) for call in calls]
-    finally:
-        await scope.close()
 
 
 async def flush_if_slow(work: Work[Any, Any], began_s: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from microagents.actors import G, T
 from microagents.elections.election import ESCALATED, Ballot, Flagged, total_usd
@@ -117,7 +117,10 @@ class RecordedScope:
     async def join(self) -> None:
         """Do nothing: everything has ended."""
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
         """Do nothing, as above."""
 
 
