@@ -33,7 +33,7 @@ class CotConductor(ProblemConductor["Cot"]):
     async def conduct(self, work: Work[Problem[Any], Cot]) -> Solution:
         """Take the most frequent answer."""
         samples = work.strategy.samples
-        drawn = await _reasoned(work, "answer", work.strategy.temperature, samples=samples)
+        drawn = await _reasoned(work, work.strategy.temperature, samples=samples)
         return concluded_by_plurality(work, [each.answer for each in drawn], samples)
 
 
@@ -44,7 +44,7 @@ class SelfRefineConductor(ProblemConductor["SelfRefine"]):
         """Revise the answer until no fault is found, or to the last round."""
         strategy, problem = work.strategy, text_of(work.task)
         sampling = sampling_at(work.task, strategy.temperature)
-        (best,) = await _reasoned(work, "answer", strategy.temperature, samples=1, max_draws=strategy.max_draws)
+        (best,) = await _reasoned(work, strategy.temperature, samples=1, max_draws=strategy.max_draws)
         for number in range(1, strategy.rounds + 1):
             answer = Raw(msgspec.json.encode(best.answer))
             criticize = prompt_of(CRITICIZE, ToCriticize(problem=problem, reasoning=best.reasoning, answer=answer))
@@ -59,9 +59,9 @@ class SelfRefineConductor(ProblemConductor["SelfRefine"]):
         return self.concluded(work, best.answer)
 
 
-async def _reasoned(work: Work[Any, Any], at: str, temperature: float, *, samples: int, max_draws: int | None = None) -> list[Trajectory]:
+async def _reasoned(work: Work[Any, Any], temperature: float, *, samples: int, max_draws: int | None = None) -> list[Trajectory]:
     return await work.sample(
-        at,
+        "answer",
         prompt_of(REASONED, ToSolve(problem=text_of(work.task))),
         trajectory_of(answer_type_of(work.task)),
         n=samples,

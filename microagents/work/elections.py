@@ -135,9 +135,8 @@ class Elections(Generic[T, G]):
             InvalidDefinition: another class has the same address as the reply class.
         """
         prompts = [prompt] if isinstance(prompt, Prompt) else prompt
-        if not options.keys() <= _ELECTION_OPTIONS:
-            name = next(name for name in options if name not in _ELECTION_OPTIONS)
-            raise InvalidUsage(unknown("option of an election named", name, sorted(_ELECTION_OPTIONS)))
+        if others := [name for name in options if name not in _ELECTION_OPTIONS]:
+            raise InvalidUsage(unknown("option of an election named", others[0], sorted(_ELECTION_OPTIONS)))
         max_draws = options.get("max_draws", 100)
         if not prompts or max_draws < 1:
             raise InvalidUsage(f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}")
