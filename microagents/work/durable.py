@@ -162,18 +162,8 @@ class Work(Elections[T, G]):
         """Draw n candidates at once, without a vote; returns the valid ones.
 
         If only some of them are valid, and fewer than ``at_least``, more are drawn at ``at/redraw``, up to ``max_draws`` in all. One that
-        remains the only valid one of several is marked ``single`` in the account (``settled_at``).
-
-        Args:
-            at: the place in the work.
-            prompt: the question.
-            reply: the class of replies.
-            n: number of samples.
-            at_least: number of valid ones that is aimed at; n at most.
-            max_draws: cap of all samples.
-            sampling: their sampling.
-            needed: whether a place without a valid reply is undecided, see `sample`.
-            keep: keeps the replies that may become candidates.
+        remains the only valid one of several is marked ``single`` in the account (``settled_at``). ``keep`` keeps the replies that may
+        become candidates. ``needed`` is that of `sample`.
 
         Raises:
             Undecided: a reply is needed, and there is none.
@@ -217,14 +207,10 @@ class Work(Elections[T, G]):
         correct: Callable[[A], bool | None] | None = None,
         **options: Unpack[ElectionOptions],
     ) -> Decision[A]:
-        """Put a question to models until a rule decides.
+        """Put a question to models until a rule decides. For its options see `ElectionOptions`.
 
-        Args:
-            at: the place in the work.
-            prompt: the question; samples cycle through several prompts (shuffled, paraphrased) by seq.
-            reply: the class of replies.
-            correct: judges a decision for the account of errors, where code can.
-            options: see `ElectionOptions`.
+        Samples cycle through several prompts (shuffled, paraphrased) by seq. ``correct`` judges a decision for the account of errors,
+        where code can.
 
         Raises:
             JournalMismatch: another question was recorded there.

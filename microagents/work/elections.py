@@ -267,14 +267,9 @@ class Elections(Generic[T, G]):
         done: int | None = None,
         state: bytes = b"",
     ) -> Decision[A]:
-        """Record a resolution; returns its decision. It enters the journal, the digests and the account of errors.
+        """Record a resolution; returns its decision. It enters the journal, the digests and the account of errors (``correct``).
 
-        Args:
-            resolution: the result of `settle`.
-            reply: the class of replies.
-            correct: judges the decision for the account of errors.
-            done: steps of the input that are done with it, in work that can resume after a step.
-            state: the state before the step, as JSON.
+        In work that can resume after a step, ``done`` steps of the input are done with it, and ``state`` is that before the step, as JSON.
         """
         decision = decision_of(resolution.id.path, resolution.verdict, reply)
         right = correct(decision.value) if correct is not None and decision.decided and decision.value is not None else None
