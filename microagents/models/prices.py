@@ -101,7 +101,7 @@ def _own_price(name: object, price: object, place: str) -> OwnPrice:
         raise InvalidUsage(f"{place}: the price of {name!r}: {why}") from None
 
 
-class Step(Struct, frozen=True):
+class PriceTier(Struct, frozen=True):
     """The rates of calls whose prompt has more than a number of tokens."""
 
     above: int
@@ -110,12 +110,12 @@ class Step(Struct, frozen=True):
     cached: float
     cache_write: float
 
-    def halved(self) -> Step:
+    def halved(self) -> PriceTier:
         """Return the step at half the price."""
-        return Step(self.above, self.input / 2, self.output / 2, self.cached / 2, self.cache_write / 2)
+        return PriceTier(self.above, self.input / 2, self.output / 2, self.cached / 2, self.cache_write / 2)
 
 
-Steps = tuple[Step, ...]
+Steps = tuple[PriceTier, ...]
 """The steps of one service tier, that of the shortest prompts first."""
 
 
@@ -180,7 +180,7 @@ class Tariff:
 
 def flat_tariff(price_in: float, price_out: float, *, asked: str | None = None) -> Tariff:
     """Build the tariff of two prices that a spec gives."""
-    return Tariff((Step(0, price_in, price_out, price_in, price_in),), is_own=True, asked=asked)
+    return Tariff((PriceTier(0, price_in, price_out, price_in, price_in),), is_own=True, asked=asked)
 
 
 def tariff_of(names: Sequence[str], base_url: str, own: Mapping[str, Any], *, asked: str | None = None) -> Tariff | None:
@@ -213,10 +213,10 @@ def tariff_of(names: Sequence[str], base_url: str, own: Mapping[str, Any], *, as
     return Tariff(standard, tiers, asked=asked)
 
 
-def _own_steps(price: OwnPrice) -> Iterator[Step]:
+def _own_steps(price: OwnPrice) -> Iterator[PriceTier]:
     for above, rates in [(0, price), *sorted(((long.tokens, long) for long in price.above), key=lambda each: each[0])]:
         cached = rates.input if rates.cached is None else rates.cached
-        yield Step(above, rates.input, rates.output, cached, rates.input if rates.cache_write is None else rates.cache_write)
+        yield PriceTier(above, rates.input, rates.output, cached, rates.input if rates.cache_write is None else rates.cache_write)
 
 
 def _service_tiers(model: ModelInfo) -> Iterator[tuple[str, dict[str, str]]]:
@@ -245,7 +245,7 @@ def _steps(price: ModelPrice) -> Steps | None:
         assert input_usd is not None
         assert output_usd is not None
         steps.append(
-            Step(
+            PriceTier(
                 start, input_usd, output_usd, input_usd if cached_usd is None else cached_usd, input_usd if write_usd is None else write_usd
             )
         )

@@ -42,7 +42,7 @@ class Disputed(Struct, frozen=True):
     reply: Raw
 
 
-class Reasoned(Struct, frozen=True):
+class JudgedCandidate(Struct, frozen=True):
     """A candidate in the prompt of a judge."""
 
     label: str
@@ -55,7 +55,7 @@ class Dispute(Struct, frozen=True):
 
     system: str
     user: str
-    candidates: tuple[Reasoned, ...]
+    candidates: tuple[JudgedCandidate, ...]
 
 
 class Reason(Reply, frozen=True):
@@ -155,11 +155,11 @@ class Judge(DurableRole):
         """Hold the vote."""
         work, prompt = self.work_on(request), request.prompt
         labels = labels_of(request.candidates)
-        reasoned: dict[str, Reasoned] = {}
+        reasoned: dict[str, JudgedCandidate] = {}
         for number, (label, reply) in enumerate(zip(labels, request.candidates, strict=True)):
             asked = prompt_of(REASON_SYSTEM, Disputed(system=prompt.system, user=prompt.user, reply=reply))
             said = None if work.weighs else await work.draw(f"{request.at}/reason/{number}", asked, Reason, sampling=request.sampling)
-            reasoned[label] = Reasoned(label=label, reply=reply, reason=said.reason if isinstance(said, Reason) else "")
+            reasoned[label] = JudgedCandidate(label=label, reply=reply, reason=said.reason if isinstance(said, Reason) else "")
         prompts = [
             prompt_of(JUDGE_SYSTEM, Dispute(system=prompt.system, user=prompt.user, candidates=candidates))
             for candidates in in_orders(reasoned, MAX_ORDERS, opposite=work.weighs)

@@ -31,7 +31,7 @@ MAX_VALUE_CHARS = 200
 """A longer value enters the identity as a digest, because error messages show both values of a change."""
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class RunPlan(Struct, frozen=True, kw_only=True):
     """Everything that a run needs to begin."""
 
     tasks: Sequence[Task]
@@ -57,7 +57,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         )
 
 
-def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
+def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
     """The experiment that a journal records for a plan.
 
     Returns:
@@ -85,7 +85,7 @@ def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
     return experiment, own
 
 
-def plan_of(reader: Reader) -> Plan:
+def plan_of(reader: Reader) -> RunPlan:
     """The plan of a recorded run: its tasks, strategy and settings.
 
     Raises:
@@ -106,7 +106,7 @@ def plan_of(reader: Reader) -> Plan:
     kind_of_strategy = STRATEGIES.find(recipe.strategy, Strategy)
     options = {**recipe.strategy_options, **recipe.moved_options(kind_of_strategy.model_fields)}
     chosen = strategy_of(validated(kind_of_strategy, recipe.strategy, options), tasks[0], {})
-    return Plan(tasks=tasks, listed=experiment.listed, strategy=chosen, settings=settings_of(experiment))
+    return RunPlan(tasks=tasks, listed=experiment.listed, strategy=chosen, settings=settings_of(experiment))
 
 
 def settings_of(experiment: Experiment) -> Settings:
@@ -128,7 +128,7 @@ def recorded_limits(runs_dir: Path, run_id: str) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in (*LIMITS, "prices")}
 
 
-def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The values that decisions depend on, by field."""
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
     yield "task", address_of(type(task)).replace("__main__:", f"{Path(sys.argv[0]).stem}:")

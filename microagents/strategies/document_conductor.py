@@ -1,4 +1,4 @@
-"""Conductors of documents: they put the questions of a `Writing` to models, turn by turn."""
+"""Conductors of documents: they put the questions of a `DocumentDraft` to models, turn by turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,17 @@ from microagents.documents.document import Document, are_met
 from microagents.documents.questions import Part, Segment, Summary, Text, ToSummarize, ToWrite
 from microagents.documents.recording import checked_results, replay
 from microagents.documents.records import SubtaskRecord
-from microagents.documents.writing import CHARS_PER_TOKEN, Answer, Ask, Missing, NothingWritten, Turn, Turns, Writing, WritingRules
+from microagents.documents.writing import (
+    CHARS_PER_TOKEN,
+    Answer,
+    DocumentDraft,
+    Missing,
+    NothingWritten,
+    QuestionBatch,
+    SegmentQuestion,
+    Turns,
+    WritingRules,
+)
 from microagents.errors import Stopped
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.problem import Problem, text_of
@@ -130,10 +140,10 @@ class DocumentStrategy(Strategy):
         agents = self.agents(pool)
         return replay(RecordedWork(of_input, task, self, rows, open_elections), self.writing(task, agents), names_of(agents, pool))
 
-    def writing(self, task: Task, agents: Sequence[Agent]) -> Writing:
+    def writing(self, task: Task, agents: Sequence[Agent]) -> DocumentDraft:
         """The writing of a document, from its start."""
         assert isinstance(task, Document)
-        return Writing(text_of(task), given_subtasks(task), self.rules(len(agents)))
+        return DocumentDraft(text_of(task), given_subtasks(task), self.rules(len(agents)))
 
 
 class DocumentConductor(ProblemConductor[DocumentStrategy]):
@@ -181,7 +191,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             summarized=tuple(each.at for each in records if each.summary is not None),
         )
 
-    async def answer(self, work: Work[Problem[Any], DocumentStrategy], ask: Ask, agents: Sequence[Agent]) -> Answer:
+    async def answer(self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Agent]) -> Answer:
         """Put one question to the role that answers it. A subclass adds questions of its own."""
         strategy, asked = work.strategy, ask.asked
         sampling = sampling_at(work.task, strategy.temperature)
@@ -197,7 +207,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         summaries = await work.sample(ask.at, prompt_of(SUMMARIZE, asked), Summary, sampling=sampling, max_draws=strategy.max_draws)
         return summaries[0] if summaries else Missing.FLAGGED
 
-    async def take_turn(self, work: Work[Problem[Any], DocumentStrategy], turn: Turn, agents: Sequence[Agent]) -> Sequence[Answer]:
+    async def take_turn(self, work: Work[Problem[Any], DocumentStrategy], turn: QuestionBatch, agents: Sequence[Agent]) -> Sequence[Answer]:
         """Ask all questions of a turn at the same time."""
         scope = TaskScope()
         try:
@@ -224,7 +234,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
                 "decisions so far are kept; look at the replies, then resume with other models (--accept-change) or begin another run"
             ) from None
 
-    def _check_window(self, work: Work[Problem[Any], DocumentStrategy], record: SubtaskRecord, turn: Turn) -> None:
+    def _check_window(self, work: Work[Problem[Any], DocumentStrategy], record: SubtaskRecord, turn: QuestionBatch) -> None:
         """Stop the run before a call whose prompt and reply do not fit into the window of the models."""
         window = work.strategy.window
         longest = max((len(msgspec.json.encode(ask.asked)) for ask in turn.asks), default=0)

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from microagents.actors import Deployment
 from microagents.documents.questions import ToRank, ToSplit, ToValidate
-from microagents.documents.writing import Answer, Ask, Missing, Turn, WritingRules
+from microagents.documents.writing import Answer, Missing, QuestionBatch, SegmentQuestion, WritingRules
 from microagents.elections.panels import ApprovalShare
 from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem
@@ -34,7 +34,7 @@ class SeqCVConductor(DocumentConductor):
 
     asks = (Validate, Split, Rank)
 
-    async def answer(self, work: Work[Problem[Any], DocumentStrategy], ask: Ask, agents: Sequence[Agent]) -> Answer:
+    async def answer(self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Agent]) -> Answer:
         """Put a question to the validator, the splitter or the ranker; others as in the base class."""
         strategy = work.strategy
         assert isinstance(strategy, SeqCV)
@@ -55,7 +55,7 @@ class SeqCVConductor(DocumentConductor):
                 return await _reply(work, rank)
         return await super().answer(work, ask, agents)
 
-    async def take_turn(self, work: Work[Problem[Any], DocumentStrategy], turn: Turn, agents: Sequence[Agent]) -> Sequence[Answer]:
+    async def take_turn(self, work: Work[Problem[Any], DocumentStrategy], turn: QuestionBatch, agents: Sequence[Agent]) -> Sequence[Answer]:
         """Ask all questions of a turn at the same time, and go on without agents that do not answer in time."""
         strategy = work.strategy
         assert isinstance(strategy, SeqCV)

@@ -23,7 +23,7 @@ from microagents.problems.step_records import LoopRecord, StepRecord, SwarmRecor
 from microagents.problems.steps import (
     Done,
     Plan,
-    Rejected,
+    RejectedResult,
     StepQuestion,
     StepResult,
     ToAssemble,
@@ -183,7 +183,7 @@ class _LoopOfSwarm:
             await self._check(turn, asked)
             if turn.passed is not False:
                 return
-            asked = structs.replace(asked, rejected=(*asked.rejected, Rejected(result=found.result, feedback=turn.feedback)))
+            asked = structs.replace(asked, rejected=(*asked.rejected, RejectedResult(result=found.result, feedback=turn.feedback)))
 
     def _recent(self) -> tuple[Done, ...]:
         """The last finished steps, which a question behind them shows in full."""

@@ -52,7 +52,7 @@ class Direct(Consult[Q, R], Generic[Q, R], frozen=True, kw_only=True):
     system: str
 
 
-class Answer(Direct[Votable, Raw], frozen=True, kw_only=True):
+class AnswerDirectly(Direct[Votable, Raw], frozen=True, kw_only=True):
     """Answer a problem directly."""
 
     system: str = DIRECTLY

@@ -81,7 +81,7 @@ class Limiter(Role):
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
         self._pools: dict[str, Pool] = {}
-        self._holders: dict[int, Holder] = {}
+        self._holders: dict[int, SolverReplica] = {}
         self._came = 0
         """Number of holders so far."""
         self._limits = _limits(context.settings)
@@ -133,7 +133,7 @@ class Limiter(Role):
         number = self._came
         keep: dict[str, int | None] = {name: pool.keep for name, pool in self._pools.items() if pool.keep is not None}
         epochs = {name: throttle.epoch for name, throttle in self._throttles.items()}
-        holder = self._holders[number] = Holder(Grant(holder=number, keep=keep, epochs=epochs))
+        holder = self._holders[number] = SolverReplica(Grant(holder=number, keep=keep, epochs=epochs))
         try:
             while True:
                 yield await holder.next()
@@ -264,7 +264,7 @@ class Limiter(Role):
         self._deal_soon(name)
 
 
-class Holder:
+class SolverReplica:
     """A replica of the solver, and what it has to be told.
 
     Args:

@@ -12,7 +12,7 @@ SPREAD = 2
 """Of what can be used up, each share is at most the part of one in so many times the number of holders: the last shares are small."""
 
 
-class Position:
+class Holding:
     """The share of one holder in one pool, as the limiter sees it."""
 
     def __init__(self, holder: int) -> None:
@@ -57,7 +57,7 @@ class Pool:
         self.lost = 0
         """The amount held by holders that have died. Part of it may be spent."""
         self._held = 0
-        self._positions: dict[int, Position] = {}
+        self._positions: dict[int, Holding] = {}
 
     @property
     def free(self) -> int:
@@ -94,7 +94,7 @@ class Pool:
         """Take what a holder gives back, and note what it wants."""
         position = self._positions.get(holder)
         if position is None:
-            position = self._positions[holder] = Position(holder)
+            position = self._positions[holder] = Holding(holder)
         position.held -= change.returned + change.spent
         self._held -= change.returned + change.spent
         self.total -= change.spent
@@ -155,7 +155,7 @@ class Pool:
             if not self.renews and not self.is_held and each.first is not None and each.least_lacks <= self.free:
                 yield self._grant(each, self.free)  # nothing comes back, so the first call has to do with what is left
 
-    def _grant(self, position: Position, amount: int) -> tuple[int, int]:
+    def _grant(self, position: Holding, amount: int) -> tuple[int, int]:
         position.held += amount
         position.granted += amount
         position.wanted = max(0, position.wanted - amount)

@@ -84,7 +84,7 @@ class Gate:
         """Release resources."""
 
 
-class Connections(Gate):
+class ConnectionGate(Gate):
     """Bounds the calls in flight to a model by its connections."""
 
     def __init__(self, sources: Iterable[Source]) -> None:

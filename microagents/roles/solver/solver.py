@@ -23,7 +23,7 @@ from microagents.roles.limits.reservations import Reservations
 from microagents.roles.limits.shares import HoldShares, Shares, Trade
 from microagents.roles.solver.call_accounts import CallAccounts
 from microagents.roles.solver.call_leases import AT_ONCE, LEAST, CallLeases
-from microagents.roles.solver.gates import Attempt, Connections, Departures, Gate, Permits
+from microagents.roles.solver.gates import Attempt, ConnectionGate, Departures, Gate, Permits
 from microagents.roles.solver.groups import Group, Several
 from microagents.roles.solver.outages import TRIAL_S, Outage, OutageReports
 from microagents.roles.solver.sources import Source, Sources
@@ -65,7 +65,7 @@ class Solver(Role):
             self._sources.refuse((await self.ask(Report())).refused)
         leases = CallLeases(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
         shares = Shares(self.context.name, self.stream, self.ask)
-        self._gates = (Connections(self._sources), Permits(Reservations(self.context.settings), shares), Departures(leases))
+        self._gates = (ConnectionGate(self._sources), Permits(Reservations(self.context.settings), shares), Departures(leases))
         self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
