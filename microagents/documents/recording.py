@@ -61,11 +61,11 @@ def checked_results(document: Document, text: str) -> dict[str, bool | None]:
 
 def _follow(work: RecordedWork[Any, Any], writing: DocumentDraft, record: SubtaskRecord) -> bool:
     """Follow the writing of one subtask; returns whether it has ended, so that others may begin."""
-    turns = writing.begin(record)
+    batches = writing.begin(record)
     try:
-        turn = next(turns)
+        batch = next(batches)
         while True:
-            turn = turns.send([_recorded(work, turn, ask) for ask in turn.asks])
+            batch = batches.send([_recorded(work, batch, ask) for ask in batch.asks])
     except StopIteration as ended:
         writing.end(record, ended.value)
         return True
@@ -73,9 +73,9 @@ def _follow(work: RecordedWork[Any, Any], writing: DocumentDraft, record: Subtas
         return False
 
 
-def _recorded(work: RecordedWork[Any, Any], turn: QuestionBatch, ask: SegmentQuestion) -> Answer:
+def _recorded(work: RecordedWork[Any, Any], batch: QuestionBatch, ask: SegmentQuestion) -> Answer:
     with suppress(NotRecorded):
-        absent = work.row(f"{turn.at}/{ABSENT}").value
+        absent = work.row(f"{batch.at}/{ABSENT}").value
         if absent is not None and ask.agent in msgspec.json.decode(absent):
             return Missing.ABSENT
     try:

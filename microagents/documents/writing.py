@@ -1,6 +1,6 @@
-"""The writing of a document, without models and without I/O: whose turn it is, what a round's replies lead to (SeqCV, algorithms 1 and 2).
+"""The writing of a document, without models and without I/O: who is asked, what a round's replies lead to (SeqCV, algorithms 1 and 2).
 
-A subtask's writing is a generator. It yields turns, each a set of questions that are asked at the same time, and is sent their replies.
+A subtask's writing is a generator. It yields batches, each a set of questions that are asked at the same time, and is sent their replies.
 A conductor sends the replies of models, ``show`` those that a journal has recorded; both get the same records.
 """
 
@@ -56,7 +56,7 @@ Answer = Reply | Missing
 
 
 class SegmentQuestion(Struct, frozen=True, kw_only=True):
-    """A question of a turn."""
+    """A question of a batch."""
 
     at: str
     agent: int | None
@@ -73,7 +73,7 @@ class QuestionBatch(Struct, frozen=True, kw_only=True):
     """Number of agents that must answer; if as many have, the others may be absent. None: all must answer."""
 
 
-Turns = Generator[QuestionBatch, Sequence[Answer], "Sequence[Part] | None"]
+Batches = Generator[QuestionBatch, Sequence[Answer], "Sequence[Part] | None"]
 """The writing of a subtask. It returns the parts that the subtask is split into, or None once its text is written."""
 
 
@@ -143,7 +143,7 @@ class DocumentDraft:
         done = {record.at for record in self.records.values() if record.state == "done"}
         return [record for record in self.in_order if record.state == "waiting" and done.issuperset(record.parents)]
 
-    def begin(self, record: SubtaskRecord) -> Turns:
+    def begin(self, record: SubtaskRecord) -> Batches:
         """Begin the writing of a subtask."""
         record.state = "writing"
         return self._write(record)
@@ -162,7 +162,7 @@ class DocumentDraft:
         for node in self._graph.order():  # a split changes the parents of others
             self.records[node.at].parents = node.parents
 
-    def _write(self, record: SubtaskRecord) -> Turns:
+    def _write(self, record: SubtaskRecord) -> Batches:
         """Write rounds of segments until every agent is complete, then choose a version (SeqCV, algorithm 1)."""
         rules = self._rules
         finished = yield from self._finished_text(record)

@@ -145,9 +145,9 @@ class Course:
         right, *rivals = state
         yield self._race.p, self._after(right + 1, rivals)
         share = (1 - self._race.p) / len(rivals)
-        for place, count in enumerate(rivals):
-            if place == 0 or rivals[place - 1] > count:  # the first of several rivals with as many votes: the order stays
-                yield share * rivals.count(count), self._after(right, [*rivals[:place], count + 1, *rivals[place + 1 :]])
+        for index, count in enumerate(rivals):
+            if index == 0 or rivals[index - 1] > count:  # the first of several rivals with as many votes: the order stays
+                yield share * rivals.count(count), self._after(right, [*rivals[:index], count + 1, *rivals[index + 1 :]])
 
     def _after(self, right: int, rivals: list[int]) -> _Counts | _End:
         # Only leads matter to first-to-ahead-by, so that votes which all have are left out.
@@ -162,7 +162,7 @@ def _end(rule: Rule, counts: _Counts) -> _End | None:
     """The end of a race with these votes; None while it is open."""
     tally = Tally(rule)
     # Of equals the one that was launched first wins; here that is a rival.
-    tally.counts = {place: counts[place] for place in (*range(1, len(counts)), 0) if counts[place]}
+    tally.counts = {index: counts[index] for index in (*range(1, len(counts)), 0) if counts[index]}
     tally.leading, tally.second = sorted(counts, reverse=True)[:2]
     tally.counted = sum(counts)
     if rule.votes_needed(tally):

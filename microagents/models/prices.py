@@ -65,25 +65,25 @@ def read_prices(given: object) -> dict[str, OwnPrice]:
     Raises:
         InvalidUsage: the file cannot be read, or a price is malformed.
     """
-    place, table = "prices", given
+    where, table = "prices", given
     if isinstance(given, str | Path):
-        place = f"the prices file {str(given)!r}"
+        where = f"the prices file {str(given)!r}"
         try:
             table = tomllib.loads(read_text(given))
         except (OSError, ValueError, RecursionError) as error:
-            raise InvalidUsage(f"{place} cannot be read: {read_failure(error)}") from None
+            raise InvalidUsage(f"{where} cannot be read: {read_failure(error)}") from None
     if not isinstance(table, Mapping):
         raise InvalidUsage(f"prices must be the name of a TOML file, or a dict of prices by model, not {given!r:.100}")
-    return {name: _own_price(name, price, place) for name, price in table.items()}
+    return {name: _own_price(name, price, where) for name, price in table.items()}
 
 
-def _own_price(name: object, price: object, place: str) -> OwnPrice:
+def _own_price(name: object, price: object, where: str) -> OwnPrice:
     if not (isinstance(name, str) and all(name.partition(":"))):
-        raise InvalidUsage(f"{place}: write a table for each model, such as ['openai:gpt-6-luna'], not {name!r:.100}")
+        raise InvalidUsage(f"{where}: write a table for each model, such as ['openai:gpt-6-luna'], not {name!r:.100}")
     if isinstance(price, OwnPrice):
         return price
     if not isinstance(price, Mapping):
-        raise InvalidUsage(f"{place}: {name!r} needs a table with input and output, in US dollars per million tokens, not {price!r:.100}")
+        raise InvalidUsage(f"{where}: {name!r} needs a table with input and output, in US dollars per million tokens, not {price!r:.100}")
     try:
         return OwnPrice(**price)
     except ValidationError as error:
@@ -98,7 +98,7 @@ def _own_price(name: object, price: object, place: str) -> OwnPrice:
                 why = f"{field} is missing"
             case _:
                 why = f"{field} {first['msg'].replace('Input should', 'must')}, not {first['input']!r:.100}"
-        raise InvalidUsage(f"{place}: the price of {name!r}: {why}") from None
+        raise InvalidUsage(f"{where}: the price of {name!r}: {why}") from None
 
 
 class PriceTier(Struct, frozen=True):

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from microagents.elections.rules import FirstTo, FirstToAheadBy
-from microagents.problems.candidates import MAX_ORDERS, chosen_place, in_orders, labels_of
+from microagents.problems.candidates import MAX_ORDERS, chosen_index, in_orders, labels_of
 from microagents.problems.questions import prompt_of
 from microagents.problems.steps import MORE, Offered, Pick, StepQuestion, ToPick
 from microagents.replies.chat import Prompt, Reply, Sampling
@@ -112,7 +112,7 @@ class Choose(DurableRequest[int | None], frozen=True, kw_only=True):
 class Picked(Struct, frozen=True, kw_only=True):
     """The choice of a judge."""
 
-    place: int | None
+    index: int | None
     """Index of the reply that was picked; None for a call for more."""
     reason: str
 
@@ -138,8 +138,8 @@ class PickBest(RecordedRequest[Picked], frozen=True, kw_only=True):
             InvalidUsage: it is none of the candidates; a person decided for it.
         """
         is_more = self.may_ask_for_more and pick.vote() == MORE
-        place = None if is_more else chosen_place(pick.vote(), labels_of(self.candidates), f"{self.input}/{self.at}")
-        return Picked(place=place, reason=pick.reason)
+        index = None if is_more else chosen_index(pick.vote(), labels_of(self.candidates), f"{self.input}/{self.at}")
+        return Picked(index=index, reason=pick.reason)
 
     def recorded(self, work: RecordedWork[Any, Any]) -> Picked:
         """The recorded choice."""

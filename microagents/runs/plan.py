@@ -20,7 +20,7 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
 from microagents.messages import address_of
 from microagents.models.model import ModelObject
-from microagents.registry import STRATEGIES, TASKS, can_be_found, source_of
+from microagents.registry import STRATEGIES, TASKS, can_be_found, reference_to
 from microagents.replies.chat import Prompt, fingerprint, system_with_instructions
 from microagents.runs.settings import LIMITS, Settings, strategy_of, validated
 from microagents.runs.task_list import TaskList, compact_options, dump_options
@@ -70,9 +70,9 @@ def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
         run_id=settings.run_id,
         identity=dict(_identity(plan, first, own)),
         recipe=Recipe(
-            task=source_of(type(task)),
+            task=reference_to(type(task)),
             options=first,
-            strategy=source_of(type(strategy)),
+            strategy=reference_to(type(strategy)),
             strategy_options=dump_options(strategy),
             settings=settings.model_dump(mode="json"),
         ),
@@ -93,10 +93,10 @@ def plan_of(reader: Reader) -> RunPlan:
     """
     experiment = reader.experiment
     recipe = experiment.recipe
-    for kind, source in (("task", recipe.task), ("strategy", recipe.strategy)):
-        if not can_be_found(source):
+    for kind, reference in (("task", recipe.task), ("strategy", recipe.strategy)):
+        if not can_be_found(reference):
             raise InvalidUsage(
-                f"the {kind} of run {experiment.run_id}, {source}, cannot be imported; start the program that began the run again, with "
+                f"the {kind} of run {experiment.run_id}, {reference}, cannot be imported; start the program that began the run again, with "
                 f"run_id={experiment.run_id!r}"
             )
     kind_of_task = TASKS.find(recipe.task, Task)

@@ -86,9 +86,9 @@ class JudgeOfCandidates(Struct, frozen=True, kw_only=True):
             max_draws=chain.max_draws,
             sampling=chain.task.sampling,
         )
-        place = await chain.work.ask(asked)
+        chosen = await chain.work.ask(asked)
         tally = tuple((first[vote], number) for vote, number in votes.items())
-        verdict = Verdict(outcome="undecided" if place is None else "inferred", leader=place, tally=tally, ballots=(), cost_usd=0.0)
+        verdict = Verdict(outcome="undecided" if chosen is None else "inferred", leader=chosen, tally=tally, ballots=(), cost_usd=0.0)
         return ElectionId(path=f"{step.election.path}/{self.name}", question_digest=step.election.question_digest), verdict
 
 

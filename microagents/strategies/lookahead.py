@@ -120,7 +120,7 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         flag: str | None = None
         if len(predicted) <= offset or (len(predicted) < self.horizon and not _ends(chain, first, predicted)):
             flag = ENDS_EARLY
-        elif any(vote_of(each.reply) != vote_of(predicted[place]) for place, each in enumerate(reversed(between))):
+        elif any(vote_of(each.reply) != vote_of(predicted[index]) for index, each in enumerate(reversed(between))):
             flag = CONTRADICTS
         else:
             value = json.encode(predicted[offset])

@@ -117,9 +117,9 @@ class _Window:
         except Exception as error:  # noqa: BLE001 - a user's code may raise anything in a state that no decision leads to
             structlog.get_logger().debug("the task refused the state of a guess", step=last.step.number, error=repr(error))
 
-    def _drop(self, place: int) -> None:
+    def _drop(self, index: int) -> None:
         """Cancel the open steps from an index on, first launched first."""
-        dropped = [self._steps.pop() for _ in range(len(self._steps) - place)]
+        dropped = [self._steps.pop() for _ in range(len(self._steps) - index)]
         for opened in reversed(dropped):
             opened.verdict.cancel()
             # Its launched draws are wasted: those that arrived, or at least those that a fresh election launches at once.

@@ -168,11 +168,11 @@ class AskedTurns(Turns):
                 sampling=self._sampling,
             )
         )
-        if chosen.place not in range(len(candidates)):
-            raise RoleFailed("Discriminator", "Discriminate", f"chose candidate {chosen.place!r} of {len(candidates)} at {at}/{Turn.VOTE}")
+        if chosen.index not in range(len(candidates)):
+            raise RoleFailed("Discriminator", "Discriminate", f"chose candidate {chosen.index!r} of {len(candidates)} at {at}/{Turn.VOTE}")
         if chosen.outcome == "argmax":
             self.argmax.append(self._work.path_of(f"{at}/{Turn.VOTE}"))
-        return candidates[chosen.place].reply
+        return candidates[chosen.index].reply
 
 
 class RecordedTurns(Turns):

@@ -191,7 +191,7 @@ async def test_calls_that_a_termination_cancels_are_in_the_result(runtime: str, 
     CountingSolver.sent = 0
     model, terminate = scripted(tmp_path / "script", steps([1, 1, 1], after_s=3600.0)), asyncio.Event()
     running = asyncio.create_task(run(STEP, models=model, strategy=Counted(), runtime=runtime, runs_dir=None, terminate=terminate))
-    while CountingSolver.sent < 3:  # noqa: ASYNC110 - turns of the loop are what passes here
+    while CountingSolver.sent < 3:  # noqa: ASYNC110 - iterations of the loop are what passes here
         await asyncio.sleep(0)
     terminate.set()
     result = await running

@@ -1,4 +1,4 @@
-"""Pools: the bounds of a run, and how they are dealt out in shares. Pure: no messages, no clock."""
+"""Bounds of a run, and how they are dealt out in quotas. Pure: no messages, no clock."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from microagents.journal.digests import in_order
-from microagents.roles.limits.shares import Change
+from microagents.roles.limits.quotas import Change
 
 SPREAD = 2
-"""Of what can be used up, each share is at most the part of one in so many times the number of holders: the last shares are small."""
+"""Of what can be used up, each quota is at most the part of one in so many times the number of holders: the last quotas are small."""
 
 
 class Holding:
-    """The share of one holder in one pool, as the limiter sees it."""
+    """The quota of one holder, as the limiter sees it."""
 
     def __init__(self, holder: int) -> None:
         self.holder = holder
@@ -36,8 +36,8 @@ class Holding:
         return (self.first is None, self.first or (), self.holder)
 
 
-class Pool:
-    """One bound, and the shares of it.
+class Bound:
+    """One bound, and the quotas of it.
 
     While all holders have what they want, they keep it. Where they want more than there is, each may keep as much as all can have
     (`level`), and what is over goes, call by call, to the lowest call of all. Of what can be used up nothing may be kept then, so that no
@@ -105,7 +105,7 @@ class Pool:
         position.least_lacks = change.first - change.spare
 
     def leave(self, holder: int) -> None:
-        """Free the share of a holder that has left. The part of it that was used up is unknown."""
+        """Free the quota of a holder that has left. The part of it that was used up is unknown."""
         position = self._positions.pop(holder, None)
         if position is None:
             return
