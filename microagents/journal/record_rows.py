@@ -23,7 +23,7 @@ from microagents.journal.messages import (
 from microagents.journal.queries import began_s, moment, read_checkpoint
 from microagents.journal.requests import now
 from microagents.journal.rows import Rows, chunks
-from microagents.journal.tables import UNDECIDED_CODE, VERSION
+from microagents.journal.tables import TIMED_VERSION, UNDECIDED_CODE
 
 
 class RecordRows:
@@ -75,7 +75,7 @@ class RecordRows:
         known = self.outcomes(keys)
         undecided = [key for key, outcome in known.items() if outcome == UNDECIDED_CODE]
         decisions = self._first_decisions(decided, keys, known, after_ms)
-        self.committed_at = moment(self._began_s, after_ms if self._rows.version == VERSION else None)
+        self.committed_at = moment(self._began_s, after_ms if self._rows.version >= TIMED_VERSION else None)
         touched.update((record.id.input, None) for record in decided)
         rows = self._rows
         rows.insert("place", self._places.new)

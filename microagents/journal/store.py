@@ -23,7 +23,7 @@ from microagents.journal.record_rows import RecordRows
 from microagents.journal.requests import Inbox, LiveRequest, now, take_effect
 from microagents.journal.rows import Rows
 from microagents.journal.sitting import Sitting
-from microagents.journal.tables import OUTCOMES, UNDECIDED_CODE, VERSION
+from microagents.journal.tables import OUTCOMES, TIMED_VERSION, UNDECIDED_CODE
 from microagents.journal.transactions import Transactions
 
 
@@ -66,7 +66,7 @@ class Store:
                 self._places = Places(self._db)
                 self._records = RecordRows(self._rows, self._places, self.books, found.sampled, found.wall_s)
                 self._inbox: Inbox | None = None  # a journal of an earlier version has no table for requests
-                if self._rows.version == VERSION:
+                if self._rows.version >= TIMED_VERSION:
                     self._inbox = Inbox(path, {row[0] for row in self._rows.select("request")})
                 self.books.lose_all()
                 for each in found.changed_inputs:
