@@ -29,11 +29,7 @@ OWN_WORDS = ("config", "no-config", "help", "debug")
 
 
 def load_files(context: typer.Context) -> None:
-    """Take the files of the working folder as defaults of a command, and name each of them on stderr.
-
-    Raises:
-        InvalidUsage: a file cannot be read, or names an option that no command has.
-    """
+    """Take the files of the working folder as defaults of a command, and name each of them on stderr."""
     if DOTENV.is_file():  # a folder of this name is somebody's virtual environment
         new = {name: value for name, value in read_dotenv(DOTENV).items() if name not in os.environ}
         set_environment(context, new)
@@ -49,11 +45,7 @@ def load_files(context: typer.Context) -> None:
 
 
 def load_config(context: typer.Context, path: Path) -> None:
-    """Take the file of --config as defaults of a command.
-
-    Raises:
-        InvalidUsage: it cannot be read, or names an option that the command does not have.
-    """
+    """Take the file of --config as defaults of a command."""
     _add_defaults(context, path, dict(dict(_defaults(path, _read_toml(path), _options_of(context.command))).values()))
 
 

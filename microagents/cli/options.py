@@ -211,11 +211,7 @@ def with_settings(
 
 
 def pairs(option: str, words: list[str]) -> dict[str, Any]:
-    """Parse the NAME=VALUE words of an option; ``@FILE`` as a value is the text of a file.
-
-    Raises:
-        InvalidUsage: a word has no name or no equals sign, or a file cannot be read.
-    """
+    """Parse the NAME=VALUE words of an option; ``@FILE`` as a value is the text of a file."""
     found: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -226,11 +222,7 @@ def pairs(option: str, words: list[str]) -> dict[str, Any]:
 
 
 def deploy_options(words: list[str]) -> dict[str, dict[str, Any]]:
-    """Parse words ROLE.OPTION=VALUE and ROLE.resources.NAME=AMOUNT into options by role.
-
-    Raises:
-        InvalidUsage: a word has another form.
-    """
+    """Parse words ROLE.OPTION=VALUE and ROLE.resources.NAME=AMOUNT into options by role."""
     found: dict[str, dict[str, Any]] = {}
     for place, value in pairs("--deploy", words).items():
         match place.split("."):
@@ -248,11 +240,7 @@ _NAMES_A_FILE = re.compile("file|path|folder|dir|output", re.IGNORECASE)
 
 
 def task_options(kind: type[Task], words: list[str]) -> dict[str, Any]:
-    """The options of a task by name, from its ``-o`` words. A text that is the name of a file, perhaps for a forgotten ``@``, is warned of.
-
-    Raises:
-        InvalidUsage: as in `pairs`.
-    """
+    """The options of a task by name, from its ``-o`` words. A text that is the name of a file, perhaps for a forgotten ``@``, is warned of."""
     for name, _, value in (word.partition("=") for word in words):
         field = kind.model_fields.get(name)
         if field is None or plain_type(field.annotation) not in (str, str | None) or _NAMES_A_FILE.search(name):
@@ -270,11 +258,7 @@ def task_of(name: str, options: list[str]) -> Task:
 
 
 def strategy_named(context: typer.Context, name: str | None, options: list[str], short: Mapping[str, Any], task: Task) -> Strategy:
-    """Build the strategy that the command line names, with its options and their short forms.
-
-    Raises:
-        InvalidUsage: as in `strategy_of`.
-    """
+    """Build the strategy that the command line names, with its options and their short forms."""
     kind = STRATEGIES.find(name or task.default_strategy, Strategy)
     return strategy_of(name, task, pairs("-s", options), fitting(context, short, kind.takes))
 
@@ -297,11 +281,7 @@ def models_of(specs: list[str]) -> dict[str, list[str]]:
 
 
 def check_picture(file: Path | None) -> None:
-    """Refuse a file into which no picture can be drawn, before anything is asked.
-
-    Raises:
-        InvalidUsage: its folder is not there, or its name does not end in ``.svg``.
-    """
+    """Refuse a file into which no picture can be drawn, before anything is asked."""
     if file is None:
         return
     require_packages("--svg", "matplotlib")
@@ -312,11 +292,7 @@ def check_picture(file: Path | None) -> None:
 
 
 def check_stream(stream: bool, *, as_json: bool, is_listed: bool) -> None:
-    """Refuse --stream where there is nothing to stream, or where stdout is one object.
-
-    Raises:
-        InvalidUsage: as above.
-    """
+    """Refuse --stream where there is nothing to stream, or where stdout is one object."""
     if stream and as_json:
         raise InvalidUsage("--json prints one object at the end, and --stream a line for each input as it ends; give one of them")
     if stream and not is_listed:

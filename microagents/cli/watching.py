@@ -85,11 +85,7 @@ def kept_in_runs(work: str) -> str:
 
 
 def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path, *, as_json: bool, stream: bool = False) -> None:
-    """Print the result of a run, and exit with its code. The results of inputs that were streamed are not printed again.
-
-    Raises:
-        typer.Exit: always.
-    """
+    """Print the result of a run, and exit with its code. The results of inputs that were streamed are not printed again."""
     if as_json:
         _print_json(result, runs_dir)
     else:
@@ -194,11 +190,7 @@ class _Signals:
 
 
 def _tell_forecast(forecast: Forecast, *, display: Display, signals: _Signals, asks: bool) -> None:
-    """Print the expected cost, and ask whether to begin where it is high and a person is there.
-
-    Raises:
-        typer.Exit: the person does not want it.
-    """
+    """Print the expected cost, and ask whether to begin where it is high and a person is there."""
     with display.paused():
         typer.echo(f"microagents: {printable(str(forecast))}", err=True)
         has_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))

@@ -44,11 +44,7 @@ _KINDS: Mapping[str, _Kind] = {
 
 
 def check_arguments(given: Mapping[str, object]) -> None:
-    """Refuse arguments of wrong types. Settings are checked by `Settings`.
-
-    Raises:
-        InvalidUsage: one has a wrong type.
-    """
+    """Refuse arguments of wrong types. Settings are checked by `Settings`."""
     for name, kind in _KINDS.items():
         if name in given and not kind.fits(given[name]):
             raise InvalidUsage(f"{name}={given[name]!r:.100} will not do: it must be {kind.wanted}; nothing was started")

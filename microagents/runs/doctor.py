@@ -49,13 +49,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False) -> list[Finding]:
-    """Check what these models, this folder and, on request, Ray need; and for which providers there is a key.
-
-    Args:
-        models: specs of the models that will be asked.
-        runs_dir: the folder of journals.
-        on_ray: whether Ray is needed.
-    """
+    """Check what these models, this folder and, on request, Ray need; and for which providers there is a key."""
     named = [ModelSpec.parse(spec) for spec in models]
     others = [provider for provider in KEYS if all(spec.provider.partition("-")[0] != provider for spec in named)]
     checks: list[tuple[str, Callable[[], Awaitable[list[Finding]]]]] = [

@@ -115,11 +115,7 @@ def settings_of(experiment: Experiment) -> Settings:
 
 
 def recorded_limits(runs_dir: Path, run_id: str) -> dict[str, Any]:
-    """The recorded limits of a run, by their setting, and its prices; none where nothing is recorded.
-
-    Raises:
-        InvalidUsage: the journal cannot be read.
-    """
+    """The recorded limits of a run, by their setting, and its prices; none where nothing is recorded."""
     path = journal_of(runs_dir, run_id)
     if holds_nothing(path):
         return {}

@@ -176,11 +176,7 @@ class Result(Struct, Generic[V], frozen=True, kw_only=True):
 
 
 class Results(Sequence[V]):
-    """The results of many inputs, in their order: JSON-like values that are decoded on access, None for an input without one.
-
-    Args:
-        encoded: the results, as JSON.
-    """
+    """The results of many inputs, in their order: JSON-like values that are decoded on access, None for an input without one."""
 
     def __init__(self, encoded: Sequence[str]) -> None:
         self._encoded = encoded
@@ -214,15 +210,7 @@ class Results(Sequence[V]):
 
 
 def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[Results, tuple[FailedInput, ...]]:
-    """The results of many inputs from their endings.
-
-    Args:
-        endings: endings of inputs, in the order of inputs.
-        inputs: number of inputs.
-
-    Returns:
-        The results in the order of inputs, None for an input without one, and the inputs that failed or are undecided.
-    """
+    """The results of many inputs, and those that did not complete, from endings in the order of inputs."""
     results, failed = Spool(), []
     for ending in endings:
         results.extend("null" for _ in range(ending.input - len(results)))

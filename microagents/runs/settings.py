@@ -255,11 +255,7 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
 
 
 def check_name(name: str, model: type[BaseModel] = Settings) -> None:
-    """Refuse the earlier name of a setting.
-
-    Raises:
-        InvalidUsage: it is one.
-    """
+    """Refuse the earlier name of a setting."""
     if model is Settings and name in RENAMED_SETTINGS:
         raise InvalidUsage(f"{name!r} is {RENAMED_SETTINGS[name]!r} now")
 
@@ -348,9 +344,6 @@ def strategy_of(
         task: the task, or the first of many.
         given: options by name.
         short: options in their short forms (`SHORT_FORMS`); None for one that is not given.
-
-    Raises:
-        InvalidUsage: the strategy is unknown, an option is wrong, or the strategy does not solve this kind of task.
     """
     if strategy is None:
         strategy = task.default_strategy
@@ -390,11 +383,7 @@ def _kind_of(task: Task) -> str:
 
 
 def check_strategy(given: object) -> None:
-    """Refuse what is neither the name of a strategy nor an instance.
-
-    Raises:
-        InvalidUsage: it is neither.
-    """
+    """Refuse what is neither the name of a strategy nor an instance."""
     if not isinstance(given, str | Strategy):
         raise InvalidUsage(f"strategy={given!r:.100} will not do: give a name, or an instance such as Maker(k=3); nothing was started")
 
@@ -404,11 +393,7 @@ WHERE_SET = "it is set on the command line, in a MICROAGENTS_ variable or in a f
 
 
 def check_for_ray(given: Mapping[str, Any], runtime: str) -> None:
-    """Refuse settings for Ray on another runtime, which would ignore them.
-
-    Raises:
-        InvalidUsage: an address or lanes are given, and the runtime is not Ray.
-    """
+    """Refuse settings for Ray on another runtime, which would ignore them."""
     address, lanes = given.get("address"), given.get("lanes")
     if runtime != "ray" and address is not None:
         raise InvalidUsage(
@@ -421,11 +406,7 @@ def check_for_ray(given: Mapping[str, Any], runtime: str) -> None:
 
 
 def read_value(text: str) -> str:
-    """The value of an option: the text itself, or for ``@FILE`` the text of a file.
-
-    Raises:
-        InvalidUsage: the file cannot be read.
-    """
+    """The value of an option: the text itself, or for ``@FILE`` the text of a file."""
     if not text.startswith("@"):
         return text
     try:

@@ -130,11 +130,7 @@ def command(
 
 
 def _kind_named(kind: str, task: str) -> Kind:
-    """The kind of study with this name.
-
-    Raises:
-        InvalidUsage: there is none.
-    """
+    """The kind of study with this name."""
     found: Kind | None = next((each for each in KINDS if each == kind), None)
     if found is None and task in KINDS:
         raise InvalidUsage(f"TASK comes first, then KIND: microagents study {kind} {task}")

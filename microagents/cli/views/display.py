@@ -50,13 +50,7 @@ class Display(NamedTuple):
 
 @contextmanager
 def live_display(title: str, *, unit: str = "step", price: Price = money) -> Iterator[Display]:
-    """Show the progress of a run on stderr: live on a terminal, otherwise as one line a minute.
-
-    Args:
-        title: what is done.
-        unit: name of a unit of progress.
-        price: how costs are written.
-    """
+    """Show the progress of a run on stderr: live on a terminal, otherwise as one line a minute."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield _log_display(title, unit, price)

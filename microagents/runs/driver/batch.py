@@ -74,11 +74,7 @@ class Batch:
         """Endings by input, as far as they are needed: `mark_undecided` and runs without a journal read them."""
 
     async def conduct(self, messenger: RoleMessenger) -> None:
-        """Conduct each input to its end. The failure of one stops no other.
-
-        Raises:
-            MicroagentsError: a failure that ends the whole run, such as a refused key.
-        """
+        """Conduct each input to its end. The failure of one stops no other."""
         completed = await messenger.ask(RecallCompletedInputs())
         wanted: Iterable[int] = range(self._total) if self._only is None else sorted({*self._only})
         await self._conduct_each(messenger, (number for number in wanted if self._only is not None or not completed[number]))

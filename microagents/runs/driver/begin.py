@@ -99,11 +99,7 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
 
 
 def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> Plan:
-    """The plan of a run, from the arguments of `run`.
-
-    Raises:
-        InvalidUsage: an argument is wrong.
-    """
+    """The plan of a run, from the arguments of `run`."""
     tasks, run_id = tasks_of(task), given.get("run_id")
     short = {name: given.get(name) for name in SHORT_FORMS}
     chosen = strategy_of(given.get("strategy"), tasks[0], {}, short)
@@ -159,11 +155,7 @@ async def resume(
 
 
 def _changed_plan(plan: Plan, changed: dict[str, Any]) -> Plan:
-    """A recorded plan with other settings and options.
-
-    Raises:
-        InvalidUsage: one is wrong.
-    """
+    """A recorded plan with other settings and options."""
     short = {name: changed.pop(name, None) for name in SHORT_FORMS}
     settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
     check_for_ray(changed, settings.runtime)

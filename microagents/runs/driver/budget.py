@@ -11,12 +11,7 @@ from microagents.runs.settings import LIMITS, Settings
 
 
 class Budget:
-    """The limits over several runs. Each may use the part that the others leave.
-
-    Args:
-        limits: the limits.
-        results: the results of earlier sittings, by the names of runs.
-    """
+    """The limits over several runs. Each may use the part that the others leave."""
 
     def __init__(self, limits: Settings, results: Mapping[str, Result]) -> None:
         self._limits = limits

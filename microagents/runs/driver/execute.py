@@ -76,16 +76,7 @@ async def execute_plan(
 
 
 class _Sitting:
-    """One sitting of a run: prepared, driven to its end, and concluded.
-
-    Args:
-        plan: the run.
-        path: its journal; None for a run without one.
-        only: as for `execute_plan`.
-        accepted: as for `execute_plan`.
-        control: as for `execute_plan`.
-        outputs: output files of documents.
-    """
+    """One sitting of a run: prepared, driven to its end, and concluded."""
 
     def __init__(
         self, plan: Plan, path: Path | None, *, only: Sequence[int] | None, accepted: Sequence[str], control: RunControl, outputs: Outputs
@@ -116,11 +107,7 @@ class _Sitting:
         return self._outputs.finished(result)
 
     def prepare(self) -> None:
-        """Refuse what cannot be done, and tell the expected cost.
-
-        Raises:
-            InvalidUsage: the models, the task or an output do not fit; nothing was started.
-        """
+        """Refuse what cannot be done, and tell the expected cost."""
         plan, pools = self._plan, self._plan.settings.pools
         plan.strategy.check_models(pools.get("solver") or pools[""])
         if plan.strategy.knows_inputs:
@@ -259,12 +246,7 @@ def _warn_of(plan: Plan) -> None:
 
 
 def runtime_of(name: str, context: Context, deployments: Sequence[Deployment]) -> Runtime:
-    """Build the runtime of a name with its deployments.
-
-    Raises:
-        InvalidUsage: there is no such runtime.
-        InvalidDefinition: the deployments do not fit together.
-    """
+    """Build the runtime of a name with its deployments."""
     kind: Any = RUNTIMES.find(name, object)
     runtime: Runtime = kind(context, deployments)
     return runtime

@@ -65,12 +65,7 @@ OnForecast = Callable[[Forecast], None]
 
 
 def forecast_of(plan: Plan, path: Path | None) -> Forecast | None:
-    """The expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent.
-
-    Args:
-        plan: the run.
-        path: its journal; None for a run without one.
-    """
+    """The expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent."""
     tariffs = {spec: _tariff(spec, plan) for spec in dict.fromkeys(specs_in(plan.settings.models))}
     paid = tuple([spec for spec, tariff in tariffs.items() if tariff is not None])
     if not paid:

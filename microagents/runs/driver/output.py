@@ -49,10 +49,6 @@ class Outputs:
         Args:
             journal: the journal, which no process is writing; None for a run without one.
             only: numbers of the inputs to do; None for all.
-
-        Raises:
-            InvalidUsage: an output exists, or cannot be written; nothing was started.
-            TaskFailed: ``output_path()`` raised, or gave something else than a path.
         """
         if not self._tasks:
             return
@@ -141,11 +137,7 @@ def _refuse_existing(path: Path) -> None:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is anything at a path.
-
-    Raises:
-        InvalidUsage: there can be no file of that name.
-    """
+    """Whether there is anything at a path."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -211,11 +203,7 @@ def _holds(path: Path, text: str) -> bool:
 
 
 def _rename_unless_there(old: Path, new: Path) -> None:
-    """Rename a file. Unlike `Path.rename`, it never replaces another one.
-
-    Raises:
-        FileExistsError: there is one.
-    """
+    """Rename a file. Unlike `Path.rename`, it never replaces another one."""
     try:
         new.hardlink_to(old)
     except FileExistsError:

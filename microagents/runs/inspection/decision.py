@@ -100,11 +100,7 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
 
 
 def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
-    """The decision, or the open election, that a journal has at a path. It imports the task's module, which has the prompts.
-
-    Raises:
-        InvalidUsage: nothing is recorded there, or the journal is damaged.
-    """
+    """The decision, or the open election, that a journal has at a path. It imports the task's module, which has the prompts."""
     run_id, row, open_elections = reader.experiment.run_id, reader.decision_at(path), reader.open_elections_at(path)
     if row is None and not open_elections:
         near = (each for each in (f"0/{path}", f"0/step/{path}") if reader.decision_at(each) or reader.open_elections_at(each))

@@ -32,9 +32,6 @@ def replayed_question(reader: Reader, plan: Plan, path: str, work: Callable[[Mes
         plan: the run.
         path: where the question is put.
         work: does the work, with a messenger that answers from the journal; such as `conducted`.
-
-    Raises:
-        MicroagentsError: the work does not come to a question at this path.
     """
 
     async def replayed() -> Question:

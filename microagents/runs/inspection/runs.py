@@ -31,11 +31,7 @@ MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
 
 
 def inspect_run(runs_dir: Path, run_id: str) -> Result:
-    """The result of a run as far as it is recorded.
-
-    Raises:
-        InvalidUsage: there is no such run, or its journal cannot be read.
-    """
+    """The result of a run as far as it is recorded."""
     with reader_of(runs_dir, run_id) as reader:
         return recorded_result(reader)
 
@@ -84,11 +80,7 @@ def _outcome(reader: Reader, ending: Ending | None) -> tuple[RunOutcome, str | N
 
 
 def solution_of(reader: Reader, of_input: int) -> Struct:
-    """The recorded work on an input, as its strategy tells it. It imports the task's module, which has the texts of the questions.
-
-    Raises:
-        InvalidUsage: the strategy keeps no such record, there is no such input, or the records are damaged.
-    """
+    """The recorded work on an input, as its strategy tells it. It imports the task's module, which has the texts of the questions."""
     experiment = reader.experiment
     run = experiment.run_id
     if not experiment.draws_solution:
@@ -136,12 +128,6 @@ def _last_write_s(path: Path) -> float:
 def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
     """Decide an undecided election: for the next `resume`, or in a run that is under way also an open one; returns the reply.
 
-    Args:
-        runs_dir: the folder of journals.
-        run_id: name of the run.
-        path: path of the election.
-        value: the reply, as JSON.
-
     Raises:
         InvalidUsage: no election is undecided there, the value is not a valid reply, or the run takes no requests.
     """
@@ -168,11 +154,7 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
 
 
 def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection:
-    """What a person has to know of an election to decide it.
-
-    Raises:
-        InvalidUsage: it is not undecided, and not open in a live run either.
-    """
+    """What a person has to know of an election to decide it."""
     run_id, undecided = reader.experiment.run_id, reader.undecided()
     if path in undecided:
         return undecided[path]
@@ -192,11 +174,7 @@ def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection
 
 
 def _ask_for(journal: Path, ask: Decide) -> None:
-    """Leave a request to a live run, and wait until it has taken it, at most `MAX_TAKING_S`.
-
-    Raises:
-        InvalidUsage: the run refuses it, or the request cannot be written.
-    """
+    """Leave a request to a live run, and wait until it has taken it, at most `MAX_TAKING_S`."""
     request = request_of(ask)
     leave_request(journal, request)
     until_s = time.monotonic() + MAX_TAKING_S
@@ -212,11 +190,7 @@ def _ask_for(journal: Path, ask: Decide) -> None:
 
 
 def remove_run(runs_dir: Path, run_id: str) -> list[Path]:
-    """Remove the journal of a run, and the files beside it; returns what was removed.
-
-    Raises:
-        InvalidUsage: there is no such run, its file is no journal, it is running, or it cannot be removed. Nothing was removed.
-    """
+    """Remove the journal of a run, and the files beside it; returns what was removed."""
     with reader_of(runs_dir, run_id) as reader:
         journal = reader.path
     return remove(journal)

@@ -168,11 +168,7 @@ def _strategies(
 
 
 def _with_own_options(given: str | Strategy) -> tuple[str | Strategy, dict[str, str]]:
-    """A strategy, and the options that stand behind its name: ``aot@transitions=1,k=2``.
-
-    Raises:
-        InvalidUsage: one has no value.
-    """
+    """A strategy, and the options that stand behind its name: ``aot@transitions=1,k=2``."""
     if not isinstance(given, str):
         return given, {}
     name, _, words = given.rpartition("@")

@@ -42,11 +42,7 @@ READABLE_ON_BLUE = 0.55
 
 
 def draw_study(report: StudyReport, file: Path) -> None:
-    """Write the picture of a completed study.
-
-    Raises:
-        InvalidUsage: the file cannot be written.
-    """
+    """Write the picture of a completed study."""
     with mpl.rc_context(STYLE):
         _save(_FIGURES[report.kind](report), file)
 
@@ -55,9 +51,6 @@ def draw_comparison(comparison: Comparison, file: Path) -> None:
     """Write the picture of a completed comparison: the rate of each row over the tokens of an input.
 
     Rows of one strategy that differ in numbers alone are the points of a line.
-
-    Raises:
-        InvalidUsage: the file cannot be written.
     """
     lines: dict[tuple[object, ...], list[Row]] = {}
     for row in comparison.rows:

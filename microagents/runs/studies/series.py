@@ -78,15 +78,7 @@ class Series:
         return recorded_at([self._done.get(each.plan.settings.run_id) for each in self._runs])
 
     async def do(self, control: RunControl, on_run: Callable[[str], None] | None) -> Ended:
-        """Do the runs that are left.
-
-        Args:
-            control: progress and interruption.
-            on_run: called with the title of each run as it begins.
-
-        Raises:
-            MicroagentsError: a run failed; the results of those before it are kept.
-        """
+        """Do the runs that are left."""
         left = [plan for _, plan in self._runs if plan.settings.run_id not in self._done]
         announce_forecast(left, self._runs_dir, control.get("on_forecast"))
         budget = Budget(self._runs[0].plan.settings, {name: each.result for name, each in self._recorded.items()})
@@ -132,11 +124,7 @@ class Series:
 
 
 def _recorded(kind: str, run: Planned, runs_dir: Path) -> _Recorded | None:
-    """What the journal of a run has of it; None without a journal.
-
-    Raises:
-        JournalMismatch: the journal is of another run.
-    """
+    """What the journal of a run has of it; None without a journal."""
     plan, run_id = run.plan, run.plan.settings.run_id
     if holds_nothing(journal_of(runs_dir, run_id)):
         return None

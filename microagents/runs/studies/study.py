@@ -128,11 +128,7 @@ async def study(
 
 
 def _check_task(task: Task) -> None:
-    """Refuse a task that has no steps, or whose replies cannot be judged.
-
-    Raises:
-        InvalidUsage: as above.
-    """
+    """Refuse a task that has no steps, or whose replies cannot be judged."""
     if not isinstance(task, ChainTask):
         raise InvalidUsage(f"a study asks the steps of a chain one by one, and {type(task).__name__} is no chain of steps")
     strategy_of(Study(), task, {})
@@ -144,11 +140,7 @@ def _check_task(task: Task) -> None:
 
 
 def _check_kind(kind: Kind, models: Sequence[OneModel], samples: int) -> None:
-    """Refuse an unknown kind, and distances where there is nothing to compare.
-
-    Raises:
-        InvalidUsage: as above.
-    """
+    """Refuse an unknown kind, and distances where there is nothing to compare."""
     if kind not in KINDS:
         raise InvalidUsage(unknown("study", kind, KINDS))
     if not models:
@@ -160,11 +152,7 @@ def _check_kind(kind: Kind, models: Sequence[OneModel], samples: int) -> None:
 
 
 def _horizon(task: Task, kind: Kind, given: int | None) -> int | None:
-    """The number of steps in a rollout; None for a study without rollouts.
-
-    Raises:
-        InvalidUsage: the kind has no rollouts, or they would go beyond the end of the task.
-    """
+    """The number of steps in a rollout; None for a study without rollouts."""
     if kind != "lookahead":
         if given is not None:
             raise InvalidUsage(f"horizon={given!r} belongs to the study lookahead; {kind} draws no rollouts")
