@@ -63,11 +63,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         raise _not_found(module, attribute, base)
 
     def find_or_function(self, name: str, base: type[C]) -> Any:
-        """Find the class or the ``async def`` function of a name.
-
-        Raises:
-            InvalidUsage: there is neither.
-        """
+        """Find the class or the ``async def`` function of a name."""
         module, attribute = self._locate(name)
         found = getattr(module, attribute, None)
         if iscoroutinefunction(found) or (isinstance(found, type) and issubclass(found, base)):
@@ -77,11 +73,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         raise _not_found(module, attribute, base)
 
     def find_function(self, name: str) -> Callable[..., Any]:
-        """Find the plain function of a name.
-
-        Raises:
-            InvalidUsage: there is none.
-        """
+        """Find the plain function of a name."""
         module, attribute = self._locate(name)
         found = getattr(module, attribute, None)
         if not isfunction(found):

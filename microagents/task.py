@@ -121,11 +121,7 @@ EITHER_FORM = ("flag", "verify")
 
 
 def _check_override(task: type[Task], name: str, defined: object) -> None:
-    """Refuse what cannot be called in the place of a method of a task.
-
-    Raises:
-        InvalidDefinition: a method of this package is overridden by something else, by an ``async def``, or with other parameters.
-    """
+    """Refuse what cannot be called in the place of a method of a task."""
     bases = (base for base in task.__mro__[1:] if base.__module__.startswith("microagents.") and issubclass(base, Task))
     method = next((base.__dict__[name] for base in bases if name in base.__dict__), None)
     if name.startswith("_") or not inspect.isfunction(method) or isinstance(defined, staticmethod | classmethod):
@@ -283,11 +279,7 @@ def chain_types(task: type[ChainTask[Any, Any]]) -> tuple[type[Struct], type[Rep
 
 
 def reply_named(task: type[Task], reply: Any) -> type[Reply]:
-    """Read the reply type that a task names, checked.
-
-    Raises:
-        InvalidDefinition: it is no subclass of `Reply`.
-    """
+    """Read the reply type that a task names, checked."""
     if isinstance(reply, type) and issubclass(reply, Reply):
         return reply
     name = getattr(reply, "__name__", repr(reply))
@@ -338,9 +330,6 @@ async def feedback_on(task: Task, reply: Reply, state: bytes) -> str | None:
         task: a task that verifies.
         reply: the reply.
         state: the state that the step was asked in, as JSON.
-
-    Raises:
-        TaskFailed: ``verify()`` raised, or gave something else than a text or None.
     """
     assert isinstance(task, ChainTask)
     feedback = await called_aside(task.verify, _state_decoder(type(task)).decode(state), reply)

@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from microagents.actors import Strategy
 from microagents.cli.config import file_of_default, load_config, load_files, set_environment, warn_of_unknown_variables
-from microagents.cli.reporting import LOG_LEVEL, exit_on_error
+from microagents.cli.reporting import LOG_LEVEL, exit_on_error, log_to_stderr
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.registry import STRATEGIES, TASKS, Registry
 from microagents.task import Task
@@ -41,7 +41,10 @@ NoConfig = Annotated[bool, typer.Option("--no-config", help="Read neither microa
 
 
 def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --debug to a command; and --no-config to one whose options files can give. They are read by `Command`."""
+    """Add --debug to a command, and --no-config to one whose options files can give; set up its logs, and print its errors.
+
+    The two options are read by `Command`.
+    """
     hints = get_type_hints(command, include_extras=True)
     own = getattr(command, "__signature__", signature(command)).parameters.values()
     every = [each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints.get(each.name, each.annotation)) for each in own]
@@ -50,7 +53,9 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapped(**given: Any) -> None:
-        command(**{name: value for name, value in given.items() if name not in shared})
+        log_to_stderr()
+        with exit_on_error():
+            command(**{name: value for name, value in given.items() if name not in shared})
 
     vars(wrapped).update(__signature__=Signature(every), __annotations__={each.name: each.annotation for each in every})
     return wrapped

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_origin, get_type_hints
 import typer
 
 from microagents.actors import Strategy
-from microagents.cli.reporting import exit_on_error, warn
+from microagents.cli.reporting import warn
 from microagents.errors import InvalidUsage
 from microagents.journal.experiment import RENAMED_SETTINGS
 from microagents.packages import require_packages
@@ -189,12 +189,11 @@ def with_settings(
     @wraps(command)
     def wrapped(**given: Any) -> None:
         changed = {each.name: value for each in settings if (value := given.pop(each.name)) not in (None, [])}
-        with exit_on_error():
-            for each in renamed:
-                if given.pop(each.name) is not None:
-                    check_name(each.name)
-            if "deploy" in changed:
-                changed["deploy"] = deploy_options(changed["deploy"])
+        for each in renamed:
+            if given.pop(each.name) is not None:
+                check_name(each.name)
+        if "deploy" in changed:
+            changed["deploy"] = deploy_options(changed["deploy"])
         if short_forms:
             given["short"] = {each.name: given.pop(each.name) for each in short_forms}
         command(**given, changed=changed)
@@ -240,7 +239,7 @@ _NAMES_A_FILE = re.compile("file|path|folder|dir|output", re.IGNORECASE)
 
 
 def task_options(kind: type[Task], words: list[str]) -> dict[str, Any]:
-    """The options of a task by name, from its ``-o`` words. A text that is the name of a file, perhaps for a forgotten ``@``, is warned of."""
+    """The options of a task by name, from its ``-o`` words. It warns of a text that is a file, perhaps for a forgotten ``@``."""
     for name, _, value in (word.partition("=") for word in words):
         field = kind.model_fields.get(name)
         if field is None or plain_type(field.annotation) not in (str, str | None) or _NAMES_A_FILE.search(name):

@@ -30,7 +30,7 @@ from microagents.cli.options import (
     task_of,
     with_settings,
 )
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, json_text, log_to_stderr
+from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import recorded_note, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.short_forms import SHORT_FORMS
@@ -124,39 +124,37 @@ def command(
     Exit codes: 0 all inputs of all rows have ended, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk,
     130 interrupted.
     """
-    log_to_stderr()
-    with exit_on_error():
-        check_picture(svg)
-        lines = None if inputs is None else lines_of(task, option, inputs)
-        work, options = task_of(task, option) if lines is None else lines.tasks, pairs("-s", set_)
+    check_picture(svg)
+    lines = None if inputs is None else lines_of(task, option, inputs)
+    work, options = task_of(task, option) if lines is None else lines.tasks, pairs("-s", set_)
 
-        first = work if isinstance(work, Task) else work[0]
-        watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)), kept_in_runs("comparison"))
-        with nullcontext() if lines is None else lines.name_lines():
-            comparison = run_in_terminal(
-                watched,
-                lambda control, set_title: compare(
-                    work,
-                    models=models_of(model),
-                    strategies=strategy,
-                    k=k,
-                    options=options,
-                    repeat=repeat,
-                    seed=seed,
-                    runs_dir=runs_dir,
-                    run_id=run_id,
-                    on_row=set_title,
-                    **control,
-                    **short,
-                    **changed,
-                ),
-                as_json=as_json,
-                yes=yes,
-            )
-        if svg is not None and comparison.outcome == "completed":
-            from microagents.runs.studies.pictures import draw_comparison  # noqa: PLC0415 - matplotlib, which only --svg needs
+    first = work if isinstance(work, Task) else work[0]
+    watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)), kept_in_runs("comparison"))
+    with nullcontext() if lines is None else lines.name_lines():
+        comparison = run_in_terminal(
+            watched,
+            lambda control, set_title: compare(
+                work,
+                models=models_of(model),
+                strategies=strategy,
+                k=k,
+                options=options,
+                repeat=repeat,
+                seed=seed,
+                runs_dir=runs_dir,
+                run_id=run_id,
+                on_row=set_title,
+                **control,
+                **short,
+                **changed,
+            ),
+            as_json=as_json,
+            yes=yes,
+        )
+    if svg is not None and comparison.outcome == "completed":
+        from microagents.runs.studies.pictures import draw_comparison  # noqa: PLC0415 - matplotlib, which only --svg needs
 
-            draw_comparison(comparison, svg)
+        draw_comparison(comparison, svg)
     typer.echo(json_text(comparison.as_json()) if as_json else "\n".join(_report(comparison)))
     raise typer.Exit(EXIT_CODES[comparison.outcome])
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from microagents.cli.options import DEFAULT_MODEL, RUNS, AsJson, RunsDir
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, json_text, log_to_stderr
+from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import table
 
 
@@ -30,11 +30,9 @@ def command(
 
     Exit codes: 0 if nothing is missing that the named models and runtime need, else 1.
     """
-    log_to_stderr()
     from microagents.runs.doctor import examine  # noqa: PLC0415 - of its own kind
 
-    with exit_on_error():
-        findings = asyncio.run(examine(model or [DEFAULT_MODEL], runs_dir, on_ray=runtime == "ray"))
+    findings = asyncio.run(examine(model or [DEFAULT_MODEL], runs_dir, on_ray=runtime == "ray"))
     if as_json:
         typer.echo(json_text(findings))
     else:

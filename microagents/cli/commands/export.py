@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from microagents.cli.options import RUNS, RunName, RunsDir
-from microagents.cli.reporting import exit_on_error, json_text, log_to_stderr
+from microagents.cli.reporting import json_text
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.export import DecisionRow, decision_rows
@@ -44,25 +44,23 @@ def command(
 
     Columns: run_id, path, input, outcome, value, votes, other_votes, flags, cost_usd, settled_by, settled_at, input_ended_at.
     """
-    log_to_stderr()
-    with exit_on_error():
-        form = form or _form_of(output)
+    form = form or _form_of(output)
+    if form == "parquet":
+        if find_spec("pyarrow") is None:
+            raise InvalidUsage("parquet needs pyarrow, which is not installed: pip install pyarrow; or write --format jsonl")
+        if output is None:
+            raise InvalidUsage("parquet is not written to stdout; name a file with --output")
+    with reader_of(runs_dir, run) as reader:
+        rows = decision_rows(reader)
         if form == "parquet":
-            if find_spec("pyarrow") is None:
-                raise InvalidUsage("parquet needs pyarrow, which is not installed: pip install pyarrow; or write --format jsonl")
-            if output is None:
-                raise InvalidUsage("parquet is not written to stdout; name a file with --output")
-        with reader_of(runs_dir, run) as reader:
-            rows = decision_rows(reader)
-            if form == "parquet":
-                assert output is not None
-                with _new_file(output) as stream:
-                    _write_parquet(rows, stream)
-            elif output is None:
-                _write(rows, form, typer.get_binary_stream("stdout"))
-            else:
-                with _new_file(output) as stream:
-                    _write(rows, form, stream)
+            assert output is not None
+            with _new_file(output) as stream:
+                _write_parquet(rows, stream)
+        elif output is None:
+            _write(rows, form, typer.get_binary_stream("stdout"))
+        else:
+            with _new_file(output) as stream:
+                _write(rows, form, stream)
 
 
 def _form_of(output: Path | None) -> Format:

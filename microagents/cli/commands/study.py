@@ -23,7 +23,7 @@ from microagents.cli.options import (
     task_of,
     with_settings,
 )
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, json_text, log_to_stderr
+from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import recorded_note, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.errors import InvalidUsage
@@ -95,36 +95,34 @@ def command(
 
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 130 interrupted.
     """
-    log_to_stderr()
     models = list(dict.fromkeys(model or [DEFAULT_MODEL]))
-    with exit_on_error():
-        studied = _kind_named(kind, task)
-        check_picture(svg)
-        work = task_of(task, option)
+    studied = _kind_named(kind, task)
+    check_picture(svg)
+    work = task_of(task, option)
 
-        watched = Watched(task, type(work).progress_unit, models, kept_in_runs("study"))
-        report = run_in_terminal(
-            watched,
-            lambda control, set_title: study(
-                work,
-                studied,
-                models=models,
-                samples=samples,
-                horizon=horizon,
-                seed=seed,
-                runs_dir=runs_dir,
-                run_id=run_id,
-                on_model=set_title,
-                **control,
-                **changed,
-            ),
-            as_json=as_json,
-            yes=yes,
-        )
-        if svg is not None and report.outcome == "completed":
-            from microagents.runs.studies.pictures import draw_study  # noqa: PLC0415 - matplotlib, which only --svg needs
+    watched = Watched(task, type(work).progress_unit, models, kept_in_runs("study"))
+    report = run_in_terminal(
+        watched,
+        lambda control, set_title: study(
+            work,
+            studied,
+            models=models,
+            samples=samples,
+            horizon=horizon,
+            seed=seed,
+            runs_dir=runs_dir,
+            run_id=run_id,
+            on_model=set_title,
+            **control,
+            **changed,
+        ),
+        as_json=as_json,
+        yes=yes,
+    )
+    if svg is not None and report.outcome == "completed":
+        from microagents.runs.studies.pictures import draw_study  # noqa: PLC0415 - matplotlib, which only --svg needs
 
-            draw_study(report, svg)
+        draw_study(report, svg)
     typer.echo(json_text(report) if as_json else "\n".join(_report(report)))
     raise typer.Exit(EXIT_CODES[report.outcome])
 
