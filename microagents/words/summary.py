@@ -351,8 +351,14 @@ def _settled_text(account: Account) -> str:
 
 def _wrapped(head: str, text: str) -> str:
     """Write a row of the summary; on a terminal wrapped at words to its width."""
-    columns = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else sys.maxsize
-    return textwrap.fill(text, columns, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False)
+    return textwrap.fill(
+        text, columns_of_stdout(sys.maxsize), initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False
+    )
+
+
+def columns_of_stdout(otherwise: int = 100) -> int:
+    """Measure the width of the terminal; another one where stdout is none."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else otherwise
 
 
 def _cost_text(result: RunFacts[Any], models: Sequence[str]) -> str:

@@ -37,5 +37,5 @@ def command(
         typer.echo(json_text(findings))
     else:
         for line in table([[each.state, each.subject, " ".join(each.said.split())] for each in findings], to_the_left=(0, 1, 2)):
-            typer.echo(line.rstrip())
+            typer.echo(line)
     raise typer.Exit(EXIT_CODES["failed" if any(each.state == "missing" for each in findings) else "completed"])

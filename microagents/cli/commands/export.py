@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+from codecs import getwriter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -52,14 +53,10 @@ def command(
             raise InvalidUsage("parquet is not written to stdout; name a file with --output")
     with reader_of(runs_dir, run) as reader:
         rows = decision_rows(reader)
-        if form == "parquet":
-            assert output is not None
-            with _new_file(output) as stream:
+        with nullcontext(typer.get_binary_stream("stdout")) if output is None else _new_file(output) as stream:
+            if form == "parquet":
                 _write_parquet(rows, stream)
-        elif output is None:
-            _write(rows, form, typer.get_binary_stream("stdout"))
-        else:
-            with _new_file(output) as stream:
+            else:
                 _write(rows, form, stream)
 
 
@@ -90,20 +87,9 @@ def _write(rows: Iterable[DecisionRow], form: Format, stream: IO[bytes]) -> None
         for row in rows:
             stream.write(json_text(row).encode() + b"\n")
         return
-    lines = csv.writer(_Encoded(stream))
+    lines = csv.writer(getwriter("utf-8")(stream))
     lines.writerow(COLUMNS)
     lines.writerows(_flat(row).values() for row in rows)
-
-
-class _Encoded:
-    """Lets the csv module, which writes texts, write into a stream of bytes."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> None:
-        """Write a text as UTF-8."""
-        self._stream.write(text.encode())
 
 
 def _flat(row: DecisionRow) -> dict[str, Any]:

@@ -9,13 +9,13 @@ import typer
 
 from microagents.cli.options import RUNS, AsJson, RunsDir
 from microagents.cli.reporting import json_text
-from microagents.cli.views.lines import columns_of_stdout, wrapped_cells
+from microagents.cli.views.lines import wrapped_cells
 from microagents.cli.views.tables import local_time
 from microagents.errors import InvalidUsage
 from microagents.runs.inspection.runs import runs_in
 from microagents.runs.result import Result
 from microagents.words.prices import prices_of
-from microagents.words.summary import counted, printable, progress_text
+from microagents.words.summary import columns_of_stdout, counted, printable, progress_text
 
 GAP, INDENT = "  ", "    "
 

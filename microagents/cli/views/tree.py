@@ -8,10 +8,10 @@ import msgspec
 from msgspec import Raw
 from rich.cells import cell_len
 
-from microagents.cli.views.lines import columns_of_stdout, joined, one_line, shorten
+from microagents.cli.views.lines import joined, one_line, shorten
 from microagents.problems.tree import Branch, ProblemNode, TurnResult
 from microagents.words.prices import money
-from microagents.words.summary import counted
+from microagents.words.summary import columns_of_stdout, counted
 
 MIN_COLUMNS = 60
 """Minimum width of a problem with its answer. If its turns leave less room on the line, they move to a second line."""
