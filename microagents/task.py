@@ -92,7 +92,8 @@ class Task(BaseModel, Generic[V]):
     @classmethod
     def missing_methods(cls) -> list[str]:
         """List the required methods that it does not override."""
-        return [name for name in cls.required_methods if any(getattr(cls, name) is base.__dict__.get(name) for base in _kinds(cls))]
+        kinds = [base for base in cls.__mro__ if "required_methods" in base.__dict__]
+        return [name for name in cls.required_methods if any(getattr(cls, name) is base.__dict__.get(name) for base in kinds)]
 
     def flag(self, *args: Any, **named: Any) -> str | None:  # noqa: ARG002 - for tasks to override
         """Name the task's red flag for a reply, ``flag(reply)``; None for none.
@@ -160,11 +161,6 @@ def near_misses(kind: type[Task]) -> Iterator[tuple[str, str]]:
 
 
 _CLASS_SETTINGS = ("sampling", "format", "reading", "default_strategy", "required_methods", "progress_unit", "oracle_judges_result")
-
-
-def _kinds(task: type[Task]) -> list[type[Task]]:
-    """List the base classes of a task that declare required methods."""
-    return [base for base in task.__mro__ if "required_methods" in base.__dict__]
 
 
 class ChainTask(Task[V], Generic[S, A, V]):

@@ -147,7 +147,7 @@ def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator
         return
     yield "reply", fingerprint(reply).hex()
     try:
-        asked = _first_prompt(task)
+        asked: Prompt | None = called(task.first_prompt, gives=(Prompt, NoneType))
     except MicroagentsError:
         if not plan.listed:
             raise
@@ -155,11 +155,6 @@ def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator
     if asked is not None:
         system = system_with_instructions(asked.system, reply, task.format)
         yield FIRST_PROMPT, blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def _first_prompt(task: Task) -> Prompt | None:
-    asked: Prompt | None = called(task.first_prompt, gives=(Prompt, NoneType))
-    return asked
 
 
 def _options_digest(first: dict[str, Any], own: Sequence[str]) -> str:

@@ -39,34 +39,26 @@ NOTHING_NEW = (
 )
 
 
-class RunKeywords(SharedKeywords, total=False):
+class ResumeKeywords(SharedKeywords, total=False):
+    """Keywords of `resume`: what differs from the recorded run. The first four are short for the strategy's options of their names."""
+
+    k: int | None
+    max_draws: int | None
+    speculate: bool | None
+    known_inputs: bool | None
+
+
+class RunKeywords(ResumeKeywords, total=False):
     """Keywords of `run`, besides the models."""
 
     strategy: str | Strategy | None
     """A name or an instance; None for the task's default strategy."""
-    k: int | None
-    """Short for the strategy's option of this name."""
-    speculate: bool | None
-    """Short for the strategy's option of this name."""
-    known_inputs: bool | None
-    """Short for the strategy's option of this name."""
-    max_draws: int | None
-    """Short for the strategy's option of this name."""
     run_id: str | None
     """Name of the run; by default a new one."""
     runs_dir: str | Path | None
     """The folder of journals, by default ``runs``; None for a run that cannot be resumed."""
     accept_changes: Sequence[str]
     """Names of fields that may differ from the recorded experiment."""
-
-
-class ResumeKeywords(SharedKeywords, total=False):
-    """Keywords of `resume`: what differs from the recorded run."""
-
-    k: int | None
-    max_draws: int | None
-    speculate: bool | None
-    known_inputs: bool | None
 
 
 @overload

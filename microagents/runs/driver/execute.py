@@ -119,20 +119,16 @@ class _Sitting:
         if self._forecast is not None and on_forecast is not None:
             on_forecast(self._forecast)
         if plan.listed:
-            self._inputs = self._batch()
-
-    def _batch(self) -> Batch:
-        settings = self._plan.settings
-        return Batch(
-            self._path,
-            len(self._plan.tasks),
-            run_id=settings.run_id,
-            only=self._only,
-            concurrency=settings.concurrency,
-            passes_undecided=self._plan.strategy.passes_undecided,
-            on_ending=self._outputs.end,
-            on_recorded=self._control.get("on_ending"),
-        )
+            self._inputs = Batch(
+                self._path,
+                len(plan.tasks),
+                run_id=plan.settings.run_id,
+                only=self._only,
+                concurrency=plan.settings.concurrency,
+                passes_undecided=plan.strategy.passes_undecided,
+                on_ending=self._outputs.end,
+                on_recorded=self._control.get("on_ending"),
+            )
 
     async def drive(self) -> tuple[End, Account]:
         """Start the roles, do the work and record its ending; returns the ending and the last account."""

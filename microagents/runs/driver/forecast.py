@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.actors import Strategy
 from microagents.elections.rules import Tally
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.messages import Account
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import Ending, Reader, journal_of
+from microagents.journal.reading import Ending, Reader
 from microagents.models.model import Model, ModelSpec, open_model
 from microagents.models.prices import Tariff
 from microagents.registry import MODELS
@@ -88,15 +88,6 @@ def forecast_of(plan: Plan, path: Path | None) -> Forecast | None:
     return found if before is None else _continued(found, before)
 
 
-def announce_forecast(plans: Iterable[Plan], runs_dir: str | Path, on_forecast: OnForecast | None) -> None:
-    """Tell the expected cost of several runs."""
-    if on_forecast is None:
-        return
-    total = total_of(forecast_of(plan, journal_of(Path(runs_dir), plan.settings.run_id)) for plan in plans)
-    if total is not None:
-        on_forecast(total)
-
-
 def total_of(forecasts: Iterable[Forecast | None]) -> Forecast | None:
     """One forecast of several runs; None if none of them costs anything."""
     each = [forecast for forecast in forecasts if forecast is not None]
@@ -169,11 +160,4 @@ def _continued(whole: Forecast, before: Account) -> Forecast:
     calls = whole.calls
     if before.total_steps and before.steps:
         calls = before.calls / before.steps * (before.total_steps - before.steps)
-    return Forecast(
-        calls=calls,
-        call_usd=before.cost_usd / before.calls,
-        input_tokens=whole.input_tokens,
-        output_tokens=whole.output_tokens,
-        is_measured=True,
-        models=whole.models,
-    )
+    return structs.replace(whole, calls=calls, call_usd=before.cost_usd / before.calls, is_measured=True)

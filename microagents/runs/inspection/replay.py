@@ -35,7 +35,7 @@ def replayed_question(reader: Reader, plan: Plan, path: str, work: Callable[[Mes
     """
 
     async def replayed() -> Question:
-        replay = _Replay(reader, plan, path)
+        replay = Replay(reader, plan, path)
         try:
             async with asyncio.timeout(MAX_REPLAY_S):
                 await work(replay)
@@ -56,7 +56,7 @@ def conducted(of_input: int) -> Callable[[Messenger], Awaitable[object]]:
     return lambda messenger: messenger.ask(Conduct(input=of_input), None)
 
 
-class _Replay:
+class Replay:
     """The messenger of all roles: requests to durable roles are handled at once, and the recorder's answers come from the journal."""
 
     def __init__(self, reader: Reader, plan: Plan, path: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +61,6 @@ def recorded_result(reader: Reader) -> Result:
         k=recipe.deciding_votes,
         unit=reader.experiment.unit,
     )
-
-
-def recorded_at(recorded: Sequence[Result | None]) -> str | None:
-    """When the first of these runs began; None if one of them is not done."""
-    began = [each.created_at for each in recorded if each is not None and each.created_at is not None]
-    return min(began) if len(began) == len(recorded) else None
 
 
 def _outcome(reader: Reader, ending: Ending | None) -> tuple[RunOutcome, str | None]:

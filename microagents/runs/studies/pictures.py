@@ -11,7 +11,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from microagents.errors import InvalidUsage, read_failure
-from microagents.runs.studies.analysis import HARD, Errors, Lookahead, Part, Share
+from microagents.runs.studies.analysis import HARD, Errors, Lookahead, Share
 from microagents.runs.studies.comparison import Comparison, Row
 from microagents.runs.studies.study import Kind, StudyReport
 from microagents.words.summary import options_text
@@ -178,8 +178,9 @@ def _parts(report: StudyReport) -> Figure:
         assert model.parts is not None
         parts = [*model.parts.fields, model.parts.whole]
         names = [model.parts.fields[0].name, *[f"{each.name},\ngiven those before" for each in model.parts.fields[1:]], "whole reply"]
-        for shift, colour, label, share in ((-0.2, BLUE, "single", _single), (0.2, ORANGE, "majority", _majority)):
-            shares = [(at + shift, share(each)) for at, each in enumerate(parts)]
+        singles, majorities = [each.single for each in parts], [each.majority for each in parts]
+        for shift, colour, label, found in ((-0.2, BLUE, "single", singles), (0.2, ORANGE, "majority", majorities)):
+            shares = [(at + shift, each) for at, each in enumerate(found)]
             left.bar(
                 [at for at, _ in shares], [0 if each is None else each.share for _, each in shares], width=0.38, color=colour, label=label
             )
@@ -202,14 +203,6 @@ _FIGURES: dict[Kind, Callable[[StudyReport], Figure]] = {
     "distance": _distance,
     "parts": _parts,
 }
-
-
-def _single(part: Part) -> Share | None:
-    return part.single
-
-
-def _majority(part: Part) -> Share | None:
-    return part.majority
 
 
 def _panels(report: StudyReport, subject: str, *, height: float, columns: int) -> tuple[Figure, Any]:
