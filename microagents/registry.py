@@ -209,7 +209,6 @@ def unknown(kind: str, name: str, known: Sequence[str]) -> str:
 
 @lru_cache
 def _installed(group: str) -> tuple[tuple[str, str], ...]:
-    """List the names and addresses of the entry points in a group."""
     return tuple((each.name, each.value) for each in entry_points(group=group))
 
 
@@ -220,7 +219,6 @@ def _not_found(module: ModuleType, attribute: str, base: type[C]) -> InvalidUsag
 
 
 def _classes_in(module: ModuleType, base: type[C]) -> list[type[C]]:
-    """List the subclasses that a module itself defines, not those that it imports."""
     found = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, base)]
     return [each for each in dict.fromkeys(found) if each.__module__ == module.__name__ and each.__qualname__.isidentifier()]
 

@@ -101,7 +101,6 @@ def _file_behind(ctx: Any, given: Mapping[str, Any], parameter: Any) -> Path | N
 
 
 def _named_options(given: Mapping[str, Any], *, with_strategy: bool) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """The sections of help on the task and on the strategies that a command line names."""
     if given.get("task") is None:
         return
     found = _found(TASKS, given["task"], Task)
@@ -119,7 +118,6 @@ def _named_options(given: Mapping[str, Any], *, with_strategy: bool) -> Iterator
 
 
 def _found(registry: Registry, name: str, base: Any) -> Any:
-    """The class of a name, or why there is none."""
     try:
         return registry.find(name, base)
     except MicroagentsError as error:
@@ -127,7 +125,6 @@ def _found(registry: Registry, name: str, base: Any) -> Any:
 
 
 def _rows(kind: type[Task | Strategy]) -> list[tuple[str, str]]:
-    """The options of a class: name; meaning, values and default."""
     from microagents.runs.fields import fields_in_words  # noqa: PLC0415 - pydantic's schemas, which only this help needs
 
     rows = []

@@ -110,7 +110,6 @@ def _takes_config(command: Any) -> bool:
 
 
 def _options_of_all(context: typer.Context) -> dict[str, Any]:
-    """The parameters of all commands that take a config."""
     assert context.parent is not None
     commands: dict[str, Any] = getattr(context.parent.command, "commands", {})
     taking = [_options_of(command) for command in commands.values() if _takes_config(command)]

@@ -160,7 +160,6 @@ def _setting_options() -> Iterator[Parameter]:
 
 
 def _short_options(names: Iterable[str]) -> Iterator[Parameter]:
-    """An option for each short form."""
     for name in names:
         flag, kind, meaning, metavar = SHORT_FORMS[name]
         said = f"Short for -s {name}={metavar or '...'}: {meaning}"

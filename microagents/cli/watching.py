@@ -169,7 +169,6 @@ class _Signals:
         self._handlers = handlers
 
     def follow(self) -> None:
-        """Handle them on the loop."""
         for each, handler in self._handlers.items():
             self._loop.add_signal_handler(each, handler)
 
@@ -201,7 +200,6 @@ def _ask_to_begin() -> None:
 
 
 def _ending_text(ending: InputEnding) -> str:
-    """The ending of an input as a line of JSON."""
     result = None if ending.result is None else json.loads(ending.result)
     return json_text({"input": ending.input, "outcome": ending.outcome, "reason": ending.reason, "result": result})
 

@@ -116,7 +116,6 @@ class _KindsOfFailures(logging.Handler):
     """Logs of a failed request its kind alone: the server's own log would print malformed headers with their tokens."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log the kind of a failure."""
         kind = record.exc_info[0] if record.exc_info else None
         structlog.get_logger().warning("a request failed", kind=record.levelname if kind is None else kind.__name__)
 
@@ -165,7 +164,6 @@ class _Handler:
         return _json({"object": "list", "data": [model], "has_more": False, "first_id": name, "last_id": name})
 
     def answering(self, wire: Wire) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Build the handler of a wire's requests."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             self.served.requests += 1

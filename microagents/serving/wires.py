@@ -338,7 +338,6 @@ def _decoded(body: bytes, kind: type[S]) -> S:
 
 
 def _prompt(messages: Sequence[Message]) -> Prompt:
-    """Read the one question of a conversation."""
     texts: dict[Literal["system", "user"], list[str]] = {"system": [], "user": []}
     for message in messages:
         if message.role not in ("system", "developer", "user"):

@@ -98,7 +98,6 @@ def resume_command(run_id: str, outcome: str, runs_dir: Path, reason: str | None
 
 
 def _command(name: str, run_id: str, runs_dir: Path) -> str:
-    """Write a command about a run, with the folder of its journal."""
     where = "" if runs_dir == RUNS_DIR else f" --runs-dir {shlex.quote(str(runs_dir))}"
     return f"microagents {name} {run_id}{where}"
 
@@ -268,7 +267,6 @@ def _timeouts_text(account: Account) -> str | None:
 
 
 def _by_name(counts: Mapping[str, int], what: str) -> str:
-    """Write a total, and what it consists of."""
     names = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
     return f"{sum(counts.values()):,} {what}" + (f" ({names})" if names else "")
 
@@ -306,7 +304,6 @@ def _climbed_text(result: RunFacts[Any]) -> str | None:
 
 
 def _once_in(ln_chance: float) -> str:
-    """Write the number of tries to one success, as text."""
     digits = -ln_chance / log(10)
     if digits == inf:
         return "infinity"
@@ -315,7 +312,6 @@ def _once_in(ln_chance: float) -> str:
 
 
 def _value_rows(result: RunFacts[Any], *, with_text: bool) -> list[tuple[str, str]]:
-    """Write the rows that tell the result, or the file that it was written into."""
     if result.failed_inputs is not None:
         return [("written", f"{len(result.outputs):,} texts, the first into {result.outputs[0]}")] if result.outputs else []
     if result.value is None:
@@ -328,7 +324,6 @@ def _value_rows(result: RunFacts[Any], *, with_text: bool) -> list[tuple[str, st
 
 
 def _text_facts(value: Mapping[str, Any]) -> str:
-    """Say how long the text of a document is, and its marks."""
     checks: Mapping[str, bool | None] = value.get("checks", {})
     marks = {
         "not agreed": [number_of(at) for at in value.get("not_agreed", ())],
@@ -362,7 +357,6 @@ def columns_of_stdout(otherwise: int = 100) -> int:
 
 
 def _cost_text(result: RunFacts[Any], models: Sequence[str]) -> str:
-    """Write the cost of a run, and whether its models were simulated."""
     if are_simulated(models):
         return f" (simulated: no real model was asked; at list prices the real one would have cost {money(result.account.cost_usd)})"
     expected = result.account.expected_usd

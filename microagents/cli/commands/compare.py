@@ -160,7 +160,6 @@ def command(
 
 
 def _report(comparison: Comparison) -> Iterator[str]:
-    """The lines of the report: title, table and notes."""
     models = ", ".join(spec for pool in comparison.models.values() for spec in pool)
     title = f"{comparison.task}{options_text(comparison.options)}: {comparison.repeat:,} inputs; {models}, seed {comparison.seed}"
     yield from wrapped(title)

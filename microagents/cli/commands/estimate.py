@@ -80,7 +80,6 @@ def command(
 
 
 def _rule_of_ones_own(given: str) -> RuleAtK:
-    """The rule of a name, with the options behind it."""
     name, _, words = given.partition("@")
     kind = Registry(kind="rule", group="microagents.rules", shipped={}).find(name, Rule)
     options = pairs("--rule", [word for word in words.split(",") if word])

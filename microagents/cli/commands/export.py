@@ -93,7 +93,6 @@ def _write(rows: Iterable[DecisionRow], form: Format, stream: IO[bytes]) -> None
 
 
 def _flat(row: DecisionRow) -> dict[str, Any]:
-    """A row in which nested values are JSON texts."""
     values = {name: getattr(row, name) for name in COLUMNS}
     nested = {name: None if values[name] is None else json_text(values[name]) for name in AS_JSON}
     return {**values, **nested}
@@ -112,5 +111,4 @@ def _write_parquet(rows: Iterator[DecisionRow], stream: IO[bytes]) -> None:
 
 
 def _plain(hint: Any) -> Any:
-    """The type of a column without None."""
     return next((each for each in getattr(hint, "__args__", (hint,)) if each is not type(None)), hint)

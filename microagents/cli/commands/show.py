@@ -96,7 +96,6 @@ def command(
 
 
 def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
-    """Print the tree of sub-problems, or the subtasks of a document."""
     if isinstance(tree, ProblemNode):
         from microagents.cli.views.tree import draw_tree  # noqa: PLC0415 - rich, which --json does not need
 

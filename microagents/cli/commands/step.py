@@ -98,7 +98,6 @@ def _print(shown: ShownStep) -> None:
 
 
 def _read(reply: ShownReply) -> str:
-    """What became of a reply."""
     if not reply.counted:
         return "drawn, but not counted: the vote was over"
     if reply.flag:

@@ -128,7 +128,6 @@ def command(
 
 
 def _kind_named(kind: str, task: str) -> Kind:
-    """The kind of study with this name."""
     found: Kind | None = next((each for each in KINDS if each == kind), None)
     if found is None and task in KINDS:
         raise InvalidUsage(f"TASK comes first, then KIND: microagents study {kind} {task}")
@@ -138,7 +137,6 @@ def _kind_named(kind: str, task: str) -> Kind:
 
 
 def _report(report: StudyReport) -> Iterator[str]:
-    """The lines of the report: title, tables and notes."""
     drawn = f"{counted(report.samples, 'sample')} of each step" + (
         f", and rollouts of {counted(report.horizon, 'step')}" if report.horizon else ""
     )

@@ -118,7 +118,6 @@ def _measured(account: Account) -> tuple[int, int | None]:
 
 
 def _done_text(account: Account, unit: str) -> str:
-    """Write the number of inputs or steps done, and their total."""
     if account.inputs > 1:
         return f"{account.inputs_done + account.inputs_failed:,}/{account.inputs:,} inputs"
     if account.total_steps is None and not account.steps:  # the number of steps is unknown: replies show that work is done
@@ -127,7 +126,6 @@ def _done_text(account: Account, unit: str) -> str:
 
 
 def _pace(task: Task, account: Account, unit: str) -> Iterator[str]:
-    """Write the rate, and the time so far and left."""
     is_of_inputs = account.total_steps is None and account.inputs > 1
     if account.inputs > 1 and account.steps:
         yield f"{account.steps:,} {unit}s"
@@ -145,7 +143,6 @@ def _rate(a_second: float, unit: str) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Write a duration as hours, minutes and seconds."""
     minutes, second = divmod(int(seconds), 60)
     hour, minute = divmod(minutes, 60)
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"

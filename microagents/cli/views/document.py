@@ -156,7 +156,6 @@ def _taken(record: SubtaskRecord, author: int) -> list[SegmentRecord]:
 
 
 def _states_now(document: DocumentRecord, record: SubtaskRecord) -> Iterator[str]:
-    """Write the state of each agent's segment in the last round."""
     names = short_names(document.agents)
     for draft in record.rounds[-1] if record.rounds else ():
         name, approvals = names[draft.agent], f"{draft.approvals} of {len(names)}" if draft.validations else ""
@@ -193,7 +192,6 @@ def _reason(validation: ValidationRecord) -> str:
 
 
 def _tail(text: str, columns: int, lines: int) -> list[str]:
-    """Wrap the last lines of a text."""
     last = text[-columns * lines * 2 :].rstrip("\n")
     wrapped = [part for line in last.split("\n") for part in (textwrap.wrap(printable(line.expandtabs()), columns) or [""])]
     return wrapped[-lines:]

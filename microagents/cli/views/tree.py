@@ -58,7 +58,6 @@ def _problem_and_answer(node: ProblemNode, columns: int) -> str:
 
 
 def _branch_text(branch: Branch) -> str:
-    """Write the number of a branch, and what became of it."""
     notes = [str(branch.number)]
     if branch.same_as is not None:
         notes.append(f"same as {branch.same_as}")
@@ -79,7 +78,6 @@ def _answer_text(answer: Raw) -> str:
 
 
 def _turn_text(result: TurnResult) -> str:
-    """Write the result of a turn in a few words."""
     votes = [each.votes for each in result.candidates]
     if result.winner is not None:
         votes = [votes[result.winner], *sorted(votes[: result.winner] + votes[result.winner + 1 :], reverse=True)]

@@ -91,7 +91,6 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
 
 
 def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> Plan:
-    """The plan of a run, from the arguments of `run`."""
     tasks, run_id = tasks_of(task), given.get("run_id")
     short = {name: given.get(name) for name in SHORT_FORMS}
     chosen = strategy_of(given.get("strategy"), tasks[0], {}, short)
@@ -147,7 +146,6 @@ async def resume(
 
 
 def _changed_plan(plan: Plan, changed: dict[str, Any]) -> Plan:
-    """A recorded plan with other settings and options."""
     short = {name: changed.pop(name, None) for name in SHORT_FORMS}
     settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
     check_for_ray(changed, settings.runtime)
@@ -175,7 +173,6 @@ async def _execute(
 
 
 def _with_outputs(reader: Reader, result: Result) -> Result:
-    """The result of a completed run, with the outputs that are missing written."""
     values = [result.value] if result.failed_inputs is None else result.value
     if any(text_in(value) is not None for value in values):
         with suppress(InvalidUsage):  # the task's code may be gone; the result does not depend on it

@@ -131,7 +131,6 @@ class _Sitting:
             )
 
     async def drive(self) -> tuple[End, Account]:
-        """Start the roles, do the work and record its ending; returns the ending and the last account."""
         plan = self._plan
         context = plan.context()
         self._began_s = time.monotonic()
@@ -163,7 +162,6 @@ class _Sitting:
         return Deployment(role=Recorder, options=options, in_driver=True)
 
     async def _conduct_and_record(self, roles: Runtime) -> tuple[End, Account]:
-        """Do the work, and record its ending; returns the ending and the last account."""
         messenger, strategy = roles.messenger, self._plan.strategy
         try:
             conducting = _conduct_single_input(messenger) if self._inputs is None else self._inputs.conduct(messenger)
@@ -281,7 +279,6 @@ def _no_empty_journal(path: Path | None) -> Iterator[None]:
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether a journal holds no call, no decision and no ending of an input."""
     try:
         with Reader(path) as reader:
             account = reader.account()
@@ -322,7 +319,6 @@ def _recorded_times(path: Path, sitting_s: float) -> tuple[str | None, float]:
 
 
 def _adjust_outcome(outcome: RunOutcome, reason: str | None, account: Account, strategy: Strategy) -> tuple[RunOutcome, str | None]:
-    """The outcome and its reason, changed where the account has undecided elections or an outage."""
     undecided = account.undecided_at
     if undecided and strategy.passes_undecided and outcome == "completed":
         return "undecided", undecided_elections(undecided)

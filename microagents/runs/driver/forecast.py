@@ -123,7 +123,6 @@ def _tariff(text: str, plan: Plan) -> Tariff | None:
 
 
 def _calls(strategy: Strategy, tasks: Sequence[Task]) -> float | None:
-    """The expected calls of all inputs."""
     every = max(1, len(tasks) // MAX_ASKED)
     calls = [called(strategy.expected_calls, tasks[number]) for number in range(0, len(tasks), every)]
     known = [each for each in calls if each is not None]
@@ -154,7 +153,6 @@ def _recorded(path: Path) -> tuple[Account | None, Ending | None]:
 
 
 def _continued(whole: Forecast, before: Account) -> Forecast:
-    """The forecast of the rest of a run, by what its calls and steps took so far."""
     if not before.calls or not before.cost_usd:
         return whole
     calls = whole.calls

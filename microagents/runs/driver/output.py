@@ -137,7 +137,6 @@ def _refuse_existing(path: Path) -> None:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is anything at a path."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -148,14 +147,12 @@ def _is_there(path: Path) -> bool:
 
 
 def _output_of(task: Task) -> Path | None:
-    """The absolute path of a task's output; None for no output."""
     assert isinstance(task, Document)
     given = called(task.output_path, gives=(str, PathLike, NoneType))
     return None if given is None else Path(os.path.realpath(Path(given).parent), Path(given).name)
 
 
 def _recorded_inputs(journal: Path) -> Iterator[int]:
-    """Numbers of the inputs with a recorded result."""
     with Reader(journal) as reader:
         if reader.experiment.listed:
             yield from (each.input for each in reader.input_endings() if each.result is not None)

@@ -156,19 +156,16 @@ def _inference(reader: Reader, path: str, row: Recalled) -> str | None:
 
 
 def _rollout(reader: Reader, path: str, seq: int) -> str:
-    """The path of the rollout that cast this ballot at the path of a lookahead."""
     of_input, _, number, _ = path.split("/")
     return f"{of_input}/{lookahead_in(reader.experiment.recipe.strategy_options).place(int(number), seq)}"
 
 
 def _decided_at(reader: Reader, path: str) -> str | None:
-    """The path of the rung that decided a step that climbed."""
     step = step_of(path)
     return next((at for at, row in reader.decisions_below(step) if at.count("/") == step.count("/") + 1 and row.is_decision), None)
 
 
 def _settled(reader: Reader, path: str) -> tuple[str | None, str | None]:
-    """How an undecided election was settled, and the time of a person's decision."""
     settled = reader.account().settled_at.get(path)
     person = reader.persons().get(path)
     if settled != "person" or person is None:
@@ -227,7 +224,6 @@ def _count(ballots: Sequence[Ballot | Flagged], question: Question) -> Count:
 
 
 def _judged(asked: Asked, value: bytes) -> bool | None:
-    """Whether the oracle of a chain accepts a value."""
     if asked.step is None or not isinstance(asked.task, ChainTask):
         return None
     reply: Reply = msgspec.json.decode(value, type=resolve(asked.question.reply, Reply))

@@ -97,16 +97,13 @@ class _Steps:
         self._history = max((rung.history for rung in plan.strategy.rungs if isinstance(rung, Lookahead)), default=0)
 
     def chain(self, messenger: Messenger) -> Chain:
-        """The chain, with a conductor that sends through this messenger."""
         conductor = self._kind(self._plan.context(), messenger)
         return conductor.chain(Work(conductor, self._input, recalls=True))
 
     def step(self, number: int, chain: Chain) -> Step:
-        """A step as it was asked."""
         return chain.step(number, self._state_at(number, chain))
 
     async def climb(self, number: int, messenger: Messenger) -> None:
-        """Climb the ladder at a step again."""
         chain = self.chain(messenger)
         step = self.step(number, chain)
         # Until the climb ends the vote has no row. Only a judge needs its ballots.
@@ -114,7 +111,6 @@ class _Steps:
         await chain.climb(step, structs.replace(verdict, outcome="undecided"))
 
     async def roll_out(self, start: int, path: str, messenger: Messenger) -> None:
-        """Draw a rollout again."""
         chain = self.chain(messenger)
         lookahead = lookahead_in(self._reader.experiment.recipe.strategy_options)
         state = self._state_at(start, chain)

@@ -148,7 +148,6 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
 
 
 def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection:
-    """What a person has to know of an election to decide it."""
     run_id, undecided = reader.experiment.run_id, reader.undecided()
     if path in undecided:
         return undecided[path]

@@ -112,14 +112,12 @@ async def compare(
 
 
 def _variants(task: Task, repeat: int) -> list[Task]:
-    """The inputs of all rows: the task and its variants."""
     if repeat < 1:
         raise InvalidUsage(f"repeat={repeat!r} will not do: a comparison needs at least one input")
     return [called(task.variant, number, gives=type(task)) for number in range(repeat)]
 
 
 def _listed(given: Sequence[Task], repeat: int | None) -> Sequence[Task]:
-    """The inputs of all rows, as they are given."""
     if repeat is not None:
         raise InvalidUsage(f"all inputs are given, so repeat={repeat!r} has no meaning; leave it out")
     return tasks_of(given)
@@ -131,7 +129,6 @@ def _options_of(inputs: Sequence[Task]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _common_options(inputs: Sequence[Task]) -> dict[str, Any]:
-    """The options that are the same in all inputs."""
     first, own = compact_options(inputs)
     differing = {name for each in own for name in msgspec.json.decode(each, type=dict[str, Any])}
     return {name: value for name, value in first.items() if name not in differing}
@@ -190,7 +187,6 @@ def _title(row: _Chosen) -> str:
 def _plans(
     chosen: Sequence[_Chosen], inputs: Sequence[Task], shared: Settings, objects: Mapping[str, ModelObject], prefix: str
 ) -> list[Plan]:
-    """The run of each row."""
     roles = [_role_names(each.strategy) for each in chosen]
     everywhere = [role for each in roles for role in each]
     found = []

@@ -206,7 +206,6 @@ _FIGURES: dict[Kind, Callable[[StudyReport], Figure]] = {
 
 
 def _panels(report: StudyReport, subject: str, *, height: float, columns: int) -> tuple[Figure, Any]:
-    """A figure with a row of panels for each model, named by it."""
     rows = len(report.models)
     figure = Figure(figsize=(8, 0.7 + height * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False)
@@ -239,5 +238,4 @@ def _with_intervals(panel: Any, shares: Sequence[tuple[float, Share | None]], co
 
 
 def _in_lines(name: str) -> str:
-    """The spec of a model in short lines, broken before its options."""
     return textwrap.fill(name.replace("@", " @").replace(",", ", "), NAME_CHARS, break_on_hyphens=False)

@@ -130,7 +130,6 @@ class Series:
 
 
 def _recorded(kind: str, run: Planned, runs_dir: Path) -> _Recorded | None:
-    """What the journal of a run has of it; None without a journal."""
     plan, run_id = run.plan, run.plan.settings.run_id
     if holds_nothing(journal_of(runs_dir, run_id)):
         return None

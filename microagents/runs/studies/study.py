@@ -128,7 +128,6 @@ async def study(
 
 
 def _check_task(task: Task) -> None:
-    """Refuse a task that has no steps, or whose replies cannot be judged."""
     if not isinstance(task, ChainTask):
         raise InvalidUsage(f"a study asks the steps of a chain one by one, and {type(task).__name__} is no chain of steps")
     strategy_of(Study(), task, {})
@@ -140,7 +139,6 @@ def _check_task(task: Task) -> None:
 
 
 def _check_kind(kind: Kind, models: Sequence[OneModel], samples: int) -> None:
-    """Refuse an unknown kind, and distances where there is nothing to compare."""
     if kind not in KINDS:
         raise InvalidUsage(unknown("study", kind, KINDS))
     if not models:
@@ -165,7 +163,6 @@ def _horizon(task: Task, kind: Kind, given: int | None) -> int | None:
 
 
 def _plans(task: Task, strategy: Study, models: Sequence[OneModel], run_id: str | None, settings: Mapping[str, Any]) -> dict[str, Plan]:
-    """The run of each model, by its spec."""
     plans = {}
     address = address_of(type(task))
     for model in models:
