@@ -161,21 +161,20 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
         return await start(control, display.set_title)
 
 
-class _Signals:
+class _Signals(NamedTuple):
     """The signals that end a run, and what each of them does."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, handlers: Mapping[signal.Signals, Callable[[], None]]) -> None:
-        self._loop = loop
-        self._handlers = handlers
+    loop: asyncio.AbstractEventLoop
+    handlers: Mapping[signal.Signals, Callable[[], None]]
 
     def follow(self) -> None:
-        for each, handler in self._handlers.items():
-            self._loop.add_signal_handler(each, handler)
+        for each, handler in self.handlers.items():
+            self.loop.add_signal_handler(each, handler)
 
     def leave(self) -> None:
         """Let them end the process, as they do by default: the loop handles nothing while a person is asked."""
-        for each in self._handlers:
-            self._loop.remove_signal_handler(each)
+        for each in self.handlers:
+            self.loop.remove_signal_handler(each)
 
 
 def _tell_forecast(forecast: Forecast, *, display: Display, signals: _Signals, asks: bool) -> None:

@@ -186,6 +186,11 @@ tokens. They go before those that are known. [default: no file]"""
         return specs
 
     @property
+    def solver_pool(self) -> tuple[str, ...]:
+        """The models that samples are drawn from where no role has a pool of its own."""
+        return self.models.get("solver") or self.models[""]
+
+    @property
     def pools(self) -> dict[str, tuple[str, ...]]:
         """All models that may be asked: the pools by role, the model for undecided elections, and the fallbacks."""
         second = {} if self.on_undecided in ("stop", "leader") else {"undecided": (self.on_undecided,)}

@@ -31,7 +31,7 @@ from microagents.cli.options import (
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, json_text
-from microagents.cli.views.tables import recorded_note, table, wrapped
+from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.short_forms import SHORT_FORMS
 from microagents.runs.studies.compare import DEFAULT_REPEAT, compare
@@ -177,11 +177,7 @@ def _report(comparison: Comparison) -> Iterator[str]:
     for row in comparison.rows:
         if row.failed:
             yield from wrapped(f"{row.run_id}: {row.reason}, or repeat with another --run-id to do all inputs anew")
-    yield from recorded_note(comparison.recorded_at)
-    if comparison.reason is not None:
-        higher = " with a higher limit" if " is reached" in comparison.reason else ""
-        kept = "" if "decisions so far are kept" in comparison.reason else "all decisions so far are kept; "
-        yield from wrapped(f"{comparison.reason}; {kept}the same command{higher} continues")
+    yield from closing_notes(comparison.recorded_at, comparison.reason, "decisions")
 
 
 def _cells(row: Row) -> tuple[str, ...]:

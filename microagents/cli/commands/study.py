@@ -24,7 +24,7 @@ from microagents.cli.options import (
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, json_text
-from microagents.cli.views.tables import recorded_note, table, wrapped
+from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.errors import InvalidUsage
 from microagents.registry import unknown
@@ -157,10 +157,7 @@ def _report(report: StudyReport) -> Iterator[str]:
     if report.models and are_simulated(each.model for each in report.models):
         yield ""
         yield from wrapped("simulated: no real model was asked")
-    yield from recorded_note(report.recorded_at)
-    if report.reason is not None:
-        higher = " with a higher limit" if " is reached" in report.reason else ""
-        yield from wrapped(f"{report.reason}; all samples so far are kept; the same command{higher} continues")
+    yield from closing_notes(report.recorded_at, report.reason, "samples")
 
 
 def _errors(found: Errors) -> Iterator[str]:

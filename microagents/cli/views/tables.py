@@ -21,11 +21,14 @@ def table(rows: Sequence[Sequence[str]], *, to_the_left: Container[int] = ()) ->
         yield printable("  ".join(cells)).rstrip()
 
 
-def recorded_note(recorded_at: str | None) -> list[str]:
-    """Tell of answers without a call, in a line: the task's code may have changed since they were drawn."""
-    if recorded_at is None:
-        return []
-    return wrapped(f"answered from runs of {local_time(recorded_at)}; --run-id NAME begins another")
+def closing_notes(recorded_at: str | None, reason: str | None, kept: str) -> Iterator[str]:
+    """Tell of answers without a call, since the task's code may have changed meanwhile; and how to continue what ended early."""
+    if recorded_at is not None:
+        yield from wrapped(f"answered from runs of {local_time(recorded_at)}; --run-id NAME begins another")
+    if reason is not None:
+        higher = " with a higher limit" if " is reached" in reason else ""
+        kept = "" if "decisions so far are kept" in reason else f"all {kept} so far are kept; "
+        yield from wrapped(f"{reason}; {kept}the same command{higher} continues")
 
 
 def local_time(at: str) -> str:

@@ -108,8 +108,8 @@ class _Sitting:
 
     def prepare(self) -> None:
         """Refuse what cannot be done, and tell the expected cost."""
-        plan, pools = self._plan, self._plan.settings.pools
-        plan.strategy.check_models(pools.get("solver") or pools[""])
+        plan = self._plan
+        plan.strategy.check_models(plan.settings.solver_pool)
         if plan.strategy.knows_inputs:
             check_oracle(plan.tasks[0])
         _warn_of(plan)
@@ -119,16 +119,8 @@ class _Sitting:
         if self._forecast is not None and on_forecast is not None:
             on_forecast(self._forecast)
         if plan.listed:
-            self._inputs = Batch(
-                self._path,
-                len(plan.tasks),
-                run_id=plan.settings.run_id,
-                only=self._only,
-                concurrency=plan.settings.concurrency,
-                passes_undecided=plan.strategy.passes_undecided,
-                on_ending=self._outputs.end,
-                on_recorded=self._control.get("on_ending"),
-            )
+            on_recorded = self._control.get("on_ending")
+            self._inputs = Batch(plan, self._path, only=self._only, on_ending=self._outputs.end, on_recorded=on_recorded)
 
     async def drive(self) -> tuple[End, Account]:
         plan = self._plan

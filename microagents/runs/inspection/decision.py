@@ -130,7 +130,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         user=None if question is None else question.prompts[0].user,
         prompts=0 if question is None else len(question.prompts),
         note=note,
-        models=_pool(reader) if question is None else question.models,
+        models=settings_of(reader.experiment).solver_pool if question is None else question.models,
         replies=replies if inferred is None else [structs.replace(each, rollout=_rollout(reader, path, each.seq)) for each in replies],
         other_replies=sum(each.question_digest != digest for each in texts),
         tally=[(msgspec.json.decode(each), votes) for each, votes in _tally(ballots, None if asked is None else asked.question)],
@@ -171,11 +171,6 @@ def _settled(reader: Reader, path: str) -> tuple[str | None, str | None]:
     if settled != "person" or person is None:
         return settled, None
     return person.who, person.at
-
-
-def _pool(reader: Reader) -> tuple[str, ...]:
-    pools = settings_of(reader.experiment).models
-    return pools.get("solver") or pools[""]
 
 
 def _replies(

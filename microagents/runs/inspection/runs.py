@@ -22,7 +22,7 @@ from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.replies.chat import Reply, json_form
 from microagents.runs.inspection.rebuilding import asked_at
-from microagents.runs.plan import plan_of, settings_of
+from microagents.runs.plan import Plan, plan_of, settings_of
 from microagents.runs.result import Result, results_of
 from microagents.task import flag_of
 
@@ -90,15 +90,19 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
             f"the work of run {run} cannot be drawn: its journal says that it can, but its strategy {experiment.recipe.strategy} does not; "
             "the rest of `show` does not depend on it"
         )
-    pools = plan.settings.pools
-    rows, open_elections = reader.of_input(of_input)
     try:
-        return plan.strategy.solution(of_input, plan.tasks[of_input], pools.get("solver") or pools[""], rows, open_elections)
+        return drawn_solution(reader, plan, of_input)
     except Exception as error:  # noqa: BLE001 - a user's code may raise anything, and so may damaged rows
         reason = f"{type(error).__name__}: {error}"
         raise InvalidUsage(
             f"the work of run {run} cannot be drawn from its journal ({reason}); the rest of `show` does not depend on it"
         ) from None
+
+
+def drawn_solution(reader: Reader, plan: Plan, of_input: int) -> Struct:
+    """The recorded work on an input. A user's code may raise anything."""
+    rows, open_elections = reader.of_input(of_input)
+    return plan.strategy.solution(of_input, plan.tasks[of_input], plan.settings.solver_pool, rows, open_elections)
 
 
 def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
