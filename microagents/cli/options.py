@@ -20,6 +20,8 @@ from microagents.packages import require_packages
 from microagents.registry import STRATEGIES, TASKS
 from microagents.runs.settings import LIMITS, Flag, Settings, check_name, plain_type, read_value, strategy_of, validated
 from microagents.runs.short_forms import SHORT_FORMS
+from microagents.runs.studies.comparison import Comparison
+from microagents.runs.studies.study import StudyReport
 from microagents.task import Task
 from microagents.words.summary import RUNS_DIR
 
@@ -72,16 +74,18 @@ StrategyName = Annotated[
     ),
 ]
 StrategyOptions = Annotated[list[str], typer.Option("-s", "--set", metavar="NAME=VALUE", help="Option of the strategy. Repeatable.")]
+
+
+def model_option(said: str, metavar: str = "SPEC") -> Any:
+    """The repeatable option of models, with its help."""
+    return typer.Option("--model", metavar=metavar, envvar="MICROAGENTS_MODEL", help=f"{said} [default: {DEFAULT_MODEL}]")
+
+
 ModelSpecs = Annotated[
     list[str],
-    typer.Option(
-        "--model",
-        metavar="[ROLE=]SPEC",
-        envvar="MICROAGENTS_MODEL",
-        help=(
-            "Model, as provider:model[@key=value,...]. Repeat it for a pool that samples rotate through; ROLE= sets the pool of one role. "
-            f"[default: {DEFAULT_MODEL}]"
-        ),
+    model_option(
+        "Model, as provider:model[@key=value,...]. Repeat it for a pool that samples rotate through; ROLE= sets the pool of one role.",
+        "[ROLE=]SPEC",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", envvar="MICROAGENTS_SEED", help=Settings.model_fields["seed"].description)]
@@ -287,6 +291,14 @@ def check_picture(file: Path | None) -> None:
         raise InvalidUsage(f"{str(file)!r} cannot be written: it is a folder, or its folder is not there")
     if file.suffix.lower() != ".svg":
         raise InvalidUsage(f"{str(file)!r} will not do: --svg draws SVG only, so the name of its file ends in .svg")
+
+
+def draw_picture(report: Comparison | StudyReport, file: Path | None) -> None:
+    """Draw a completed comparison or study into a file, if one is given."""
+    if file is not None and report.outcome == "completed":
+        from microagents.runs.studies.pictures import draw  # noqa: PLC0415 - matplotlib, which only --svg needs
+
+        draw(report, file)
 
 
 def check_stream(stream: bool, *, as_json: bool, is_listed: bool) -> None:

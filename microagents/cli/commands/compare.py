@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from microagents.cli.inputs import lines_of
+from microagents.cli.inputs import given_by
 from microagents.cli.options import (
     RUNS,
     STRATEGY_NAMES,
@@ -25,9 +24,9 @@ from microagents.cli.options import (
     Yes,
     check_picture,
     complete_strategy,
+    draw_picture,
     models_of,
     pairs,
-    task_of,
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, json_text
@@ -36,9 +35,7 @@ from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.short_forms import SHORT_FORMS
 from microagents.runs.studies.compare import DEFAULT_REPEAT, compare
 from microagents.runs.studies.comparison import Comparison, Row
-from microagents.task import Task
 from microagents.words.prices import are_simulated, specs_in
-from microagents.words.summary import options_text
 
 HEADERS = (
     "strategy",
@@ -125,16 +122,13 @@ def command(
     130 interrupted.
     """
     check_picture(svg)
-    lines = None if inputs is None else lines_of(task, option, inputs)
-    work, options = task_of(task, option) if lines is None else lines.tasks, pairs("-s", set_)
-
-    first = work if isinstance(work, Task) else work[0]
-    watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)), kept_in_runs("comparison"))
-    with nullcontext() if lines is None else lines.name_lines():
+    given, options = given_by(task, option, inputs), pairs("-s", set_)
+    watched = Watched(task, type(given.first).progress_unit, specs_in(models_of(model)), kept_in_runs("comparison"))
+    with given.name_lines():
         comparison = run_in_terminal(
             watched,
             lambda control, set_title: compare(
-                work,
+                given.work,
                 models=models_of(model),
                 strategies=strategy,
                 k=k,
@@ -151,23 +145,18 @@ def command(
             as_json=as_json,
             yes=yes,
         )
-    if svg is not None and comparison.outcome == "completed":
-        from microagents.runs.studies.pictures import draw_comparison  # noqa: PLC0415 - matplotlib, which only --svg needs
-
-        draw_comparison(comparison, svg)
+    draw_picture(comparison, svg)
     typer.echo(json_text(comparison.as_json()) if as_json else "\n".join(_report(comparison)))
     raise typer.Exit(EXIT_CODES[comparison.outcome])
 
 
 def _report(comparison: Comparison) -> Iterator[str]:
-    models = ", ".join(spec for pool in comparison.models.values() for spec in pool)
-    title = f"{comparison.task}{options_text(comparison.options)}: {comparison.repeat:,} inputs; {models}, seed {comparison.seed}"
-    yield from wrapped(title)
+    yield from wrapped(comparison.title)
     if comparison.rows:
         yield ""
         yield from table([HEADERS, *(_cells(row) for row in comparison.rows)], to_the_left=TEXT_COLUMNS)
         yield ""
-    if are_simulated(models.split(", ")):
+    if are_simulated(specs_in(comparison.models)):
         yield from wrapped("simulated: no real model was asked; costs are what the real one would have cost at list prices")
     if any(row.solved is None for row in comparison.rows):
         yield from wrapped(

@@ -7,21 +7,13 @@ from typing import Annotated
 
 import typer
 
-from microagents.cli.options import DEFAULT_MODEL, RUNS, AsJson, RunsDir
+from microagents.cli.options import DEFAULT_MODEL, RUNS, AsJson, RunsDir, model_option
 from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import table
 
 
 def command(
-    model: Annotated[
-        list[str],
-        typer.Option(
-            "--model",
-            metavar="SPEC",
-            envvar="MICROAGENTS_MODEL",
-            help=f"Model that will be asked, as provider:model[@key=value,...]. Repeatable. [default: {DEFAULT_MODEL}]",
-        ),
-    ] = [],  # noqa: B006 - typer copies it
+    model: Annotated[list[str], model_option("Model that will be asked, as provider:model[@key=value,...]. Repeatable.")] = [],  # noqa: B006 - typer copies it
     runtime: Annotated[str, typer.Option(metavar="NAME", help="Where roles will run: local or ray.")] = "local",
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
 
-from microagents.cli.inputs import lines_of
+from microagents.cli.inputs import given_by
 from microagents.cli.options import (
     RUNS,
     AcceptChange,
@@ -27,12 +25,10 @@ from microagents.cli.options import (
     check_stream,
     models_of,
     strategy_named,
-    task_of,
     with_settings,
 )
 from microagents.cli.watching import Watched, kept_in, run_in_terminal, show_and_exit
 from microagents.runs.driver.begin import new_run_id, run
-from microagents.task import Task
 from microagents.words.prices import specs_in
 
 
@@ -73,19 +69,17 @@ def command(
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 4 undecided, 130 interrupted.
     """
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
-    lines = None if inputs is None else lines_of(task, option, inputs)
-    work: Task | Sequence[Task] = task_of(task, option) if lines is None else lines.tasks
-    first = work if isinstance(work, Task) else work[0]
-    chosen = strategy_named(context, strategy, set_, short, first)
-    named = new_run_id(first) if run_id is None else run_id
+    given = given_by(task, option, inputs)
+    chosen = strategy_named(context, strategy, set_, short, given.first)
+    named = new_run_id(given.first) if run_id is None else run_id
 
-    with nullcontext() if lines is None else lines.name_lines():
+    with given.name_lines():
         kept = "" if no_journal else kept_in(named, runs_dir)
-        watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)), kept)
+        watched = Watched(task, type(given.first).progress_unit, specs_in(models_of(model)), kept)
         result = run_in_terminal(
             watched,
             lambda control, _: run(
-                work,
+                given.work,
                 models=models_of(model),
                 strategy=chosen,
                 seed=seed,

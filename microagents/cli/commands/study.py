@@ -20,6 +20,8 @@ from microagents.cli.options import (
     TaskName,
     Yes,
     check_picture,
+    draw_picture,
+    model_option,
     task_of,
     with_settings,
 )
@@ -52,15 +54,7 @@ def command(
     ],
     *,
     option: Options = [],  # noqa: B006 - typer copies it
-    model: Annotated[
-        list[str],
-        typer.Option(
-            "--model",
-            metavar="SPEC",
-            envvar="MICROAGENTS_MODEL",
-            help=f"Model, as provider:model[@key=value,...]. Repeatable: each is studied on its own. [default: {DEFAULT_MODEL}]",
-        ),
-    ] = [],  # noqa: B006
+    model: Annotated[list[str], model_option("Model, as provider:model[@key=value,...]. Repeatable: each is studied on its own.")] = [],  # noqa: B006
     samples: Annotated[
         int,
         typer.Option(
@@ -119,10 +113,7 @@ def command(
         as_json=as_json,
         yes=yes,
     )
-    if svg is not None and report.outcome == "completed":
-        from microagents.runs.studies.pictures import draw_study  # noqa: PLC0415 - matplotlib, which only --svg needs
-
-        draw_study(report, svg)
+    draw_picture(report, svg)
     typer.echo(json_text(report) if as_json else "\n".join(_report(report)))
     raise typer.Exit(EXIT_CODES[report.outcome])
 

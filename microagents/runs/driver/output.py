@@ -63,7 +63,8 @@ class Outputs:
                 continue
             part = _part_of(path)
             for each in (path, part):
-                _refuse_shared(inputs_of, each, number)
+                if (other := inputs_of.setdefault(each, number)) != number:
+                    raise InvalidUsage(f"inputs {other} and {number} share the output {str(each)!r}; nothing was started; name two")
             _refuse_existing(path)
             if earlier is None:  # an earlier sitting may have left its text there
                 _refuse_existing(part)
@@ -124,11 +125,6 @@ class Outputs:
             structlog.get_logger().warning(
                 "the text cannot be written into its output; the run's result has it", input=number, output=str(path), error=str(error)
             )
-
-
-def _refuse_shared(inputs_of: dict[Path, int], path: Path, number: int) -> None:
-    if (other := inputs_of.setdefault(path, number)) != number:
-        raise InvalidUsage(f"inputs {other} and {number} share the output {str(path)!r}; nothing was started; name two")
 
 
 def _refuse_existing(path: Path) -> None:
