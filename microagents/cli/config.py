@@ -62,9 +62,7 @@ def warn_of_unknown_variables(context: typer.Context) -> None:
         return
     from microagents.models.simulation.simulated import Purchases  # noqa: PLC0415 - only where such a variable is set
 
-    assert context.parent is not None
-    commands: dict[str, Any] = getattr(context.parent.command, "commands", {})
-    read = [each.envvar for command in commands.values() for each in command.params if isinstance(each.envvar, str)]
+    read = [each.envvar for command in _commands(context) for each in command.params if isinstance(each.envvar, str)]
     known = sorted({*read, LOG_LEVEL, Purchases.VARIABLE})
     for name in given:
         if name not in known:
@@ -109,10 +107,13 @@ def _takes_config(command: Any) -> bool:
     return any(parameter.name == "config" for parameter in command.params)
 
 
-def _options_of_all(context: typer.Context) -> dict[str, Any]:
+def _commands(context: typer.Context) -> list[Any]:
     assert context.parent is not None
-    commands: dict[str, Any] = getattr(context.parent.command, "commands", {})
-    taking = [_options_of(command) for command in commands.values() if _takes_config(command)]
+    return [*getattr(context.parent.command, "commands", {}).values()]
+
+
+def _options_of_all(context: typer.Context) -> dict[str, Any]:
+    taking = [_options_of(command) for command in _commands(context) if _takes_config(command)]
     return {name: parameter for options in taking for name, parameter in options.items()}
 
 
