@@ -23,7 +23,7 @@ from microagents.journal.messages import (
     RunOutcome,
 )
 from microagents.journal.reading import Reader
-from microagents.runs.plan import Plan
+from microagents.runs.plan import RunPlan
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.work.conductor import Conduct
 
@@ -47,7 +47,7 @@ class Batch:
     """
 
     def __init__(
-        self, plan: Plan, journal: Path | None, *, only: Sequence[int] | None, on_ending: OnEnding, on_recorded: OnEnding | None
+        self, plan: RunPlan, journal: Path | None, *, only: Sequence[int] | None, on_ending: OnEnding, on_recorded: OnEnding | None
     ) -> None:
         self._journal = journal
         self._total = len(plan.tasks)

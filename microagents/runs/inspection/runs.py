@@ -16,13 +16,13 @@ from microagents.errors import InvalidUsage
 from microagents.journal.books import UndecidedElection
 from microagents.journal.interventions import decide_in, remove
 from microagents.journal.messages import RunOutcome
-from microagents.journal.reading import Ending, Reader, reader_of
+from microagents.journal.reading import Reader, RunEnding, reader_of
 from microagents.journal.requests import Decide, leave_request, request_of
 from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.replies.chat import Reply, json_form
 from microagents.runs.inspection.rebuilding import asked_at
-from microagents.runs.plan import Plan, plan_of, settings_of
+from microagents.runs.plan import RunPlan, plan_of, settings_of
 from microagents.runs.result import Result, results_of
 from microagents.task import flag_of
 
@@ -63,7 +63,7 @@ def recorded_result(reader: Reader) -> Result:
     )
 
 
-def _outcome(reader: Reader, ending: Ending | None) -> tuple[RunOutcome, str | None]:
+def _outcome(reader: Reader, ending: RunEnding | None) -> tuple[RunOutcome, str | None]:
     """The outcome of a run and its reason. A run with a lease is running; one without lease and ending was cut off."""
     lease = reader.lease()
     if lease.holder is not None and not lease.may_be_taken:
@@ -99,7 +99,7 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
         ) from None
 
 
-def drawn_solution(reader: Reader, plan: Plan, of_input: int) -> Struct:
+def drawn_solution(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
     """The recorded work on an input. A user's code may raise anything."""
     rows, open_elections = reader.of_input(of_input)
     return plan.strategy.solution(of_input, plan.tasks[of_input], plan.settings.solver_pool, rows, open_elections)
