@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from heapq import heappop, heappush
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import structlog
 
@@ -84,7 +84,7 @@ async def finish(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 def begin(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T] | None:
     """Run a coroutine to its first wait now, and the rest as a task; None if it has ended without a wait.
 
-    Python 3.12 calls this an eager task. A coroutine that has nothing to wait for costs no task and no turn of the event loop: 5 us. Until
+    Python 3.12 calls this an eager task. A coroutine that has nothing to wait for costs no task and no iteration of the loop: 5 us. Until
     its first wait it runs in the caller's task, so it must not ask for the current task there, as a timeout does. An error that it raises
     before its first wait reaches the caller.
     """
@@ -100,7 +100,7 @@ class _Begun(Coroutine[Any, Any, T]):
 
     Args:
         coroutine: the coroutine.
-        awaited: the future that it waits for; None where it goes on in the next turn.
+        awaited: the future that it waits for; None where it goes on in the next iteration.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], awaited: asyncio.Future[Any] | None) -> None:
@@ -144,13 +144,19 @@ class _Begun(Coroutine[Any, Any, T]):
 
 
 class TaskScope:
-    """Owns the tasks started in it until they end or it is closed.
+    """Owns the tasks started in it until they end or it is closed; ``async with`` closes it.
 
     ``asyncio.TaskGroup`` iterates a set, so its order of cancellation changes from process to process; this order never does.
     """
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[Any], Callable[[], None] | None] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.close()
 
     def start(self, coroutine: Coroutine[Any, Any, T], on_end: Callable[[], None] | None = None) -> asyncio.Task[T]:
         """Run a coroutine as a task of this scope; ``on_end`` is called when it has ended."""
@@ -240,7 +246,7 @@ class Slots:
         try:
             await granted
         except asyncio.CancelledError:
-            if not granted.cancelled():  # granted in the turn of the cancellation: the slot goes to the next
+            if not granted.cancelled():  # granted as it was cancelled: the slot goes to the next
                 self.release()
             raise
 

@@ -37,7 +37,7 @@ class Finished(Struct, frozen=True, kw_only=True):
     """What was done or found out."""
 
 
-class AgentTask(ChainTask[AgentState, Action, R], Generic[R]):
+class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
     """Work that a model does through tools. R, which may be left out, is the struct of its result."""
 
     sampling: ClassVar[Sampling] = Sampling(first_temperature=0.3, temperature=0.7)

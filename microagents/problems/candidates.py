@@ -49,11 +49,7 @@ def merged(replies: Sequence[A]) -> list[Candidate[A]]:
 
 
 def labels_of(candidates: Sequence[bytes | Raw]) -> list[str]:
-    """Label candidates by their hash. Labels are then equal in ballots of any order, and no position has a fixed label.
-
-    Args:
-        candidates: distinct replies, as JSON.
-    """
+    """Label candidates by their hash. Labels are then equal in ballots of any order, and no position has a fixed label."""
     digests = [base64.b32encode(blake2b(candidate, digest_size=20).digest()).decode() for candidate in candidates]
     chars = LABEL_CHARS
     while len({digest[:chars] for digest in digests}) < len(digests):
@@ -63,31 +59,21 @@ def labels_of(candidates: Sequence[bytes | Raw]) -> list[str]:
 
 def shuffled(labels: Sequence[str], ballot: int) -> list[int]:
     """Indices of candidates in the order for one ballot, shuffled because models prefer the first candidate."""
-    order = sorted(range(len(labels)), key=lambda place: labels[place])  # by label, since the order of launch depends on chance
+    order = sorted(range(len(labels)), key=lambda index: labels[index])  # by label, since the order of launch depends on chance
     Random(f"{' '.join(sorted(labels))} {ballot}").shuffle(order)  # noqa: S311 - seeded on purpose
     return order
 
 
 def in_orders(candidates: Mapping[str, C], ballots: int, *, opposite: bool) -> list[tuple[C, ...]]:
-    """Candidates in the orders in which ballots see them; with ``opposite``, one order and the opposite one, in which models weigh them.
-
-    Args:
-        candidates: the candidates by their labels.
-        ballots: number of ballots; those after the first `MAX_ORDERS` see the same orders again.
-        opposite: whether models weigh the candidates.
-    """
+    """Candidates in the orders in which ballots see them; with ``opposite``, one order and the opposite one, in which models weigh them."""
     labels = list(candidates)
     first = shuffled(labels, 0)
     orders = [first, first[::-1]] if opposite else [shuffled(labels, ballot) for ballot in range(min(ballots, MAX_ORDERS))]
-    return [tuple([candidates[labels[place]] for place in order]) for order in orders]
+    return [tuple([candidates[labels[index]] for index in order]) for order in orders]
 
 
-def chosen_place(vote: str, labels: Sequence[str], path: str) -> int:
-    """Index of the candidate that a vote names.
-
-    Raises:
-        InvalidUsage: it names none; a person decided for it.
-    """
+def chosen_index(vote: str, labels: Sequence[str], path: str) -> int:
+    """Index of the candidate that a vote names. A person may have named none."""
     if vote not in labels:
         raise InvalidUsage(f"{vote!r} is none of the candidates at {path}: they are {', '.join(labels)}")
     return labels.index(vote)
@@ -95,4 +81,4 @@ def chosen_place(vote: str, labels: Sequence[str], path: str) -> int:
 
 def leader_of(votes: Mapping[str, int], labels: Sequence[str], copies: Sequence[int]) -> int:
     """Index of the candidate with most votes. Ties go to more copies, then to the earlier launch."""
-    return max(range(len(labels)), key=lambda place: (votes.get(labels[place], 0), copies[place], -place))
+    return max(range(len(labels)), key=lambda index: (votes.get(labels[index], 0), copies[index], -index))

@@ -74,7 +74,7 @@ class Subquestions(CheckedReply, frozen=True):
             return EMPTY_QUESTION
         if any(index not in range(len(self.nodes)) for node in self.nodes for index in node.needs):
             return OUT_OF_RANGE
-        if any(place in node.needs for place, node in enumerate(self.nodes)):
+        if any(index in node.needs for index, node in enumerate(self.nodes)):
             return SELF_DEPENDENCY
         try:
             self._order()
@@ -100,12 +100,12 @@ class Subquestions(CheckedReply, frozen=True):
     def longest_path(self) -> int:
         """Number of subquestions on the longest path: the depth of the graph."""
         lengths: dict[int, int] = {}
-        for place in self._order():
-            lengths[place] = 1 + max((lengths[index] for index in self.nodes[place].needs), default=0)
+        for number in self._order():
+            lengths[number] = 1 + max((lengths[index] for index in self.nodes[number].needs), default=0)
         return max(lengths.values())
 
     def _order(self) -> list[int]:
-        return [*TopologicalSorter({place: node.needs for place, node in enumerate(self.nodes)}).static_order()]
+        return [*TopologicalSorter({index: node.needs for index, node in enumerate(self.nodes)}).static_order()]
 
 
 class Contraction(CheckedReply, frozen=True):
@@ -246,11 +246,7 @@ def asked_in(prompt: Prompt) -> Asked:
 
 
 def data_in(prompt: Prompt, decoder: msgspec.json.Decoder[D], subject: str) -> D:
-    """Read the data of a question about a subject from the text of its prompt.
-
-    Raises:
-        InvalidDefinition: the prompt is of another kind.
-    """
+    """Read the data of a question about a subject from the text of its prompt."""
     try:
         return decoder.decode(prompt.user)
     except msgspec.MsgspecError as error:
@@ -258,13 +254,7 @@ def data_in(prompt: Prompt, decoder: msgspec.json.Decoder[D], subject: str) -> D
 
 
 def without_cycles(proposed: Iterable[Decomposition], problem: str, above: Iterable[bytes]) -> tuple[Decomposition, ...]:
-    """Drop decompositions that repeat the problem or one of its ancestors, since these would never end.
-
-    Args:
-        proposed: decompositions of the problem.
-        problem: the text of the problem.
-        above: ids of its ancestors.
-    """
+    """Drop decompositions that repeat the problem or one of its ancestors (``above``), since these would never end."""
     seen = {*above, problem_id(problem)}
     return tuple([each for each in proposed if each.is_atomic or not seen & {problem_id(each.first), problem_id(each.second)}])
 

@@ -96,7 +96,7 @@ class Done(Struct, frozen=True):
     result: str
 
 
-class Rejected(Struct, frozen=True):
+class RejectedResult(Struct, frozen=True):
     """A result that did not pass, and why."""
 
     result: str
@@ -123,7 +123,7 @@ class ToWork(Struct, frozen=True, tag_field="wanted", tag="result", omit_default
     """Summary of the finished steps before the recent ones."""
     recent: tuple[Done, ...] = ()
     lessons: tuple[str, ...] = ()
-    rejected: tuple[Rejected, ...] = ()
+    rejected: tuple[RejectedResult, ...] = ()
 
 
 class ToAssemble(Struct, frozen=True, tag_field="wanted", tag="whole", omit_defaults=True):
@@ -175,11 +175,7 @@ _decoder: msgspec.json.Decoder[AskedInSteps] = msgspec.json.Decoder(AskedInSteps
 
 
 def step_question_in(prompt: Prompt) -> AskedInSteps:
-    """Read the data of a question from the text of its prompt.
-
-    Raises:
-        InvalidDefinition: the prompt is of another kind.
-    """
+    """Read the data of a question from the text of its prompt."""
     return data_in(prompt, _decoder, "work in steps")
 
 

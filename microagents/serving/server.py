@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
 from itertools import count
-from typing import NoReturn
 
 import structlog
 from aiohttp import web
@@ -23,9 +22,9 @@ from microagents.models.model import Call, Model, open_model
 from microagents.models.sample_keys import HEADER
 from microagents.replies.chat import Sample
 from microagents.serving.connections import Connections
-from microagents.serving.faults import Fault, Faults
+from microagents.serving.faults import Fault, FaultInjector
 from microagents.serving.questions import Calls, OneTask
-from microagents.serving.wires import WIRES, Asked, Wire
+from microagents.serving.wires import WIRES, CompletionRequest, Wire
 from microagents.task import Task
 
 MAX_REQUEST_BYTES = 64 * 2**20
@@ -79,7 +78,10 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
     Raises:
         InvalidUsage: the model or the task will not do, the port is taken, or others could use it without a token.
     """
-    _check_access(endpoint)
+    if endpoint.token is None and not _is_loopback(endpoint.host):
+        raise InvalidUsage(
+            f"host {endpoint.host!r} lets other machines use the model: name the environment variable of a token with --token-env"
+        )
     tasks = [] if endpoint.task is None else OneTask(endpoint.task)
     model = open_model(endpoint.model, Context(run_id="serve", seed=endpoint.seed, tasks=tasks, strategy=Strategy()))
     handler = _Handler(endpoint, model)
@@ -114,7 +116,6 @@ class _KindsOfFailures(logging.Handler):
     """Logs of a failed request its kind alone: the server's own log would print malformed headers with their tokens."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log the kind of a failure."""
         kind = record.exc_info[0] if record.exc_info else None
         structlog.get_logger().warning("a request failed", kind=record.levelname if kind is None else kind.__name__)
 
@@ -126,7 +127,7 @@ class _Handler:
         self._endpoint = endpoint
         self._model = model
         self._calls = Calls(endpoint.task)
-        self._faults = Faults(endpoint.faults, endpoint.seed)
+        self._faults = FaultInjector(endpoint.faults, endpoint.seed)
         self._numbers = count()
         self.connections: Connections | None = None
         self.served = Serving("")
@@ -163,7 +164,6 @@ class _Handler:
         return _json({"object": "list", "data": [model], "has_more": False, "first_id": name, "last_id": name})
 
     def answering(self, wire: Wire) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Build the handler of a wire's requests."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             self.served.requests += 1
@@ -202,7 +202,7 @@ class _Handler:
         self.served.samples += 1
         return await self._model.complete(call)
 
-    async def _stream(self, request: web.Request, wire: Wire, asked: Asked, calls: Sequence[Call]) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, wire: Wire, asked: CompletionRequest, calls: Sequence[Call]) -> web.StreamResponse:
         """Send each choice as soon as it is drawn. After the first one, an error can only be an event."""
         number = next(self._numbers)
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
@@ -280,12 +280,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _check_access(endpoint: Endpoint) -> None:
-    if endpoint.token is None and not _is_loopback(endpoint.host):
-        _refuse_host(endpoint.host)
-
-
-def _refuse_host(host: str) -> NoReturn:
-    raise InvalidUsage(f"host {host!r} lets other machines use the model: name the environment variable of a token with --token-env")

@@ -22,7 +22,7 @@ from microagents.messages import address_of
 from microagents.replies.chat import A, Reply, decoder_of
 from microagents.roles.compressor import CompressActions, Compressor
 from microagents.roles.executor import Execute, Executor, effect_key
-from microagents.strategies.chain import Chain, ChainConductor, Step
+from microagents.strategies.chain import Chain, ChainConductor, ChainStep
 from microagents.strategies.ladder import Climbing, rungs_in
 from microagents.strategies.speculation import OpenStep
 from microagents.task import Task
@@ -128,7 +128,7 @@ class Acting:
         (found,) = await self._work.ask(CompressActions(at=at, asked=asked, max_draws=10, sampling=self._task.sampling))
         return structs.replace(state, turns=state.turns[older:], summary=found.summary, summarized=state.summarized + older)
 
-    async def _follow(self, step: Step, reads: _Reads) -> Verdict:
+    async def _follow(self, step: ChainStep, reads: _Reads) -> Verdict:
         """Hold the election; reads of the reply that leads by arrival begin at once."""
         opened = OpenStep(step, self._chain.reply_type)
         async with aclosing(self._chain.follow(step)) as items:
@@ -140,12 +140,12 @@ class Acting:
                     self._read_early(step, guess, reads)
         raise no_verdict(step.election)
 
-    def _read_early(self, step: Step, action: Action, reads: _Reads) -> None:
+    def _read_early(self, step: ChainStep, action: Action, reads: _Reads) -> None:
         for call in action.calls:
             if call.key_text() not in reads:
                 reads[call.key_text()] = self._early.start(self._execute(step, "read", call))
 
-    async def _next(self, step: Step, action: Action, reads: _Reads) -> AgentState:
+    async def _next(self, step: ChainStep, action: Action, reads: _Reads) -> AgentState:
         """Take an action; returns the state after it."""
         if action.is_end:
             ended: AgentState = self._chain.advance(step, action)
@@ -156,7 +156,7 @@ class Acting:
             observations = [await self._affect(step, action.calls[0])]
         return self._task.after(step.state, action, observations)
 
-    async def _read(self, step: Step, action: Action, reads: _Reads) -> list[Observation]:
+    async def _read(self, step: ChainStep, action: Action, reads: _Reads) -> list[Observation]:
         """Make calls that change nothing, side by side; what they return is recorded in their order."""
         places = [f"step/{step.number}/call/{number}/outcome" for number in range(len(action.calls))]
         known = [await self._work.recorded(place) for place in places]
@@ -173,7 +173,7 @@ class Acting:
             observations.append(seen)
         return observations
 
-    async def _affect(self, step: Step, call: ToolCall) -> Observation:
+    async def _affect(self, step: ChainStep, call: ToolCall) -> Observation:
         """Make a call that changes the world, once it is approved where it has to be."""
         at, shown = f"step/{step.number}/call/0", f"{call.key_text():.300}"
         if self._strategy.needs_approval(call.tool, self._task.toolbox.specs[call.tool].effect):
@@ -193,7 +193,7 @@ class Acting:
             raise TaskFailed(f"{call.tool} at {self._work.path_of(at)}", f"gave no outcome a second time ({made.text})")
         return Observation(outcome=made.outcome, text=made.text)
 
-    async def _execute(self, step: Step, part: str, call: ToolCall) -> Called:
+    async def _execute(self, step: ChainStep, part: str, call: ToolCall) -> Called:
         request = Execute(
             at=f"step/{step.number}/{part}",
             tool=call.tool,

@@ -34,13 +34,7 @@ MADE = "made"
 
 
 class _PartOfWork(Work[Problem[Any], Any]):
-    """The work of one strategy of a pair.
-
-    Args:
-        whole: the work of the pair, which reports progress.
-        role: the conductor of the strategy.
-        task: the problem that it solves.
-    """
+    """The work of one strategy of a pair, with the problem that it solves. The whole reports progress."""
 
     def __init__(self, whole: Work[Any, Any], role: DurableRole, task: Problem[Any]) -> None:
         super().__init__(role, whole.input, recalls=False, checkpoint=whole.checkpoint)
@@ -82,7 +76,7 @@ class PairConductor(Conductor[Problem[Any], Any]):
         return await super().conduct(_PartOfWork(work, self, restated(work.task, question)))
 
 
-class Part(NamedTuple):
+class PairMember(NamedTuple):
     """One strategy of a pair."""
 
     prefix: str
@@ -103,7 +97,7 @@ class Pair(Strategy):
 
     solves = (Problem,)
     draws_solution = True
-    of: ClassVar[tuple[Part, ...]] = ()
+    of: ClassVar[tuple[PairMember, ...]] = ()
 
     @classmethod
     def takes(cls, name: str) -> bool:
@@ -195,19 +189,15 @@ class Pair(Strategy):
 
 
 def pair_of(name: str) -> type[Pair]:
-    """The class of a pair, by the names of its strategies with a plus between them.
-
-    Raises:
-        InvalidUsage: a strategy is unknown, the first makes no problem, the second solves none, or both have one name.
-    """
+    """The class of a pair, by the names of its strategies with a plus between them."""
     first, _, second = name.partition("+")
     if not (first and second):
         raise InvalidUsage(f"{name!r} needs the name of a strategy on both sides of the plus, such as aot+recursive")
-    return _pair(name, *(Part(each.rpartition(":")[2], STRATEGIES.find(each, Strategy)) for each in (first, second)))
+    return _pair(name, *(PairMember(each.rpartition(":")[2], STRATEGIES.find(each, Strategy)) for each in (first, second)))
 
 
 @lru_cache(maxsize=256)
-def _pair(name: str, first: Part, second: Part) -> type[Pair]:
+def _pair(name: str, first: PairMember, second: PairMember) -> type[Pair]:
     if not issubclass(first.kind, MakesProblem):
         raise InvalidUsage(f"{first.prefix} makes no problem that {second.prefix} could solve; aot is one that does")
     if Problem not in second.kind.solves:
@@ -234,12 +224,7 @@ def _conductor(name: str, first: type[Role], second: type[Role]) -> type[Role]:
     return type(second.__name__, (PairConductor, second), namespace)
 
 
-def _built(part: Part, options: Mapping[str, Any]) -> Strategy:
-    """A strategy with these options.
-
-    Raises:
-        ValueError: an option will not do.
-    """
+def _built(part: PairMember, options: Mapping[str, Any]) -> Strategy:
     try:
         return part.kind(**options)
     except ValidationError as error:

@@ -11,12 +11,10 @@ from pydantic import Field, model_validator
 
 from microagents.actors import Deployment
 from microagents.documents.questions import ToRank, ToSplit, ToValidate
-from microagents.documents.writing import Answer, Ask, Missing, Turn, WritingRules
+from microagents.documents.writing import Answer, Missing, QuestionBatch, SegmentQuestion, WritingRules
 from microagents.elections.panels import ApprovalShare
 from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem
-from microagents.replies.chat import A
-from microagents.roles.asking import Consult
 from microagents.roles.ranker import Rank, Ranker
 from microagents.roles.splitter import Split, Splitter
 from microagents.roles.validator import Validate, Validator
@@ -34,41 +32,40 @@ class SeqCVConductor(DocumentConductor):
 
     asks = (Validate, Split, Rank)
 
-    async def answer(self, work: Work[Problem[Any], DocumentStrategy], ask: Ask, agents: Sequence[Agent]) -> Answer:
+    async def answer(self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Agent]) -> Answer:
         """Put a question to the validator, the splitter or the ranker; others as in the base class."""
         strategy = work.strategy
         assert isinstance(strategy, SeqCV)
         agent = Agent(model=None) if ask.agent is None else agents[ask.agent]
-        sampling = sampling_at(work.task, strategy.validator_temperature)
+        judged: dict[str, Any] = {
+            "model": agent.model,
+            "max_draws": strategy.max_draws,
+            "sampling": sampling_at(work.task, strategy.validator_temperature),
+        }
+        request: Any
         match ask.asked:
             case ToValidate() as asked:
-                manners = (agent.manner,)
-                validate = Validate(
-                    at=ask.at, asked=asked, model=agent.model, manners=manners, max_draws=strategy.max_draws, sampling=sampling
-                )
-                return await _reply(work, validate)
+                request = Validate(at=ask.at, asked=asked, manners=(agent.manner,), **judged)
             case ToSplit() as asked:
-                split = Split(at=ask.at, asked=asked, max_draws=1, sampling=sampling_at(work.task, strategy.temperature))
-                return await _reply(work, split)
+                request = Split(at=ask.at, asked=asked, max_draws=1, sampling=sampling_at(work.task, strategy.temperature))
             case ToRank() as asked:
-                rank = Rank(at=ask.at, asked=asked, model=agent.model, max_draws=strategy.max_draws, sampling=sampling)
-                return await _reply(work, rank)
-        return await super().answer(work, ask, agents)
+                request = Rank(at=ask.at, asked=asked, **judged)
+            case _:
+                return await super().answer(work, ask, agents)
+        replies = await work.ask(request)
+        return replies[0] if replies else Missing.FLAGGED
 
-    async def take_turn(self, work: Work[Problem[Any], DocumentStrategy], turn: Turn, agents: Sequence[Agent]) -> Sequence[Answer]:
-        """Ask all questions of a turn at the same time, and go on without agents that do not answer in time."""
+    async def ask_batch(
+        self, work: Work[Problem[Any], DocumentStrategy], batch: QuestionBatch, agents: Sequence[Agent]
+    ) -> Sequence[Answer]:
+        """Ask all questions of a batch at the same time, and go on without agents that do not answer in time."""
         strategy = work.strategy
         assert isinstance(strategy, SeqCV)
-        if turn.quorum is None or strategy.absent_after is None:
-            return await super().take_turn(work, turn, agents)
-        calls = [PanelCall(ask.at, ask.agent, partial(self.answer, work, ask, agents)) for ask in turn.asks if ask.agent is not None]
-        quorum = Quorum(members=turn.quorum, absent_after_s=strategy.absent_after, if_fewer=strategy.when_absent)
-        return [Missing.ABSENT if answer is None else answer for answer in await gather_present(work, turn.at, calls, quorum)]
-
-
-async def _reply(work: Work[Any, Any], request: Consult[Any, A]) -> A | Missing:
-    replies = await work.ask(request)
-    return replies[0] if replies else Missing.FLAGGED
+        if batch.quorum is None or strategy.absent_after is None:
+            return await super().ask_batch(work, batch, agents)
+        calls = [PanelCall(ask.at, ask.agent, partial(self.answer, work, ask, agents)) for ask in batch.asks if ask.agent is not None]
+        quorum = Quorum(members=batch.quorum, absent_after_s=strategy.absent_after, if_fewer=strategy.when_absent)
+        return [Missing.ABSENT if answer is None else answer for answer in await gather_present(work, batch.at, calls, quorum)]
 
 
 class SeqCV(DocumentStrategy):
@@ -97,7 +94,7 @@ class SeqCV(DocumentStrategy):
     parallel_branches: bool = False
     """Write independent subtasks at the same time. Authors then see only the subtasks that theirs depends on."""
     absent_after: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = 300.0
-    """Seconds after which the turn goes on without an agent that does not answer; none waits for it until --max-outage."""
+    """Seconds after which the panel goes on without an agent that does not answer; none waits for it until --max-outage."""
     when_absent: Literal["wait", "stop"] = "wait"
     """If fewer agents answer than a segment needs to pass: wait for one more, or stop the run."""
     validator_temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
@@ -110,19 +107,11 @@ class SeqCV(DocumentStrategy):
         return self
 
     def check_models(self, pool: Sequence[str]) -> None:
-        """Refuse pools with which no cross-model panel can be formed.
-
-        Raises:
-            InvalidUsage: there is one model without ``same_model``, or the numbers of agents and models do not fit.
-        """
+        """Refuse pools with which no cross-model panel can be formed."""
         self.agents(pool)
 
     def agents(self, pool: Sequence[str]) -> list[Agent]:
-        """The agents: one for each model, or several with one model.
-
-        Raises:
-            InvalidUsage: as in `check_models`.
-        """
+        """The agents: one for each model, or several with one model."""
         models = list(dict.fromkeys(pool))
         count = self.agent_count or (len(models) if len(models) > 1 else SAME_MODEL_AGENTS)
         if len(models) == 1 and not self.same_model:
@@ -138,10 +127,10 @@ class SeqCV(DocumentStrategy):
             raise InvalidUsage("with two agents approval=half would let every author pass its own segments; use majority, or a third model")
         if (self.min_passing or 1) > count:
             raise InvalidUsage(f"min_passing={self.min_passing} can never be reached by {count} agents")
-        shared = [place // len(models) for place in range(count)]
+        shared = [index // len(models) for index in range(count)]
         return [
-            Agent(model=models[place % len(models)], manner=MANNERS[which] if which < len(MANNERS) else f"\nYou are author {which + 1}.")
-            for place, which in enumerate(shared)
+            Agent(model=models[index % len(models)], manner=MANNERS[which] if which < len(MANNERS) else f"\nYou are author {which + 1}.")
+            for index, which in enumerate(shared)
         ]
 
     def rules(self, agents: int) -> WritingRules:

@@ -16,7 +16,7 @@ from microagents.work.durable import Work
 SLOW_S = 0.5
 """Replies that took longer are safe at the recorder before they are used. It is below the least time after which a member is absent."""
 ABSENT = "absent"
-"""Last component of the place at which the absent members of a turn are recorded."""
+"""Last component of the place at which the absent members of a panel are recorded."""
 
 
 class PanelCall(NamedTuple):
@@ -40,34 +40,22 @@ class Quorum(Struct, frozen=True, kw_only=True):
 
 
 async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCall], quorum: Quorum) -> list[Any]:
-    """Make durable calls on behalf of the members of a panel, all at the same time; returns their results, None for an absent member's.
-
-    Args:
-        work: the work that the panel is part of.
-        at: the place of the turn.
-        calls: the calls.
-        quorum: how many members must answer.
-
-    Raises:
-        Stopped: too few members answered in time, and the panel does not wait for more.
-    """
+    """Make durable calls on behalf of the members of a panel, all at the same time; returns their results, None for an absent member's."""
     place, loop = f"{at}/{ABSENT}", asyncio.get_running_loop()
     recorded = await work.recorded(place)
     absent = None if recorded is None or recorded.value is None else msgspec.json.decode(recorded.value, type=list[int])
-    began_s, scope = loop.time(), TaskScope()
-    try:
+    began_s = loop.time()
+    async with TaskScope() as scope:
         started = [(call, scope.start(call.start())) for call in calls if absent is None or call.member not in absent]
         if absent is None:
             absent = await _absent(work, at, started, quorum)
             if absent:
                 await work.record_answer(place, absent)
             else:
-                # A replay must not find a member absent whose reply was used, so the replies of this turn must not die with this process.
+                # A replay must not find a member absent whose reply was used, so the replies of this panel must not die with this process.
                 await flush_if_slow(work, began_s)
         replies = iter([await task for call, task in started if call.member not in absent])
         return [None if call.member in absent else next(replies) for call in calls]
-    finally:
-        await scope.close()
 
 
 async def flush_if_slow(work: Work[Any, Any], began_s: float) -> None:

@@ -20,16 +20,18 @@ from microagents.cli.options import (
     TaskName,
     Yes,
     check_picture,
+    draw_picture,
+    model_option,
     task_of,
     with_settings,
 )
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, json_text, log_to_stderr
-from microagents.cli.views.tables import recorded_note, table, wrapped
+from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.errors import InvalidUsage
 from microagents.registry import unknown
 from microagents.runs.settings import Settings
-from microagents.runs.studies.analysis import Distances, Errors, Lookahead, Parts, Share
+from microagents.runs.studies.analysis import Distances, Errors, FieldAccuracies, Proportion, RolloutAccuracy
 from microagents.runs.studies.study import KINDS, Kind, StudyReport, study
 from microagents.words.prices import are_simulated, prices_of
 from microagents.words.summary import counted, options_text
@@ -52,15 +54,7 @@ def command(
     ],
     *,
     option: Options = [],  # noqa: B006 - typer copies it
-    model: Annotated[
-        list[str],
-        typer.Option(
-            "--model",
-            metavar="SPEC",
-            envvar="MICROAGENTS_MODEL",
-            help=f"Model, as provider:model[@key=value,...]. Repeatable: each is studied on its own. [default: {DEFAULT_MODEL}]",
-        ),
-    ] = [],  # noqa: B006
+    model: Annotated[list[str], model_option("Model, as provider:model[@key=value,...]. Repeatable: each is studied on its own.")] = [],  # noqa: B006
     samples: Annotated[
         int,
         typer.Option(
@@ -95,46 +89,36 @@ def command(
 
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 130 interrupted.
     """
-    log_to_stderr()
     models = list(dict.fromkeys(model or [DEFAULT_MODEL]))
-    with exit_on_error():
-        studied = _kind_named(kind, task)
-        check_picture(svg)
-        work = task_of(task, option)
+    studied = _kind_named(kind, task)
+    check_picture(svg)
+    work = task_of(task, option)
 
-        watched = Watched(task, type(work).progress_unit, models, kept_in_runs("study"))
-        report = run_in_terminal(
-            watched,
-            lambda control, set_title: study(
-                work,
-                studied,
-                models=models,
-                samples=samples,
-                horizon=horizon,
-                seed=seed,
-                runs_dir=runs_dir,
-                run_id=run_id,
-                on_model=set_title,
-                **control,
-                **changed,
-            ),
-            as_json=as_json,
-            yes=yes,
-        )
-        if svg is not None and report.outcome == "completed":
-            from microagents.runs.studies.pictures import draw_study  # noqa: PLC0415 - matplotlib, which only --svg needs
-
-            draw_study(report, svg)
+    watched = Watched(task, type(work).progress_unit, models, kept_in_runs("study"))
+    report = run_in_terminal(
+        watched,
+        lambda control, set_title: study(
+            work,
+            studied,
+            models=models,
+            samples=samples,
+            horizon=horizon,
+            seed=seed,
+            runs_dir=runs_dir,
+            run_id=run_id,
+            on_model=set_title,
+            **control,
+            **changed,
+        ),
+        as_json=as_json,
+        yes=yes,
+    )
+    draw_picture(report, svg)
     typer.echo(json_text(report) if as_json else "\n".join(_report(report)))
     raise typer.Exit(EXIT_CODES[report.outcome])
 
 
 def _kind_named(kind: str, task: str) -> Kind:
-    """The kind of study with this name.
-
-    Raises:
-        InvalidUsage: there is none.
-    """
     found: Kind | None = next((each for each in KINDS if each == kind), None)
     if found is None and task in KINDS:
         raise InvalidUsage(f"TASK comes first, then KIND: microagents study {kind} {task}")
@@ -144,7 +128,6 @@ def _kind_named(kind: str, task: str) -> Kind:
 
 
 def _report(report: StudyReport) -> Iterator[str]:
-    """The lines of the report: title, tables and notes."""
     drawn = f"{counted(report.samples, 'sample')} of each step" + (
         f", and rollouts of {counted(report.horizon, 'step')}" if report.horizon else ""
     )
@@ -165,10 +148,7 @@ def _report(report: StudyReport) -> Iterator[str]:
     if report.models and are_simulated(each.model for each in report.models):
         yield ""
         yield from wrapped("simulated: no real model was asked")
-    yield from recorded_note(report.recorded_at)
-    if report.reason is not None:
-        higher = " with a higher limit" if " is reached" in report.reason else ""
-        yield from wrapped(f"{report.reason}; all samples so far are kept; the same command{higher} continues")
+    yield from closing_notes(report.recorded_at, report.reason, "samples")
 
 
 def _errors(found: Errors) -> Iterator[str]:
@@ -186,7 +166,7 @@ def _errors(found: Errors) -> Iterator[str]:
         yield from table([["step", "wrong", "rate", "95 % interval"], *rows])
 
 
-def _lookahead(found: Lookahead) -> Iterator[str]:
+def _lookahead(found: RolloutAccuracy) -> Iterator[str]:
     hardest = found.hardest
     at_hardest = [None] * (len(found.positions) + 1) if hardest is None else [hardest.alone, *hardest.ahead, hardest.pooled]
     names = ["alone", *[f"+{each.position}" for each in found.positions[1:]], "all positions"]
@@ -201,7 +181,7 @@ def _lookahead(found: Lookahead) -> Iterator[str]:
         yield from wrapped(f"the hardest tenth by one half of the samples alone, measured by the other half: steps {steps}")
 
 
-def _parts(found: Parts) -> Iterator[str]:
+def _parts(found: FieldAccuracies) -> Iterator[str]:
     rows = []
     for number, each in enumerate([*found.fields, found.whole]):
         given = ", given those before" if 0 < number < len(found.fields) else ""
@@ -219,9 +199,9 @@ def _distances(found: Distances) -> Iterator[str]:
     yield from table([["model", "errors", *numbers], *rows], to_the_left=(0,))
 
 
-def _cells(share: Share | None) -> list[str]:
+def _cells(share: Proportion | None) -> list[str]:
     return ["-", "-"] if share is None else [f"{share.share:.1%}", f"{share.low:.1%} to {share.high:.1%}"]
 
 
-def _share(share: Share | None) -> str:
+def _share(share: Proportion | None) -> str:
     return "unknown" if share is None else f"{share.share:.2%}, {share.low:.2%} to {share.high:.2%}"

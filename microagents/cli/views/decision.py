@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from microagents.cli.reporting import json_text
-from microagents.cli.views.parts import Parts
+from microagents.cli.views.parts import Sections
 from microagents.runs.inspection.decision import InspectedDecision, RecordedReply
 from microagents.words.prices import prices_of
 
@@ -12,7 +12,7 @@ NOT_KEPT, CUT = "(text not kept)", "\n(the rest of the text is not kept)"
 
 def print_decision(shown: InspectedDecision) -> None:
     """Print a decision: its prompt, its replies, and the vote. Control characters from models and tasks are replaced."""
-    parts, price = Parts(), prices_of(shown.models)
+    parts, price = Sections(), prices_of(shown.models)
     if shown.user is None:
         parts.add(f"{shown.path}: prompt", "", shown.note or "")
     else:
@@ -51,14 +51,12 @@ def print_decision(shown: InspectedDecision) -> None:
 
 
 def _read(reply: RecordedReply, shown: InspectedDecision) -> str:
-    """How a reply was read, in a few words."""
     if reply.flag is not None:
         return f"RED FLAG {reply.flag}{f': {reply.why}' if reply.why else ''}"
     return {None: "valid", True: "agrees", False: "differs" if shown.outcome == "contested" else "OUTVOTED"}[reply.agrees]
 
 
 def _left_to(shown: InspectedDecision) -> str:
-    """What became of a contested election."""
     leads = "" if shown.value is None else f"; {json_text(shown.value)} leads"
     if shown.decided_at is None:
         return f"left to the next rung, and no rung decided{leads}"

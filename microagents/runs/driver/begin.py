@@ -27,7 +27,7 @@ from microagents.runs.driver.notebook import notebook_progress
 from microagents.runs.driver.output import Outputs
 from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.inspection.runs import recorded_result
-from microagents.runs.plan import Plan, plan_of, recorded_limits
+from microagents.runs.plan import RunPlan, plan_of, recorded_limits
 from microagents.runs.result import Result, Results
 from microagents.runs.settings import Models, Settings, check_for_ray, check_name, model_pools, strategy_of, validated
 from microagents.runs.short_forms import SHORT_FORMS
@@ -40,34 +40,26 @@ NOTHING_NEW = (
 )
 
 
-class RunKeywords(SharedKeywords, total=False):
+class ResumeKeywords(SharedKeywords, total=False):
+    """Keywords of `resume`: what differs from the recorded run. The first four are short for the strategy's options of their names."""
+
+    k: int | None
+    max_draws: int | None
+    speculate: bool | None
+    known_inputs: bool | None
+
+
+class RunKeywords(ResumeKeywords, total=False):
     """Keywords of `run`, besides the models."""
 
     strategy: str | Strategy | None
     """A name or an instance; None for the task's default strategy."""
-    k: int | None
-    """Short for the strategy's option of this name."""
-    speculate: bool | None
-    """Short for the strategy's option of this name."""
-    known_inputs: bool | None
-    """Short for the strategy's option of this name."""
-    max_draws: int | None
-    """Short for the strategy's option of this name."""
     run_id: str | None
     """Name of the run; by default a new one."""
     runs_dir: str | Path | None
     """The folder of journals, by default ``runs``; None for a run that cannot be resumed."""
     accept_changes: Sequence[str]
     """Names of fields that may differ from the recorded experiment."""
-
-
-class ResumeKeywords(SharedKeywords, total=False):
-    """Keywords of `resume`: what differs from the recorded run."""
-
-    k: int | None
-    max_draws: int | None
-    speculate: bool | None
-    known_inputs: bool | None
 
 
 @overload
@@ -99,12 +91,7 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
     return await _execute(plan, given, runs_dir=runs_dir, accepted=given.get("accept_changes", ()))
 
 
-def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> Plan:
-    """The plan of a run, from the arguments of `run`.
-
-    Raises:
-        InvalidUsage: an argument is wrong.
-    """
+def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> RunPlan:
     tasks, run_id = tasks_of(task), given.get("run_id")
     short = {name: given.get(name) for name in SHORT_FORMS}
     chosen = strategy_of(given.get("strategy"), tasks[0], {}, short)
@@ -120,7 +107,7 @@ def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -
     named = {"models": pools.pools, "run_id": new_run_id(tasks[0]) if run_id is None else run_id}
     own = validated(Settings, "the run", {**settings, **named})
     check_for_ray(settings, own.runtime)
-    return Plan(tasks=tasks, listed=not isinstance(task, Task), strategy=chosen, settings=own, model_objects=pools.objects)
+    return RunPlan(tasks=tasks, listed=not isinstance(task, Task), strategy=chosen, settings=own, model_objects=pools.objects)
 
 
 async def resume(
@@ -159,12 +146,7 @@ async def resume(
     return result
 
 
-def _changed_plan(plan: Plan, changed: dict[str, Any]) -> Plan:
-    """A recorded plan with other settings and options.
-
-    Raises:
-        InvalidUsage: one is wrong.
-    """
+def _changed_plan(plan: RunPlan, changed: dict[str, Any]) -> RunPlan:
     short = {name: changed.pop(name, None) for name in SHORT_FORMS}
     settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
     check_for_ray(changed, settings.runtime)
@@ -172,7 +154,7 @@ def _changed_plan(plan: Plan, changed: dict[str, Any]) -> Plan:
 
 
 async def _execute(
-    plan: Plan,
+    plan: RunPlan,
     control: RunControl,
     *,
     runs_dir: str | Path | None,
@@ -193,7 +175,6 @@ async def _execute(
 
 
 def _with_outputs(reader: Reader, result: Result) -> Result:
-    """The result of a completed run, with the outputs that are missing written."""
     values = [result.value] if result.failed_inputs is None else result.value
     if any(text_in(value) is not None for value in values):
         with suppress(InvalidUsage):  # the task's code may be gone; the result does not depend on it

@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.actors import Strategy
 from microagents.elections.rules import Tally
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.messages import Account
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import Ending, Reader, journal_of
+from microagents.journal.reading import Reader, RunEnding
 from microagents.models.model import Model, ModelSpec, open_model
 from microagents.models.prices import Tariff
 from microagents.registry import MODELS
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.driver.budget import stops_again
-from microagents.runs.plan import Plan
+from microagents.runs.plan import RunPlan
 from microagents.task import Task
 from microagents.user_code import called
 from microagents.words.prices import money, specs_in
@@ -64,13 +64,8 @@ OnForecast = Callable[[Forecast], None]
 """Gets the expected cost of a run before it begins. What it raises ends the run, and leaves nothing behind."""
 
 
-def forecast_of(plan: Plan, path: Path | None) -> Forecast | None:
-    """The expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent.
-
-    Args:
-        plan: the run.
-        path: its journal; None for a run without one.
-    """
+def forecast_of(plan: RunPlan, path: Path | None) -> Forecast | None:
+    """The expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent."""
     tariffs = {spec: _tariff(spec, plan) for spec in dict.fromkeys(specs_in(plan.settings.models))}
     paid = tuple([spec for spec, tariff in tariffs.items() if tariff is not None])
     if not paid:
@@ -93,15 +88,6 @@ def forecast_of(plan: Plan, path: Path | None) -> Forecast | None:
     return found if before is None else _continued(found, before)
 
 
-def announce_forecast(plans: Iterable[Plan], runs_dir: str | Path, on_forecast: OnForecast | None) -> None:
-    """Tell the expected cost of several runs."""
-    if on_forecast is None:
-        return
-    total = total_of(forecast_of(plan, journal_of(Path(runs_dir), plan.settings.run_id)) for plan in plans)
-    if total is not None:
-        on_forecast(total)
-
-
 def total_of(forecasts: Iterable[Forecast | None]) -> Forecast | None:
     """One forecast of several runs; None if none of them costs anything."""
     each = [forecast for forecast in forecasts if forecast is not None]
@@ -120,7 +106,7 @@ def total_of(forecasts: Iterable[Forecast | None]) -> Forecast | None:
     )
 
 
-def _tariff(text: str, plan: Plan) -> Tariff | None:
+def _tariff(text: str, plan: RunPlan) -> Tariff | None:
     """The tariff of a shipped provider's model. Others tell their cost only with their replies."""
     if text in plan.model_objects:
         return None
@@ -137,14 +123,13 @@ def _tariff(text: str, plan: Plan) -> Tariff | None:
 
 
 def _calls(strategy: Strategy, tasks: Sequence[Task]) -> float | None:
-    """The expected calls of all inputs."""
     every = max(1, len(tasks) // MAX_ASKED)
     calls = [called(strategy.expected_calls, tasks[number]) for number in range(0, len(tasks), every)]
     known = [each for each in calls if each is not None]
     return sum(known) / len(known) * len(tasks) if len(known) == len(calls) else None
 
 
-def _replies_per_call(plan: Plan, paid: Sequence[str]) -> float:
+def _replies_per_call(plan: RunPlan, paid: Sequence[str]) -> float:
     """Replies that a call gives where draws go together: those that an election launches at first, of which seq 0 goes alone."""
     if plan.settings.runtime == "ray":  # on Ray keys are where solvers live
         return 1.0
@@ -159,7 +144,7 @@ def _prompt_tokens(task: Task) -> int:
     return len(f"{system_with_instructions(asked.system, reply, task.format)}{asked.user}".encode("utf-8", "replace")) // CHARS_PER_TOKEN
 
 
-def _recorded(path: Path) -> tuple[Account | None, Ending | None]:
+def _recorded(path: Path) -> tuple[Account | None, RunEnding | None]:
     try:
         with Reader(path) as reader:
             return reader.account(), reader.ending()
@@ -168,17 +153,9 @@ def _recorded(path: Path) -> tuple[Account | None, Ending | None]:
 
 
 def _continued(whole: Forecast, before: Account) -> Forecast:
-    """The forecast of the rest of a run, by what its calls and steps took so far."""
     if not before.calls or not before.cost_usd:
         return whole
     calls = whole.calls
     if before.total_steps and before.steps:
         calls = before.calls / before.steps * (before.total_steps - before.steps)
-    return Forecast(
-        calls=calls,
-        call_usd=before.cost_usd / before.calls,
-        input_tokens=whole.input_tokens,
-        output_tokens=whole.output_tokens,
-        is_measured=True,
-        models=whole.models,
-    )
+    return structs.replace(whole, calls=calls, call_usd=before.cost_usd / before.calls, is_measured=True)

@@ -10,14 +10,14 @@ from msgspec import structs
 
 from microagents.agents.agent import AgentTask
 from microagents.errors import InvalidUsage
-from microagents.runs.plan import Plan
+from microagents.runs.plan import RunPlan
 from microagents.runs.task_list import TaskList
 from microagents.task import Task
 from microagents.tools.mcp_connections import McpConnections
 from microagents.tools.toolbox import servers_in
 
 
-async def with_tools_of_servers(plan: Plan) -> Plan:
+async def with_tools_of_servers(plan: RunPlan) -> RunPlan:
     """The plan, with the tools of the MCP servers that its agents may call.
 
     Raises:
