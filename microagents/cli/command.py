@@ -78,7 +78,7 @@ class Command(TyperCommand):
                 raise
             name = str(error.param and error.param.name)
             with exit_on_error():
-                raise InvalidUsage(f"{file} gives {name}={ctx.default_map[name]!r:.100}, which will not do: {error.message}") from None
+                raise InvalidUsage(f"{file} gives {name}={ctx.default_map[name]!r:.100}: {error.message}") from None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options of the command, and below them those of the task and of the strategy that the command line names."""

@@ -152,7 +152,7 @@ class Model:
             prices: the user's prices by ``provider:model``.
 
         Raises:
-            InvalidUsage: a price in the spec will not do.
+            InvalidUsage: a price in the spec is refused.
         """
         return None
 

@@ -51,4 +51,4 @@ def check_arguments(given: Mapping[str, object]) -> None:
     """
     for name, kind in _KINDS.items():
         if name in given and not kind.fits(given[name]):
-            raise InvalidUsage(f"{name}={given[name]!r:.100} will not do: it must be {kind.wanted}; nothing was started")
+            raise InvalidUsage(f"{name} must be {kind.wanted}, not {given[name]!r:.100}; nothing was started")

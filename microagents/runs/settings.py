@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from microagents.actors import Strategy
 from microagents.documents.document import Document
-from microagents.errors import InvalidUsage, read_failure
+from microagents.errors import InvalidUsage, read_failure, refusal
 from microagents.files import read_text
 from microagents.journal.experiment import RENAMED_SETTINGS
 from microagents.messages import address_of
@@ -250,8 +250,8 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
             said = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
             raise InvalidUsage(f"{subject}: {said}") from None
         allowed = allowed_values(model, name)
-        why = f"{first['msg'][:1].lower()}{first['msg'][1:]}" if allowed is None else f"it must be {allowed}"
-        raise InvalidUsage(f"{subject}: {name}={first['input']!r:.100}{_as_flag(model, name)} will not do: {why}") from None
+        said = first["msg"] if allowed is None else f"Input should be {allowed}"
+        raise InvalidUsage(f"{subject}: {refusal(name + _as_flag(model, name), said, first['input'])}") from None
 
 
 def check_name(name: str, model: type[BaseModel] = Settings) -> None:
@@ -396,7 +396,7 @@ def check_strategy(given: object) -> None:
         InvalidUsage: it is neither.
     """
     if not isinstance(given, str | Strategy):
-        raise InvalidUsage(f"strategy={given!r:.100} will not do: give a name, or an instance such as Maker(k=3); nothing was started")
+        raise InvalidUsage(f"strategy must be a name, or an instance such as Maker(k=3), not {given!r:.100}; nothing was started")
 
 
 WHERE_SET = "it is set on the command line, in a MICROAGENTS_ variable or in a file microagents.toml"

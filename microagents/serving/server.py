@@ -77,7 +77,7 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
     """Serve an endpoint as long as the block.
 
     Raises:
-        InvalidUsage: the model or the task will not do, the port is taken, or others could use it without a token.
+        InvalidUsage: the model or the task is refused, the port is taken, or others could use it without a token.
     """
     _check_access(endpoint)
     tasks = [] if endpoint.task is None else OneTask(endpoint.task)

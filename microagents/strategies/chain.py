@@ -303,15 +303,13 @@ class Chain:
             return msgspec.json.decode(state, type=self.state_type)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             name = self.state_type.__qualname__
-            raise InvalidDefinition(
-                f"a {name} cannot be read back from the journal: {error}; give its fields types that JSON has"
-            ) from None
+            raise InvalidDefinition(f"a {name} cannot be read back from the journal: {error}; use field types that JSON can hold") from None
 
     def _check_readable(self, state: Struct) -> None:
         # Without this check, a state that cannot be read back would fail only when a long run is resumed.
         written = encode_state(state)
         if encode_state(self._read_state(written)) != written:
-            raise InvalidDefinition(f"{state!r:.200} is another state when it is read back from JSON; give its fields types that JSON has")
+            raise InvalidDefinition(f"{state!r:.200} does not survive JSON; use field types that JSON can hold")
 
 
 def _checked(rung: Rung, held: object) -> tuple[ElectionId, Verdict] | None:

@@ -202,15 +202,15 @@ def test_a_failure_of_the_whole_comparison_ends_with_1_and_one_sentence() -> Non
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--repeat", "0"], ["repeat=0 will not do"]),
-        (["-k", "0"], ["strategy 'recursive': k=0 will not do"]),
+        (["--repeat", "0"], ["repeat must be at least 1, not 0"]),
+        (["-k", "0"], ["strategy 'recursive': k must be"]),
         (["--strategy", "recursiv"], ["there is no strategy 'recursiv'; did you mean 'recursive'"]),
         (["--strategy", "seqcv"], ["seqcv solves documents, and multiplication is a problem; its own strategy is recursive"]),
         (["--strategy", "single-shot", "-k", "2"], ["there is no option of the compared strategies named 'k'"]),
         (["-s", "sampels=3", "--strategy", "self-consistency"], ["named 'sampels'; did you mean 'samples'"]),
         (["-s", "depth"], ["-s 'depth' is not of the form NAME=VALUE"]),
         (["-o", "digit=3"], ["'digit'; did you mean 'digits'"]),
-        (["--max-cost", "0"], ["max_cost_usd=0.0 (--max-cost) will not do"]),
+        (["--max-cost", "0"], ["max_cost_usd (--max-cost) must be a number above 0, not 0.0"]),
     ],
     ids=str,
 )
@@ -331,7 +331,7 @@ def test_a_row_may_have_options_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("named", "sentence"),
     [
-        ("aot@transitions=1,k", "options behind a name are of the form NAME=VALUE, with commas between them"),
+        ("aot@transitions=1,k", "options behind a name must be NAME=VALUE, with commas between them"),
         ("aot@transitions=-1", "transitions is a number from 0 to 100, or `adaptive`, not '-1'"),
         ("aot@nothing=1", "named 'nothing'"),
     ],

@@ -140,7 +140,7 @@ def test_a_picture_is_svg_by_its_name_too() -> None:
     pytest.importorskip("matplotlib")
     ran = study("errors", "--svg", "a.png")
     assert (ran.code, ran.out) == (WRONG_USAGE, "")
-    assert "ends in .svg" in ran.err
+    assert "must end in .svg" in ran.err
 
 
 def test_one_of_a_thing_is_not_several() -> None:

@@ -235,7 +235,7 @@ def test_decisions_do_not_depend_on_the_order_of_tasks(seeds: range) -> None:
     ("options", "said"),
     [
         ({"horizon": 2, "history": 3}, r"a rollout of horizon = 2 steps does not reach a step from history = 3 starts"),
-        ({"margin": 0}, "margin=.0. will not do: it must be an integer of at least 1"),
+        ({"margin": 0}, "margin must be an integer of at least 1, not .0."),
         ({"ladder": "judge"}, "the ladder 'judge' has no lookahead"),
         ({"ladder": "lookahead,pray"}, "there is no rung named 'pray'"),
         ({"ladder": "model=,lookahead"}, "there is no rung named 'model='"),

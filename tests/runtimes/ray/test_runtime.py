@@ -446,7 +446,7 @@ async def test_what_no_node_has_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"solvr": {}}, "did you mean 'solver'"),
         ({"recorder": {"num_replicas": 2}}, "there is no role to deploy called 'recorder'"),
         ({"solver": {"replicas": 2}}, "did you mean 'num_replicas'"),
-        ({"solver": {"num_replicas": 0}}, "num_replicas=0 will not do"),
+        ({"solver": {"num_replicas": 0}}, "num_replicas must be .*, not 0"),
     ],
 )
 def test_a_deployment_that_cannot_be_is_refused_in_a_sentence(deploy: dict[str, Any], said: str) -> None:
