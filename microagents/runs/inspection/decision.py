@@ -88,7 +88,7 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     """Whether the task's oracle accepts the value; None without a value, an oracle or the state of the step."""
     cost_usd: float | None
     began_at: str
-    """Time at which the run began. The journal has no time of a single decision."""
+    """Time at which the run began."""
     ended_at: str | None
     """Time at which the input ended; None if it has not."""
     settled_at: str | None
