@@ -37,7 +37,6 @@ def deployments_of(plan: RunPlan, recorder: Deployment) -> list[Deployment]:
 
 
 def _with_settings(deployment: Deployment, settings: Settings) -> Deployment:
-    """A deployment, changed as the run's ``deploy`` setting says."""
     name = deployment.role.__name__
     wanted = next((wanted for role, wanted in settings.deploy.items() if role.lower() == name.lower()), {})
     if not wanted:
