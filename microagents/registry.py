@@ -111,8 +111,8 @@ class Registry(Struct, frozen=True, kw_only=True):
         except InvalidDefinition as error:
             raise InvalidUsage(f"{self.kind} {name!r}: {error}") from None
         except (Exception, SystemExit) as error:  # a user's file may raise anything while it is imported
-            lacking = (isinstance(error, ModuleNotFoundError) and error.name) or "."
-            if lacking in REQUIREMENTS or (name in self.shipped and "." not in lacking):
+            lacking = ((isinstance(error, ModuleNotFoundError) and error.name) or ".").partition(".")[0]
+            if lacking in REQUIREMENTS or (name in self.shipped and lacking and lacking != "microagents"):
                 raise missing_package(f"{self.kind} {name!r}", lacking) from None
             raise InvalidUsage(f"{self.kind} {name!r} cannot be imported: {described(error)}") from error
 
