@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from random import Random
 from typing import Any, ClassVar, Generic
 
 import msgspec
+from msgspec import Struct
 
 from microagents.errors import InvalidDefinition
 from microagents.problems.questions import (
@@ -63,11 +65,15 @@ class Problem(Task[Any], Generic[A]):
         Raises:
             TaskFailed: ``statement()`` raised, or gave something else than a text.
         """
-        return direct_prompt(ToSolve(problem=text_of(self)))
+        return direct_prompt(self)
 
     def statement(self) -> str:
-        """The question, complete in itself."""
+        """The question, complete in itself but for the background."""
         raise NotImplementedError
+
+    def background(self) -> str:
+        """What the question is about, such as passages or choices. Every question to models shows it, also one about a part."""
+        return ""
 
     def flag(self, reply: Reply) -> str | None:  # noqa: ARG002 - for tasks to override
         """Name of the task's red flag for a reply; None for none. It sees the replies of all roles, also a `Choice`."""
@@ -78,9 +84,18 @@ class Problem(Task[Any], Generic[A]):
         return None
 
 
-def direct_prompt(asked: ToSolve) -> Prompt:
+def direct_prompt(task: Problem[Any]) -> Prompt:
     """The prompt that asks for a direct answer to a problem, without cutting it."""
-    return prompt_of(DIRECTLY, asked)
+    return prompt_about(task, DIRECTLY, ToSolve(problem=text_of(task)))
+
+
+def prompt_about(task: Task, system: str, asked: Struct) -> Prompt:
+    """The prompt of a question about a problem or a part of it, with the background.
+
+    Raises:
+        TaskFailed: ``background()`` raised, or did not return a text that UTF-8 can encode.
+    """
+    return prompt_of(system, asked, background_of(task) if isinstance(task, Problem) else "")
 
 
 class WorkedProblem(Problem[A], Generic[A]):
@@ -190,9 +205,18 @@ def text_of(task: Problem[Any]) -> str:
     Raises:
         TaskFailed: ``statement()`` raised, or did not return a text that UTF-8 can encode.
     """
-    text: str = called(task.statement, gives=str)
+    return _text(task.statement)
+
+
+def background_of(task: Problem[Any]) -> str:
+    """The background of a problem, checked; raises as `text_of` does."""
+    return _text(task.background)
+
+
+def _text(method: Callable[[], str]) -> str:
+    text: str = called(method, gives=str)
     if any("\ud800" <= each <= "\udfff" for each in text):
-        raise mistyped(task.statement, text, "a text that UTF-8 can encode")
+        raise mistyped(method, text, "a text that UTF-8 can encode")
     return text
 
 

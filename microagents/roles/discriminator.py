@@ -10,7 +10,8 @@ from msgspec import Raw, Struct, structs
 from microagents.elections.election import ElectionOutcome, Verdict
 from microagents.elections.rules import FirstTo
 from microagents.problems.candidates import chosen_place, in_orders, labels_of, leader_of
-from microagents.problems.questions import Choice, Labelled, ToChoose, ToContract, ToTrace, Votable, prompt_of
+from microagents.problems.problem import prompt_about
+from microagents.problems.questions import Choice, Labelled, ToChoose, ToContract, ToTrace, Votable
 from microagents.replies.chat import Sampling
 from microagents.work.durable import DurableRequest, DurableRole
 
@@ -82,7 +83,7 @@ class Discriminator(DurableRole):
             for label, reply, seen in zip(labels, request.candidates, copies, strict=True)
         }
         prompts = [
-            prompt_of(system, ToChoose(question=request.question, candidates=candidates))
+            prompt_about(work.task, system, ToChoose(question=request.question, candidates=candidates))
             for candidates in in_orders(labelled, max_votes, opposite=work.weighs)
         ]
         question = work.question(

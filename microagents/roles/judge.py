@@ -10,6 +10,7 @@ from msgspec import Raw, Struct
 
 from microagents.elections.rules import FirstTo, FirstToAheadBy
 from microagents.problems.candidates import MAX_ORDERS, chosen_place, in_orders, labels_of
+from microagents.problems.problem import prompt_about
 from microagents.problems.questions import prompt_of
 from microagents.problems.steps import MORE, Offered, Pick, StepQuestion, ToPick
 from microagents.replies.chat import Prompt, Reply, Sampling
@@ -185,7 +186,9 @@ class Judge(DurableRole):
         work, labels = self.work_on(request), labels_of(request.candidates)
         offered = {label: Offered(label=label, reply=reply) for label, reply in zip(labels, request.candidates, strict=True)}
         prompts = [
-            prompt_of(PICK_SYSTEM, ToPick(question=request.asked, candidates=candidates, may_ask_for_more=request.may_ask_for_more))
+            prompt_about(
+                work.task, PICK_SYSTEM, ToPick(question=request.asked, candidates=candidates, may_ask_for_more=request.may_ask_for_more)
+            )
             for candidates in in_orders(offered, 2 * request.k - 1, opposite=work.weighs)
         ]
         decision = await work.elect(

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from microagents.actors import Deployment
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import OpenElection, Recalled
-from microagents.problems.problem import Problem, answer_type_of, text_of
+from microagents.problems.problem import Problem, answer_type_of, background_of, prompt_about, text_of
 from microagents.problems.questions import (
     Contraction,
     Known,
@@ -29,7 +29,6 @@ from microagents.problems.questions import (
     ToSolve,
     ToTrace,
     problem_id,
-    prompt_of,
 )
 from microagents.problems.tree import ROOT, Branch, Ending, ProblemNode, Solution, Turn
 from microagents.replies.chat import Prompt, Reply
@@ -183,9 +182,10 @@ async def reduced(root: ProblemNode, strategy: Aot, turns: Turns) -> Reduction:
         InvalidUsage: the question is too long.
     """
     root.problem = text_of(turns.task)
-    if len(root.problem) > MAX_QUESTION_CHARS:
+    length = len(root.problem) + len(background_of(turns.task))
+    if length > MAX_QUESTION_CHARS:
         raise InvalidUsage(
-            f"the question has {len(root.problem):,} characters, and aot takes at most {MAX_QUESTION_CHARS:,}: it sends the whole of it at "
+            f"the question has {length:,} characters, and aot takes at most {MAX_QUESTION_CHARS:,}: it sends the whole of it at "
             "every turn; shorten it, or use another strategy"
         )
     trees = [root]
@@ -406,7 +406,7 @@ class Aot(MakesProblem):
         direct = super().trial_questions(task)
         if self.without == "decomposition" or self.transitions == 0:
             return [*direct]
-        return [*direct, (prompt_of(TRACE_SYSTEM, ToTrace(problem=text_of(task), reasoning="")), Subquestions)]
+        return [*direct, (prompt_about(task, TRACE_SYSTEM, ToTrace(problem=text_of(task), reasoning="")), Subquestions)]
 
     def solution(
         self,
