@@ -7,6 +7,7 @@ state. The chain ends where the next state's answer is not picked.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -108,8 +109,6 @@ class Ended(Struct, frozen=True, kw_only=True):
     transitions: int
     """Number of transitions to the last state."""
     ending: Ending
-    weight: int = 1
-    """Number of equal chains that it stands for."""
 
 
 class Reduction(Struct, frozen=True, kw_only=True):
@@ -197,7 +196,7 @@ async def reduced(root: ProblemNode, strategy: Aot, turns: Turns) -> Reduction:
     ended = [each for tree in await turns.all_ended([chains.tree(each) for each in trees]) for each in tree]
     counts: dict[object, int] = {}
     for each in ended:
-        counts[each.answer.vote()] = counts.get(each.answer.vote(), 0) + each.weight
+        counts[each.answer.vote()] = counts.get(each.answer.vote(), 0) + 1
     best = max(ended, key=lambda each: counts[each.answer.vote()])
     is_majority = 2 * counts[best.answer.vote()] > sum(counts.values())
     return Reduction(chains=tuple(ended), best=best, is_majority=is_majority, argmax=tuple(sorted(turns.argmax)))
@@ -225,29 +224,28 @@ class _Chains:
         return await self._grow(_state(node, solved, None if left == ADAPTIVE else int(left)))
 
     async def _grow(self, state: State) -> list[Ended]:
-        """The ends of all chains from a state. Branches that lead to the same question become one."""
+        """The ends of all chains from a state. Branches that lead to the same question go on as one; those that end vote each."""
         if state.left == 0:
-            return [_ended(state, state.node, state.answer, "transitions")]
+            return [_leaf(state)]
         at, depth, branches = state.node.at, state.node.depth + 1, self._strategy.branches
         nodes = [ProblemNode(at=f"{at}/{each}", depth=depth, branch=Branch(number=each)) for each in range(1, branches + 1)]
         if branches == 1:
             nodes[0].branch = None
         state.node.children = tuple(nodes)
         outcomes = await self._turns.all_ended([self._transition(state, node) for node in nodes])
-        ended = [each for each in outcomes if isinstance(each, Ended)]
+        ended = [each if isinstance(each, Ended) else _leaf(each) for each in outcomes if isinstance(each, Ended) or each.left == 0]
         states: dict[bytes, list[State]] = {}
         for each in outcomes:
-            if isinstance(each, State):
+            if isinstance(each, State) and each.left != 0:
                 states.setdefault(problem_id(each.node.problem), []).append(each)
-        for first, *others in states.values():
-            for each in others:
-                assert each.node.branch is not None
-                assert first.node.branch is not None
-                each.node.branch = Branch(number=each.node.branch.number, same_as=first.node.branch.number)
-        grown = await self._turns.all_ended([self._grow(same[0]) for same in states.values()])
-        for same, ends in zip(states.values(), grown, strict=True):
-            ended += [structs.replace(each, weight=each.weight * len(same)) for each in ends]
-        return ended
+        onward = [_as_one(same) for same in states.values()]
+        if self._strategy.prune and len(onward) > 1:
+            questions = [Contraction(question=each.node.problem) for each in onward]
+            best = await self._turns.elect(state.node, f"{at}/{Turn.PRUNE}", ToContract(problem=self._question), questions)
+            for same, question in zip(states.values(), questions, strict=True):
+                ended += [_ended(each, each.node, each.answer, "pruned") for each in same if question is not best]
+            onward = [each for each, question in zip(onward, questions, strict=True) if question is best]
+        return ended + [each for ends in await self._turns.all_ended([self._grow(each) for each in onward]) for each in ends]
 
     async def _transition(self, state: State, node: ProblemNode) -> State | Ended:
         """The next state, or the end of the chain. A transition that the judge finds worse is tried again at a place of its own."""
@@ -334,8 +332,24 @@ def _known(node: Subquestion) -> Known:
 def _state(node: ProblemNode, solved: Trajectory, left: int | None, transitions: int = 0) -> State:
     state = State(node=node, answer=solved.answer, reasoning=solved.reasoning, transitions=transitions, left=left)
     if left == 0:
-        _ended(state, node, state.answer, "transitions")  # the node says so at once, the vote on all chains comes later
+        _leaf(state)  # the node says so at once, the vote on all chains comes later
     return state
+
+
+def _as_one(same: Sequence[State]) -> State:
+    """The state as which states with one question go on: the first one, with the most frequent answer."""
+    first, *others = same
+    for each in others:
+        assert each.node.branch is not None
+        assert first.node.branch is not None
+        each.node.branch = Branch(number=each.node.branch.number, same_as=first.node.branch.number)
+    counts = Counter(each.answer.vote() for each in same)
+    best = max(same, key=lambda each: counts[each.answer.vote()])
+    return structs.replace(first, answer=best.answer, reasoning=best.reasoning)
+
+
+def _leaf(state: State) -> Ended:
+    return _ended(state, state.node, state.answer, "transitions")
 
 
 def _ended(state: State, node: ProblemNode, answer: Reply, ending: Ending) -> Ended:
@@ -371,6 +385,8 @@ class Aot(MakesProblem):
     """Number of times that a transition is tried again which a judge finds worse than the question before it."""
     branches: Annotated[int, Field(ge=1, le=10)] = 1
     """Number of transitions that are tried from every state: with 3, as in the paper, a tree search. The answer is then voted on."""
+    prune: bool = False
+    """Of the states that the branches of a state lead to, only the best goes on, as a vote finds; the others end with their answers."""
     trees: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of independent beginnings: a forest. The answer is then voted on."""
     without: Literal["nothing", "decomposition", "guidance"] = "nothing"

@@ -7,13 +7,18 @@ wrong has a wrong number as its right answer. An answer that is drawn again is w
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import count
 from math import exp
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
+Wrong = Any
+"""An answer: 0 if it is right. A wrong one names the question and the slip that led to it, which lead to it each time."""
+Question = tuple[tuple[int, ...], Wrong]
+"""The steps in its layers, and the right answer to it, which is wrong where the contraction was."""
 Without = Literal["nothing", "decomposition", "guidance"]
 
 
@@ -61,6 +66,50 @@ class MonteCarlo:
                 return chosen == 0, accepted, strayed
             layers, truth, answer, accepted, strayed = following, next_truth, chosen, accepted + 1, strayed + (next_truth != 0)
         return answer == 0, accepted, strayed
+
+    def tree(self, branches: int, transitions: int, *, prune: bool = False) -> bool:
+        """One question by a tree of transitions, each of which is walked by itself, and a vote of all leaves: whether it is solved."""
+        question: Question = (tuple(self.layers()), 0)
+        level, leaves = [(question, self._drawn(question))], list[Wrong]()
+        for depth in range(transitions):
+            following = []
+            for state, answer in (each for each in level for _ in range(branches)):
+                contracted, candidates = self._tried(state, answer)
+                chosen = self._chosen(candidates)
+                if contracted is None or chosen != candidates[0]:
+                    leaves.append(chosen)
+                else:
+                    following.append((contracted, chosen))
+            level = following
+            if prune and level and depth < transitions - 1:
+                best = self._chosen([each for each, _ in level], lambda each: (each[1] != 0, sum(each[0])))
+                leaves += [answer for each, answer in level if each != best]
+                level = [next(each for each in level if each[0] == best)]
+        leaves += [answer for _, answer in level]
+        return Counter(leaves).most_common(1)[0][0] == 0
+
+    def _drawn(self, question: Question) -> Wrong:
+        layers, truth = question
+        return (question, "answer") if self._random.random() < self._error(sum(layers)) else truth
+
+    def _tried(self, state: Question, answer: Wrong) -> tuple[Question | None, list[Wrong]]:
+        """The next question, and the answers among which the judge picks: the next one's comes first."""
+        (first, *rest), truth = state
+        if not rest:
+            return None, [answer]
+        slips = self._random.random() < self._rates.trace, self._random.random() < self._rates.contraction
+        contracted: Question = (tuple(rest), (state, *slips) if any(slips) else truth)
+        follows = self._random.random() < (1 - self._rates.followed) ** (first + sum(rest))
+        return contracted, [self._drawn(contracted), truth if follows else (state, "followed"), answer]
+
+    def _chosen(self, candidates: list[Any], worth: Callable[[Any], Any] = lambda each: each != 0) -> Any:
+        """The judge's pick: the right candidate, or by mistake one of the others. Asked the same it errs in the same way."""
+        distinct = sorted(set(candidates), key=repr)
+        random = Random(repr(distinct))
+        random.shuffle(distinct)
+        best = min(distinct, key=worth)
+        others = [each for each in distinct if each != best]
+        return random.choice(others) if others and self._random.random() < self._rates.judge else best
 
     def most_frequent(self, samples: int) -> bool:
         """One question by the most frequent of many answers: whether it is solved."""

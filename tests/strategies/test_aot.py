@@ -294,17 +294,40 @@ async def test_a_transition_that_stays_worse_ends_the_chain(refine: int) -> None
 # -- trees -----------------------------------------------------------------------------------------------------------------------------
 
 
-async def test_branches_to_the_same_question_go_on_as_one_and_count_each_in_the_vote() -> None:
-    other = "Given that there are no legs, how many limbs are left?"
-    script: dict[str, Any] = {
-        "solve/answer": [way("4")],
-        **transition("solve/1", NEXT, followed="4", solved="4"),
-        **transition("solve/2", other, followed="4", solved="7", judged=label(four("7"), four("7"), four("4"))),
-        **transition("solve/3", NEXT, followed="4", solved="4"),
-    }
-    result = await reduced(script, transitions=1, branches=3)
-    assert answer_of(result) == ("4", [1, 1], ["transitions"] * 2)
+def three_branches(*answers: str, questions: tuple[str, str, str] = (NEXT, NEXT, NEXT)) -> dict[str, Any]:
+    """Three transitions from a question whose answer is 4; the judge picks the answer of the next state."""
+    script: dict[str, Any] = {"solve/answer": [way("4")]}
+    for number, (answer, question) in enumerate(zip(answers, questions, strict=True), 1):
+        picked = None if answer == "4" else label(four(answer), four(answer), four("4"))
+        script |= transition(f"solve/{number}", question, followed=answer, solved=answer, judged=picked)
+    return script
+
+
+async def test_every_leaf_votes_its_own_answer_also_where_branches_lead_to_one_question() -> None:
+    result = await reduced(three_branches("7", "21", "21"), transitions=1, branches=3)
+    assert answer_of(result) == ("21", [1, 1, 1], ["transitions"] * 3)
     assert result.value["argmax"] == [], "two of three"
+
+
+async def test_branches_to_one_question_go_on_as_one_with_their_most_frequent_answer() -> None:
+    onward = {f"solve/1/{number}/decompose": [chain(1)] for number in (1, 2, 3)}
+    result = await reduced(three_branches("7", "21", "21") | onward, transitions=2, branches=3)
+    assert answer_of(result) == ("21", [1, 1, 1], ["nothing to contract"] * 3)
+
+
+async def test_with_prune_the_best_state_of_a_depth_goes_on_and_the_answers_of_the_others_still_vote() -> None:
+    questions = [Contraction(question=each) for each in (NEXT, LAST)]
+    script = three_branches("7", "21", "7", questions=(NEXT, LAST, NEXT)) | {
+        "solve/prune/vote": [label(questions[1], *questions)],
+        **{f"solve/2/{number}/decompose": [chain(1)] for number in (1, 2, 3)},
+    }
+    result = await reduced(script, transitions=2, branches=3, prune=True)
+    assert answer_of(result) == ("21", [1] * 5, [*["pruned"] * 2, *["nothing to contract"] * 3])
+    with Reader(Path("runs/solved.sqlite")) as reader:
+        tree = solution_of(reader, 0)
+    assert isinstance(tree, ProblemNode)
+    assert [turn.turn for turn in tree.turns] == ["answer", "prune"]
+    assert [child.branch and child.branch.ending for child in tree.children] == ["pruned", None, "pruned"]
 
 
 async def test_trees_of_a_forest_begin_apart_and_vote() -> None:
