@@ -24,6 +24,7 @@ from microagents.problems.questions import (
     ToContract,
     ToCriticize,
     ToDecompose,
+    ToEnsemble,
     ToFollow,
     ToRevise,
     ToSolve,
@@ -138,7 +139,7 @@ class WorkedProblem(Problem[A], Generic[A]):
         """A wrong reply: in a vote another candidate; for a decomposition the opposite choice; for an answer as in `Task.mistake`."""
         asked = asked_in(prompt)
         match asked:
-            case ToSolve() | ToFollow() | ToRevise() if isinstance(right, Trajectory):
+            case ToSolve() | ToFollow() | ToEnsemble() | ToRevise() if isinstance(right, Trajectory):
                 return msgspec.structs.replace(right, answer=self.mistake(prompt, right.answer, rng))
             case ToTrace():
                 assert isinstance(right, Subquestions)
@@ -156,10 +157,10 @@ class WorkedProblem(Problem[A], Generic[A]):
             case _:
                 return super().mistake(prompt, right, rng)
 
-    def _right_reply(self, asked: Votable | ToFollow | ToCriticize | ToRevise, reply: type[Reply]) -> Reply:
+    def _right_reply(self, asked: Votable | ToFollow | ToEnsemble | ToCriticize | ToRevise, reply: type[Reply]) -> Reply:
         right: Reply
         match asked:
-            case ToSolve() | ToFollow() | ToRevise():
+            case ToSolve() | ToFollow() | ToEnsemble() | ToRevise():
                 right = called(self.expert_answer, asked.problem, gives=self.reply_type())
                 if issubclass(reply, Trajectory):
                     right = reply(reasoning=called(self.expert_reasoning, asked.problem, gives=str), answer=right)

@@ -192,6 +192,20 @@ class ToFollow(Struct, frozen=True, tag_field="wanted", tag="answer_by_subquesti
     subquestions: tuple[Planned, ...]
 
 
+class Solved(Struct, frozen=True):
+    """An answer with the way to it."""
+
+    reasoning: str
+    answer: Raw
+
+
+class ToEnsemble(Struct, frozen=True, tag_field="wanted", tag="answer_from_solutions"):
+    """Answer a problem after solutions of others."""
+
+    problem: str
+    solutions: tuple[Solved, ...]
+
+
 class ToCriticize(Struct, frozen=True, tag_field="wanted", tag="critique"):
     """Find what is wrong with an answer."""
 
@@ -229,7 +243,7 @@ class ToChoose(Struct, frozen=True, tag_field="wanted", tag="choice"):
     candidates: tuple[Labelled, ...]
 
 
-Asked = Votable | ToFollow | ToCriticize | ToRevise | ToChoose
+Asked = Votable | ToFollow | ToEnsemble | ToCriticize | ToRevise | ToChoose
 _decoder: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)
 
 

@@ -18,14 +18,17 @@ from pydantic import Field, field_validator, model_validator
 from microagents.actors import Deployment
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import OpenElection, Recalled
+from microagents.problems.candidates import merged
 from microagents.problems.problem import Problem, answer_type_of, background_of, prompt_about, text_of
 from microagents.problems.questions import (
     Contraction,
     Known,
     Planned,
+    Solved,
     Subquestion,
     Subquestions,
     ToContract,
+    ToEnsemble,
     ToFollow,
     ToSolve,
     ToTrace,
@@ -36,7 +39,7 @@ from microagents.replies.chat import Prompt, Reply
 from microagents.replies.trajectories import Trajectory, trajectory_of
 from microagents.roles.contractor import Contract, Contractor
 from microagents.roles.decomposer import TRACE_SYSTEM, Decomposer, Trace
-from microagents.roles.discriminator import Discriminate, Discriminator
+from microagents.roles.discriminator import Discriminate, Discriminator, Ensemble
 from microagents.strategies.chain_of_thought import REASONED
 from microagents.strategies.problem_conductor import MakesProblem, ProblemMaker
 from microagents.strategies.turns import AskedTurns, Direct, RecordedTurns, Turns, check_cap, most_ballots, sampling_at
@@ -137,7 +140,7 @@ class ReducedSolution(Solution, frozen=True, kw_only=True):
 class AotConductor(ProblemMaker["Aot"]):
     """Leads a question through its states."""
 
-    asks = (Trace, Contract, Discriminate)
+    asks = (Trace, Contract, Discriminate, Ensemble)
     handles_no_message = ("reduce",)
 
     async def conduct(self, work: AotWork) -> ReducedSolution:
@@ -290,12 +293,24 @@ class _Chains:
         # Equal answers are one candidate, and the next state's comes first: no tie goes against it.
         answers: list[Reply] = [each.answer for each in (solved, followed) if each is not None]
         asked = ToSolve(problem=self._question)
-        chosen = await self._turns.elect(tried.asker, f"{tried.place}/{Turn.JUDGE}", asked, [*answers, tried.state.answer])
+        answers, at = [*answers, tried.state.answer], f"{tried.place}/{Turn.JUDGE}"
+        if self._strategy.judge == "writes" and len(merged(answers)) > 1:
+            ways = [*(each.reasoning for each in (solved, followed) if each is not None), tried.state.reasoning]
+            written = await self._turns.take(tried.asker, Ensemble(at=at, asked=self._ensemble(ways, answers), **self._draws), asked)
+            assert written is not None
+            chosen = written.answer
+        else:
+            chosen = await self._turns.elect(tried.asker, at, asked, answers)
         if solved is None or chosen.vote() != solved.vote():
             return _ended(tried.state, tried.node, chosen, "not picked")
         self._done += 1
         self._turns.progress(self._done)
         return _state(tried.node, structs.replace(solved, answer=chosen), left - 1, tried.state.transitions + 1)
+
+    def _ensemble(self, ways: Sequence[str], answers: Sequence[Reply]) -> ToEnsemble:
+        """The question for a judge that writes, with the solutions in an order that does not depend on where each comes from."""
+        solutions = [Solved(reasoning=way, answer=Raw(msgspec.json.encode(answer))) for way, answer in zip(ways, answers, strict=True)]
+        return ToEnsemble(problem=self._question, solutions=tuple(sorted(solutions, key=lambda each: problem_id(repr(each)))))
 
     async def _follow(self, tried: Transition, graph: Subquestions | None) -> Trajectory | None:
         """The elected answer to a state along its graph; None without a graph, or where no reply is valid."""
@@ -381,6 +396,8 @@ class Aot(MakesProblem):
     """Maximum number of transitions; `adaptive`: the longest path of the first graph of subquestions."""
     k: Annotated[int, Field(ge=1, le=100)] = 1
     """Number of votes that decide. With k = 1, as in the paper, there is one candidate at each turn, and one ballot of the judge."""
+    judge: Literal["picks", "writes"] = "picks"
+    """`picks`: the judge picks one of the answers. `writes`: where they differ it sees their reasoning too, and may write a better one."""
     refine: Annotated[int, Field(ge=0, le=2)] = 0
     """Number of times that a transition is tried again which a judge finds worse than the question before it."""
     branches: Annotated[int, Field(ge=1, le=10)] = 1

@@ -1,7 +1,8 @@
 """Atom of Thoughts in figures: ``python -m tests.benchmarks.aot``.
 
 `--part table`: success over transitions beside chain of thought, self-consistency at equal tokens, self-refine and the ablations, each with
-the chance by a Monte Carlo that does not use the engine (`aot_monte_carlo`). `--part ablations`: these on more problems.
+the chance by a Monte Carlo that does not use the engine (`aot_monte_carlo`). `--part ablations`: these, and a judge that
+writes its answer, on more problems.
 `--part votes`: trees whose judge errs in 30 of 100 ballots, pruned and not.
 `--part states`: do accepted contractions keep the answer, how long is the last answer, and figures 5 to 7 of the paper.
 `--part pairs`: aot before recursive, on products of six digits. `--part time`: virtual time beside the critical path.
@@ -120,8 +121,10 @@ async def table(problems: int, seed: int) -> None:
 
 
 async def ablations(problems: int, seed: int) -> None:
-    """Print both ablations at three transitions, on ten times as many problems: the smaller difference needs them."""
+    """Print both ablations and a judge that writes at three transitions, on ten times as many problems: small differences need them."""
     tasks = [WordProblem(instance=instance) for instance in range(10 * problems)]
+    row = await solved(tasks, Aot(judge="writes"), seed)
+    print(told("judge writes", row, lambda each: each.chain(3, "nothing", writes=True)[0]), flush=True)
     for without in ("nothing", "guidance", "decomposition"):
         row = await solved(tasks, Aot(without=without), seed)
         print(told(f"without {without}", row, lambda each, w=without: each.chain(3, w)[0]), flush=True)  # type: ignore[misc]

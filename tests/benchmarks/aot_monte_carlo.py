@@ -47,9 +47,10 @@ class MonteCarlo:
         depth = self._random.randint(2, 5)
         return [*(self._random.randint(1, 2) for _ in range(depth - 1)), 1]
 
-    def chain(self, transitions: int, without: Without) -> tuple[bool, int, int]:
+    def chain(self, transitions: int, without: Without, *, writes: bool = False) -> tuple[bool, int, int]:
         """One question: whether it is solved, the accepted transitions, and those of them whose question has another answer."""
         layers, truth, accepted, strayed = self.layers(), 0, 0, 0
+        steps_at_first = sum(layers)
         answer = self._answer(sum(layers), truth)
         for _ in range(transitions):
             steps = sum(layers)
@@ -61,7 +62,7 @@ class MonteCarlo:
             candidates = [self._answer(sum(following), next_truth), answer]
             if without != "decomposition":
                 candidates.append(truth if self._random.random() < (1 - self._rates.followed) ** steps else next(self._wrong))
-            chosen = self._judged(candidates)
+            chosen = self._written(candidates, steps_at_first) if writes else self._judged(candidates)
             if chosen != candidates[0]:
                 return chosen == 0, accepted, strayed
             layers, truth, answer, accepted, strayed = following, next_truth, chosen, accepted + 1, strayed + (next_truth != 0)
@@ -144,6 +145,13 @@ class MonteCarlo:
             went_wrong = traced or self._random.random() < self._rates.unguided
             left = [layers[0] - 1, *layers[1:]] if without == "guidance" and layers[0] > 1 else layers[1:]
         return left, next(self._wrong) if went_wrong else truth
+
+    def _written(self, candidates: list[int], steps: int) -> int:
+        """The answer of a judge that writes: where none is right it solves the question itself."""
+        if len(set(candidates)) == 1:
+            return candidates[0]
+        rate = self._rates.judge if 0 in candidates else self._error(steps)
+        return next(self._wrong) if self._random.random() < rate else 0
 
     def _judged(self, candidates: list[int]) -> int:
         distinct = list(dict.fromkeys(candidates))

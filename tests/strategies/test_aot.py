@@ -12,7 +12,7 @@ from microagents import Reply, Result, resume, run
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader
 from microagents.problems.problem import Problem
-from microagents.problems.questions import Contraction, Subquestion, Subquestions
+from microagents.problems.questions import Contraction, Subquestion, Subquestions, ToEnsemble, asked_in
 from microagents.problems.tree import ProblemNode
 from microagents.replies.trajectories import trajectory_of
 from microagents.runs.inspection.runs import solution_of
@@ -21,7 +21,7 @@ from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.aot import MAX_QUESTION_CHARS, Aot, to_contract
 from microagents.tasks.ask import Answer, Ask
 from microagents.tasks.word_problems import WordProblem
-from tests.strategies.scripted import Script, four, label, scripted
+from tests.strategies.scripted import Script, four, label, noted_draws, scripted
 
 Way = trajectory_of(Answer)
 QUESTION = "How many limbs are left?"
@@ -289,6 +289,24 @@ async def test_a_transition_that_stays_worse_ends_the_chain(refine: int) -> None
         }
     result = await reduced(script, refine=refine)
     assert (answer_of(result), result.calls) == (("4", [0], ["worse"]), 1 + 4 * (1 + refine))
+
+
+async def test_a_judge_that_writes_sees_the_reasoning_and_may_give_an_answer_that_nobody_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = noted_draws(monkeypatch)
+    script = {"solve/answer": [way("5")]} | transition("solve/1", NEXT, followed="6", solved="7") | {"solve/1/judge": [way("4")]}
+    result = await reduced(script, transitions=1, judge="writes")
+    assert answer_of(result) == ("4", [0], ["not picked"])
+    (asked,) = [asked_in(each.prompt) for each in drawn if each.id.election.path == "0/solve/1/judge"]
+    assert isinstance(asked, ToEnsemble)
+    assert asked.problem == QUESTION
+    assert sorted(each.reasoning for each in asked.solutions) == ["It is 5.", "It is 6.", "It is 7."]
+
+
+async def test_a_judge_that_writes_the_next_states_answer_goes_on_and_is_not_asked_where_all_agree() -> None:
+    script = {"solve/answer": [way("5")]} | transition("solve/1", NEXT, followed="4", solved="4") | {"solve/1/judge": [way("4")]}
+    script |= transition("solve/1/1", LAST, followed="4", solved="4")
+    result = await reduced(script, transitions=2, judge="writes")
+    assert (answer_of(result), states()) == (("4", [2], ["transitions"]), [QUESTION, NEXT, LAST])
 
 
 # -- trees -----------------------------------------------------------------------------------------------------------------------------
