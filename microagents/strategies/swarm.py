@@ -237,6 +237,7 @@ class _LoopOfSwarm:
                 at=at,
                 asked=asked,
                 candidates=tuple(each.json for each in candidates),
+                copies=tuple(each.copies for each in candidates),
                 may_ask_for_more=may_ask_for_more,
                 k=self._strategy.k,
                 max_draws=self._strategy.max_draws,
