@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from itertools import chain
 from random import Random
 from typing import Annotated, TypedDict
 
+import msgspec
 from msgspec import Struct
 from pydantic import Field
 
@@ -142,9 +142,8 @@ class Hanoi(ChainTask[Towers, Step, Solved]):
     def _shown_in(self, prompt: Prompt) -> tuple[Move | None, Pegs, str]:
         """The last move and the pegs that a prompt shows, and the moves left, or an empty text."""
         shown = {name: value for name, _, value in (line.partition(": ") for line in prompt.user.split("\n"))}
-        first, second, third = map(tuple, json.loads(shown["State"]))
         last = shown["Previous move"]
-        return None if last == "none" else tuple(json.loads(last)), (first, second, third), shown.get("Moves left", "")
+        return None if last == "none" else _read_move(last), _read_pegs(shown["State"]), shown.get("Moves left", "")
 
     def _moves_left(self, pegs: Pegs) -> int:
         """Count the moves from a legal position: a misplaced disk waits until smaller ones stand on the other two."""
@@ -176,6 +175,8 @@ class Hanoi(ChainTask[Towers, Step, Solved]):
         return Step(move=(disk, source, target), next_state=_moved(pegs, disk, source, target))
 
 
+_read_move = msgspec.json.Decoder(Move).decode
+_read_pegs = msgspec.json.Decoder(Pegs).decode
 _OTHERS = ((1, 2), (0, 2), (0, 1))
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
-from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -100,17 +98,37 @@ def _refuse_unwanted(value: object, depth: int = 0) -> None:
                 _refuse_unwanted(item, depth + 1)
 
 
+class _Field(NamedTuple):
+    """A field of a reply class."""
+
+    name: str
+    written: str
+    """Its name in replies."""
+    required: bool
+    decoder: msgspec.json.Decoder[Any]
+    assignment: re.Pattern[str]
+    """``name =`` and the blanks around the sign."""
+
+
 @lru_cache(maxsize=256)
-def _decoders(reply: type[Reply]) -> list[tuple[str, str, bool, msgspec.json.Decoder[Any]]]:
-    hints = msgspec.structs.fields(reply)
-    return [(field.name, field.encode_name, field.required, msgspec.json.Decoder(field.type)) for field in hints]
+def _fields(reply: type[Reply]) -> list[_Field]:
+    return [
+        _Field(
+            name=field.name,
+            written=field.encode_name,
+            required=field.required,
+            decoder=msgspec.json.Decoder(field.type),
+            assignment=re.compile(rf"{re.escape(field.encode_name)}[ \t]*=(?!=)[ \t]*"),
+        )
+        for field in msgspec.structs.fields(reply)
+    ]
 
 
 def _parse_lines(text: str, reply: type[A]) -> A:
     values: dict[str, Any] = {}
     spans: list[tuple[int, int]] = []
-    for name, written, required, decoder in _decoders(reply):
-        line, start = _last_line_of(text, written)
+    for name, written, required, decoder, assignment in _fields(reply):
+        line, start = _last_line_of(text, written, assignment)
         if start < 0:
             if required:
                 raise Malformed(f"no line `{written} = ...`")
@@ -134,8 +152,10 @@ def _decoded(decoder: msgspec.json.Decoder[Any], text: str, start: int) -> tuple
     """
     flat = _FLAT.match(text, start)
     if flat is not None:
-        with suppress(msgspec.MsgspecError, RecursionError):  # it may go on in the next line, or end before other text
+        try:
             return decoder.decode(flat[0]), flat.end()
+        except (msgspec.MsgspecError, RecursionError):  # it may go on in the next line, or end before other text
+            pass
     _, end = _SCANNER.raw_decode(text, start)
     return decoder.decode(text[start:end]), end
 
@@ -154,40 +174,30 @@ def _refuse_other_text(text: str, spans: list[tuple[int, int]]) -> None:
         Malformed: there is other text.
     """
     spans.sort()
-    for (_, end), (line, _) in pairwise([*spans, (len(text), len(text))]):
+    spans.append((len(text), len(text)))
+    end = spans[0][0]
+    for line, next_end in spans:
         between = text[end:line]
-        if not between or between.isspace():
-            continue
-        rest_of_line, *lines = between.split("\n")
-        if rest_of_line.strip() or any(other.strip() not in ("", "```") for other in lines):
-            raise Malformed("something stands behind a value")
+        if between and not between.isspace():
+            rest_of_line, *lines = between.split("\n")
+            if rest_of_line.strip() or any(other.strip() not in ("", "```") for other in lines):
+                raise Malformed("something stands behind a value")
+        end = next_end
 
 
-def _last_line_of(text: str, name: str) -> tuple[int, int]:
+def _last_line_of(text: str, name: str, assignment: re.Pattern[str]) -> tuple[int, int]:
     """Find the last line ``name = value`` and its value: their positions, or -1 if there is no such line."""
     at = len(text)
-    # From the end, since the last line counts. A match must have `=` behind it and only blanks before it in its line.
+    # From the end, since the last line counts. A match must have only blanks before it in its line.
     while (at := text.rfind(name, 0, at)) >= 0:
-        start = _value_after(text, at, name)
-        if start >= 0:
+        assigned = assignment.match(text, at)
+        if assigned is not None:
             line = at
             while line and text[line - 1] in " \t":
                 line -= 1
             if not line or text[line - 1] == "\n":
-                return line, start
+                return line, assigned.end()
     return -1, -1
-
-
-def _value_after(text: str, at: int, name: str) -> int:
-    """Find the position of the value behind ``name =``; -1 if no value is assigned here."""
-    equals = _skip_blanks(text, at + len(name))
-    return _skip_blanks(text, equals + 1) if text.startswith("=", equals) and not text.startswith("==", equals) else -1
-
-
-def _skip_blanks(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t":
-        at += 1
-    return at
 
 
 _CONTINUED = re.compile(
@@ -208,7 +218,7 @@ def _assignments(reply: type[Reply]) -> list[re.Pattern[str]]:
 
     Capitals do not matter, unless two names differ by them alone.
     """
-    names = [written for _, written, _, _ in _decoders(reply)]
+    names = [field.written for field in _fields(reply)]
     case = re.IGNORECASE if len({name.casefold() for name in names}) == len(names) else re.NOFLAG
     value = r"""(?=[\[{"\d-]|(?:true|false|null)\b)"""
     return [re.compile(rf"(?<!\w){re.escape(name)}(?!\w)\s*=(?!=)\s*{value}", case) for name in names]
@@ -216,7 +226,7 @@ def _assignments(reply: type[Reply]) -> list[re.Pattern[str]]:
 
 def _parse_last(text: str, reply: type[A]) -> A:
     values: dict[str, Any] = {}
-    for (name, written, required, decoder), assignment in zip(_decoders(reply), _assignments(reply), strict=True):
+    for (name, written, required, decoder, _), assignment in zip(_fields(reply), _assignments(reply), strict=True):
         try:
             found = _last_value(text, assignment)
             if found is not None:

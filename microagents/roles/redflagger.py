@@ -12,6 +12,7 @@ from microagents.replies.chat import CheckedReply, Reply
 from microagents.replies.parsing import Malformed, parse
 from microagents.task import Task, flag_of
 
+_encode = msgspec.json.Encoder().encode
 MAX_JUDGED = 64
 """Number of replies whose flag is remembered: the ballots of an election are mostly for the same few replies."""
 
@@ -34,7 +35,7 @@ class RedFlagger(Role):
         screened = _reply_or_flag(request, task)
         if isinstance(screened, str):
             return Flagged(seq=seq, flag=screened, cost_usd=cost_usd)
-        value = msgspec.json.encode(screened)
+        value = _encode(screened)
         # A state is read and a flag is asked for once an answer, not once a ballot: 7 us a step of a tower.
         judged, key = self._judged, (of_input, request.reply, request.state, value)
         if key not in judged:
