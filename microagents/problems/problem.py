@@ -84,6 +84,10 @@ class Problem(Task[Any], Generic[A]):
         """Whether an answer is right; None where code cannot tell."""
         return None
 
+    def f1(self, reply: A) -> float | None:  # noqa: ARG002 - as above
+        """F1 of the words of an answer and of a right one; None for a problem whose answers have none. `compare` gives the mean."""
+        return None
+
 
 def direct_prompt(task: Problem[Any]) -> Prompt:
     """The prompt that asks for a direct answer to a problem, without cutting it."""

@@ -21,6 +21,7 @@ from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.aot import MAX_QUESTION_CHARS, Aot, to_contract
 from microagents.tasks.ask import Answer, Ask
 from microagents.tasks.word_problems import WordProblem
+from microagents.words.summary import summary
 from tests.strategies.scripted import Script, four, label, noted_draws, scripted
 
 Way = trajectory_of(Answer)
@@ -323,6 +324,7 @@ def three_branches(*answers: str, questions: tuple[str, str, str] = (NEXT, NEXT,
 
 async def test_every_leaf_votes_its_own_answer_also_where_branches_lead_to_one_question() -> None:
     result = await reduced(three_branches("7", "21", "21"), transitions=1, branches=3)
+    assert "picked the contracted question's answer at 3 of 3 transitions" in summary(result, "", None)
     assert answer_of(result) == ("21", [1, 1, 1], ["transitions"] * 3)
     assert result.value["argmax"] == [], "two of three"
 
