@@ -45,7 +45,7 @@ SHOWN_CHARS = 200
 """Error messages cut longer options of an input."""
 
 
-class Ending(Struct, frozen=True, kw_only=True):
+class RunEnding(Struct, frozen=True, kw_only=True):
     """How the last sitting of a run ended."""
 
     outcome: RunOutcome
@@ -108,13 +108,13 @@ class Reader:
         with self._reading():
             return read_lease(self._rows)
 
-    def ending(self) -> Ending | None:
+    def ending(self) -> RunEnding | None:
         """How the run ended; None while it is running, and after a crash."""
         with self._reading():
             row = self._rows.first("ending")
             if row is None:
                 return None
-            ending = msgspec.convert(dict(zip(Ending.__struct_fields__, row, strict=False)), Ending)
+            ending = msgspec.convert(dict(zip(RunEnding.__struct_fields__, row, strict=False)), RunEnding)
             reason, traceback = reason_and_traceback(ending.reason)
             ending = structs.replace(ending, reason=reason, traceback=traceback)
             if ending.result is not None:

@@ -19,13 +19,13 @@ from microagents.journal.books import COMPLETED, Books
 from microagents.journal.experiment import Experiment
 from microagents.journal.messages import (
     Account,
+    AllotCalls,
     CallsOver,
     Checkpoint,
     Entry,
     FollowDecisions,
     HasRecords,
     InputEnding,
-    LeaseCalls,
     OpenElection,
     Recall,
     RecallCheckpoint,
@@ -220,7 +220,7 @@ class Recorder(Role):
             self._first_replies.add_valid(request.valid)
             self._check_first_replies(self._first_replies, request.draws)
 
-    async def lease_calls(self, request: LeaseCalls) -> bool:
+    async def allot_calls(self, request: AllotCalls) -> bool:
         """Record that a solver may send calls; returns whether that is needed, which it is not without a journal.
 
         Raises:
@@ -359,7 +359,7 @@ class Recorder(Role):
         self._set_admission()
         try:
             async with asyncio.timeout(MAX_DRAIN_S):
-                await asyncio.sleep(0)  # draws that were launched before send their records in this turn of the loop
+                await asyncio.sleep(0)  # draws that were launched before send their records in this iteration of the loop
                 # During an outage calls are repeated for up to hours, so the end of the run does not wait for them.
                 while self._failure is None and self._outage is None and self._has_work_in_flight():
                     await self._changed.wait()

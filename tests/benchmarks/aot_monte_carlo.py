@@ -87,7 +87,8 @@ class MonteCarlo:
                 leaves += [answer for each, answer in level if each != best]
                 level = [next(each for each in level if each[0] == best)]
         leaves += [answer for _, answer in level]
-        return Counter(leaves).most_common(1)[0][0] == 0
+        leader, _ = Counter(leaves).most_common(1)[0]
+        return bool(leader == 0)
 
     def _drawn(self, question: Question) -> Wrong:
         layers, truth = question

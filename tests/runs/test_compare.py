@@ -378,5 +378,6 @@ def test_a_row_has_the_mean_f1_where_the_task_has_one_and_an_input_without_an_an
     tasks = [MultiHop(question="Where?", answers=(right,), least_f1=0.5) for right in ("the old mill", "the old water mill", "a mill")]
     comparison = compared(tasks, models=says, strategies=["single-shot"], repeat=None)
     (row,) = comparison.rows
-    assert (row.solved, row.f1) == (2, pytest.approx((0.8 + 1 + 0) / 3))
+    assert row.solved == 2
+    assert row.f1 == pytest.approx((0.8 + 1 + 0) / 3)
     assert compared(SMALL, strategies=["single-shot"]).rows[0].f1 is None

@@ -294,7 +294,8 @@ async def test_a_transition_that_stays_worse_ends_the_chain(refine: int) -> None
 
 async def test_a_judge_that_writes_sees_the_reasoning_and_may_give_an_answer_that_nobody_gave(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = noted_draws(monkeypatch)
-    script = {"solve/answer": [way("5")]} | transition("solve/1", NEXT, followed="6", solved="7") | {"solve/1/judge": [way("4")]}
+    first: dict[str, Any] = {"solve/answer": [way("5")], "solve/1/judge": [way("4")]}
+    script = first | {**transition("solve/1", NEXT, followed="6", solved="7")}
     result = await reduced(script, transitions=1, judge="writes")
     assert answer_of(result) == ("4", [0], ["not picked"])
     (asked,) = [asked_in(each.prompt) for each in drawn if each.id.election.path == "0/solve/1/judge"]
@@ -304,8 +305,8 @@ async def test_a_judge_that_writes_sees_the_reasoning_and_may_give_an_answer_tha
 
 
 async def test_a_judge_that_writes_the_next_states_answer_goes_on_and_is_not_asked_where_all_agree() -> None:
-    script = {"solve/answer": [way("5")]} | transition("solve/1", NEXT, followed="4", solved="4") | {"solve/1/judge": [way("4")]}
-    script |= transition("solve/1/1", LAST, followed="4", solved="4")
+    first: dict[str, Any] = {"solve/answer": [way("5")], "solve/1/judge": [way("4")]}
+    script = first | {**transition("solve/1", NEXT, followed="4", solved="4"), **transition("solve/1/1", LAST, followed="4", solved="4")}
     result = await reduced(script, transitions=2, judge="writes")
     assert (answer_of(result), states()) == (("4", [2], ["transitions"]), [QUESTION, NEXT, LAST])
 
