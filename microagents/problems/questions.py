@@ -192,7 +192,7 @@ class ToFollow(Struct, frozen=True, tag_field="wanted", tag="answer_by_subquesti
     subquestions: tuple[Planned, ...]
 
 
-class Solved(Struct, frozen=True):
+class ReasonedAnswer(Struct, frozen=True):
     """An answer with the way to it."""
 
     reasoning: str
@@ -203,7 +203,7 @@ class ToEnsemble(Struct, frozen=True, tag_field="wanted", tag="answer_from_solut
     """Answer a problem after solutions of others."""
 
     problem: str
-    solutions: tuple[Solved, ...]
+    solutions: tuple[ReasonedAnswer, ...]
 
 
 class ToCriticize(Struct, frozen=True, tag_field="wanted", tag="critique"):

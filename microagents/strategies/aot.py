@@ -24,7 +24,7 @@ from microagents.problems.questions import (
     Contraction,
     Known,
     Planned,
-    Solved,
+    ReasonedAnswer,
     Subquestion,
     Subquestions,
     ToContract,
@@ -309,7 +309,9 @@ class _Chains:
 
     def _ensemble(self, ways: Sequence[str], answers: Sequence[Reply]) -> ToEnsemble:
         """The question for a judge that writes, with the solutions in an order that does not depend on where each comes from."""
-        solutions = [Solved(reasoning=way, answer=Raw(msgspec.json.encode(answer))) for way, answer in zip(ways, answers, strict=True)]
+        solutions = [
+            ReasonedAnswer(reasoning=way, answer=Raw(msgspec.json.encode(answer))) for way, answer in zip(ways, answers, strict=True)
+        ]
         return ToEnsemble(problem=self._question, solutions=tuple(sorted(solutions, key=lambda each: problem_id(repr(each)))))
 
     async def _follow(self, tried: Transition, graph: Subquestions | None) -> Trajectory | None:
