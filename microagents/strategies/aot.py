@@ -312,7 +312,8 @@ class _Chains:
         solutions = [
             ReasonedAnswer(reasoning=way, answer=Raw(msgspec.json.encode(answer))) for way, answer in zip(ways, answers, strict=True)
         ]
-        return ToEnsemble(problem=self._question, solutions=tuple(sorted(solutions, key=lambda each: problem_id(repr(each)))))
+        by_hash = sorted(solutions, key=lambda each: problem_id(msgspec.json.encode(each).decode()))
+        return ToEnsemble(problem=self._question, solutions=tuple(by_hash))
 
     async def _follow(self, tried: Transition, graph: Subquestions | None) -> Trajectory | None:
         """The elected answer to a state along its graph; None without a graph, or where no reply is valid."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import Struct
 
@@ -12,7 +13,7 @@ from microagents import Reply, Result, resume, run
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader
 from microagents.problems.problem import Problem
-from microagents.problems.questions import Contraction, Subquestion, Subquestions, ToEnsemble, asked_in
+from microagents.problems.questions import Contraction, Subquestion, Subquestions, ToEnsemble, asked_in, problem_id
 from microagents.problems.tree import ProblemNode
 from microagents.replies.trajectories import trajectory_of
 from microagents.runs.inspection.runs import solution_of
@@ -302,6 +303,9 @@ async def test_a_judge_that_writes_sees_the_reasoning_and_may_give_an_answer_tha
     assert isinstance(asked, ToEnsemble)
     assert asked.problem == QUESTION
     assert sorted(each.reasoning for each in asked.solutions) == ["It is 5.", "It is 6.", "It is 7."]
+    assert [*asked.solutions] == sorted(asked.solutions, key=lambda each: problem_id(msgspec.json.encode(each).decode())), (
+        "no order of merit"
+    )
 
 
 async def test_a_judge_that_writes_the_next_states_answer_goes_on_and_is_not_asked_where_all_agree() -> None:
@@ -407,7 +411,11 @@ def digests(result: Result) -> tuple[str, str]:
     return result.account.decisions_sha256, result.account.ballots_sha256
 
 
-@pytest.mark.parametrize("options", [{}, {"k": 2, "refine": 2}, {"branches": 3, "trees": 2}], ids=["chain", "voted", "forest"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"k": 2, "refine": 2}, {"branches": 3, "trees": 2}, {"branches": 3, "prune": True, "judge": "writes"}],
+    ids=["chain", "voted", "forest", "pruned and written"],
+)
 def test_decisions_do_not_depend_on_time_nor_on_where_roles_run(options: dict[str, Any]) -> None:
     found = {
         digests(
