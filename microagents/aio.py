@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from heapq import heappop, heappush
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import structlog
 
@@ -144,13 +144,19 @@ class _Begun(Coroutine[Any, Any, T]):
 
 
 class TaskScope:
-    """Owns the tasks started in it until they end or it is closed.
+    """Owns the tasks started in it until they end or it is closed; ``async with`` closes it.
 
     ``asyncio.TaskGroup`` iterates a set, so its order of cancellation changes from process to process; this order never does.
     """
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[Any], Callable[[], None] | None] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.close()
 
     def start(self, coroutine: Coroutine[Any, Any, T], on_end: Callable[[], None] | None = None) -> asyncio.Task[T]:
         """Run a coroutine as a task of this scope; ``on_end`` is called when it has ended."""

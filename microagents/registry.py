@@ -56,20 +56,14 @@ class Registry(Struct, frozen=True, kw_only=True):
             return combined
         if name.endswith(".py"):
             return self._only_class(name, base)
-        module, attribute = self._locate(name)
-        found = getattr(module, attribute, None)
+        found, module, attribute = self._locate(name)
         if isinstance(found, type) and issubclass(found, base):
             return found
         raise _not_found(module, attribute, base)
 
     def find_or_function(self, name: str, base: type[C]) -> Any:
-        """Find the class or the ``async def`` function of a name.
-
-        Raises:
-            InvalidUsage: there is neither.
-        """
-        module, attribute = self._locate(name)
-        found = getattr(module, attribute, None)
+        """Find the class or the ``async def`` function of a name."""
+        found, module, attribute = self._locate(name)
         if iscoroutinefunction(found) or (isinstance(found, type) and issubclass(found, base)):
             return found
         if isfunction(found):
@@ -77,13 +71,8 @@ class Registry(Struct, frozen=True, kw_only=True):
         raise _not_found(module, attribute, base)
 
     def find_function(self, name: str) -> Callable[..., Any]:
-        """Find the plain function of a name.
-
-        Raises:
-            InvalidUsage: there is none.
-        """
-        module, attribute = self._locate(name)
-        found = getattr(module, attribute, None)
+        """Find the plain function of a name."""
+        found, module, attribute = self._locate(name)
         if not isfunction(found):
             raise InvalidUsage(f"{self.kind} {name!r} must be a function, and {module.__name__} has none called {attribute!r}")
         return found
@@ -96,14 +85,15 @@ class Registry(Struct, frozen=True, kw_only=True):
         """Tell whether a name is of two classes. A plus may also stand in the path of a file."""
         return bool(self.combiner) and "+" in name and name not in self.addresses and not Path(name.rpartition(":")[0] or name).is_file()
 
-    def _locate(self, name: str) -> tuple[ModuleType, str]:
-        """Import the module of a name; returns it with the name of the class in it."""
+    def _locate(self, name: str) -> tuple[object, ModuleType, str]:
+        """Import the module of a name; returns what the name stands for, if it is there, the module, and its name in it."""
         where, colon, attribute = self.addresses.get(name, name).rpartition(":")
         if not colon:
             known = unknown(self.kind, name, sorted(self.addresses))
             file = f"; did you mean the file {name}.py?" if Path(f"{name}.py").is_file() else ""
             raise InvalidUsage(f"{known}; or name your own as path/file.py:Class or package.module:Class{file}")
-        return self._import(name, where), attribute
+        module = self._import(name, where)
+        return getattr(module, attribute, None), module, attribute
 
     def _only_class(self, file: str, base: type[C]) -> type[C]:
         """Import the one class of a file that other code may name: without an underscore in front."""
@@ -219,7 +209,6 @@ def unknown(kind: str, name: str, known: Sequence[str]) -> str:
 
 @lru_cache
 def _installed(group: str) -> tuple[tuple[str, str], ...]:
-    """List the names and addresses of the entry points in a group."""
     return tuple((each.name, each.value) for each in entry_points(group=group))
 
 
@@ -230,7 +219,6 @@ def _not_found(module: ModuleType, attribute: str, base: type[C]) -> InvalidUsag
 
 
 def _classes_in(module: ModuleType, base: type[C]) -> list[type[C]]:
-    """List the subclasses that a module itself defines, not those that it imports."""
     found = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, base)]
     return [each for each in dict.fromkeys(found) if each.__module__ == module.__name__ and each.__qualname__.isidentifier()]
 

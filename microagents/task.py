@@ -92,7 +92,8 @@ class Task(BaseModel, Generic[V]):
     @classmethod
     def missing_methods(cls) -> list[str]:
         """List the required methods that it does not override."""
-        return [name for name in cls.required_methods if any(getattr(cls, name) is base.__dict__.get(name) for base in _kinds(cls))]
+        kinds = [base for base in cls.__mro__ if "required_methods" in base.__dict__]
+        return [name for name in cls.required_methods if any(getattr(cls, name) is base.__dict__.get(name) for base in kinds)]
 
     def flag(self, *args: Any, **named: Any) -> str | None:  # noqa: ARG002 - for tasks to override
         """Name the task's red flag for a reply, ``flag(reply)``; None for none.
@@ -121,11 +122,7 @@ EITHER_FORM = ("flag", "verify")
 
 
 def _check_override(task: type[Task], name: str, defined: object) -> None:
-    """Refuse what cannot be called in the place of a method of a task.
-
-    Raises:
-        InvalidDefinition: a method of this package is overridden by something else, by an ``async def``, or with other parameters.
-    """
+    """Refuse what cannot be called in the place of a method of a task."""
     bases = (base for base in task.__mro__[1:] if base.__module__.startswith("microagents.") and issubclass(base, Task))
     method = next((base.__dict__[name] for base in bases if name in base.__dict__), None)
     if name.startswith("_") or not inspect.isfunction(method) or isinstance(defined, staticmethod | classmethod):
@@ -164,11 +161,6 @@ def near_misses(kind: type[Task]) -> Iterator[tuple[str, str]]:
 
 
 _CLASS_SETTINGS = ("sampling", "format", "reading", "default_strategy", "required_methods", "progress_unit", "oracle_judges_result")
-
-
-def _kinds(task: type[Task]) -> list[type[Task]]:
-    """List the base classes of a task that declare required methods."""
-    return [base for base in task.__mro__ if "required_methods" in base.__dict__]
 
 
 class ChainTask(Task[V], Generic[S, A, V]):
@@ -283,11 +275,7 @@ def chain_types(task: type[ChainTask[Any, Any]]) -> tuple[type[Struct], type[Rep
 
 
 def reply_named(task: type[Task], reply: Any) -> type[Reply]:
-    """Read the reply type that a task names, checked.
-
-    Raises:
-        InvalidDefinition: it is no subclass of `Reply`.
-    """
+    """Read the reply type that a task names, checked."""
     if isinstance(reply, type) and issubclass(reply, Reply):
         return reply
     name = getattr(reply, "__name__", repr(reply))
@@ -338,9 +326,6 @@ async def feedback_on(task: Task, reply: Reply, state: bytes) -> str | None:
         task: a task that verifies.
         reply: the reply.
         state: the state that the step was asked in, as JSON.
-
-    Raises:
-        TaskFailed: ``verify()`` raised, or gave something else than a text or None.
     """
     assert isinstance(task, ChainTask)
     feedback = await called_aside(task.verify, _state_decoder(type(task)).decode(state), reply)

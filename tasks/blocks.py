@@ -195,7 +195,6 @@ def _legal_moves(stacks: Arrangement) -> list[Move]:
 
 
 def _step(stacks: Arrangement, block: int, onto: int) -> Step:
-    """Build the move with the stacks that follow from it."""
     without = [tuple(other for other in stack if other != block) for stack in stacks]
     after = [(*stack, block) if stack[-1] == onto else stack for stack in without if stack]
     return Step(move=(block, onto), stacks=(*after, *([(block,)] if onto == TABLE else [])))

@@ -170,7 +170,6 @@ class Checkers(ChainTask[Board, Step, Solved]):
         return tuple(f"{at}:{content}" for at, content in enumerate(contents)) if self.positions else tuple(contents)
 
     def _step(self, state: Board, move: Move) -> Step:
-        """Build the move with the board that follows from it."""
         contents = _contents(state.cells)
         _, source, target = move
         contents[source], contents[target] = contents[target], contents[source]

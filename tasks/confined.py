@@ -69,7 +69,6 @@ AARCH64 = SyscallNumbers(
 
 
 def _filter(calls: SyscallNumbers) -> bytes:
-    """Build the filter, as instructions of the Berkeley packet filter."""
     code = [
         (LOAD, 0, 0, ARCHITECTURE),
         (JUMP_IF_EQUAL, 1, 0, calls.architecture),
@@ -97,11 +96,7 @@ class _Program(ctypes.Structure):
 
 
 def _confine(memory_bytes: int, time_s: float) -> None:
-    """Bound this process, for good. A hard limit of the system that is lower than a bound stays as it is.
-
-    Raises:
-        OSError: the system does not set the filter.
-    """
+    """Bound this process, for good. A hard limit of the system that is lower than a bound stays as it is."""
     for bound, value in (
         (resource.RLIMIT_AS, memory_bytes),
         (resource.RLIMIT_CPU, int(time_s) + 1),

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from select import POLLIN, poll
 from tempfile import TemporaryDirectory
 
 from microagents.tasks.confined import TOKEN_CHARS
+from microagents.tasks.requirements import kill_group
 
 MEMORY_BYTES = 512 << 20
 LEAST_MEMORY_BYTES = 64 << 20
@@ -68,10 +69,7 @@ def wall() -> tuple[str, ...] | None:
 def run_confined(program: str, *, timeout_s: float, memory_bytes: int = MEMORY_BYTES) -> Ending | None:
     """Run a Python program to its last line; None where this machine cannot confine it, so that it was not run.
 
-    Args:
-        program: the text of the program. What it prints is dropped.
-        timeout_s: bound on its time.
-        memory_bytes: bound on its memory.
+    What the program prints is dropped.
     """
     command = wall()
     return None if command is None else _run(command, program, timeout_s, memory_bytes)
@@ -117,9 +115,7 @@ def _run(command: Sequence[str], program: str, timeout_s: float, memory_bytes: i
         except subprocess.TimeoutExpired:
             return Ending.TIMED_OUT
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            kill_group(process)
         if process.returncode in (-signal.SIGXCPU, 128 + signal.SIGXCPU):
             return Ending.TIMED_OUT
         return Ending.PASSED if said.read_bytes() == token else Ending.FAILED

@@ -240,7 +240,6 @@ def _values(lines: Iterable[Line]) -> dict[Term, str]:
 
 
 def _left(asked: ToWrite) -> list[Line]:
-    """List the lines of a subtask that are not written yet."""
     done = {line.term for line in _lines_in(asked.written)[0]}
     return [line for line in _lines_in(asked.subtask)[0] if line.term not in done]
 

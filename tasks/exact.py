@@ -26,7 +26,7 @@ ROOT_WORK = 400
 """Work that the search for the square factors of a radicand counts as."""
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)|(?P<word>\\[A-Za-z]+)|(?P<letter>[A-Za-z])|(?P<sign>[-+*/^_=,()\[\]{}|]))"
+    r"\s*(?:(?P<number>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)|(?P<word>\\(?:[A-Za-z]+|[{}]))|(?P<letter>[A-Za-z])|(?P<sign>[-+*/^_=,()\[\]{}|]))"
 )
 _TEXT = re.compile(r"\\(?:text|mbox|textbf|textit|mathrm|rm)\s*\{([^{}]*)\}")
 _UNIT = re.compile(r"(?<=\d)\s+[A-Za-z]{2,}(?:[ /][A-Za-z]+)*\s*$")
@@ -98,7 +98,6 @@ class _Reader:
         self._work = 0
 
     def whole(self) -> Hashable:
-        """Read the value of the whole text."""
         parts = [self._equation()]
         while self._take(","):
             parts.append(self._equation())
@@ -251,14 +250,14 @@ class _Reader:
 
 
 def _tokens(text: str) -> list[str]:
-    text = text.replace("\\{", " \\lbraceset ").replace("\\}", " \\rbraceset ").rstrip()
+    text = text.rstrip()
     found, at = [], 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None or not text.isascii():
             raise _Unreadable
         word = match.group(match.lastgroup or 0)
-        found.append({"\\lbraceset": "\\{", "\\rbraceset": "\\}"}.get(word, _SAME.get(word, word)))
+        found.append(_SAME.get(word, word))
         at = match.end()
     return found
 
@@ -353,5 +352,4 @@ def _canonical(given: Polynomial) -> Hashable:
 
 
 def _is_name(value: tuple[Any, ...]) -> bool:
-    """Tell whether a sum is a single letter."""
     return len(value) == 2 and len(value[1][0]) == 1 and value[1][0][0][1] == 1 and value[1][1:] == (1, 1)  # noqa: PLR2004 - a tag and a term

@@ -207,12 +207,11 @@ def _answer_error(problem: str) -> float:
 
 
 def _error_of_all(problems: Iterable[str]) -> float:
-    """Compute the error rate of several answers together."""
     return 1 - prod(1 - _answer_error(each) for each in problems)
 
 
 def _error_by_digits(rates: tuple[float, float], problem: str) -> float:
-    """Compute an error rate that grows with the digits of the two numbers, of a sum with those of the two longest."""
+    """An error rate that grows with the digits of the two numbers, of a sum with those of the two longest."""
     base, a_digit = rates
     longest = sorted((_digits(number) for term in _terms_in(problem) for number in term), reverse=True)
     return min(MAX_ERROR, base + a_digit * sum(longest[:2]))

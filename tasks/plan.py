@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
+from microagents.documents.document import are_met
 from microagents.problems.problem import Problem
 from microagents.replies.chat import Reply
 from microagents.tasks.requirements import requirements_in
@@ -47,7 +48,4 @@ class Plan(Problem[Outcome]):
 
     def correct(self, reply: Outcome) -> bool | None:
         """Tell whether it passes the checks by code. None without any, or without the program for one."""
-        met = [check(reply.text) for check in requirements_in(self.checklist, "").values()]
-        if False in met:
-            return False
-        return None if None in met or not met else True
+        return are_met({name: met(reply.text) for name, met in requirements_in(self.checklist, "").items()})

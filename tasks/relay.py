@@ -33,6 +33,7 @@ from microagents.problems.steps import (
     Done,
     Pick,
     Plan,
+    StepQuestion,
     StepResult,
     Summary,
     ToAssemble,
@@ -43,7 +44,7 @@ from microagents.problems.steps import (
     ToWork,
     step_question_in,
 )
-from microagents.replies.chat import A, Prompt, Reply
+from microagents.replies.chat import Prompt, Reply
 from microagents.replies.mistakes import one_field_altered
 
 CONFIDENT = 8
@@ -161,7 +162,7 @@ class Relay(WorkedProblem[Total]):
             case ToPick():
                 return _picked(asked)
             case ToCheck():
-                right = self._is_right(asked)
+                right = _is_right(asked.question, asked.reply, _results(_listed(asked.question.problem))[-1])
                 return Check(passed=right, feedback="" if right else "The number is not the one that this step leads to.")
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
@@ -210,19 +211,8 @@ class Relay(WorkedProblem[Total]):
         }
         return rates[reply]
 
-    def _is_right(self, asked: ToCheck) -> bool:
-        """Tell whether a plan or a step is right by what its question gives, and the whole by the problem itself."""
-        match asked.question:
-            case ToWork():
-                return _decoded(asked.reply, StepResult).vote() == _worked(asked.question).vote()
-            case ToAssemble():
-                return _decoded(asked.reply, Total).total == _results(_listed(asked.question.problem))[-1]
-            case ToPlan():
-                return _decoded(asked.reply, Plan).steps == _listed(asked.question.problem)
-
 
 def _is_of_swarm(prompt: Prompt) -> bool:
-    """Tell whether a question is one of work in steps."""
     wanted: object = msgspec.json.decode(prompt.user).get("wanted")
     return wanted in _OF_SWARM
 
@@ -272,26 +262,27 @@ def _worked(asked: ToWork) -> StepResult:
 
 def _picked(asked: ToPick) -> Pick:
     """Pick the candidate that is right by what the question gives; without one MORE, or else the first by label."""
-    right = {
-        each.label: _decoded(each.reply, Plan).steps == _listed(asked.question.problem)
-        if isinstance(asked.question, ToPlan)
-        else _decoded(each.reply, StepResult).vote() == _worked(asked.question).vote()
-        if isinstance(asked.question, ToWork)
-        else _decoded(each.reply, Total).total == _facts(asked.question.summary, asked.question.recent).get(len(asked.question.plan))
-        for each in asked.candidates
-    }
-    good = sorted(label for label, is_right in right.items() if is_right)
+    question = asked.question
+    total = _facts(question.summary, question.recent).get(len(question.plan)) if isinstance(question, ToAssemble) else None
+    good = [each.label for each in asked.candidates if _is_right(question, each.reply, total)]
     if good:
-        return Pick(choice=good[0], reason="It is what this step leads to.")
-    return Pick(choice=MORE if asked.may_ask_for_more else min(right), reason="None of them is what this step leads to.")
+        return Pick(choice=min(good), reason="It is what this step leads to.")
+    first = min(each.label for each in asked.candidates)
+    return Pick(choice=MORE if asked.may_ask_for_more else first, reason="None of them is what this step leads to.")
 
 
-def _decoded(reply: Raw, kind: type[A]) -> A:
-    return msgspec.json.decode(reply, type=kind)
+def _is_right(question: StepQuestion, reply: Raw, total: int | None) -> bool:
+    """Tell whether a plan or a step is right by what its question gives; the whole is right with this total."""
+    match question:
+        case ToWork():
+            return msgspec.json.decode(reply, type=StepResult).vote() == _worked(question).vote()
+        case ToAssemble():
+            return msgspec.json.decode(reply, type=Total).total == total
+        case ToPlan():
+            return msgspec.json.decode(reply, type=Plan).steps == _listed(question.problem)
 
 
 def _listed(problem: str) -> tuple[str, ...]:
-    """List the steps in the text of a problem."""
     return tuple(match[0] for match in _STEP.finditer(problem))
 
 

@@ -56,15 +56,7 @@ class Requirement(NamedTuple):
 
 
 def requirements_in(brief: str, ending: str) -> dict[str, Met]:
-    """Read the requirements in a brief, by their text.
-
-    Args:
-        brief: the brief.
-        ending: ending of the file that the text is written into, such as ``.tex``; empty if there is none.
-
-    Raises:
-        ValueError: a line asks for a check that does not exist, or that is for other files.
-    """
+    """Read the requirements in a brief, by their text. ``ending`` is that of the file that the text is written into, such as ``.tex``."""
     return {asked: _met(asked, ending) for asked in _LINE.findall(brief)}
 
 
@@ -154,10 +146,10 @@ def _run(words: Sequence[str], folder: str, environment: Mapping[str, str], time
         except subprocess.TimeoutExpired:
             return None
         finally:
-            _kill_group(process)
+            kill_group(process)
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
+def kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill a program and all that it has started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -111,11 +111,7 @@ class Story(Struct, frozen=True):
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Read a text.
-
-        Raises:
-            ValueError: it asks nothing.
-        """
+        """Read a text."""
         asked = _ASKED.search(text)
         if asked is None:
             raise ValueError(f"{text!r:.80} asks for nobody's number")

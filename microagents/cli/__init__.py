@@ -70,8 +70,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "serve": serve.command,
     "doctor": doctor.command,
 }
-for name, command in COMMANDS.items():
-    app.command(name, cls=Command)(with_shared_options(command))
+for name, each in COMMANDS.items():
+    app.command(name, cls=Command)(with_shared_options(each))
 
 
 def _installed_command(name: str) -> Any:
@@ -82,8 +82,7 @@ def _installed_command(name: str) -> Any:
         refusal = error
 
         def function() -> None:
-            with exit_on_error():
-                raise refusal
+            raise refusal
 
         function.__doc__ = str(refusal)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=HELP)

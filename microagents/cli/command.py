@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from microagents.actors import Strategy
 from microagents.cli.config import file_of_default, load_config, load_files, set_environment, warn_of_unknown_variables
-from microagents.cli.reporting import LOG_LEVEL, exit_on_error
+from microagents.cli.reporting import LOG_LEVEL, exit_on_error, log_to_stderr
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.registry import STRATEGIES, TASKS, Registry
 from microagents.task import Task
@@ -41,7 +41,10 @@ NoConfig = Annotated[bool, typer.Option("--no-config", help="Read neither microa
 
 
 def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --debug to a command; and --no-config to one whose options files can give. They are read by `Command`."""
+    """Add --debug to a command, and --no-config to one whose options files can give; set up its logs, and print its errors.
+
+    The two options are read by `Command`.
+    """
     hints = get_type_hints(command, include_extras=True)
     own = getattr(command, "__signature__", signature(command)).parameters.values()
     every = [each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints.get(each.name, each.annotation)) for each in own]
@@ -50,7 +53,9 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapped(**given: Any) -> None:
-        command(**{name: value for name, value in given.items() if name not in shared})
+        log_to_stderr()
+        with exit_on_error():
+            command(**{name: value for name, value in given.items() if name not in shared})
 
     vars(wrapped).update(__signature__=Signature(every), __annotations__={each.name: each.annotation for each in every})
     return wrapped
@@ -96,7 +101,6 @@ def _file_behind(ctx: Any, given: Mapping[str, Any], parameter: Any) -> Path | N
 
 
 def _named_options(given: Mapping[str, Any], *, with_strategy: bool) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """The sections of help on the task and on the strategies that a command line names."""
     if given.get("task") is None:
         return
     found = _found(TASKS, given["task"], Task)
@@ -114,7 +118,6 @@ def _named_options(given: Mapping[str, Any], *, with_strategy: bool) -> Iterator
 
 
 def _found(registry: Registry, name: str, base: Any) -> Any:
-    """The class of a name, or why there is none."""
     try:
         return registry.find(name, base)
     except MicroagentsError as error:
@@ -122,7 +125,6 @@ def _found(registry: Registry, name: str, base: Any) -> Any:
 
 
 def _rows(kind: type[Task | Strategy]) -> list[tuple[str, str]]:
-    """The options of a class: name; meaning, values and default."""
     from microagents.runs.fields import fields_in_words  # noqa: PLC0415 - pydantic's schemas, which only this help needs
 
     rows = []

@@ -29,11 +29,7 @@ OWN_WORDS = ("config", "no-config", "help", "debug")
 
 
 def load_files(context: typer.Context) -> None:
-    """Take the files of the working folder as defaults of a command, and name each of them on stderr.
-
-    Raises:
-        InvalidUsage: a file cannot be read, or names an option that no command has.
-    """
+    """Take the files of the working folder as defaults of a command, and name each of them on stderr."""
     if DOTENV.is_file():  # a folder of this name is somebody's virtual environment
         new = {name: value for name, value in read_dotenv(DOTENV).items() if name not in os.environ}
         set_environment(context, new)
@@ -49,11 +45,7 @@ def load_files(context: typer.Context) -> None:
 
 
 def load_config(context: typer.Context, path: Path) -> None:
-    """Take the file of --config as defaults of a command.
-
-    Raises:
-        InvalidUsage: it cannot be read, or names an option that the command does not have.
-    """
+    """Take the file of --config as defaults of a command."""
     _add_defaults(context, path, dict(dict(_defaults(path, _read_toml(path), _options_of(context.command))).values()))
 
 
@@ -70,9 +62,7 @@ def warn_of_unknown_variables(context: typer.Context) -> None:
         return
     from microagents.models.simulation.simulated import Purchases  # noqa: PLC0415 - only where such a variable is set
 
-    assert context.parent is not None
-    commands: dict[str, Any] = getattr(context.parent.command, "commands", {})
-    read = [each.envvar for command in commands.values() for each in command.params if isinstance(each.envvar, str)]
+    read = [each.envvar for command in _commands(context) for each in command.params if isinstance(each.envvar, str)]
     known = sorted({*read, LOG_LEVEL, Purchases.VARIABLE})
     for name in given:
         if name not in known:
@@ -117,11 +107,13 @@ def _takes_config(command: Any) -> bool:
     return any(parameter.name == "config" for parameter in command.params)
 
 
-def _options_of_all(context: typer.Context) -> dict[str, Any]:
-    """The parameters of all commands that take a config."""
+def _commands(context: typer.Context) -> list[Any]:
     assert context.parent is not None
-    commands: dict[str, Any] = getattr(context.parent.command, "commands", {})
-    taking = [_options_of(command) for command in commands.values() if _takes_config(command)]
+    return [*getattr(context.parent.command, "commands", {}).values()]
+
+
+def _options_of_all(context: typer.Context) -> dict[str, Any]:
+    taking = [_options_of(command) for command in _commands(context) if _takes_config(command)]
     return {name: parameter for options in taking for name, parameter in options.items()}
 
 

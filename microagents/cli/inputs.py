@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 
 import typer
 
-from microagents.cli.options import task_options
+from microagents.cli.options import task_of, task_options
 from microagents.errors import InputMismatch, InvalidUsage, read_failure
 from microagents.registry import TASKS
 from microagents.runs.settings import validated
@@ -25,14 +25,15 @@ MAX_LINE_BYTES = 16 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class Lines(NamedTuple):
-    """The inputs of a file."""
+class Given(NamedTuple):
+    """The task of a command line, or the inputs of its file."""
 
-    source: str
+    work: Task | Sequence[Task]
+    first: Task
+    source: str = ""
     """Name of the file in error messages."""
-    tasks: Sequence[Task]
-    numbers: Sequence[int]
-    """For each task the number of its line, from 1. Blank lines have no task."""
+    numbers: Sequence[int] = ()
+    """For each input of the file the number of its line, from 1. Blank lines have no input."""
 
     @contextmanager
     def name_lines(self) -> Iterator[None]:
@@ -45,17 +46,20 @@ class Lines(NamedTuple):
             raise
 
 
-def lines_of(task: str, options: list[str], file: str) -> Lines:
-    """Read the inputs of a file.
+def given_by(task: str, options: list[str], file: str | None) -> Given:
+    """Build the task that the command line names, or the inputs of a file.
 
     Args:
         task: name of the task.
-        options: words NAME=VALUE for all inputs; the options of a line override them.
-        file: path of the file, or ``-`` for stdin.
+        options: words NAME=VALUE for the task, or for all inputs; the options of a line override them.
+        file: path of the file, or ``-`` for stdin; None for a single task.
 
     Raises:
         InvalidUsage: the file cannot be read, or a line is not a valid input. The message names the line.
     """
+    if file is None:
+        alone = task_of(task, options)
+        return Given(alone, alone)
     kind = TASKS.find(task, Task)
     shared = task_options(kind, options)
     source = "stdin" if file == STDIN else repr(file)
@@ -78,7 +82,8 @@ def lines_of(task: str, options: list[str], file: str) -> Lines:
         first, own = compact_options(tasks(stream))
     if not own:
         raise InvalidUsage(f"{source} holds no input; write one JSON object a line, with the options of one input")
-    return Lines(source, TaskList(kind, first, own), numbers)
+    inputs = TaskList(kind, first, own)
+    return Given(inputs, inputs[0], source, numbers)
 
 
 @contextmanager

@@ -13,13 +13,15 @@ from typing import Annotated, Any, get_origin, get_type_hints
 import typer
 
 from microagents.actors import Strategy
-from microagents.cli.reporting import exit_on_error, warn
+from microagents.cli.reporting import warn
 from microagents.errors import InvalidUsage
 from microagents.journal.experiment import RENAMED_SETTINGS
 from microagents.packages import require_packages
 from microagents.registry import STRATEGIES, TASKS
 from microagents.runs.settings import LIMITS, Flag, Settings, check_name, plain_type, read_value, strategy_of, validated
 from microagents.runs.short_forms import SHORT_FORMS
+from microagents.runs.studies.comparison import Comparison
+from microagents.runs.studies.study import StudyReport
 from microagents.task import Task
 from microagents.words.summary import RUNS_DIR
 
@@ -72,16 +74,18 @@ StrategyName = Annotated[
     ),
 ]
 StrategyOptions = Annotated[list[str], typer.Option("-s", "--set", metavar="NAME=VALUE", help="Option of the strategy. Repeatable.")]
+
+
+def model_option(said: str, metavar: str = "SPEC") -> Any:
+    """The repeatable option of models, with its help."""
+    return typer.Option("--model", metavar=metavar, envvar="MICROAGENTS_MODEL", help=f"{said} [default: {DEFAULT_MODEL}]")
+
+
 ModelSpecs = Annotated[
     list[str],
-    typer.Option(
-        "--model",
-        metavar="[ROLE=]SPEC",
-        envvar="MICROAGENTS_MODEL",
-        help=(
-            "Model, as provider:model[@key=value,...]. Repeat it for a pool that samples rotate through; ROLE= sets the pool of one role. "
-            f"[default: {DEFAULT_MODEL}]"
-        ),
+    model_option(
+        "Model, as provider:model[@key=value,...]. Repeat it for a pool that samples rotate through; ROLE= sets the pool of one role.",
+        "[ROLE=]SPEC",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", envvar="MICROAGENTS_SEED", help=Settings.model_fields["seed"].description)]
@@ -160,7 +164,6 @@ def _setting_options() -> Iterator[Parameter]:
 
 
 def _short_options(names: Iterable[str]) -> Iterator[Parameter]:
-    """An option for each short form."""
     for name in names:
         flag, kind, meaning, metavar = SHORT_FORMS[name]
         said = f"Short for -s {name}={metavar or '...'}: {meaning}"
@@ -189,12 +192,11 @@ def with_settings(
     @wraps(command)
     def wrapped(**given: Any) -> None:
         changed = {each.name: value for each in settings if (value := given.pop(each.name)) not in (None, [])}
-        with exit_on_error():
-            for each in renamed:
-                if given.pop(each.name) is not None:
-                    check_name(each.name)
-            if "deploy" in changed:
-                changed["deploy"] = deploy_options(changed["deploy"])
+        for each in renamed:
+            if given.pop(each.name) is not None:
+                check_name(each.name)
+        if "deploy" in changed:
+            changed["deploy"] = deploy_options(changed["deploy"])
         if short_forms:
             given["short"] = {each.name: given.pop(each.name) for each in short_forms}
         command(**given, changed=changed)
@@ -211,11 +213,7 @@ def with_settings(
 
 
 def pairs(option: str, words: list[str]) -> dict[str, Any]:
-    """Parse the NAME=VALUE words of an option; ``@FILE`` as a value is the text of a file.
-
-    Raises:
-        InvalidUsage: a word has no name or no equals sign, or a file cannot be read.
-    """
+    """Parse the NAME=VALUE words of an option; ``@FILE`` as a value is the text of a file."""
     found: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -226,11 +224,7 @@ def pairs(option: str, words: list[str]) -> dict[str, Any]:
 
 
 def deploy_options(words: list[str]) -> dict[str, dict[str, Any]]:
-    """Parse words ROLE.OPTION=VALUE and ROLE.resources.NAME=AMOUNT into options by role.
-
-    Raises:
-        InvalidUsage: a word has another form.
-    """
+    """Parse words ROLE.OPTION=VALUE and ROLE.resources.NAME=AMOUNT into options by role."""
     found: dict[str, dict[str, Any]] = {}
     for place, value in pairs("--deploy", words).items():
         match place.split("."):
@@ -248,11 +242,7 @@ _NAMES_A_FILE = re.compile("file|path|folder|dir|output", re.IGNORECASE)
 
 
 def task_options(kind: type[Task], words: list[str]) -> dict[str, Any]:
-    """The options of a task by name, from its ``-o`` words. A text that is the name of a file, perhaps for a forgotten ``@``, is warned of.
-
-    Raises:
-        InvalidUsage: as in `pairs`.
-    """
+    """The options of a task by name, from its ``-o`` words. It warns of a text that is a file, perhaps for a forgotten ``@``."""
     for name, _, value in (word.partition("=") for word in words):
         field = kind.model_fields.get(name)
         if field is None or plain_type(field.annotation) not in (str, str | None) or _NAMES_A_FILE.search(name):
@@ -270,11 +260,7 @@ def task_of(name: str, options: list[str]) -> Task:
 
 
 def strategy_named(context: typer.Context, name: str | None, options: list[str], short: Mapping[str, Any], task: Task) -> Strategy:
-    """Build the strategy that the command line names, with its options and their short forms.
-
-    Raises:
-        InvalidUsage: as in `strategy_of`.
-    """
+    """Build the strategy that the command line names, with its options and their short forms."""
     kind = STRATEGIES.find(name or task.default_strategy, Strategy)
     return strategy_of(name, task, pairs("-s", options), fitting(context, short, kind.takes))
 
@@ -297,11 +283,7 @@ def models_of(specs: list[str]) -> dict[str, list[str]]:
 
 
 def check_picture(file: Path | None) -> None:
-    """Refuse a file into which no picture can be drawn, before anything is asked.
-
-    Raises:
-        InvalidUsage: its folder is not there, or its name does not end in ``.svg``.
-    """
+    """Refuse a file into which no picture can be drawn, before anything is asked."""
     if file is None:
         return
     require_packages("--svg", "matplotlib")
@@ -311,12 +293,16 @@ def check_picture(file: Path | None) -> None:
         raise InvalidUsage(f"{str(file)!r} will not do: --svg draws SVG only, so the name of its file ends in .svg")
 
 
-def check_stream(stream: bool, *, as_json: bool, is_listed: bool) -> None:
-    """Refuse --stream where there is nothing to stream, or where stdout is one object.
+def draw_picture(report: Comparison | StudyReport, file: Path | None) -> None:
+    """Draw a completed comparison or study into a file, if one is given."""
+    if file is not None and report.outcome == "completed":
+        from microagents.runs.studies.pictures import draw  # noqa: PLC0415 - matplotlib, which only --svg needs
 
-    Raises:
-        InvalidUsage: as above.
-    """
+        draw(report, file)
+
+
+def check_stream(stream: bool, *, as_json: bool, is_listed: bool) -> None:
+    """Refuse --stream where there is nothing to stream, or where stdout is one object."""
     if stream and as_json:
         raise InvalidUsage("--json prints one object at the end, and --stream a line for each input as it ends; give one of them")
     if stream and not is_listed:

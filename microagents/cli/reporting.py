@@ -68,15 +68,10 @@ def exit_on_error() -> Iterator[None]:
     """
     try:
         yield
-    except (InvalidUsage, InvalidDefinition, NoHandler) as error:
-        _print_error(error)
-        raise typer.Exit(WRONG_USAGE) from None
-    except Stopped as error:
-        _print_error(error)
-        raise typer.Exit(STOPPED) from None
     except MicroagentsError as error:
         _print_error(error)
-        raise typer.Exit(FAILURE) from None
+        is_usage = isinstance(error, InvalidUsage | InvalidDefinition | NoHandler)
+        raise typer.Exit(WRONG_USAGE if is_usage else STOPPED if isinstance(error, Stopped) else FAILURE) from None
 
 
 def warn(line: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import typer
 from msgspec import structs
@@ -23,7 +23,7 @@ from microagents.runs.driver.control import RunControl
 from microagents.runs.driver.forecast import Forecast
 from microagents.runs.result import Result, Results
 from microagents.words.prices import prices_of
-from microagents.words.summary import options_text, printable, resume_command, summary
+from microagents.words.summary import printable, resume_command, summary
 
 ALL_ENDED = ("completed", "undecided", "failed")
 """Outcomes with which all of many inputs have ended. The list of results is printed only then: otherwise most of it is missing."""
@@ -84,31 +84,25 @@ def kept_in_runs(work: str) -> str:
     return f"the {work} was left at once, and its recorded decisions are kept; the same command continues, and reuses finished runs"
 
 
-def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path, *, as_json: bool, stream: bool = False) -> None:
-    """Print the result of a run, and exit with its code. The results of inputs that were streamed are not printed again.
-
-    Raises:
-        typer.Exit: always.
-    """
+def show_and_exit(result: Result, *, as_json: bool, stream: bool = False) -> None:
+    """Print the result of a run, and exit with its code. The results of inputs that were streamed are not printed again."""
     if as_json:
-        _print_json(result, runs_dir)
+        _print_json(result)
     else:
         is_listed = result.failed_inputs is not None
-        typer.echo(
-            summary(result, options_text(options), resume_command(result.run_id, result.outcome, runs_dir, result.reason)), err=is_listed
-        )
+        typer.echo(summary(result), err=is_listed)
         if is_listed and result.outcome in ALL_ENDED and not stream:
             _print_results(result.value, "\n")
             typer.echo()
     raise typer.Exit(EXIT_CODES[result.outcome])
 
 
-def _print_json(result: Result, runs_dir: Path) -> None:
+def _print_json(result: Result) -> None:
     """Print the object of ``--json``. The results of many inputs are not held in memory."""
     if not isinstance(result.value, Results):
-        typer.echo(json_text(result_as_json(result, runs_dir)))
+        typer.echo(json_text(result.as_json()))
         return
-    before, after = json_text(result_as_json(structs.replace(result, value=_RESULTS), runs_dir)).split(json_text(_RESULTS))
+    before, after = json_text(structs.replace(result, value=_RESULTS).as_json()).split(json_text(_RESULTS))
     typer.echo(f"{before}[", nl=False)
     _print_results(result.value, ", ")
     typer.echo(f"]{after}")
@@ -118,14 +112,6 @@ def _print_results(results: Results, between: str) -> None:
     for start in range(0, len(results), RESULTS_PER_WRITE):
         some = [json_text(each) for each in results[start : start + RESULTS_PER_WRITE]]
         typer.echo(between * bool(start) + between.join(some), nl=False)
-
-
-def result_as_json(result: Result, runs_dir: Path) -> dict[str, Any]:
-    """The object that ``--json`` prints for a run."""
-    return {
-        **result.as_json(),
-        "go_on": resume_command(result.run_id, result.outcome, runs_dir, result.reason) if result.journal is not None else None,
-    }
 
 
 async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, yes: bool) -> T:
@@ -175,30 +161,24 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
         return await start(control, display.set_title)
 
 
-class _Signals:
+class _Signals(NamedTuple):
     """The signals that end a run, and what each of them does."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, handlers: Mapping[signal.Signals, Callable[[], None]]) -> None:
-        self._loop = loop
-        self._handlers = handlers
+    loop: asyncio.AbstractEventLoop
+    handlers: Mapping[signal.Signals, Callable[[], None]]
 
     def follow(self) -> None:
-        """Handle them on the loop."""
-        for each, handler in self._handlers.items():
-            self._loop.add_signal_handler(each, handler)
+        for each, handler in self.handlers.items():
+            self.loop.add_signal_handler(each, handler)
 
     def leave(self) -> None:
         """Let them end the process, as they do by default: the loop handles nothing while a person is asked."""
-        for each in self._handlers:
-            self._loop.remove_signal_handler(each)
+        for each in self.handlers:
+            self.loop.remove_signal_handler(each)
 
 
 def _tell_forecast(forecast: Forecast, *, display: Display, signals: _Signals, asks: bool) -> None:
-    """Print the expected cost, and ask whether to begin where it is high and a person is there.
-
-    Raises:
-        typer.Exit: the person does not want it.
-    """
+    """Print the expected cost, and ask whether to begin where it is high and a person is there."""
     with display.paused():
         typer.echo(f"microagents: {printable(str(forecast))}", err=True)
         has_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
@@ -219,7 +199,6 @@ def _ask_to_begin() -> None:
 
 
 def _ending_text(ending: InputEnding) -> str:
-    """The ending of an input as a line of JSON."""
     result = None if ending.result is None else json.loads(ending.result)
     return json_text({"input": ending.input, "outcome": ending.outcome, "reason": ending.reason, "result": result})
 

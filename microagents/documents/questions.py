@@ -80,14 +80,17 @@ class Summary(Reply, frozen=True):
     summary: str
 
 
-class ToWrite(Struct, frozen=True, kw_only=True, tag_field="wanted", tag="segment"):
-    """Write the next segment of a subtask."""
-
+class _OfSubtask(Struct, frozen=True, kw_only=True):
     objective: str
     """The objective of the whole document."""
     finished: str
     """The text of finished subtasks."""
     subtask: str
+
+
+class ToWrite(_OfSubtask, frozen=True, kw_only=True, tag_field="wanted", tag="segment"):
+    """Write the next segment of a subtask."""
+
     written: str
     """The text of this subtask so far."""
     round: int
@@ -96,12 +99,9 @@ class ToWrite(Struct, frozen=True, kw_only=True, tag_field="wanted", tag="segmen
     """Number of rounds after which the subtask ends."""
 
 
-class ToValidate(Struct, frozen=True, kw_only=True, tag_field="wanted", tag="validation"):
+class ToValidate(_OfSubtask, frozen=True, kw_only=True, tag_field="wanted", tag="validation"):
     """Judge a segment of a subtask."""
 
-    objective: str
-    finished: str
-    subtask: str
     written: str
     """The text of the subtask so far, by the author of the segment."""
     segment: str
@@ -109,12 +109,9 @@ class ToValidate(Struct, frozen=True, kw_only=True, tag_field="wanted", tag="val
     mode: str
 
 
-class ToSplit(Struct, frozen=True, kw_only=True, tag_field="wanted", tag="parts"):
+class ToSplit(_OfSubtask, frozen=True, kw_only=True, tag_field="wanted", tag="parts"):
     """Split a subtask into simpler ones."""
 
-    objective: str
-    finished: str
-    subtask: str
     max_subtasks: int
 
 
@@ -125,12 +122,9 @@ class Version(Struct, frozen=True):
     text: str
 
 
-class ToRank(Struct, frozen=True, kw_only=True, tag_field="wanted", tag="ranking"):
+class ToRank(_OfSubtask, frozen=True, kw_only=True, tag_field="wanted", tag="ranking"):
     """Name the two best versions of a subtask's text."""
 
-    objective: str
-    finished: str
-    subtask: str
     versions: tuple[Version, ...]
 
 

@@ -32,13 +32,7 @@ class DocumentRecord(Struct, frozen=True, kw_only=True):
 
 
 def replay(work: RecordedWork[Any, Any], writing: DocumentDraft, agents: tuple[str, ...]) -> DocumentRecord:
-    """Send the recorded replies to a writing until one is missing.
-
-    Args:
-        work: the recorded work.
-        writing: the writing from its start.
-        agents: names of the agents.
-    """
+    """Send the recorded replies to a writing until one is missing."""
     ended = [True]
     while any(ended):
         ended = [_follow(work, writing, record) for record in writing.ready()]
@@ -47,11 +41,7 @@ def replay(work: RecordedWork[Any, Any], writing: DocumentDraft, agents: tuple[s
 
 
 def checked_results(document: Document, text: str) -> dict[str, bool | None]:
-    """Check the hard requirements on a text by the document's own code.
-
-    Raises:
-        TaskFailed: ``checks()`` raised, or gave something else than results by name.
-    """
+    """Check the hard requirements on a text by the document's own code."""
     results = called(document.checks, text)
     try:
         return msgspec.convert(results, dict[str, bool | None])

@@ -33,11 +33,7 @@ class Subtask(Struct, frozen=True, kw_only=True):
 
 
 class Graph:
-    """Subtasks in a stable topological order: of those whose parents are done, the first listed comes first.
-
-    Args:
-        subtasks: the nodes. A split puts new nodes in the place of the old one in this list.
-    """
+    """Subtasks in a stable topological order: of those whose parents are done, the first listed comes first."""
 
     def __init__(self, subtasks: Sequence[Subtask]) -> None:
         self._nodes = list(subtasks)
@@ -46,11 +42,7 @@ class Graph:
 
     @classmethod
     def of(cls, objective: str, given: Sequence[Part]) -> Graph:
-        """Build the first graph of a document: the given subtasks, or one node for the whole.
-
-        Raises:
-            InvalidUsage: the given subtasks are no graph without cycles.
-        """
+        """Build the first graph of a document: the given subtasks, or one node for the whole."""
         if not given:
             return cls([Subtask(at=ROOT, objective=objective)])
         if (fault := _graph_fault(given)) is not None:
@@ -100,14 +92,9 @@ class Graph:
 
 
 def fault_of(parts: Sequence[Part], above: Iterable[str], max_subtasks: int) -> str | None:
-    """Name the fault of proposed parts, as a clause without its subject.
+    """Name the fault of proposed parts, as a clause without its subject; None if they can take the place of their subtask.
 
-    None if they can take the place of their subtask.
-
-    Args:
-        parts: the proposed subtasks.
-        above: objectives of the subtask that is split, and of those that were split before to get it.
-        max_subtasks: greatest number of parts.
+    ``above`` are the objectives of the subtask that is split, and of those that were split before to get it.
     """
     if len(parts) < 2:  # noqa: PLR2004 - one part is no split
         return f"are {len(parts)}, which is no split"

@@ -81,17 +81,17 @@ class WritingRules(Struct, frozen=True, kw_only=True):
     """The rules of writing."""
 
     agents: int
-    panel: Rule | None
+    panel: Rule | None = None
     """Rule of a panel of all agents on one segment, with True for an approval; None: no segment is validated."""
-    min_passing: int
+    min_passing: int = 1
     """Fewest agents with a segment that passes, or with a complete text. With fewer the subtask is split."""
-    approvals: int
+    approvals: int = 0
     """Fewest approvals with which a segment can pass."""
     rounds: int
-    depth: int
+    depth: int = 0
     """Maximum number of splits above a subtask."""
-    max_subtasks: int
-    split_tries: int
+    max_subtasks: int = 0
+    split_tries: int = 0
     ranked_by: Literal["agents", "ranker"]
     sees: Literal["all", "ancestors", "parents"]
     """Finished subtasks whose text an author sees: all, those that lead to its subtask, or the direct parents only."""
@@ -104,13 +104,7 @@ class NothingWritten(Exception):
 
 
 class DocumentDraft:
-    """The state of a document that is being written.
-
-    Args:
-        objective: the objective of the whole.
-        given: the given graph of subtasks; empty for one subtask.
-        rules: the rules.
-    """
+    """The state of a document that is being written."""
 
     def __init__(self, objective: str, given: Sequence[Part], rules: WritingRules) -> None:
         self.records: dict[str, SubtaskRecord] = {}
@@ -119,11 +113,6 @@ class DocumentDraft:
         self._rules = rules
         self._graph = Graph.of(objective, given)
         self._add(self._graph.order())
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether every subtask has its text."""
-        return all(record.state in ("split", "done") for record in self.records.values())
 
     @property
     def in_order(self) -> list[SubtaskRecord]:
@@ -190,10 +179,7 @@ class DocumentDraft:
     def _round(
         self, record: SubtaskRecord, number: int, finished: str, authors: Sequence[_Author]
     ) -> Generator[QuestionBatch, Sequence[Answer], list[SegmentRecord]]:
-        """Do one round: every agent that is not complete writes a segment, and all agents validate each of them.
-
-        An agent that is absent stays absent until the subtask ends, so that it is waited for only once.
-        """
+        """Do one round: every agent that is not complete writes a segment, and all agents validate each of them."""
         rules, at = self._rules, f"{record.at}/round/{number}"
         asked = ToWrite(
             objective=self._objective, finished=finished, subtask=record.objective, written="", round=number, rounds=rules.rounds
@@ -273,7 +259,6 @@ class DocumentDraft:
         return None
 
     def _objectives_above(self, record: SubtaskRecord) -> list[str]:
-        """List the objectives of a subtask, and of those that were split before to get it."""
         return [each.objective for each in self.records.values() if record.at == each.at or record.at.startswith(f"{each.at}/")]
 
     def _choose(self, record: SubtaskRecord, finished: str, authors: Sequence[_Author]) -> Generator[QuestionBatch, Sequence[Answer], None]:
@@ -428,5 +413,4 @@ def _force(drafts: Sequence[SegmentRecord], authors: Sequence[_Author]) -> list[
 
 
 def _replaces(draft: SegmentRecord, authors: Sequence[_Author]) -> bool:
-    """Tell whether a segment would replace the verified text of its author."""
     return draft.segment is not None and draft.segment.mode == "override" and bool(authors[draft.agent].segments)

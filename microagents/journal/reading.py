@@ -38,7 +38,7 @@ from microagents.journal.queries import (
     with_digests,
 )
 from microagents.journal.rows import Rows
-from microagents.journal.tables import VERSION
+from microagents.journal.tables import TIMED_VERSION
 
 SUFFIX = ".sqlite"
 SHOWN_CHARS = 200
@@ -231,7 +231,7 @@ class Reader:
     @property
     def takes_requests(self) -> bool:
         """Whether a live run of this journal takes requests: the journals of earlier versions have no table for them."""
-        return self._rows.version == VERSION
+        return self._rows.version >= TIMED_VERSION
 
     def request_effect(self, request: str) -> tuple[bool, str | None]:
         """Whether the run has taken a request, and why it has no effect, if so."""

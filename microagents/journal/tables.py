@@ -11,6 +11,8 @@ from msgspec import Meta, Struct
 
 APPLICATION_ID = 0x6D61676A
 VERSION = 4
+TIMED_VERSION = 4
+"""The first version with the times of decisions, and with requests to live runs."""
 UNCHECKED_VERSION = 2
 """Journals of this version, which microagents 0.1.0 wrote, have no checksums. Those of all versions from it on are read and continued as
 they are."""
@@ -78,7 +80,7 @@ TABLES: dict[str, TableSchema] = {
             "value": _TEXT_OR_NONE,
             "ballots": _TEXT_OR_NONE,
             "cost_usd": _COST,
-            "after_ms": Column("INTEGER NOT NULL", _Natural, since=4),
+            "after_ms": Column("INTEGER NOT NULL", _Natural, since=TIMED_VERSION),
         },
         is_summed=True,
     ),
@@ -109,7 +111,7 @@ TABLES: dict[str, TableSchema] = {
             "refused": _TEXT_OR_NONE,
             "at": _TEXT,
         },
-        since=4,
+        since=TIMED_VERSION,
     ),
     "input": TableSchema(columns={"input": _KEY, "options": _TEXT}, is_summed=True),
     "input_ending": TableSchema(

@@ -49,11 +49,7 @@ def merged(replies: Sequence[A]) -> list[Candidate[A]]:
 
 
 def labels_of(candidates: Sequence[bytes | Raw]) -> list[str]:
-    """Label candidates by their hash. Labels are then equal in ballots of any order, and no position has a fixed label.
-
-    Args:
-        candidates: distinct replies, as JSON.
-    """
+    """Label candidates by their hash. Labels are then equal in ballots of any order, and no position has a fixed label."""
     digests = [base64.b32encode(blake2b(candidate, digest_size=20).digest()).decode() for candidate in candidates]
     chars = LABEL_CHARS
     while len({digest[:chars] for digest in digests}) < len(digests):
@@ -69,13 +65,7 @@ def shuffled(labels: Sequence[str], ballot: int) -> list[int]:
 
 
 def in_orders(candidates: Mapping[str, C], ballots: int, *, opposite: bool) -> list[tuple[C, ...]]:
-    """Candidates in the orders in which ballots see them; with ``opposite``, one order and the opposite one, in which models weigh them.
-
-    Args:
-        candidates: the candidates by their labels.
-        ballots: number of ballots; those after the first `MAX_ORDERS` see the same orders again.
-        opposite: whether models weigh the candidates.
-    """
+    """Candidates in the orders in which ballots see them; with ``opposite``, one order and the opposite one, in which models weigh them."""
     labels = list(candidates)
     first = shuffled(labels, 0)
     orders = [first, first[::-1]] if opposite else [shuffled(labels, ballot) for ballot in range(min(ballots, MAX_ORDERS))]
@@ -83,11 +73,7 @@ def in_orders(candidates: Mapping[str, C], ballots: int, *, opposite: bool) -> l
 
 
 def chosen_index(vote: str, labels: Sequence[str], path: str) -> int:
-    """Index of the candidate that a vote names.
-
-    Raises:
-        InvalidUsage: it names none; a person decided for it.
-    """
+    """Index of the candidate that a vote names. A person may have named none."""
     if vote not in labels:
         raise InvalidUsage(f"{vote!r} is none of the candidates at {path}: they are {', '.join(labels)}")
     return labels.index(vote)

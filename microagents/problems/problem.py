@@ -251,17 +251,12 @@ def answer_type_of(task: Task) -> type[Reply]:
 
 @lru_cache(maxsize=256)
 def answer_type(problem: type[Problem[Any]]) -> type[Reply]:
-    """The reply class that ``class Mine(Problem[Answer])`` names.
-
-    Raises:
-        InvalidDefinition: the class names none.
-    """
+    """The reply class that ``class Mine(Problem[Answer])`` names."""
     (answer,) = types_named(problem, Problem, "YourAnswer")
     return reply_named(problem, answer)
 
 
 def _with_another_answer(right: Subquestions, rng: Random) -> Subquestions:
-    """The same graph, with another answer to one of the subquestions that need no other."""
     place = rng.choice([place for place, node in enumerate(right.nodes) if not node.needs])
     nodes = [*right.nodes]
     nodes[place] = msgspec.structs.replace(nodes[place], answer=_other_text(nodes[place].answer, rng))

@@ -274,11 +274,7 @@ def asked_in(prompt: Prompt) -> Asked:
 
 
 def data_in(prompt: Prompt, decoder: msgspec.json.Decoder[D], subject: str) -> D:
-    """Read the data of a question about a subject from the text of its prompt.
-
-    Raises:
-        InvalidDefinition: the prompt is of another kind.
-    """
+    """Read the data of a question about a subject from the text of its prompt."""
     try:
         return decoder.decode(prompt.user)
     except msgspec.MsgspecError as error:
@@ -286,13 +282,7 @@ def data_in(prompt: Prompt, decoder: msgspec.json.Decoder[D], subject: str) -> D
 
 
 def without_cycles(proposed: Iterable[Decomposition], problem: str, above: Iterable[bytes]) -> tuple[Decomposition, ...]:
-    """Drop decompositions that repeat the problem or one of its ancestors, since these would never end.
-
-    Args:
-        proposed: decompositions of the problem.
-        problem: the text of the problem.
-        above: ids of its ancestors.
-    """
+    """Drop decompositions that repeat the problem or one of its ancestors (``above``), since these would never end."""
     seen = {*above, problem_id(problem)}
     return tuple([each for each in proposed if each.is_atomic or not seen & {problem_id(each.first), problem_id(each.second)}])
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
 from microagents.elections.election import ESCALATED, Ballot, Flagged, total_usd
-from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.candidates import Candidate, labels_of
 from microagents.problems.questions import Choice
 from microagents.problems.tree import CandidateResult, Turn, TurnOutcome, TurnResult
 from microagents.replies.chat import A, decoder_of
 from microagents.work.durable import REDRAW
+from microagents.work.recorded import RecordedWork
 
 
 class ElectionRecord(Struct, frozen=True, kw_only=True):
@@ -36,25 +37,14 @@ class ElectionRecord(Struct, frozen=True, kw_only=True):
 
 
 class TurnRecords:
-    """The turns of one input, as a journal records them.
+    """The turns of one input, as a journal records them."""
 
-    Args:
-        of_input: number of the input.
-        rows: decisions and undecided elections, by path.
-        open_elections: elections without a verdict, with their paid samples.
-    """
-
-    def __init__(self, of_input: int, rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]) -> None:
-        bought: dict[str, list[Ballot | Flagged]] = {}
-        for each in open_elections:
-            bought.setdefault(each.id.path, []).extend(each.ballots)
-        self._input = of_input
-        self._rows = rows
-        self._bought: Mapping[str, Sequence[Ballot | Flagged]] = bought
+    def __init__(self, work: RecordedWork[Any, Any]) -> None:
+        self._work = work
 
     def concluded(self, at: str) -> Raw | None:
         """The answer that is recorded at the place of a problem, as JSON."""
-        row = self._rows.get(f"{self._input}/{at}")
+        row = self._work.rows.get(self._work.path_of(at))
         return None if row is None or row.value is None else Raw(row.value)
 
     def drawn(self, at: str) -> ElectionRecord | None:
@@ -72,7 +62,7 @@ class TurnRecords:
 
     def election(self, at: str) -> ElectionRecord | None:
         """The records at a place, merged with those of the other model that was asked where it is undecided."""
-        path = f"{self._input}/{at}"
+        path = self._work.path_of(at)
         first, second = self._record_at(path), self._record_at(path + ESCALATED)
         if first is None or second is None:
             return first
@@ -87,7 +77,7 @@ class TurnRecords:
         )
 
     def _record_at(self, path: str) -> ElectionRecord | None:
-        row, bought = self._rows.get(path), self._bought.get(path, ())
+        row, bought = self._work.rows.get(path), self._work.bought.get(path, ())
         if row is None and not bought:
             return None
         ballots = (*(() if row is None else row.ballots), *bought)

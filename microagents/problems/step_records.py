@@ -117,15 +117,7 @@ class SwarmRecord(Struct, frozen=True, kw_only=True):
 def swarm_record(
     work: RecordedWork[Any, Any], problem: str, loops: Sequence[LoopRecord], *, workers: Sequence[int], names: Sequence[str]
 ) -> SwarmRecord:
-    """The loops that have begun, with what the journal alone tells: flags, costs, and whose reply was picked.
-
-    Args:
-        work: the recorded work.
-        problem: the text of the problem.
-        loops: its loops, as the swarm keeps them.
-        workers: the numbers of workers of a turn.
-        names: names of the personas, in their order.
-    """
+    """The loops that have begun, with what the journal alone tells: flags, costs, and whose reply was picked."""
     for loop in loops:
         for turn in [loop.plan, *(turn for step in loop.steps for turn in step.turns), *([loop.whole] if loop.whole else [])]:
             _fill_in(work, turn, workers, names)

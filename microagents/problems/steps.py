@@ -168,11 +168,7 @@ _decoder: msgspec.json.Decoder[AskedInSteps] = msgspec.json.Decoder(AskedInSteps
 
 
 def step_question_in(prompt: Prompt) -> AskedInSteps:
-    """Read the data of a question from the text of its prompt.
-
-    Raises:
-        InvalidDefinition: the prompt is of another kind.
-    """
+    """Read the data of a question from the text of its prompt."""
     return data_in(prompt, _decoder, "work in steps")
 
 

@@ -166,11 +166,7 @@ def disagreement(replies: Sequence[Reply]) -> str:
 
 
 def vote_of(reply: Reply) -> Hashable:
-    """Return the vote of a reply.
-
-    Raises:
-        TaskFailed: ``vote()`` raised, or gave a value without a hash.
-    """
+    """Return the vote of a reply, checked."""
     kind = type(reply)
     if kind.vote is Reply.vote:  # no code of a user's: this runs for every vote
         return hashable(_voted(kind)(reply))
@@ -183,11 +179,7 @@ def vote_of(reply: Reply) -> Hashable:
 
 
 def hashable(value: object) -> Hashable:
-    """Return the value itself if it has a hash, else its contents as tuples and frozen sets.
-
-    Raises:
-        InvalidDefinition: a part of the value is neither hashable nor a list, set, dict or struct.
-    """
+    """Return the value itself if it has a hash, else its contents as tuples and frozen sets."""
     try:
         hash(value)
     except TypeError:
@@ -215,22 +207,25 @@ def has_prose(reply: type[Reply]) -> bool:
 
 
 def _contains_text(info: types.Type) -> bool:
+    return isinstance(info, types.StrType | types.DictType | types.AnyType) or any(map(_contains_text, _parts(info)))
+
+
+def _parts(info: types.Type) -> Iterable[types.Type]:
+    """List the types that a type is made of."""
     match info:
         case types.Metadata():
-            return _contains_text(info.type)
-        case types.StrType():
-            return True
+            return (info.type,)
         case types.UnionType():
-            return any(map(_contains_text, info.types))
-        case types.ListType() | types.VarTupleType() | types.SetType() | types.FrozenSetType():
-            return _contains_text(info.item_type)
+            return info.types
         case types.TupleType():
-            return any(map(_contains_text, info.item_types))
-        case types.DictType() | types.AnyType():
-            return True
+            return info.item_types
+        case types.CollectionType():
+            return (info.item_type,)
+        case types.DictType():
+            return (info.key_type, info.value_type)
         case types.StructType():
-            return any(_contains_text(field.type) for field in info.fields)
-    return False
+            return [field.type for field in info.fields]
+    return ()
 
 
 @lru_cache(maxsize=256)
@@ -248,25 +243,10 @@ def _mixes_numbers(info: types.Type, above: tuple[types.Type, ...] = ()) -> bool
     """Tell whether values of a type may be equal although they are different JSON: ``1``, ``true`` and ``1.0``."""
     if any(info is each for each in above):  # a struct that contains itself
         return False
-    parts: Iterable[types.Type] = ()
-    match info:
-        case types.Metadata():
-            parts = (info.type,)
-        case types.UnionType():
-            parts = info.types
-        case types.TupleType():
-            parts = info.item_types
-        case types.CollectionType():
-            parts = (info.item_type,)
-        case types.DictType():
-            parts = (info.key_type, info.value_type)
-        case types.StructType():
-            parts = [field.type for field in info.fields]
-    return len(_number_types(info)) > 1 or any(_mixes_numbers(part, (*above, info)) for part in parts)
+    return len(_number_types(info)) > 1 or any(_mixes_numbers(part, (*above, info)) for part in _parts(info))
 
 
 def _number_types(info: types.Type) -> set[type]:
-    """List the types of the numbers that a value of this type may be."""
     match info:
         case types.Metadata():
             return _number_types(info.type)
@@ -313,11 +293,7 @@ def _is_voted(info: types.Type) -> bool:
 
 @lru_cache(maxsize=256)
 def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
-    """List the fields of a reply class, as msgspec describes them.
-
-    Raises:
-        InvalidDefinition: msgspec does not support an annotation.
-    """
+    """List the fields of a reply class, as msgspec describes them."""
     try:
         info = types.type_info(reply)
     except (TypeError, NameError) as error:
@@ -414,11 +390,7 @@ JSON_FORMS: dict[type[types.Type], str] = {
 
 
 def template(info: types.Type) -> str:
-    """Write the form of a JSON value of this type for a model to fill in, such as ``[<integer>, <integer>]``.
-
-    Raises:
-        InvalidDefinition: the type has no such form.
-    """
+    """Write the form of a JSON value of this type for a model to fill in, such as ``[<integer>, <integer>]``."""
     match info:
         case types.Metadata():
             return template(info.type)
@@ -458,11 +430,7 @@ def fingerprint(reply: type[Reply]) -> bytes:
 
 
 def schema(reply: type[Reply]) -> dict[str, Any]:
-    """Build the JSON schema of a reply class, for providers that constrain their output by one.
-
-    Raises:
-        InvalidDefinition: JSON has no form for the type of a field.
-    """
+    """Build the JSON schema of a reply class, for providers that constrain their output by one."""
     try:
         return msgspec.json.schema(reply)
     except TypeError as error:

@@ -18,11 +18,7 @@ _TRIES = 100
 
 
 def one_field_altered(right: A, rng: Random) -> A:
-    """Change one field to another value of its type, so that the vote differs.
-
-    Raises:
-        ValueError: no field can be changed. A task with such replies defines its own ``mistake``.
-    """
+    """Change one field to another value of its type, so that the vote differs."""
     for field in rng.sample(fields_of(type(right)), len(fields_of(type(right)))):
         for _ in range(_TRIES):
             try:  # a mistake has to respect the bounds in the annotation
@@ -75,6 +71,5 @@ def _item_type(info: types.Type, at: int, item: Any) -> types.Type:
 
 
 def _member(value: Any, union: types.UnionType) -> types.Type:
-    """Find the member of a union that a value belongs to."""
     literal = next((part for part in union.types if isinstance(part, types.LiteralType) and value in part.values), None)
     return types.type_info(type(value)) if literal is None else literal

@@ -74,11 +74,7 @@ def _accepts_more(reply: type[Reply]) -> bool:
 
 
 def _refuse_unwanted(value: object, depth: int = 0) -> None:
-    """Refuse values that msgspec accepts but no prompt asks for: decimals that are no numbers, and too deep nesting.
-
-    Raises:
-        Malformed: the value contains one.
-    """
+    """Refuse values that msgspec accepts but no prompt asks for: decimals that are no numbers, and too deep nesting."""
     if depth > MAX_DEPTH:
         raise Malformed(f"nested more than {MAX_DEPTH} deep")
     match value:
@@ -143,13 +139,7 @@ def _parse_lines(text: str, reply: type[A]) -> A:
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], text: str, start: int) -> tuple[Any, int]:
-    """A JSON value, and the position behind it.
-
-    Raises:
-        ValueError, MsgspecError: it is no JSON of its type.
-        RecursionError: it is nested too deep.
-        Malformed: it names a key twice.
-    """
+    """A JSON value, and the position behind it."""
     flat = _FLAT.match(text, start)
     if flat is not None:
         try:
@@ -168,11 +158,7 @@ def _built(reply: type[A], values: dict[str, Any]) -> A:
 
 
 def _refuse_other_text(text: str, spans: list[tuple[int, int]]) -> None:
-    """Refuse any other text from the first value line on: it might revoke a value, in a form that no parser can know.
-
-    Raises:
-        Malformed: there is other text.
-    """
+    """Refuse any other text from the first value line on: it might revoke a value, in a form that no parser can know."""
     spans.sort()
     spans.append((len(text), len(text)))
     end = spans[0][0]
@@ -212,9 +198,7 @@ _CONTINUED = re.compile(
 
 @lru_cache(maxsize=256)
 def _assignments(reply: type[Reply]) -> list[re.Pattern[str]]:
-    """Build the pattern of each field's ``name =``.
-
-    It stands before what may be JSON and not prose, such as "move = the one above".
+    """Build the pattern of each field's ``name =`` before what may be JSON and not prose, such as "move = the one above".
 
     Capitals do not matter, unless two names differ by them alone.
     """
@@ -239,13 +223,7 @@ def _parse_last(text: str, reply: type[A]) -> A:
 
 
 def _last_value(text: str, assignment: re.Pattern[str]) -> str | None:
-    """Find the last assigned JSON value; None if there is none.
-
-    Raises:
-        ValueError: what begins as a JSON value is none.
-        RecursionError: it is nested too deep.
-        Malformed: it goes on behind its end, or names a key twice.
-    """
+    """Find the last assigned JSON value; None if there is none."""
     starts = [found.end() for found in assignment.finditer(text)]
     if not starts:
         return None

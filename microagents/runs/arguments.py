@@ -5,17 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 from microagents.errors import InvalidUsage
-
-
-class _Kind(NamedTuple):
-    """A kind of argument."""
-
-    wanted: str
-    """What it must be, in words."""
-    fits: Callable[[Any], bool]
 
 
 def is_list(value: object) -> bool:
@@ -23,13 +15,13 @@ def is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
-_CALLBACK = _Kind("a function or None", lambda value: value is None or callable(value))
-_EVENT = _Kind("an asyncio.Event or None", lambda value: value is None or isinstance(value, asyncio.Event))
-_KINDS: Mapping[str, _Kind] = {
-    "run_id": _Kind("the name of a run", lambda value: isinstance(value, str)),
-    "runs_dir": _Kind("the path of a folder", lambda value: isinstance(value, str | PathLike)),
-    "accept_changes": _Kind("a list of names", lambda value: is_list(value) and all(isinstance(each, str) for each in value)),
-    "inputs": _Kind(
+_CALLBACK = ("a function or None", lambda value: value is None or callable(value))
+_EVENT = ("an asyncio.Event or None", lambda value: value is None or isinstance(value, asyncio.Event))
+_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "run_id": ("the name of a run", lambda value: isinstance(value, str)),
+    "runs_dir": ("the path of a folder", lambda value: isinstance(value, str | PathLike)),
+    "accept_changes": ("a list of names", lambda value: is_list(value) and all(isinstance(each, str) for each in value)),
+    "inputs": (
         "a list of numbers, from 0",
         lambda value: value is None or (is_list(value) and all(isinstance(each, int) and not isinstance(each, bool) for each in value)),
     ),
@@ -41,14 +33,11 @@ _KINDS: Mapping[str, _Kind] = {
     "interrupt": _EVENT,
     "terminate": _EVENT,
 }
+"""For each argument what it must be, in words, and whether a value is it."""
 
 
 def check_arguments(given: Mapping[str, object]) -> None:
-    """Refuse arguments of wrong types. Settings are checked by `Settings`.
-
-    Raises:
-        InvalidUsage: one has a wrong type.
-    """
-    for name, kind in _KINDS.items():
-        if name in given and not kind.fits(given[name]):
-            raise InvalidUsage(f"{name}={given[name]!r:.100} will not do: it must be {kind.wanted}; nothing was started")
+    """Refuse arguments of wrong types. Settings are checked by `Settings`."""
+    for name, (wanted, fits) in _KINDS.items():
+        if name in given and not fits(given[name]):
+            raise InvalidUsage(f"{name}={given[name]!r:.100} will not do: it must be {wanted}; nothing was started")

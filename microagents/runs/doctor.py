@@ -6,11 +6,11 @@ import asyncio
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -19,12 +19,11 @@ from microagents.actors import Context, Strategy
 from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable
 from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
 from microagents.models.http.open_files import connections_allowed
+from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Response
 from microagents.models.model import ModelSpec, open_model
+from microagents.models.simulation.profiles import profile_of
 from microagents.packages import REQUIREMENTS
-
-if TYPE_CHECKING:
-    from microagents.models.http.provider import HttpModel
 
 CHECK_S = 10.0
 """Seconds that one check may take."""
@@ -49,17 +48,11 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False) -> list[Finding]:
-    """Check what these models, this folder and, on request, Ray need; and for which providers there is a key.
-
-    Args:
-        models: specs of the models that will be asked.
-        runs_dir: the folder of journals.
-        on_ray: whether Ray is needed.
-    """
+    """Check what these models, this folder and, on request, Ray need; and for which providers there is a key."""
     named = [ModelSpec.parse(spec) for spec in models]
     others = [provider for provider in KEYS if all(spec.provider.partition("-")[0] != provider for spec in named)]
-    checks: list[tuple[str, Callable[[], Awaitable[list[Finding]]]]] = [
-        *((spec, _model_check(spec)) for spec in models),
+    checks: list[tuple[str, Awaitable[list[Finding]]]] = [
+        *((spec, _model(spec)) for spec in models),
         *((f"{provider} key", _in_thread(_key, provider)) for provider in others),
         ("open files", _in_thread(_open_files)),
         ("Ray", _in_thread(_ray, on_ray)),
@@ -72,18 +65,18 @@ async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False
     return findings
 
 
-async def _bounded(subject: str, check: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
+async def _bounded(subject: str, check: Awaitable[list[Finding]]) -> list[Finding]:
     try:
         async with asyncio.timeout(CHECK_S):
-            return await check()
+            return await check
     except TimeoutError:
         return [_missing(subject, f"no answer within {CHECK_S:g} s; try again, or check the network")]
     except MicroagentsError as error:
         return [_missing(subject, str(error))]
 
 
-def _in_thread(check: Callable[..., Iterator[Finding]], *arguments: object) -> Callable[[], Awaitable[list[Finding]]]:
-    return lambda: asyncio.to_thread(lambda: list(check(*arguments)))
+async def _in_thread(check: Callable[..., Iterator[Finding]], *arguments: object) -> list[Finding]:
+    return await asyncio.to_thread(lambda: list(check(*arguments)))
 
 
 def _ok(subject: str, said: str) -> Finding:
@@ -97,27 +90,19 @@ def _missing(subject: str, said: str, *, is_needed: bool = True) -> Finding:
 # -- models ------------------------------------------------------------------------------------------------------------
 
 
-def _model_check(text: str) -> Callable[[], Awaitable[list[Finding]]]:
-    async def check() -> list[Finding]:
-        spec = ModelSpec.parse(text)
-        if spec.provider == "sim":
-            from microagents.models.simulation.profiles import profile_of  # noqa: PLC0415 - for simulated models alone
-
-            profile_of(spec)
-            return [_ok(text, "works without a key")]
-        from microagents.models.http.provider import HttpModel  # noqa: PLC0415 - for models behind HTTP alone
-
-        context = Context(run_id="doctor", seed=0, tasks=[], strategy=Strategy())
-        model = await asyncio.to_thread(open_model, text, context)
-        try:
-            if not isinstance(model, HttpModel):
-                return [_ok(text, "can be opened; nothing more is known of it")]
-            answer = await model.listed()
-            return list(_of_provider(text, spec, model, answer))
-        finally:
-            await model.close()
-
-    return check
+async def _model(text: str) -> list[Finding]:
+    spec = ModelSpec.parse(text)
+    if spec.provider == "sim":
+        profile_of(spec)
+        return [_ok(text, "works without a key")]
+    context = Context(run_id="doctor", seed=0, tasks=[], strategy=Strategy())
+    model = await asyncio.to_thread(open_model, text, context)
+    try:
+        if not isinstance(model, HttpModel):
+            return [_ok(text, "can be opened; nothing more is known of it")]
+        return list(_of_provider(text, spec, model, await model.listed()))
+    finally:
+        await model.close()
 
 
 def _of_provider(text: str, spec: ModelSpec, model: HttpModel, answer: Response | ModelUnavailable) -> Iterator[Finding]:
@@ -153,12 +138,9 @@ def _model_known(text: str, spec: ModelSpec, answer: Response | ModelUnavailable
         return _missing(subject, said, is_needed=is_vendor)  # some servers take any name
     if isinstance(answer, ModelUnavailable):
         return _missing(subject, "cannot be checked, since the endpoint cannot be reached")
-    end = _days_left(capabilities.shutdown, today)
-    return _ok(subject, f"{'is served' if listed else 'is not checked'}{f'; it will be shut down {end}{instead}' if end else ''}")
-
-
-def _days_left(shutdown: date | None, today: date) -> str | None:
-    return None if shutdown is None else f"on {shutdown}, in {(shutdown - today).days} days"
+    end = capabilities.shutdown
+    left = "" if end is None else f"; it will be shut down on {end}, in {(end - today).days} days{instead}"
+    return _ok(subject, f"{'is served' if listed else 'is not checked'}{left}")
 
 
 class _Listed(Struct):

@@ -115,11 +115,7 @@ def settings_of(experiment: Experiment) -> Settings:
 
 
 def recorded_limits(runs_dir: Path, run_id: str) -> dict[str, Any]:
-    """The recorded limits of a run, by their setting, and its prices; none where nothing is recorded.
-
-    Raises:
-        InvalidUsage: the journal cannot be read.
-    """
+    """The recorded limits of a run, by their setting, and its prices; none where nothing is recorded."""
     path = journal_of(runs_dir, run_id)
     if holds_nothing(path):
         return {}
@@ -151,7 +147,7 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
         return
     yield "reply", fingerprint(reply).hex()
     try:
-        asked = _first_prompt(task)
+        asked: Prompt | None = called(task.first_prompt, gives=(Prompt, NoneType))
     except MicroagentsError:
         if not plan.listed:
             raise
@@ -159,11 +155,6 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
     if asked is not None:
         system = system_with_instructions(asked.system, reply, task.format)
         yield FIRST_PROMPT, blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def _first_prompt(task: Task) -> Prompt | None:
-    asked: Prompt | None = called(task.first_prompt, gives=(Prompt, NoneType))
-    return asked
 
 
 def _options_digest(first: dict[str, Any], own: Sequence[str]) -> str:

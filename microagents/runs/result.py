@@ -3,67 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Generic, overload
 
 import msgspec
-from msgspec import Struct
 
 from microagents.errors import InvalidUsage
-from microagents.journal.messages import Account, InputEnding, InputOutcome, Recalled, RecordedDecision, RunOutcome, recorded_decision
+from microagents.journal.messages import InputEnding, RecordedDecision, recorded_decision
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
 from microagents.task import V
 from microagents.words.prices import specs_in
-from microagents.words.summary import options_text, resume_command, summary
+from microagents.words.summary import FailedInput, RunFacts, summary
 from microagents.words.voting import unvoted_success
 
 MAX_SHOWN = 10
 """Results that `repr` shows."""
 
 
-class FailedInput(Struct, frozen=True, kw_only=True):
-    """One of many inputs that ended and did not complete."""
-
-    input: int
-    """Its number, counted from 0."""
-    outcome: InputOutcome
-    reason: str | None
-    traceback: str = ""
-    """Where a user's code raised; empty where it did not. ``--json`` leaves it out."""
-
-
-class Result(Struct, Generic[V], frozen=True, kw_only=True):
+class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
     """Outcome, value and account of a run, over all its sittings."""
 
-    outcome: RunOutcome
-    reason: str | None
-    """Why the run did not complete, in one sentence; None if it did."""
-    value: V
-    """The task's ``result`` as read from JSON; for a list of inputs the `Results`, in their order. None where the run has no result."""
-    run_id: str
-    task: str
-    strategy: str
     settings: Settings
-    account: Account
-    k: int | None = None
-    """The strategy's k; None for a strategy without one."""
-    unit: str = "step"
-    """Name of a unit of progress: step, problem or subtask."""
-    wall_s: float
-    """Seconds of all sittings."""
-    journal: Path | None
-    """Path of the journal; None for a run without one."""
-    failed_inputs: tuple[FailedInput, ...] | None = None
-    """Inputs of a list that failed or are undecided; None for a run with one task and no list."""
     created_at: str | None = None
     """Time at which the run began, in UTC; None for a run without a journal."""
-    options: dict[str, Any] = {}
-    """Options of the task; empty for a list of inputs."""
-    outputs: tuple[Path, ...] = ()
-    """Files that hold the texts of documents, as written by this process or found complete; empty without output files."""
 
     @property
     def models(self) -> Sequence[str]:
@@ -81,9 +45,7 @@ class Result(Struct, Generic[V], frozen=True, kw_only=True):
         return self.account.cost_usd
 
     def __str__(self) -> str:
-        runs_dir = None if self.journal is None else self.journal.parent
-        go_on = None if runs_dir is None else resume_command(self.run_id, self.outcome, runs_dir, self.reason)
-        return summary(self, options_text(self.options), go_on)
+        return summary(self)
 
     def decisions(self) -> Iterator[RecordedDecision]:
         """Read every decision from the journal, in the order of paths. Each unpacks into its path and its value.
@@ -93,19 +55,17 @@ class Result(Struct, Generic[V], frozen=True, kw_only=True):
         """
         if self.journal is None:
             raise InvalidUsage(f"run {self.run_id} kept no journal, so its decisions cannot be read; run it again with a runs_dir")
+        settled = self.account.settled_at
         with Reader(self.journal) as reader:
             for path, row in reader.decisions():
-                if row.value is not None and row.outcome != "contested":
-                    yield self._decision(reader, path, row, row.value)
-
-    def _decision(self, reader: Reader, path: str, row: Recalled, value: bytes) -> RecordedDecision:
-        settled_at, decided_at = self.account.settled_at.get(path), reader.decided_at(row)
-        try:
-            return recorded_decision(
-                path, row.outcome, value, row.ballots, cost_usd=row.cost_usd, settled_at=settled_at, decided_at=decided_at
-            )
-        except msgspec.MsgspecError as error:
-            raise unreadable(reader.path, error) from None
+                if row.value is None or row.outcome == "contested":
+                    continue
+                at = {"settled_at": settled.get(path), "decided_at": reader.decided_at(row)}
+                try:
+                    decision = recorded_decision(path, row.outcome, row.value, row.ballots, cost_usd=row.cost_usd, **at)
+                except msgspec.MsgspecError as error:
+                    raise unreadable(reader.path, error) from None
+                yield decision
 
     def as_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints."""
@@ -172,15 +132,12 @@ class Result(Struct, Generic[V], frozen=True, kw_only=True):
             "journal": None if self.journal is None else str(self.journal),
             "decisions_sha256": account.decisions_sha256,
             "ballots_sha256": account.ballots_sha256,
+            "go_on": self.go_on,
         }
 
 
 class Results(Sequence[V]):
-    """The results of many inputs, in their order: JSON-like values that are decoded on access, None for an input without one.
-
-    Args:
-        encoded: the results, as JSON.
-    """
+    """The results of many inputs, in their order: JSON-like values that are decoded on access, None for an input without one."""
 
     def __init__(self, encoded: Sequence[str]) -> None:
         self._encoded = encoded
@@ -214,15 +171,7 @@ class Results(Sequence[V]):
 
 
 def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[Results, tuple[FailedInput, ...]]:
-    """The results of many inputs from their endings.
-
-    Args:
-        endings: endings of inputs, in the order of inputs.
-        inputs: number of inputs.
-
-    Returns:
-        The results in the order of inputs, None for an input without one, and the inputs that failed or are undecided.
-    """
+    """The results of many inputs, and those that did not complete, from endings in the order of inputs."""
     results, failed = Spool(), []
     for ending in endings:
         results.extend("null" for _ in range(ending.input - len(results)))

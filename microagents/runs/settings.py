@@ -186,6 +186,11 @@ tokens. They go before those that are known. [default: no file]"""
         return specs
 
     @property
+    def solver_pool(self) -> tuple[str, ...]:
+        """The models that samples are drawn from where no role has a pool of its own."""
+        return self.models.get("solver") or self.models[""]
+
+    @property
     def pools(self) -> dict[str, tuple[str, ...]]:
         """All models that may be asked: the pools by role, the model for undecided elections, and the fallbacks."""
         second = {} if self.on_undecided in ("stop", "leader") else {"undecided": (self.on_undecided,)}
@@ -255,11 +260,7 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
 
 
 def check_name(name: str, model: type[BaseModel] = Settings) -> None:
-    """Refuse the earlier name of a setting.
-
-    Raises:
-        InvalidUsage: it is one.
-    """
+    """Refuse the earlier name of a setting."""
     if model is Settings and name in RENAMED_SETTINGS:
         raise InvalidUsage(f"{name!r} is {RENAMED_SETTINGS[name]!r} now")
 
@@ -275,7 +276,6 @@ _JSON_TYPES = ("list_type", "tuple_type", "set_type", "frozen_set_type", "dict_t
 
 
 def _value_in_json(error: ErrorDetails) -> Iterator[tuple[str, object]]:
-    """The field and the value of a text that is JSON, where a list or a table belongs."""
     if error["type"] in _JSON_TYPES and len(error["loc"]) == 1 and isinstance(error["input"], str):
         with suppress(ValueError, RecursionError):
             value = json.loads(error["input"], parse_float=Decimal)  # a decimal keeps every digit, and a float can be made of it
@@ -348,9 +348,6 @@ def strategy_of(
         task: the task, or the first of many.
         given: options by name.
         short: options in their short forms (`SHORT_FORMS`); None for one that is not given.
-
-    Raises:
-        InvalidUsage: the strategy is unknown, an option is wrong, or the strategy does not solve this kind of task.
     """
     if strategy is None:
         strategy = task.default_strategy
@@ -390,11 +387,7 @@ def _kind_of(task: Task) -> str:
 
 
 def check_strategy(given: object) -> None:
-    """Refuse what is neither the name of a strategy nor an instance.
-
-    Raises:
-        InvalidUsage: it is neither.
-    """
+    """Refuse what is neither the name of a strategy nor an instance."""
     if not isinstance(given, str | Strategy):
         raise InvalidUsage(f"strategy={given!r:.100} will not do: give a name, or an instance such as Maker(k=3); nothing was started")
 
@@ -404,11 +397,7 @@ WHERE_SET = "it is set on the command line, in a MICROAGENTS_ variable or in a f
 
 
 def check_for_ray(given: Mapping[str, Any], runtime: str) -> None:
-    """Refuse settings for Ray on another runtime, which would ignore them.
-
-    Raises:
-        InvalidUsage: an address or lanes are given, and the runtime is not Ray.
-    """
+    """Refuse settings for Ray on another runtime, which would ignore them."""
     address, lanes = given.get("address"), given.get("lanes")
     if runtime != "ray" and address is not None:
         raise InvalidUsage(
@@ -421,11 +410,7 @@ def check_for_ray(given: Mapping[str, Any], runtime: str) -> None:
 
 
 def read_value(text: str) -> str:
-    """The value of an option: the text itself, or for ``@FILE`` the text of a file.
-
-    Raises:
-        InvalidUsage: the file cannot be read.
-    """
+    """The value of an option: the text itself, or for ``@FILE`` the text of a file."""
     if not text.startswith("@"):
         return text
     try:

@@ -21,9 +21,6 @@ class Spool(Sequence[str]):
     """Texts in the order in which they were added. Each takes eight bytes of memory, and its own bytes a place in a file.
 
     Texts may be read in several threads once all are added.
-
-    Args:
-        texts: the first texts.
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -42,11 +39,7 @@ class Spool(Sequence[str]):
             self.append(text)
 
     def append(self, text: str) -> None:
-        """Add a text.
-
-        Raises:
-            InvalidUsage: there is no room for it on the disk.
-        """
+        """Add a text."""
         self._tail += text.encode("utf-8", "surrogatepass")
         self._ends.append(self._in_file + len(self._tail))
         if len(self._tail) > MAX_KEPT_BYTES:

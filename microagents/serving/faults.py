@@ -24,11 +24,7 @@ class Fault(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """Read ``KIND:SHARE``, such as ``429:0.05``.
-
-        Raises:
-            InvalidUsage: it has another form.
-        """
+        """Read ``KIND:SHARE``, such as ``429:0.05``."""
         kind, _, share = text.partition(":")
         try:
             found = cls(kind=kind, share=float(share))
@@ -45,9 +41,6 @@ class FaultInjector:
     Args:
         faults: at most one of each kind.
         seed: equal seeds give equal faults to the same requests in the same order.
-
-    Raises:
-        InvalidUsage: the shares add up to more than 1.
     """
 
     def __init__(self, faults: Sequence[Fault], seed: int) -> None:

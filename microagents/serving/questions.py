@@ -60,11 +60,7 @@ class Calls:
         self._drawn: OrderedDict[bytes, int] = OrderedDict()
 
     def of(self, asked: CompletionRequest, key: str | None) -> list[Call]:
-        """Build the calls of a request, one for each choice.
-
-        Raises:
-            InvalidUsage: the task asks no such question.
-        """
+        """Build the calls of a request, one for each choice."""
         prompt, rejected = without_feedback(asked.prompt)
         named = (read_key(key) if key else None) or self._next(asked, rejected)
         election, first = named.id.election, named.id.seq
@@ -94,9 +90,6 @@ class Calls:
         """Find the reply that a prompt asks for, by the format instructions at the end of its system part.
 
         `Reply` itself without a task.
-
-        Raises:
-            InvalidUsage: it asks for none.
         """
         if self._task is None:
             return Reply

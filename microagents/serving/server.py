@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
 from itertools import count
-from typing import NoReturn
 
 import structlog
 from aiohttp import web
@@ -79,7 +78,10 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
     Raises:
         InvalidUsage: the model or the task will not do, the port is taken, or others could use it without a token.
     """
-    _check_access(endpoint)
+    if endpoint.token is None and not _is_loopback(endpoint.host):
+        raise InvalidUsage(
+            f"host {endpoint.host!r} lets other machines use the model: name the environment variable of a token with --token-env"
+        )
     tasks = [] if endpoint.task is None else OneTask(endpoint.task)
     model = open_model(endpoint.model, Context(run_id="serve", seed=endpoint.seed, tasks=tasks, strategy=Strategy()))
     handler = _Handler(endpoint, model)
@@ -114,7 +116,6 @@ class _KindsOfFailures(logging.Handler):
     """Logs of a failed request its kind alone: the server's own log would print malformed headers with their tokens."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log the kind of a failure."""
         kind = record.exc_info[0] if record.exc_info else None
         structlog.get_logger().warning("a request failed", kind=record.levelname if kind is None else kind.__name__)
 
@@ -163,7 +164,6 @@ class _Handler:
         return _json({"object": "list", "data": [model], "has_more": False, "first_id": name, "last_id": name})
 
     def answering(self, wire: Wire) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Build the handler of a wire's requests."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             self.served.requests += 1
@@ -280,12 +280,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _check_access(endpoint: Endpoint) -> None:
-    if endpoint.token is None and not _is_loopback(endpoint.host):
-        _refuse_host(endpoint.host)
-
-
-def _refuse_host(host: str) -> NoReturn:
-    raise InvalidUsage(f"host {host!r} lets other machines use the model: name the environment variable of a token with --token-env")

@@ -98,27 +98,21 @@ class Wire(Protocol):
         Raises:
             InvalidUsage: it is not one, or it asks for what is not served.
         """
-        ...
 
     def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
         """Write the JSON of a whole reply; ``number`` counts the replies of the server."""
-        ...
 
     def opening(self, asked: CompletionRequest, number: int) -> Iterator[bytes]:
         """Write the events at the start of a stream."""
-        ...
 
     def choice(self, asked: CompletionRequest, index: int, sample: Sample, number: int) -> Iterator[bytes]:
         """Write the events of one choice."""
-        ...
 
     def closing(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
         """Write the events at the end of a stream."""
-        ...
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         """Write the JSON of an error."""
-        ...
 
 
 class _OpenAI:
@@ -126,13 +120,12 @@ class _OpenAI:
         return {"error": {"message": message, "type": _ERRORS.get(status, "server_error"), "param": None, "code": None}}
 
 
-class Chat(_OpenAI):
+class _Chat(_OpenAI):
     """OpenAI's chat completions: several choices, and usage at the end of a stream if it is asked for."""
 
     path: ClassVar = "/v1/chat/completions"
 
     def read(self, body: bytes) -> CompletionRequest:
-        """Read a request."""
         found = _decoded(body, ChatBody)
         return CompletionRequest(
             model=found.model,
@@ -145,7 +138,6 @@ class Chat(_OpenAI):
         )
 
     def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
-        """Write the reply with all choices."""
         choices = [
             {
                 "index": index,
@@ -158,18 +150,15 @@ class Chat(_OpenAI):
         return {**_chat(asked, number), "object": "chat.completion", "choices": choices, "usage": _chat_usage(samples)}
 
     def opening(self, asked: CompletionRequest, number: int) -> Iterator[bytes]:  # noqa: ARG002 - the choices say it all
-        """Write nothing."""
         return iter(())
 
     def choice(self, asked: CompletionRequest, index: int, sample: Sample, number: int) -> Iterator[bytes]:
-        """Write the pieces of its text, then its finish reason."""
         deltas: list[tuple[dict[str, str], str | None]] = [({"role": "assistant", "content": ""}, None)]
         deltas += [({"content": piece}, None) for piece in _pieces(sample.text)]
         for delta, finish in [*deltas, ({}, sample.finish)]:
             yield self._chunk(asked, number, [{"index": index, "delta": delta, "finish_reason": finish, "logprobs": None}])
 
     def closing(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
-        """Write the usage, if it is asked for, and the end."""
         if asked.with_usage:
             yield self._chunk(asked, number, [], usage=_chat_usage(samples))
         yield b"data: [DONE]\n\n"
@@ -178,13 +167,12 @@ class Chat(_OpenAI):
         return _event({**_chat(asked, number), "object": "chat.completion.chunk", "choices": choices, **more})
 
 
-class Responses(_OpenAI):
+class _Responses(_OpenAI):
     """OpenAI's responses: one choice."""
 
     path: ClassVar = "/v1/responses"
 
     def read(self, body: bytes) -> CompletionRequest:
-        """Read a request."""
         found = _decoded(body, ResponsesBody)
         messages = [ChatMessage("user", found.input)] if isinstance(found.input, str) else found.input
         return CompletionRequest(
@@ -196,7 +184,6 @@ class Responses(_OpenAI):
         )
 
     def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
-        """Write the reply with its one message."""
         (sample,) = samples
         reason = {"stop": None, "length": "max_output_tokens"}.get(sample.finish, sample.finish)
         usage = {
@@ -215,11 +202,9 @@ class Responses(_OpenAI):
         }
 
     def opening(self, asked: CompletionRequest, number: int) -> Iterator[bytes]:
-        """Write the response without its output."""
         yield self._named("response.created", 0, response=self._begun(asked, number))
 
     def choice(self, asked: CompletionRequest, index: int, sample: Sample, number: int) -> Iterator[bytes]:  # noqa: ARG002 - there is one
-        """Write the pieces of its text, in their frames."""
         message = self._message(number, sample)
         (part,) = message["content"]
         begun: dict[str, Any] = {**message, "status": "in_progress", "content": []}
@@ -236,7 +221,6 @@ class Responses(_OpenAI):
             yield self._named(f"response.{name}", sequence, **values)
 
     def closing(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
-        """Write the whole response."""
         response = self.whole(asked, samples, number)
         yield self._named(f"response.{response['status']}", len(samples[0].text) // PIECE_CHARS + 8, response=response)
 
@@ -268,13 +252,12 @@ class Responses(_OpenAI):
         return _event({"type": name, "sequence_number": sequence, **values}, name)
 
 
-class Messages:
+class _Messages:
     """Anthropic's messages: one choice. A request for no tokens, which warms a cache, gets an empty reply."""
 
     path: ClassVar = "/v1/messages"
 
     def read(self, body: bytes) -> CompletionRequest:
-        """Read a request."""
         found = _decoded(body, MessagesBody)
         return CompletionRequest(
             model=found.model,
@@ -286,7 +269,6 @@ class Messages:
         )
 
     def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
-        """Write the reply with its one block of text."""
         blocks = [{"type": "text", "text": sample.text, "citations": None} for sample in samples]
         return {
             **self._begun(asked, number),
@@ -296,24 +278,20 @@ class Messages:
         }
 
     def opening(self, asked: CompletionRequest, number: int) -> Iterator[bytes]:
-        """Write the message without its content."""
         yield self._named("message_start", message=self._begun(asked, number))
 
     def choice(self, asked: CompletionRequest, index: int, sample: Sample, number: int) -> Iterator[bytes]:  # noqa: ARG002 - there is one
-        """Write the block of text, piece by piece."""
         yield self._named("content_block_start", index=0, content_block={"type": "text", "text": "", "citations": None})
         for piece in _pieces(sample.text):
             yield self._named("content_block_delta", index=0, delta={"type": "text_delta", "text": piece})
         yield self._named("content_block_stop", index=0)
 
     def closing(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> Iterator[bytes]:  # noqa: ARG002 - it has no id
-        """Write the stop reason, the usage and the end."""
         delta = {"stop_reason": self._stop_reason(samples), "stop_sequence": None}
         yield self._named("message_delta", delta=delta, usage=self._usage(samples))
         yield self._named("message_stop")
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """Write the JSON of an error."""
         return {"type": "error", "error": {"type": _ERRORS.get(status, "api_error"), "message": message}}
 
     def _begun(self, asked: CompletionRequest, number: int) -> dict[str, Any]:
@@ -340,7 +318,7 @@ class Messages:
         return _event({"type": name, **values}, name)
 
 
-WIRES: Sequence[Wire] = (Chat(), Responses(), Messages())
+WIRES: Sequence[Wire] = (_Chat(), _Responses(), _Messages())
 _ERRORS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -360,7 +338,6 @@ def _decoded(body: bytes, kind: type[S]) -> S:
 
 
 def _prompt(messages: Sequence[ChatMessage]) -> Prompt:
-    """Read the one question of a conversation."""
     texts: dict[Literal["system", "user"], list[str]] = {"system": [], "user": []}
     for message in messages:
         if message.role not in ("system", "developer", "user"):

@@ -290,7 +290,6 @@ class Chain:
         return self.advance(last, decoder_of(self.reply_type).decode(checkpoint.value)), checkpoint.done
 
     async def _decided_at(self, step: ChainStep) -> bytes | None:
-        """The recorded decision of a step."""
         await self.work.recorded(step.election)  # refuses another question
         return await self._value_at(f"step/{step.number}")
 

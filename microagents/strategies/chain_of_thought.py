@@ -9,12 +9,11 @@ from msgspec import Raw
 from pydantic import Field
 
 from microagents.actors import Strategy
-from microagents.problems.candidates import merged
 from microagents.problems.problem import Problem, answer_type_of, prompt_about, text_of
 from microagents.problems.questions import Critique, ToCriticize, ToRevise, ToSolve
 from microagents.problems.tree import Solution
 from microagents.replies.trajectories import Trajectory, trajectory_of
-from microagents.strategies.problem_conductor import ProblemConductor
+from microagents.strategies.problem_conductor import ProblemConductor, concluded_by_plurality
 from microagents.strategies.turns import sampling_at
 from microagents.work.durable import Work
 
@@ -32,30 +31,20 @@ class CotConductor(ProblemConductor["Cot"]):
     """Draws answers with their reasoning."""
 
     async def conduct(self, work: Work[Problem[Any], Cot]) -> Solution:
-        """Take the most frequent answer.
-
-        Raises:
-            Undecided: every reply was flagged.
-        """
+        """Take the most frequent answer."""
         samples = work.strategy.samples
-        drawn = await _reasoned(work, "answer", work.strategy.temperature, samples=samples)
-        leader = max(merged(drawn), key=lambda candidate: candidate.copies)
-        is_majority = 2 * leader.copies > samples
-        return self.concluded(work, leader.reply.answer, argmax=() if is_majority else (work.path_of("answer"),))
+        drawn = await _reasoned(work, work.strategy.temperature, samples=samples)
+        return concluded_by_plurality(work, [each.answer for each in drawn], samples)
 
 
 class SelfRefineConductor(ProblemConductor["SelfRefine"]):
     """Has an answer criticized and revised."""
 
     async def conduct(self, work: Work[Problem[Any], SelfRefine]) -> Solution:
-        """Revise the answer until no fault is found, or to the last round.
-
-        Raises:
-            Undecided: every reply to the problem was flagged.
-        """
+        """Revise the answer until no fault is found, or to the last round."""
         strategy, problem = work.strategy, text_of(work.task)
         sampling = sampling_at(work.task, strategy.temperature)
-        (best,) = await _reasoned(work, "answer", strategy.temperature, samples=1, max_draws=strategy.max_draws)
+        (best,) = await _reasoned(work, strategy.temperature, samples=1, max_draws=strategy.max_draws)
         for number in range(1, strategy.rounds + 1):
             answer = Raw(msgspec.json.encode(best.answer))
             criticize = prompt_about(work.task, CRITICIZE, ToCriticize(problem=problem, reasoning=best.reasoning, answer=answer))
@@ -72,10 +61,9 @@ class SelfRefineConductor(ProblemConductor["SelfRefine"]):
         return self.concluded(work, best.answer)
 
 
-async def _reasoned(work: Work[Any, Any], at: str, temperature: float, *, samples: int, max_draws: int | None = None) -> list[Trajectory]:
-    """Answers to the problem, with their reasoning: at least one."""
+async def _reasoned(work: Work[Any, Any], temperature: float, *, samples: int, max_draws: int | None = None) -> list[Trajectory]:
     return await work.sample(
-        at,
+        "answer",
         prompt_about(work.task, REASONED, ToSolve(problem=text_of(work.task))),
         trajectory_of(answer_type_of(work.task)),
         n=samples,

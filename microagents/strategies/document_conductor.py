@@ -157,7 +157,6 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         document, agents = work.task, work.strategy.agents(self.context.pool(self.draws_as))
         assert isinstance(document, Document)
         writing = work.strategy.writing(document, agents)
-        scope = TaskScope()
 
         def start_ready() -> None:
             # A subtask has begun before its task first runs: otherwise two others that end in one iteration would start it twice.
@@ -169,11 +168,9 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             work.progress(sum(each.state == "done" for each in writing.in_order), len(writing.in_order))
             start_ready()  # the order of starts depends on time, but no author sees more than the text that its subtask depends on
 
-        try:
+        async with TaskScope() as scope:
             start_ready()
             await scope.join()
-        finally:
-            await scope.close()
         answer = Text(text=writing.text())
         checks = checked_results(document, answer.text)
         concluded = self.concluded(work, answer, problems=len(writing.in_order), correct=are_met(checks))
@@ -212,11 +209,8 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         self, work: Work[Problem[Any], DocumentStrategy], batch: QuestionBatch, agents: Sequence[Agent]
     ) -> Sequence[Answer]:
         """Ask all questions of a batch at the same time."""
-        scope = TaskScope()
-        try:
+        async with TaskScope() as scope:
             return await asyncio.gather(*[scope.start(self.answer(work, ask, agents)) for ask in batch.asks])
-        finally:
-            await scope.close()
 
     async def _write(
         self, work: Work[Problem[Any], DocumentStrategy], record: SubtaskRecord, batches: Batches, agents: Sequence[Agent]
@@ -262,11 +256,7 @@ def names_of(agents: Sequence[Agent], pool: Sequence[str]) -> tuple[str, ...]:
 
 
 def given_subtasks(document: Document) -> Sequence[Part]:
-    """The subtasks that a document gives, checked.
-
-    Raises:
-        TaskFailed: ``subtasks()`` raised, or gave something else than parts.
-    """
+    """The subtasks that a document gives, checked."""
     given = called(document.subtasks)
     try:
         return msgspec.convert(msgspec.to_builtins(given), list[Part])

@@ -19,11 +19,7 @@ class IterativeRestartConductor(ChainConductor["IterativeRestart"]):
     """Asks for many steps at a time."""
 
     async def conduct(self, work: Work[ChainTask[Any, Any], IterativeRestart]) -> object:
-        """Walk the chain.
-
-        Raises:
-            EndedEarly: several replies in succession could not be read.
-        """
+        """Walk the chain."""
         return await in_long_replies(self.chain(work), horizon=work.strategy.horizon, restarts=True)
 
 

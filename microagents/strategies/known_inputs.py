@@ -33,10 +33,11 @@ async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
     """Hold the elections of all steps in the oracle's states, with at most ``window`` of them open at a time."""
     state, total, launched = chain.start(), chain.total, 0
     open_steps: deque[tuple[ChainStep, asyncio.Task[Verdict]]] = deque()
-    curves = _Curves()
-    scope = TaskScope()
+    # The numbers of steps that their vote decided, by the number of counted samples and by that of valid ballots.
+    samples, ballots = Counter[int](), Counter[int]()
+    wrong = undecided = 0
     chain.work.progress(0, total)
-    try:
+    async with TaskScope() as scope:
         while open_steps or not chain.is_done(state, launched):
             while len(open_steps) < window and not chain.is_done(state, launched):
                 step = chain.step(launched, state)
@@ -47,20 +48,23 @@ async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
             verdict = await election
             decision = await chain.commit(step, verdict, checkpoint=False)
             chain.go_on(step, _oracle_reply(chain, step.state, step.number))
-            wrong = decision.decided and chain.correct(step.state, decision.require(), step.number) is False
-            curves.add(verdict, decided=decision.decided, wrong=wrong)
+            wrong += decision.decided and chain.correct(step.state, decision.require(), step.number) is False
+            undecided += not decision.decided
+            if verdict.outcome == "decided":
+                samples[len(verdict.ballots)] += 1
+                ballots[sum(isinstance(ballot, Ballot) for ballot in verdict.ballots)] += 1
             chain.work.progress(launched - len(open_steps), total)
-    finally:
-        await scope.close()
-    return curves.result()
+    return KnownInputs(
+        steps=launched,
+        wrong=wrong,
+        undecided=undecided,
+        sampling_rounds=_left_after(launched, samples),
+        voting_rounds=_left_after(launched, ballots),
+    )
 
 
 def check_oracle(task: Task) -> None:
-    """Refuse a chain whose class has no oracle, before its run begins.
-
-    Raises:
-        InvalidUsage: it does not define `ChainTask.oracle`.
-    """
+    """Refuse a chain whose class has no oracle, before its run begins."""
     if isinstance(task, ChainTask) and type(task).oracle is ChainTask.oracle:
         raise _unknown_inputs(task, "has no oracle")
 
@@ -76,35 +80,9 @@ def _unknown_inputs(task: Task, why: str) -> InvalidUsage:
     return InvalidUsage(f"{type(task).__name__} {why}, so its inputs are not known; define oracle(state), or run it without --known-inputs")
 
 
-class _Curves:
-    """The counts from which the curves of figure 8 are computed."""
-
-    def __init__(self) -> None:
-        self._samples: Counter[int] = Counter()
-        """Number of decided elections for each number of counted samples."""
-        self._ballots: Counter[int] = Counter()
-        """Number of decided elections for each number of counted valid ballots."""
-        self._steps = self._wrong = self._undecided = 0
-
-    def add(self, verdict: Verdict, *, decided: bool, wrong: bool) -> None:
-        self._steps += 1
-        self._wrong += wrong
-        self._undecided += not decided
-        if verdict.outcome == "decided":  # by the vote itself
-            self._samples[len(verdict.ballots)] += 1
-            self._ballots[sum(isinstance(ballot, Ballot) for ballot in verdict.ballots)] += 1
-
-    def result(self) -> KnownInputs:
-        return KnownInputs(
-            steps=self._steps,
-            wrong=self._wrong,
-            undecided=self._undecided,
-            sampling_rounds=self._left_after(self._samples),
-            voting_rounds=self._left_after(self._ballots),
-        )
-
-    def _left_after(self, decided: Counter[int]) -> list[int]:
-        left = [self._steps]
-        for after in range(1, max(decided, default=0) + 1):
-            left.append(left[-1] - decided[after])
-        return left
+def _left_after(steps: int, decided: Counter[int]) -> list[int]:
+    """Number of undecided steps at first and after each round, of the numbers of steps that each round decided."""
+    left = [steps]
+    for after in range(1, max(decided, default=0) + 1):
+        left.append(left[-1] - decided[after])
+    return left

@@ -200,11 +200,7 @@ or `discard` it."""
 
 
 def check_no_ladder(task: Task, strategy: Climbing) -> None:
-    """Refuse a ladder for a problem.
-
-    Raises:
-        InvalidUsage: there is one.
-    """
+    """Refuse a ladder for a problem."""
     if strategy.rungs:
         raise InvalidUsage(f"{type(task).__name__} has no steps, so there is nothing to climb; run it without a ladder")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from microagents.elections.election import Flagged
 from microagents.errors import EndedEarly
 from microagents.replies.chat import Prompt
@@ -20,15 +18,21 @@ TRIES = 3
 async def in_long_replies(chain: Chain, *, horizon: int | None = None, restarts: bool) -> object:
     """Ask for many steps in one reply, and with ``restarts`` again from the state that they lead to; returns the task's result.
 
-    Args:
-        chain: the chain.
-        horizon: number of steps that a reply is asked for; by default all that are left.
-        restarts: whether a reply may end before the work is done.
-
-    Raises:
-        EndedEarly: the replies ended before the work was done.
+    Without a ``horizon`` a reply is asked for all steps that are left.
     """
     total, state, done, number, failed = chain.total, chain.start(), 0, 0, 0
+
+    def take(rollout: Rollout) -> bool | None:
+        """Take the steps of a reply, up to the end of the chain; returns whether all are right, where code can tell."""
+        nonlocal state, done
+        verdicts = []
+        for reply in rollout.steps:
+            if chain.is_done(state, done):
+                break
+            verdicts.append(chain.correct(state, reply, done))
+            state, done = chain.next_state(state, reply, done), done + 1
+        return None if None in verdicts else all(verdicts)
+
     chain.work.progress(0, total)
     while not chain.is_done(state, done):
         left = max(1, MAX_STEPS if total is None else total - done)
@@ -37,28 +41,7 @@ async def in_long_replies(chain: Chain, *, horizon: int | None = None, restarts:
             why = "the last could not be read" if failed else f"it has {done:,} of {'?' if total is None else f'{total:,}'} steps"
             raise EndedEarly(chain.work.path_of(f"rollout/{number - 1}"), number, why)
         asked: Prompt = called(chain.task.rollout_prompt, state, asked_for, gives=Prompt, at=done)
-        walk = _Walk(chain, state, done)
-        reply = await chain.rollout(f"rollout/{number}", asked, asked_for, first=not failed, correct=walk.take)
+        reply = await chain.rollout(f"rollout/{number}", asked, asked_for, first=not failed, correct=take)
         number, failed = number + 1, failed + 1 if isinstance(reply, Flagged) else 0
-        state, done = walk.state, walk.done
         chain.work.progress(done, total)
     return chain.result(state)
-
-
-class _Walk:
-    """Takes the steps of a reply, one after the other, up to the end of the chain."""
-
-    def __init__(self, chain: Chain, state: Any, done: int) -> None:
-        self._chain = chain
-        self.state = state
-        self.done = done
-
-    def take(self, rollout: Rollout) -> bool | None:
-        """Take all steps; returns whether all are right, where code can tell."""
-        verdicts = []
-        for reply in rollout.steps:
-            if self._chain.is_done(self.state, self.done):
-                break
-            verdicts.append(self._chain.correct(self.state, reply, self.done))
-            self.state, self.done = self._chain.next_state(self.state, reply, self.done), self.done + 1
-        return None if None in verdicts else all(verdicts)

@@ -86,13 +86,10 @@ class Lookahead(Struct, frozen=True, kw_only=True):
 
     async def _rollouts(self, chain: Chain, step: ChainStep, starts: Sequence[ChainStep | Past], seqs: range) -> list[Rollout | Flagged]:
         """The rollouts with these seqs, drawn side by side. They take turns among the starting points."""
-        scope = TaskScope()
-        try:
+        async with TaskScope() as scope:
             drawn = [scope.start(self.rollout(chain, starts[seq % len(starts)], self.place(step.number, seq))) for seq in seqs]
             await scope.join()
             return [each.result() for each in drawn]
-        finally:
-            await scope.close()
 
     async def rollout(self, chain: Chain, start: ChainStep | Past, at: str) -> Rollout | Flagged:
         """The rollout at a place from a starting point, drawn if no step before has drawn it."""
@@ -143,7 +140,6 @@ def lookahead_in(options: Mapping[str, object]) -> Lookahead:
 
 
 async def _own_flag(chain: Chain, step: ChainStep, predicted: Reply) -> str | None:
-    """The task's red flag for a predicted reply to the step."""
     task = chain.task
     flag = flag_of(task, predicted, step.question.state, at=step.election.path)
     if flag is None and verifies(task) and await feedback_on(task, predicted, step.question.state) is not None:
@@ -152,7 +148,6 @@ async def _own_flag(chain: Chain, step: ChainStep, predicted: Reply) -> str | No
 
 
 def _ends(chain: Chain, state: Any, predicted: Sequence[Any]) -> bool:
-    """Whether the last of these steps is the last of the chain."""
     try:
         for reply in predicted:
             state = chain.task.advance(state, reply)

@@ -27,12 +27,6 @@ class MakerConductor(StepwiseConductor["Maker"]):
 
 
 async def _answer(work: Work[Any, Maker]) -> Solution:
-    """Answer a problem by one election.
-
-    Raises:
-        Undecided: no answer is ahead at the cap.
-        InvalidUsage: known inputs or a ladder are asked for.
-    """
     task, strategy = work.task, work.strategy
     if strategy.known_inputs:
         raise InvalidUsage(f"{type(task).__name__} has no steps, so their inputs are not known; run it without --known-inputs")

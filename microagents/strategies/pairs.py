@@ -34,13 +34,7 @@ MADE = "made"
 
 
 class _PartOfWork(Work[Problem[Any], Any]):
-    """The work of one strategy of a pair.
-
-    Args:
-        whole: the work of the pair, which reports progress.
-        role: the conductor of the strategy.
-        task: the problem that it solves.
-    """
+    """The work of one strategy of a pair, with the problem that it solves. The whole reports progress."""
 
     def __init__(self, whole: Work[Any, Any], role: DurableRole, task: Problem[Any]) -> None:
         super().__init__(role, whole.input, recalls=False, checkpoint=whole.checkpoint)
@@ -195,11 +189,7 @@ class Pair(Strategy):
 
 
 def pair_of(name: str) -> type[Pair]:
-    """The class of a pair, by the names of its strategies with a plus between them.
-
-    Raises:
-        InvalidUsage: a strategy is unknown, the first makes no problem, the second solves none, or both have one name.
-    """
+    """The class of a pair, by the names of its strategies with a plus between them."""
     first, _, second = name.partition("+")
     if not (first and second):
         raise InvalidUsage(f"{name!r} needs the name of a strategy on both sides of the plus, such as aot+recursive")
@@ -235,11 +225,6 @@ def _conductor(name: str, first: type[Role], second: type[Role]) -> type[Role]:
 
 
 def _built(part: PairMember, options: Mapping[str, Any]) -> Strategy:
-    """A strategy with these options.
-
-    Raises:
-        ValueError: an option will not do.
-    """
     try:
         return part.kind(**options)
     except ValidationError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import NoneType
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgspec import UNSET, Raw, UnsetType
 from microagents.actors import G, Strategy
 from microagents.elections.election import ElectionId, Verdict
 from microagents.journal.messages import RecordDecision
+from microagents.problems.candidates import merged
 from microagents.problems.problem import Problem, text_of
 from microagents.problems.questions import problem_id
 from microagents.problems.tree import ROOT, ProblemNode, Solution
@@ -55,20 +57,17 @@ def concluded(
     return Solution(answer=Raw(value), correct=judged, argmax=argmax)
 
 
+def concluded_by_plurality(work: Work[Any, Any], answers: Sequence[Reply], samples: int) -> Solution:
+    """Record the most frequent answer, marked ``argmax`` if it is no majority of the samples."""
+    leader = max(merged(answers), key=lambda candidate: candidate.copies)
+    is_majority = 2 * leader.copies > samples
+    return concluded(work, leader.reply, argmax=() if is_majority else (work.path_of("answer"),))
+
+
 class ProblemConductor(Conductor[Problem[Any], G]):
     """A conductor that gives one answer to a problem."""
 
-    def concluded(
-        self,
-        work: Work[Problem[Any], G],
-        answer: Reply,
-        *,
-        problems: int = 1,
-        argmax: tuple[str, ...] = (),
-        correct: bool | UnsetType | None = UNSET,
-    ) -> Solution:
-        """The same as the function `concluded`."""
-        return concluded(work, answer, problems=problems, argmax=argmax, correct=correct)
+    concluded = staticmethod(concluded)
 
 
 class ProblemMaker(ProblemConductor[G]):
@@ -77,12 +76,7 @@ class ProblemMaker(ProblemConductor[G]):
     handles_no_message = ("make_problem",)
 
     async def make_problem(self, work: Work[Problem[Any], G], root: str) -> str:
-        """The text of the simpler problem.
-
-        Args:
-            work: the work on the input.
-            root: the place of this work.
-        """
+        """The text of the simpler problem. ``root`` is the place of this work."""
         raise NotImplementedError
 
 

@@ -85,15 +85,7 @@ async def solved(
 ) -> RecursiveSolution:
     """Solve one problem: cut it in two, solve both halves and compose their answers; or answer it directly.
 
-    Args:
-        node: gets the work on the problem.
-        problem: the problem.
-        strategy: the options.
-        turns: take its turns.
-        solve: solves a half; in a run on any replica of the conductor.
-
-    Raises:
-        Undecided: a turn is undecided, here or in one half.
+    ``node`` gets the work on the problem. ``solve`` solves a half; in a run on any replica of the conductor.
     """
     draws: dict[str, Any] = {"samples": strategy.candidates, "at_least": strategy.min_candidates, "max_draws": strategy.max_draws}
     node.problem, node.depth = problem.problem, problem.depth
@@ -182,7 +174,7 @@ class Recursive(Strategy):
         self,
         of_input: int,
         task: Task,
-        pool: Sequence[str],  # noqa: ARG002 - of no account for the tree
+        pool: Sequence[str],  # noqa: ARG002 - of no account here
         rows: Mapping[str, Recalled],
         open_elections: Sequence[OpenElection],
     ) -> ProblemNode:

@@ -5,20 +5,33 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
 
+from msgspec import structs
 from pydantic import Field, model_validator
 
+from microagents.elections.election import Verdict
 from microagents.elections.rules import FirstValid, Rule
-from microagents.problems.candidates import merged
 from microagents.problems.problem import Problem, answer_type_of, direct_prompt
 from microagents.problems.tree import Solution
 from microagents.strategies.chain import Chain, ChainConductor, step_by_step
 from microagents.strategies.ladder import Climbing, check_no_ladder
-from microagents.strategies.plurality import PluralityChain
-from microagents.strategies.problem_conductor import concluded, is_problem
+from microagents.strategies.problem_conductor import concluded_by_plurality, is_problem
 from microagents.strategies.speculation import AHEAD, guess_ahead
 from microagents.strategies.turns import sampling_at
 from microagents.task import ChainTask
 from microagents.work.durable import Work
+
+
+class PluralityChain(Chain):
+    """A chain whose steps take the most frequent of the valid replies. Ties go to the reply that was launched first.
+
+    Flagged samples are not drawn again.
+    """
+
+    def as_taken(self, verdict: Verdict) -> Verdict:
+        """The most frequent reply decides. A step without a valid reply is undecided, and so is one whose votes are improbable."""
+        if verdict.outcome == "undecided" and verdict.leader is not None:
+            return structs.replace(verdict, outcome="decided")
+        return super().as_taken(verdict)
 
 
 class SelfConsistencyConductor(ChainConductor["SelfConsistency"]):
@@ -27,14 +40,10 @@ class SelfConsistencyConductor(ChainConductor["SelfConsistency"]):
     def chain(self, work: Work[ChainTask[Any, Any], SelfConsistency]) -> Chain:
         """The chain, with the most frequent reply of each step."""
         strategy = work.strategy
-        return PluralityChain(work, samples=strategy.samples, first_temperature=strategy.temperature, temperature=strategy.temperature)
+        return PluralityChain(work, max_draws=strategy.samples, sampling=sampling_at(work.task, strategy.temperature))
 
     async def conduct(self, work: Work[ChainTask[Any, Any], SelfConsistency]) -> object:
-        """Solve a problem or walk a chain.
-
-        Raises:
-            Undecided: every reply to a question was flagged.
-        """
+        """Solve a problem or walk a chain."""
         if is_problem(work):
             return await _most_frequent(work)
         chain = self.chain(work)
@@ -42,7 +51,6 @@ class SelfConsistencyConductor(ChainConductor["SelfConsistency"]):
 
 
 async def _most_frequent(work: Work[Any, SelfConsistency]) -> Solution:
-    """The most frequent answer to a problem, marked ``argmax`` if it is no majority of the samples."""
     strategy = work.strategy
     check_no_ladder(work.task, strategy)
     replies = await work.sample(
@@ -54,9 +62,7 @@ async def _most_frequent(work: Work[Any, SelfConsistency]) -> Solution:
         max_draws=strategy.samples,
         needed=True,
     )
-    leader = max(merged(replies), key=lambda candidate: candidate.copies)
-    is_majority = 2 * leader.copies > strategy.samples
-    return concluded(work, leader.reply, argmax=() if is_majority else (work.path_of("answer"),))
+    return concluded_by_plurality(work, replies, strategy.samples)
 
 
 class SelfConsistency(Climbing):

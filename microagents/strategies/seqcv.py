@@ -15,8 +15,6 @@ from microagents.documents.writing import Answer, Missing, QuestionBatch, Segmen
 from microagents.elections.panels import ApprovalShare
 from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem
-from microagents.replies.chat import A
-from microagents.roles.asking import Consult
 from microagents.roles.ranker import Rank, Ranker
 from microagents.roles.splitter import Split, Splitter
 from microagents.roles.validator import Validate, Validator
@@ -39,21 +37,23 @@ class SeqCVConductor(DocumentConductor):
         strategy = work.strategy
         assert isinstance(strategy, SeqCV)
         agent = Agent(model=None) if ask.agent is None else agents[ask.agent]
-        sampling = sampling_at(work.task, strategy.validator_temperature)
+        judged: dict[str, Any] = {
+            "model": agent.model,
+            "max_draws": strategy.max_draws,
+            "sampling": sampling_at(work.task, strategy.validator_temperature),
+        }
+        request: Any
         match ask.asked:
             case ToValidate() as asked:
-                manners = (agent.manner,)
-                validate = Validate(
-                    at=ask.at, asked=asked, model=agent.model, manners=manners, max_draws=strategy.max_draws, sampling=sampling
-                )
-                return await _reply(work, validate)
+                request = Validate(at=ask.at, asked=asked, manners=(agent.manner,), **judged)
             case ToSplit() as asked:
-                split = Split(at=ask.at, asked=asked, max_draws=1, sampling=sampling_at(work.task, strategy.temperature))
-                return await _reply(work, split)
+                request = Split(at=ask.at, asked=asked, max_draws=1, sampling=sampling_at(work.task, strategy.temperature))
             case ToRank() as asked:
-                rank = Rank(at=ask.at, asked=asked, model=agent.model, max_draws=strategy.max_draws, sampling=sampling)
-                return await _reply(work, rank)
-        return await super().answer(work, ask, agents)
+                request = Rank(at=ask.at, asked=asked, **judged)
+            case _:
+                return await super().answer(work, ask, agents)
+        replies = await work.ask(request)
+        return replies[0] if replies else Missing.FLAGGED
 
     async def ask_batch(
         self, work: Work[Problem[Any], DocumentStrategy], batch: QuestionBatch, agents: Sequence[Agent]
@@ -66,11 +66,6 @@ class SeqCVConductor(DocumentConductor):
         calls = [PanelCall(ask.at, ask.agent, partial(self.answer, work, ask, agents)) for ask in batch.asks if ask.agent is not None]
         quorum = Quorum(members=batch.quorum, absent_after_s=strategy.absent_after, if_fewer=strategy.when_absent)
         return [Missing.ABSENT if answer is None else answer for answer in await gather_present(work, batch.at, calls, quorum)]
-
-
-async def _reply(work: Work[Any, Any], request: Consult[Any, A]) -> A | Missing:
-    replies = await work.ask(request)
-    return replies[0] if replies else Missing.FLAGGED
 
 
 class SeqCV(DocumentStrategy):
@@ -112,19 +107,11 @@ class SeqCV(DocumentStrategy):
         return self
 
     def check_models(self, pool: Sequence[str]) -> None:
-        """Refuse pools with which no cross-model panel can be formed.
-
-        Raises:
-            InvalidUsage: there is one model without ``same_model``, or the numbers of agents and models do not fit.
-        """
+        """Refuse pools with which no cross-model panel can be formed."""
         self.agents(pool)
 
     def agents(self, pool: Sequence[str]) -> list[Agent]:
-        """The agents: one for each model, or several with one model.
-
-        Raises:
-            InvalidUsage: as in `check_models`.
-        """
+        """The agents: one for each model, or several with one model."""
         models = list(dict.fromkeys(pool))
         count = self.agent_count or (len(models) if len(models) > 1 else SAME_MODEL_AGENTS)
         if len(models) == 1 and not self.same_model:

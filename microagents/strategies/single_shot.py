@@ -28,11 +28,7 @@ class SingleShotConductor(ChainConductor["SingleShot"]):
         return Chain(work, max_draws=1, sampling=structs.replace(work.task.sampling, first_temperature=temperature))
 
     async def conduct(self, work: Work[ChainTask[Any, Any], SingleShot]) -> object:
-        """Solve a problem or walk a chain.
-
-        Raises:
-            Undecided: the reply was flagged, or it ended before the work was done.
-        """
+        """Solve a problem or walk a chain."""
         return await (_answer(work) if is_problem(work) else in_long_replies(self.chain(work), restarts=False))
 
 

@@ -62,7 +62,6 @@ class _Window:
         self._scope = TaskScope()
 
     async def first(self, number: int, state: Any) -> tuple[ChainStep, Verdict]:
-        """The step to decide next, and its verdict."""
         if not self._steps:  # there was no guess at it, or a wrong one that was dropped
             self._open(number, state)
         return self._steps[0].step, await self._steps[0].verdict
@@ -76,19 +75,17 @@ class _Window:
             state = self._chain.advance(first.step, reply)
             number = first.step.number + 1
             # Another reply may still lead to the same question, and then the open steps are right.
-            if self._steps and (self._chain.is_done(state, number) or not self._asks_the_same(number, state)):
+            if self._steps and (
+                self._chain.is_done(state, number) or self._chain.step(number, state).election != self._steps[0].step.election
+            ):
                 self._drop(0)
-        self._waste.used(calls)
+        self._waste.add(calls)
         if self._steps:
             self._extend(self._steps[-1])
         return state
 
     async def close(self) -> None:
-        """Cancel all open steps."""
         await self._scope.close()
-
-    def _asks_the_same(self, number: int, state: Any) -> bool:
-        return self._chain.step(number, state).election == self._steps[0].step.election
 
     def _open(self, number: int, state: Any) -> None:
         opened = OpenStep(self._chain.step(number, state), self._chain.reply_type)
@@ -123,7 +120,8 @@ class _Window:
         for opened in reversed(dropped):
             opened.verdict.cancel()
             # Its launched draws are wasted: those that arrived, or at least those that a fresh election launches at once.
-            self._waste.wasted(max(opened.arrived, Tally(opened.step.question.rule).votes_needed))
+            calls = max(opened.arrived, Tally(opened.step.question.rule).votes_needed)
+            self._waste.add(calls, wasted=calls)
 
 
 class OpenStep:
@@ -169,20 +167,13 @@ class Waste:
         """Calls and wasted calls of each recent step."""
         self._calls = self._wasted = 0
 
-    def used(self, calls: int) -> None:
-        """Count the calls of a committed step."""
-        self._add(calls, 0)
-
-    def wasted(self, calls: int) -> None:
-        """Count the calls of a dropped step."""
-        self._add(calls, calls)
-
     @property
     def is_high(self) -> bool:
         """Whether guessing should pause."""
         return self._wasted > WASTE_SHARE * max(self._calls, WASTE_OVER_CALLS)
 
-    def _add(self, calls: int, wasted: int) -> None:
+    def add(self, calls: int, *, wasted: int = 0) -> None:
+        """Count the calls of a committed or of a dropped step."""
         self._steps.append((calls, wasted))
         self._calls, self._wasted = self._calls + calls, self._wasted + wasted
         while self._calls - self._steps[0][0] >= WASTE_OVER_CALLS:

@@ -50,19 +50,14 @@ class StudyConductor(ChainConductor["Study"]):
     """Draws samples and rollouts of all steps."""
 
     async def conduct(self, work: Work[ChainTask[Any, Any], Study]) -> Studied:
-        """Ask the steps side by side, at most ``window`` at a time.
-
-        Raises:
-            InvalidUsage: the task has no oracle.
-        """
+        """Ask the steps side by side, at most ``window`` at a time."""
         sampling = structs.replace(work.task.sampling, first_temperature=work.task.sampling.temperature)
         chain = Chain(work, max_draws=work.strategy.samples, sampling=sampling)
         state, total, launched = chain.start(), chain.total, 0
         open_steps: deque[asyncio.Task[StudiedStep]] = deque()
         studied: list[StudiedStep] = []
-        scope = TaskScope()
         work.progress(0, total)
-        try:
+        async with TaskScope() as scope:
             while open_steps or not chain.is_done(state, launched):
                 while len(open_steps) < work.strategy.window and not chain.is_done(state, launched):
                     step = _Step(chain, launched, state)
@@ -70,8 +65,6 @@ class StudyConductor(ChainConductor["Study"]):
                     state, launched = chain.next_state(state, step.right, launched), launched + 1
                 studied.append(await open_steps.popleft())
                 work.progress(len(studied), total)
-        finally:
-            await scope.close()
         return Studied(fields=tuple(voted_fields(chain.reply_type)), steps=tuple(studied))
 
 
@@ -112,13 +105,11 @@ class _Step:
         self.right = _right_reply(chain, state, number)
 
     async def study(self, strategy: Study) -> StudiedStep:
-        """Draw the samples and the rollouts of the step, and judge them."""
         chain, work = self._chain, self._chain.work
         at = f"step/{self._number}"
         asked: Prompt = called(chain.task.prompt, self._state, gives=Prompt, at=self._number)
         count = strategy.samples
-        scope = TaskScope()
-        try:
+        async with TaskScope() as scope:
             drawn = scope.start(
                 work.sample(f"{at}/sample", asked, chain.reply_type, n=count, max_draws=count, sampling=chain.sampling, state=self._state)
             )
@@ -129,8 +120,6 @@ class _Step:
                     scope.start(chain.rollout(f"{at}/rollout/{each}", several, strategy.horizon)) for each in range(strategy.rollouts)
                 ]
             await scope.join()
-        finally:
-            await scope.close()
         valid = [reply for each in rollouts if isinstance(reply := each.result(), Rollout)]
         return structs.replace(self._judge(drawn.result()), rollouts=tuple([self._judge_rollout(each, strategy.horizon) for each in valid]))
 

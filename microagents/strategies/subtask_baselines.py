@@ -14,19 +14,7 @@ class _Unvalidated(DocumentStrategy):
 
     def rules(self, agents: int) -> WritingRules:
         """The rules of writing: every segment passes."""
-        return WritingRules(
-            agents=agents,
-            panel=None,
-            min_passing=1,
-            approvals=0,
-            rounds=self.rounds,
-            depth=0,
-            max_subtasks=0,
-            split_tries=0,
-            ranked_by="ranker",
-            sees=self.sees,
-            context_tokens=self.context_tokens,
-        )
+        return WritingRules(agents=agents, rounds=self.rounds, ranked_by="ranker", sees=self.sees, context_tokens=self.context_tokens)
 
 
 class Sequential(_Unvalidated):

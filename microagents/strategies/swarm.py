@@ -76,19 +76,18 @@ class SwarmConductor(ProblemConductor["Swarm"]):
     asks = (ProposePlans, DoStep, Assemble, PickBest, Verify, Compress)
 
     async def conduct(self, work: Work[Problem[Any], Swarm]) -> Solution:
-        """Solve the problem.
-
-        Raises:
-            Undecided: no loop led to an answer.
-        """
+        """Solve the problem."""
         loops: list[LoopRecord] = []
         await run_loops(work, loops)
         best = loops[-1] if loops[-1].passed else min(loops, key=lambda each: (each.answer is None, len(each.unverified)))
         if best.answer is None:
             raise Undecided(work.path_of(best.at), len(loops), best.lesson)
         answer = msgspec.json.decode(best.answer, type=answer_type_of(work.task))
-        if not best.passed:
-            _mark_undecided(work, bytes(best.answer))
+        if not best.passed:  # the run ends undecided with the best answer as its result
+            value = bytes(best.answer)
+            place = ElectionId(path=work.path_of(f"{ROOT}/verified"), question_digest=problem_id(text_of(work.task)))
+            verdict = Verdict(outcome="undecided", leader=0, tally=((value, 1),), ballots=(Ballot(seq=0, value=value, cost_usd=0.0),))
+            work.role.tell(RecordDecision(id=place, verdict=verdict, correct=None))
         found = self.concluded(work, answer, problems=len(best.steps))
         return SwarmSolution(
             answer=found.answer,
@@ -97,13 +96,6 @@ class SwarmConductor(ProblemConductor["Swarm"]):
             unverified=tuple(work.path_of(f"{best.at}/step/{each.number}") for each in best.unverified),
             loops=len(loops),
         )
-
-
-def _mark_undecided(work: Work[Problem[Any], Swarm], answer: bytes) -> None:
-    """Record that no answer passed, so that the run ends undecided with the best one as its result."""
-    place = ElectionId(path=work.path_of(f"{ROOT}/verified"), question_digest=problem_id(text_of(work.task)))
-    verdict = Verdict(outcome="undecided", leader=0, tally=((answer, 1),), ballots=(Ballot(seq=0, value=answer, cost_usd=0.0),))
-    work.role.tell(RecordDecision(id=place, verdict=verdict, correct=None))
 
 
 async def run_loops(work: SwarmWork, loops: list[LoopRecord]) -> None:
@@ -125,7 +117,12 @@ class _LoopOfSwarm:
         self._lessons = lessons
         self._problem = text_of(work.task)
         self._strategy = work.strategy
-        self._personas = work.strategy.persona_texts
+        self._personas = [text for _, text in _personas(work.strategy.personas)]
+        self._judged: dict[str, Any] = {
+            "k": work.strategy.k,
+            "max_draws": work.strategy.max_draws,
+            "sampling": sampling_at(work.task, work.strategy.judge_temperature),
+        }
         self._summaries: list[Awaitable[str]] = []
         """For each finished step that a later one may need in the summary, the task that makes the summary with it."""
 
@@ -136,8 +133,7 @@ class _LoopOfSwarm:
         if planned is None:
             return
         plan = planned.steps
-        scope = self._work.scope()
-        try:
+        async with self._work.scope() as scope:
             for number, step in enumerate(plan, 1):
                 self._work.progress(number - 1, len(plan))
                 asked = ToWork(
@@ -166,14 +162,11 @@ class _LoopOfSwarm:
                 recent=self._recent(),
                 lessons=self._lessons,
             )
-        finally:
-            await scope.close()
         loop.whole = SwarmTurn(at=f"{loop.at}/whole")
         if await self._turn(loop.whole, whole, answer_type_of(self._work.task), Assemble) is not None:
             await self._check(loop.whole, whole)
 
     async def _step(self, step: StepRecord, asked: ToWork) -> None:
-        """Do one step, verify it, and do it again with the feedback where it does not pass."""
         for attempt in range(1 + self._strategy.retries):
             turn = SwarmTurn(at=f"{self._loop.at}/step/{step.number}/{attempt}")
             step.turns.append(turn)
@@ -239,9 +232,7 @@ class _LoopOfSwarm:
                 candidates=tuple(each.json for each in candidates),
                 copies=tuple(each.copies for each in candidates),
                 may_ask_for_more=may_ask_for_more,
-                k=self._strategy.k,
-                max_draws=self._strategy.max_draws,
-                sampling=sampling_at(self._work.task, self._strategy.judge_temperature),
+                **self._judged,
             )
         )
         if picked.index is not None and picked.index not in range(len(candidates)):
@@ -253,15 +244,8 @@ class _LoopOfSwarm:
     async def _check(self, turn: SwarmTurn, asked: StepQuestion) -> None:
         if not self._strategy.verify or turn.picked is None:
             return
-        (check,) = await self._work.ask(
-            Verify(
-                at=f"{turn.at}/check",
-                asked=ToCheck(question=asked, reply=turn.picked),
-                k=self._strategy.k,
-                max_draws=self._strategy.max_draws,
-                sampling=sampling_at(self._work.task, self._strategy.judge_temperature),
-            )
-        )
+        to_check = ToCheck(question=asked, reply=turn.picked)
+        (check,) = await self._work.ask(Verify(at=f"{turn.at}/check", asked=to_check, **self._judged))
         turn.passed, turn.feedback = check.passed, check.feedback
 
 
@@ -336,16 +320,6 @@ class Swarm(Strategy):
         """An answer that did not pass is a result all the same, and the run ends undecided."""
         return True
 
-    @property
-    def persona_texts(self) -> list[str]:
-        """The texts of the personas, in their order."""
-        return [text for _, text in _personas(self.personas)]
-
-    @property
-    def persona_names(self) -> list[str]:
-        """The names of the personas, in their order."""
-        return [name for name, _ in _personas(self.personas)]
-
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
         """The question for a plan."""
         assert isinstance(task, Problem)
@@ -355,7 +329,7 @@ class Swarm(Strategy):
         self,
         of_input: int,
         task: Task,
-        pool: Sequence[str],  # noqa: ARG002 - of no account for the steps
+        pool: Sequence[str],  # noqa: ARG002 - of no account here
         rows: Mapping[str, Recalled],
         open_elections: Sequence[OpenElection],
     ) -> SwarmRecord:
@@ -364,7 +338,7 @@ class Swarm(Strategy):
         work: RecordedWork[Problem[Any], Swarm] = RecordedWork(of_input, task, self, rows, open_elections)
         loops: list[LoopRecord] = []
         work.replay(run_loops(work, loops))
-        return swarm_record(work, text_of(task), loops, workers=self.workers, names=self.persona_names)
+        return swarm_record(work, text_of(task), loops, workers=self.workers, names=[name for name, _ in _personas(self.personas)])
 
     def deployments(self) -> list[Deployment]:
         """The roles of an election, and those of the swarm."""
@@ -373,11 +347,6 @@ class Swarm(Strategy):
 
 
 def _personas(text: str) -> list[tuple[str, str]]:
-    """The names and texts of personas.
-
-    Raises:
-        ValueError: a line is neither a persona nor a comment.
-    """
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         name, _, said = (part.strip() for part in line.partition(":"))

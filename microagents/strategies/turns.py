@@ -37,11 +37,7 @@ def most_ballots(k: int) -> int:
 
 
 def check_cap(k: int, max_draws: int) -> None:
-    """Refuse a cap of draws that a vote may need more of.
-
-    Raises:
-        ValueError: it is too low.
-    """
+    """Refuse a cap of draws that a vote may need more of."""
     if most_ballots(k) > max_draws:
         raise ValueError(f"a vote at k = {k} may take {most_ballots(k)} ballots, but max_draws = {max_draws}")
 
@@ -73,27 +69,14 @@ class Turns(ABC):
     async def take(self, node: ProblemNode, ask: Consult[Any, R], asked: Votable | None = None) -> R | None:
         """The reply that a vote chooses among those to a question; None where no reply is valid, and none is needed.
 
-        Args:
-            node: the problem whose turn it is.
-            ask: the question; its place ends with the name of the turn.
-            asked: what the ballots are told of it; by default its data.
-
-        Raises:
-            Undecided: the turn is undecided, or a journal does not tell how it ended.
+        ``asked`` is what the ballots are told of the question; by default its data.
         """
 
     @abstractmethod
     async def elect(self, node: ProblemNode, at: str, asked: Votable, replies: Sequence[A]) -> A:
         """The candidate that a vote chooses. Equal replies are one candidate; where all are equal, there is no vote.
 
-        Args:
-            node: the problem whose turn it is.
-            at: the place of the turn; it ends with its name.
-            asked: the question that the replies answer.
-            replies: at least one. Ties go to the candidate with most of them, then to the first.
-
-        Raises:
-            Undecided: as above.
+        Ties go to the candidate with most replies, then to the first.
         """
 
     async def all_ended(self, calls: Sequence[Coroutine[Any, Any, V]]) -> list[V]:
@@ -101,16 +84,10 @@ class Turns(ABC):
 
         If one is undecided, the others still run to their end: decisions must not depend on which of them is faster, and the others are
         needed once a person has decided. Any other failure of one cancels the others.
-
-        Raises:
-            Undecided: one is undecided.
         """
-        scope = self._scope()
-        try:
+        async with self._scope() as scope:
             open_calls = [scope.start(_or_undecided(call)) for call in calls]
             await scope.join()
-        finally:
-            await scope.close()
         results: list[V] = []
         for each in open_calls:
             result = each.result()
@@ -121,15 +98,7 @@ class Turns(ABC):
 
 
 class AskedTurns(Turns):
-    """Turns that models take: they draw candidates, and the discriminator votes among these, first to k.
-
-    Args:
-        work: the work on the input.
-        k: number of votes that decide.
-        max_draws: cap of a vote, in ballots.
-        temperature: temperature of ballots.
-        show_copies: whether ballots see how many samples gave each candidate.
-    """
+    """Turns that models take: they draw candidates, and the discriminator votes among these, first to k."""
 
     def __init__(self, work: Work[Any, Any], *, k: int, max_draws: int, temperature: float, show_copies: bool = False) -> None:
         super().__init__(work)
@@ -181,8 +150,9 @@ class RecordedTurns(Turns):
     def __init__(
         self, of_input: int, task: Task, strategy: Strategy, rows: Mapping[str, Recalled], open_elections: Sequence[OpenElection]
     ) -> None:
-        super().__init__(RecordedWork(of_input, task, strategy, rows, open_elections))
-        self.records = TurnRecords(of_input, rows, open_elections)
+        work: RecordedWork[Any, Any] = RecordedWork(of_input, task, strategy, rows, open_elections)
+        super().__init__(work)
+        self.records = TurnRecords(work)
 
     def replayed(self, work: Coroutine[Any, Any, V]) -> V | None:
         """The result of work whose turns these are; None where it has not ended."""

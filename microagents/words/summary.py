@@ -12,10 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from math import exp, inf, log
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic
+
+from msgspec import Struct
 
 from microagents.documents.document import text_in
-from microagents.journal.messages import Account
+from microagents.journal.messages import Account, InputOutcome, RunOutcome
+from microagents.task import V
 from microagents.words.prices import Price, are_simulated, money, prices_of
 from microagents.words.voting import unvoted_success
 
@@ -36,97 +39,53 @@ _LIMIT = re.compile(r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d[\d.e+
 """The beginning of the reason of a run that was stopped by a limit. That of time is anew in each sitting."""
 
 
-class FailedInputFacts(Protocol):
-    """One of many inputs that did not complete, as the summary names it."""
+class FailedInput(Struct, frozen=True, kw_only=True):
+    """One of many inputs that ended and did not complete."""
 
-    @property
-    def input(self) -> int:
-        """Its number, from 0."""
-        ...
-
-    @property
-    def outcome(self) -> str:
-        """Outcome of the input."""
-        ...
-
-    @property
-    def reason(self) -> str | None:
-        """Why it did not complete; None if it did."""
-        ...
+    input: int
+    """Its number, counted from 0."""
+    outcome: InputOutcome
+    reason: str | None
+    traceback: str = ""
+    """Where a user's code raised; empty where it did not. ``--json`` leaves it out."""
 
 
-class RunFacts(Protocol):
-    """Facts about a run that its summary tells; `microagents.Result` has them."""
+class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
+    """The part of a result that its summary tells."""
 
-    @property
-    def outcome(self) -> str:
-        """Outcome of the run."""
-        ...
-
-    @property
-    def reason(self) -> str | None:
-        """Why it did not complete; None if it did."""
-        ...
-
-    @property
-    def value(self) -> Any:
-        """The task's result."""
-        ...
-
-    @property
-    def run_id(self) -> str:
-        """The name of the run."""
-        ...
-
-    @property
-    def task(self) -> str:
-        """The name of the task."""
-        ...
-
-    @property
-    def strategy(self) -> str:
-        """The name of the strategy."""
-        ...
+    outcome: RunOutcome
+    reason: str | None
+    """Why the run did not complete, in one sentence; None if it did."""
+    value: V
+    """The task's ``result`` as read from JSON; for a list of inputs the `Results`, in their order. None where the run has no result."""
+    run_id: str
+    task: str
+    strategy: str
+    account: Account
+    k: int | None = None
+    """The strategy's k; None for a strategy without one."""
+    unit: str = "step"
+    """Name of a unit of progress: step, problem or subtask."""
+    wall_s: float
+    """Seconds of all sittings."""
+    journal: Path | None
+    """Path of the journal; None for a run without one."""
+    failed_inputs: tuple[FailedInput, ...] | None = None
+    """Inputs of a list that failed or are undecided; None for a run with one task and no list."""
+    options: dict[str, Any] = {}
+    """Options of the task; empty for a list of inputs."""
+    outputs: tuple[Path, ...] = ()
+    """Files that hold the texts of documents, as written by this process or found complete; empty without output files."""
 
     @property
     def models(self) -> Sequence[str]:
-        """Specs of all models."""
-        ...
+        """Specs of all models of the run."""
+        raise NotImplementedError
 
     @property
-    def account(self) -> Account:
-        """Account of the run."""
-        ...
-
-    @property
-    def k(self) -> int | None:
-        """The strategy's k, if it has one."""
-        ...
-
-    @property
-    def unit(self) -> str:
-        """The name of a unit of progress."""
-        ...
-
-    @property
-    def wall_s(self) -> float:
-        """Seconds of all sittings."""
-        ...
-
-    @property
-    def journal(self) -> Path | None:
-        """The journal, if there is one."""
-        ...
-
-    @property
-    def failed_inputs(self) -> Sequence[FailedInputFacts] | None:
-        """Inputs that did not complete; None for a run without a list of inputs."""
-        ...
-
-    @property
-    def outputs(self) -> Sequence[Path]:
-        """Files that texts were written into."""
-        ...
+    def go_on(self) -> str | None:
+        """The command that continues it; None for a run without a journal, and where there is nothing to continue."""
+        return None if self.journal is None else resume_command(self.run_id, self.outcome, self.journal.parent, self.reason)
 
 
 def resume_command(run_id: str, outcome: str, runs_dir: Path, reason: str | None = None) -> str | None:
@@ -139,7 +98,6 @@ def resume_command(run_id: str, outcome: str, runs_dir: Path, reason: str | None
 
 
 def _command(name: str, run_id: str, runs_dir: Path) -> str:
-    """Write a command about a run, with the folder of its journal."""
     where = "" if runs_dir == RUNS_DIR else f" --runs-dir {shlex.quote(str(runs_dir))}"
     return f"microagents {name} {run_id}{where}"
 
@@ -191,17 +149,17 @@ def _votes_text(account: Account, unit: str) -> str:
     return f"{account.votes_per_step:.3f} votes a {unit}{elections}"
 
 
-def summary(result: RunFacts, options: str, go_on: str | None, *, with_text: bool = True) -> str:
+def summary(result: RunFacts[Any], *, with_text: bool = True) -> str:
     """Write the summary of a run, for a person.
 
     Args:
         result: the result of the run.
-        options: the options of its task, as text.
-        go_on: the command that continues it; None if there is nothing to continue.
         with_text: whether to print the text of a document that was not written into a file.
     """
     account = result.account
-    rows: list[tuple[str, str]] = [(result.outcome, f"{result.task}{options}: {progress_text(result)}{_checked_text(result)}")]
+    rows: list[tuple[str, str]] = [
+        (result.outcome, f"{result.task}{options_text(result.options)}: {progress_text(result)}{_checked_text(result)}")
+    ]
     if result.reason is not None:
         rows.append(("why", result.reason))
     of_rungs = " of rungs" if account.climbed else ""
@@ -240,13 +198,13 @@ def summary(result: RunFacts, options: str, go_on: str | None, *, with_text: boo
     rows += _value_rows(result, with_text=with_text)
     if result.journal is not None:
         rows.append(("journal", str(result.journal)))
-        if go_on is not None:
-            rows.append(("go on", go_on))
+        if result.go_on is not None:
+            rows.append(("go on", result.go_on))
     width = max(len(name) for name, _ in rows)
     return "\n".join(_wrapped(f"{name:<{width}}  ", printable(text)) for name, text in rows)
 
 
-def _checked_text(result: RunFacts) -> str:
+def _checked_text(result: RunFacts[Any]) -> str:
     """Write the number of decisions or elections, and what the task's oracle says of them, or of the answers."""
     account = result.account
     decisions = (
@@ -313,12 +271,11 @@ def _timeouts_text(account: Account) -> str | None:
 
 
 def _by_name(counts: Mapping[str, int], what: str) -> str:
-    """Write a total, and what it consists of."""
     names = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
     return f"{sum(counts.values()):,} {what}" + (f" ({names})" if names else "")
 
 
-def _picks_text(result: RunFacts) -> str | None:
+def _picks_text(result: RunFacts[Any]) -> str | None:
     """Say how often the judge of Atom of Thoughts picked the answer of the contracted question; None for other work."""
     values = [each for each in (result.value if isinstance(result.value, list) else [result.value]) if isinstance(each, dict)]
     chains = [each for each in values if {"transitions", "endings"} <= each.keys()]
@@ -327,7 +284,7 @@ def _picks_text(result: RunFacts) -> str | None:
     return f"picked the contracted question's answer at {picked:,} of {counted(judged, 'transition')}" if judged else None
 
 
-def _voting_text(result: RunFacts) -> str | None:
+def _voting_text(result: RunFacts[Any]) -> str | None:
     """Say what the vote outvoted, and how often a run without errors would have succeeded without it; None if none."""
     account = result.account
     if result.k is None or result.k == 1 or not account.decided or account.outvoted is None:
@@ -346,7 +303,7 @@ def _voting_text(result: RunFacts) -> str | None:
     return "; ".join(parts)
 
 
-def _climbed_text(result: RunFacts) -> str | None:
+def _climbed_text(result: RunFacts[Any]) -> str | None:
     """Write the steps that a ladder decided, and the command that lists them; None if it decided none."""
     climbed = result.account.climbed
     if not climbed:
@@ -360,7 +317,6 @@ def _climbed_text(result: RunFacts) -> str | None:
 
 
 def _once_in(ln_chance: float) -> str:
-    """Write the number of tries to one success, as text."""
     digits = -ln_chance / log(10)
     if digits == inf:
         return "infinity"
@@ -368,8 +324,7 @@ def _once_in(ln_chance: float) -> str:
     return f"10^{digits:,.0f}" if tries == inf else f"{tries:,.0f}" if tries >= 10 else f"{tries:.1f}"  # noqa: PLR2004 - two digits
 
 
-def _value_rows(result: RunFacts, *, with_text: bool) -> list[tuple[str, str]]:
-    """Write the rows that tell the result, or the file that it was written into."""
+def _value_rows(result: RunFacts[Any], *, with_text: bool) -> list[tuple[str, str]]:
     if result.failed_inputs is not None:
         return [("written", f"{len(result.outputs):,} texts, the first into {result.outputs[0]}")] if result.outputs else []
     if result.value is None:
@@ -382,7 +337,6 @@ def _value_rows(result: RunFacts, *, with_text: bool) -> list[tuple[str, str]]:
 
 
 def _text_facts(value: Mapping[str, Any]) -> str:
-    """Say how long the text of a document is, and its marks."""
     checks: Mapping[str, bool | None] = value.get("checks", {})
     marks = {
         "not agreed": [number_of(at) for at in value.get("not_agreed", ())],
@@ -405,12 +359,17 @@ def _settled_text(account: Account) -> str:
 
 def _wrapped(head: str, text: str) -> str:
     """Write a row of the summary; on a terminal wrapped at words to its width."""
-    columns = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else sys.maxsize
-    return textwrap.fill(text, columns, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False)
+    return textwrap.fill(
+        text, columns_of_stdout(sys.maxsize), initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False
+    )
 
 
-def _cost_text(result: RunFacts, models: Sequence[str]) -> str:
-    """Write the cost of a run, and whether its models were simulated."""
+def columns_of_stdout(otherwise: int = 100) -> int:
+    """Measure the width of the terminal; another one where stdout is none."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else otherwise
+
+
+def _cost_text(result: RunFacts[Any], models: Sequence[str]) -> str:
     if are_simulated(models):
         return f" (simulated: no real model was asked; at list prices the real one would have cost {money(result.account.cost_usd)})"
     expected = result.account.expected_usd
@@ -433,7 +392,7 @@ def result_text(value: object) -> str:
     return text if len(text) <= width else f"{text[:width]} ... ({len(text):,} characters; --json prints all of them)"
 
 
-def progress_text(result: RunFacts) -> str:
+def progress_text(result: RunFacts[Any]) -> str:
     """Write the numbers of done inputs and of done steps, problems or subtasks."""
     account = result.account
     total = "" if account.total_steps is None else f" of {account.total_steps:,}"

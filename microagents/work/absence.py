@@ -40,22 +40,12 @@ class Quorum(Struct, frozen=True, kw_only=True):
 
 
 async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCall], quorum: Quorum) -> list[Any]:
-    """Make durable calls on behalf of the members of a panel, all at the same time; returns their results, None for an absent member's.
-
-    Args:
-        work: the work that the panel is part of.
-        at: the place of the panel.
-        calls: the calls.
-        quorum: how many members must answer.
-
-    Raises:
-        Stopped: too few members answered in time, and the panel does not wait for more.
-    """
+    """Make durable calls on behalf of the members of a panel, all at the same time; returns their results, None for an absent member's."""
     place, loop = f"{at}/{ABSENT}", asyncio.get_running_loop()
     recorded = await work.recorded(place)
     absent = None if recorded is None or recorded.value is None else msgspec.json.decode(recorded.value, type=list[int])
-    began_s, scope = loop.time(), TaskScope()
-    try:
+    began_s = loop.time()
+    async with TaskScope() as scope:
         started = [(call, scope.start(call.start())) for call in calls if absent is None or call.member not in absent]
         if absent is None:
             absent = await _absent(work, at, started, quorum)
@@ -66,8 +56,6 @@ async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCal
                 await flush_if_slow(work, began_s)
         replies = iter([await task for call, task in started if call.member not in absent])
         return [None if call.member in absent else next(replies) for call in calls]
-    finally:
-        await scope.close()
 
 
 async def flush_if_slow(work: Work[Any, Any], began_s: float) -> None:

@@ -63,12 +63,6 @@ class Work(Elections[T, G]):
     A place (``at``) is a path that is unique within the input, such as ``line/17/rate``. A call at a recorded place is answered from the
     journal. If the question there has changed, the call is refused; so is a second question at one place in the same sitting, unless a
     thousand other places lie between the two.
-
-    Args:
-        role: the role that does the work; it sends the messages.
-        of_input: number of the input.
-        recalls: the `recalls` flag of the request that asked for this work.
-        checkpoint: the last decided step of the input, in work that can resume after a step.
     """
 
     def __init__(self, role: DurableRole, of_input: int, *, recalls: bool, checkpoint: Checkpoint | None = None) -> None:
@@ -168,18 +162,8 @@ class Work(Elections[T, G]):
         """Draw n candidates at once, without a vote; returns the valid ones.
 
         If only some of them are valid, and fewer than ``at_least``, more are drawn at ``at/redraw``, up to ``max_draws`` in all. One that
-        remains the only valid one of several is marked ``single`` in the account (``settled_at``).
-
-        Args:
-            at: the place in the work.
-            prompt: the question.
-            reply: the class of replies.
-            n: number of samples.
-            at_least: number of valid ones that is aimed at; n at most.
-            max_draws: cap of all samples.
-            sampling: their sampling.
-            needed: whether a place without a valid reply is undecided, see `sample`.
-            keep: keeps the replies that may become candidates.
+        remains the only valid one of several is marked ``single`` in the account (``settled_at``). ``keep`` keeps the replies that may
+        become candidates. ``needed`` is that of `sample`.
 
         Raises:
             Undecided: a reply is needed, and there is none.
@@ -203,11 +187,7 @@ class Work(Elections[T, G]):
         self.role.tell(RecordDecision(id=place, verdict=structs.replace(verdict, outcome="sampled"), correct=correct, settled=mark))
 
     async def _settled_sample(self, place: ElectionId, question: Question, verdict: Verdict, reply: type[A]) -> Verdict | None:
-        """The verdict of a needed sample that a person, the leader or another model gave, recorded; None if a reply is valid.
-
-        Raises:
-            Undecided: there is no valid reply.
-        """
+        """The verdict of a needed sample that a person, the leader or another model gave, recorded; None if a reply is valid."""
         if verdict.winner is not None and verdict.outcome != "person":
             return None
         undecided = verdict if verdict.outcome == "person" else structs.replace(verdict, outcome="undecided")
@@ -227,14 +207,10 @@ class Work(Elections[T, G]):
         correct: Callable[[A], bool | None] | None = None,
         **options: Unpack[ElectionOptions],
     ) -> Decision[A]:
-        """Put a question to models until a rule decides.
+        """Put a question to models until a rule decides. For its options see `ElectionOptions`.
 
-        Args:
-            at: the place in the work.
-            prompt: the question; samples cycle through several prompts (shuffled, paraphrased) by seq.
-            reply: the class of replies.
-            correct: judges a decision for the account of errors, where code can.
-            options: see `ElectionOptions`.
+        Samples cycle through several prompts (shuffled, paraphrased) by seq. ``correct`` judges a decision for the account of errors,
+        where code can.
 
         Raises:
             JournalMismatch: another question was recorded there.
@@ -284,11 +260,7 @@ class Work(Elections[T, G]):
         await self.role.ask(Recall(path=self.path_of("flush")))
 
     def _only_question(self, at: str, place: ElectionId) -> ElectionId:
-        """The place, where it has this question alone. Of two the journal keeps the first, and the run could never be resumed.
-
-        Raises:
-            InvalidDefinition: another question was asked there in this sitting.
-        """
+        """The place, where it has this question alone. Of two the journal keeps the first, and the run could never be resumed."""
         if self._questions.setdefault(at, place.question_digest) != place.question_digest:
             raise InvalidDefinition(f"the path {at!r} names two questions; make it unique, such as {at}/3")
         if len(self._questions) > PLACES_CHECKED:
@@ -310,13 +282,9 @@ class Work(Elections[T, G]):
 
 
 def _decoded(verdict: Verdict, reply: type[A]) -> list[A]:
-    return [decoder_of(reply).decode(value) for value in _valid_replies(verdict)]
-
-
-def _valid_replies(verdict: Verdict) -> list[bytes]:
     """The valid replies in launch order, or the one that a person gave instead."""
     drawn = [ballot.value for ballot in verdict.ballots if isinstance(ballot, Ballot)]
-    return drawn or [value for value, _ in verdict.tally]
+    return [decoder_of(reply).decode(value) for value in drawn or [value for value, _ in verdict.tally]]
 
 
 def _digest(asked: bytes) -> bytes:

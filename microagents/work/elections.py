@@ -85,13 +85,7 @@ class Elector(Role):
 
 
 class Elections(Generic[T, G]):
-    """The parts of elections on behalf of one input, for strategies that combine them in another way than `Work` does.
-
-    Args:
-        role: the role that does the work; it sends the messages.
-        of_input: number of the input.
-        recalls: whether the journal may have answers because an earlier sitting, or a process that died, began this work.
-    """
+    """The parts of elections on behalf of one input, for strategies that combine them in another way than `Work` does."""
 
     def __init__(self, role: Elector, of_input: int, *, recalls: bool) -> None:
         self.role = role
@@ -141,9 +135,8 @@ class Elections(Generic[T, G]):
             InvalidDefinition: another class has the same address as the reply class.
         """
         prompts = [prompt] if isinstance(prompt, Prompt) else prompt
-        if not options.keys() <= _ELECTION_OPTIONS:
-            name = next(name for name in options if name not in _ELECTION_OPTIONS)
-            raise InvalidUsage(unknown("option of an election named", name, sorted(_ELECTION_OPTIONS)))
+        if others := [name for name in options if name not in _ELECTION_OPTIONS]:
+            raise InvalidUsage(unknown("option of an election named", others[0], sorted(_ELECTION_OPTIONS)))
         max_draws = options.get("max_draws", 100)
         if not prompts or max_draws < 1:
             raise InvalidUsage(f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}")
@@ -162,11 +155,6 @@ class Elections(Generic[T, G]):
         return asked if at_least(asked.models) is None else put_to(asked, asked.models)
 
     def _form_of(self, reply: type[A], options: ElectionOptions, max_draws: int) -> Question:
-        """A question without its prompts and its state.
-
-        Raises:
-            InvalidDefinition: another class has the same address as the reply class.
-        """
         address = address_of(reply)
         if resolve(address, Reply) is not reply:
             raise InvalidDefinition(f"there are two classes {address}; an election names its reply by it: give one another name")
@@ -214,11 +202,7 @@ class Elections(Generic[T, G]):
         raise JournalMismatch("question", f"the recorded one at {place.path}", "another one")
 
     async def recall(self, election: ElectionId, question: Question) -> Verdict | None:
-        """The recorded verdict of an election; None where the election must be held.
-
-        Raises:
-            JournalMismatch: another question was recorded there.
-        """
+        """The recorded verdict of an election; None where the election must be held."""
         recalled = await self.recorded(election)
         if recalled is None:
             return None
@@ -283,14 +267,9 @@ class Elections(Generic[T, G]):
         done: int | None = None,
         state: bytes = b"",
     ) -> Decision[A]:
-        """Record a resolution; returns its decision. It enters the journal, the digests and the account of errors.
+        """Record a resolution; returns its decision. It enters the journal, the digests and the account of errors (``correct``).
 
-        Args:
-            resolution: the result of `settle`.
-            reply: the class of replies.
-            correct: judges the decision for the account of errors.
-            done: steps of the input that are done with it, in work that can resume after a step.
-            state: the state before the step, as JSON.
+        In work that can resume after a step, ``done`` steps of the input are done with it, and ``state`` is that before the step, as JSON.
         """
         decision = decision_of(resolution.id.path, resolution.verdict, reply)
         right = correct(decision.value) if correct is not None and decision.decided and decision.value is not None else None
@@ -317,11 +296,7 @@ class Elections(Generic[T, G]):
 
 
 def put_to(question: Question, pool: tuple[str, ...]) -> Question:
-    """The same question to other models, with the rule by which they decide: they vote, or they weigh options.
-
-    Raises:
-        InvalidUsage: the models weigh options, and the reply has none.
-    """
+    """The same question to other models, with the rule by which they decide: they vote, or they weigh options."""
     options = options_of(resolve(question.reply, Reply), question.choices)
     rule, max_draws = rule_for(question.rule, question.max_draws, pool, options)
     return structs.replace(question, models=pool, rule=rule, max_draws=max_draws)

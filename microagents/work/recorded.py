@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from microagents.actors import G, T
 from microagents.elections.election import ESCALATED, Ballot, Flagged, total_usd
@@ -27,33 +27,25 @@ class RecordedRequest(DurableRequest[R], Generic[R], frozen=True, kw_only=True):
     as_json = True
 
     def recorded(self, work: RecordedWork[Any, Any]) -> R:
-        """The reply that its role gave.
-
-        Raises:
-            NotRecorded: it has given none.
-        """
+        """The reply that its role gave."""
         raise NotImplementedError
 
 
 class RecordedWork(Generic[T, G]):
-    """The calls of `Work` that a system may make, answered from a journal. Nothing is asked, recorded or waited for.
-
-    Args:
-        of_input: number of the input.
-        task: its task.
-        strategy: the strategy of the run.
-        rows: decisions and answers by path.
-        open_elections: elections without a verdict, with their paid samples.
-    """
+    """The calls of `Work` that a system may make, answered from a journal. Nothing is asked, recorded or waited for."""
 
     def __init__(self, of_input: int, task: T, strategy: G, rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]) -> None:
         self.input, self.task, self.strategy = of_input, task, strategy
-        self._rows = rows
-        self._bought = {each.id.path: each.ballots for each in open_elections}
+        self.rows = rows
+        """Decisions, answers and undecided elections by path."""
+        self.bought: dict[str, list[Ballot | Flagged]] = {}
+        """The paid samples of elections without a verdict, by path."""
+        for each in open_elections:
+            self.bought.setdefault(each.id.path, []).extend(each.ballots)
         self._paid: dict[str, list[tuple[int, float | None]]] = {}
         """By place, the number and the cost of the samples of each election at it or below it."""
         paid = [(path, len(row.ballots), row.cost_usd) for path, row in rows.items() if row.ballots]
-        paid += [(path, 1, each.cost_usd) for path, ballots in self._bought.items() for each in ballots]
+        paid += [(path, 1, each.cost_usd) for path, ballots in self.bought.items() for each in ballots]
         for path, calls, cost_usd in paid:
             for place in accumulate(path.split("/"), "{}/{}".format):
                 self._paid.setdefault(place, []).append((calls, cost_usd))
@@ -79,23 +71,15 @@ class RecordedWork(Generic[T, G]):
         """Do nothing."""
 
     def row(self, at: str) -> Recalled:
-        """The record at a place: that of another model, where one was asked after an undecided election.
-
-        Raises:
-            NotRecorded: there is none.
-        """
+        """The record at a place: that of another model, where one was asked after an undecided election."""
         path = self.path_of(at)
-        row = self._rows.get(path + ESCALATED) or self._rows.get(path)
+        row = self.rows.get(path + ESCALATED) or self.rows.get(path)
         if row is None:
             raise NotRecorded(path)
         return row
 
     def value(self, at: str, reply: type[A]) -> A:
-        """The decided reply at a place.
-
-        Raises:
-            NotRecorded: nothing is decided there.
-        """
+        """The decided reply at a place."""
         row = self.row(at)
         if row.value is None or row.outcome == "contested":
             raise NotRecorded(self.path_of(at))
@@ -103,11 +87,7 @@ class RecordedWork(Generic[T, G]):
         return found
 
     def replies(self, at: str, reply: type[A]) -> list[A]:
-        """The valid replies at a place in launch order, or the one that a person gave.
-
-        Raises:
-            NotRecorded: they are not drawn yet.
-        """
+        """The valid replies at a place in launch order, or the one that a person gave."""
         row = self.row(at)
         drawn = [ballot.value for ballot in row.ballots if isinstance(ballot, Ballot)]
         return [decoder_of(reply).decode(value) for value in drawn or ([] if row.value is None else [row.value])]
@@ -115,7 +95,7 @@ class RecordedWork(Generic[T, G]):
     def ballots(self, at: str) -> Sequence[Ballot | Flagged]:
         """The samples at a place so far."""
         path = self.path_of(at)
-        return self._rows[path].ballots if path in self._rows else self._bought.get(path, ())
+        return self.rows[path].ballots if path in self.rows else self.bought.get(path, ())
 
     def spent(self, at: str | None = None) -> tuple[int, float | None]:
         """Number and cost of all samples at a place and below it; by default of the whole work."""
@@ -137,7 +117,10 @@ class RecordedScope:
     async def join(self) -> None:
         """Do nothing: everything has ended."""
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
         """Do nothing, as above."""
 
 

@@ -123,13 +123,6 @@ def test_the_same_command_again_answers_at_once_and_buys_nothing() -> None:
     assert microagents(*words, "--strategy", "single-shot", "--strategy", "maker", "--json").json["recorded_at"] is None, "maker is new"
 
 
-def test_a_linked_runtime_comes_to_the_same_figures() -> None:
-    here, linked = (
-        microagents(*SMALL, "--repeat", "5", "--runtime", each, "--runs-dir", each, "--json").json for each in ("local", "linked")
-    )
-    assert figures(here) == figures(linked)
-
-
 def test_where_code_cannot_tell_the_table_says_so_and_shows_what_is_completed() -> None:
     words = ("compare", "drift", "-o", "length=9", "-k", "1", "--model", "sim:perfect@error=0.2", "--repeat", "3")
     ran = microagents(*words)
@@ -203,12 +196,8 @@ def test_a_failure_of_the_whole_comparison_ends_with_1_and_one_sentence() -> Non
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--repeat", "0"], ["repeat=0 will not do"]),
         (["-k", "0"], ["strategy 'recursive': k=0 will not do"]),
-        (["--strategy", "recursiv"], ["there is no strategy 'recursiv'; did you mean 'recursive'"]),
         (["--strategy", "seqcv"], ["seqcv solves documents, and multiplication is a problem; its own strategy is recursive"]),
-        (["--strategy", "single-shot", "-k", "2"], ["there is no option of the compared strategies named 'k'"]),
-        (["-s", "sampels=3", "--strategy", "self-consistency"], ["named 'sampels'; did you mean 'samples'"]),
         (["-s", "depth"], ["-s 'depth' is not of the form NAME=VALUE"]),
         (["-o", "digit=3"], ["'digit'; did you mean 'digits'"]),
         (["--max-cost", "0"], ["max_cost_usd=0.0 (--max-cost) will not do"]),

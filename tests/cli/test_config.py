@@ -33,6 +33,9 @@ def test_the_command_line_goes_before_the_environment_that_before_env_that_befor
     monkeypatch.setenv("MICROAGENTS_SEED", "4")
     assert seed_of(*config) == 4
     assert seed_of(*config, "--seed", "5") == 5
+    monkeypatch.setenv("MICROAGENTS_MODEL", "sim:o3-mini sim:perfect")
+    assert microagents(*SHORT, "--json").json["models"] == ["sim:o3-mini", "sim:perfect"]
+    assert microagents(*SHORT, "--model", "sim:perfect", "--json").json["models"] == ["sim:perfect"]
 
 
 def test_a_file_that_is_read_is_said_on_stderr_by_its_names_and_never_by_its_values() -> None:

@@ -118,7 +118,7 @@ def result(account: Account, **fields: object) -> Result:
 
 
 def rows_of(account: Account, **fields: object) -> dict[str, str]:
-    return dict(line.split(maxsplit=1) for line in summary(result(account, **fields), "", None).splitlines())
+    return dict(line.split(maxsplit=1) for line in summary(result(account, **fields)).splitlines())
 
 
 def voting(account: Account, **fields: object) -> str | None:

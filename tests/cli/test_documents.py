@@ -402,7 +402,7 @@ def test_a_completed_run_is_answered_without_the_code_of_its_task() -> None:
 
 def test_an_output_that_appears_during_the_run_is_kept_and_the_text_is_left_beside_it() -> None:
     with pytest.MonkeyPatch.context() as patched, capture_logs() as logs:
-        patched.setattr("microagents.cli.commands.run.log_to_stderr", lambda: None)
+        patched.setattr("microagents.cli.command.log_to_stderr", lambda: None)
         ran = wrote(task="lines.py:Late")
     assert ran.code == COMPLETED
     assert ran.rows["result"].startswith('{"answer"')

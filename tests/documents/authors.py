@@ -87,7 +87,7 @@ class Authors:
 def write_whole(authors: Authors, how: WritingRules, given: Sequence[Part] = (), objective: str = "whole") -> DocumentDraft:
     """Write a document to its end, one subtask after the other."""
     writing = DocumentDraft(objective, given, how)
-    while not writing.is_finished:
+    while any(record.state not in ("split", "done") for record in writing.records.values()):
         for record in writing.ready():
             turns = writing.begin(record)
             try:

@@ -82,7 +82,8 @@ def test_a_request_that_a_killed_run_did_not_read_takes_effect_once_it_is_resume
 
 def test_an_input_that_ended_undecided_is_taken_up_again_while_the_others_are_done() -> None:
     Path("inputs.jsonl").write_text('{"length": 1}\n{"length": 40}\n')
-    words = ("--inputs", "inputs.jsonl", "--model", STUCK, "-k", "2", "-s", "max_draws=2", "--run-id", "r")
+    slow = STUCK.replace("latency=0.2", "latency=2")  # the second input is still at work when the request comes
+    words = ("--inputs", "inputs.jsonl", "--model", slow, "--concurrency", "1", "-k", "2", "-s", "max_draws=2", "--run-id", "r")
 
     def is_undecided() -> bool:
         if not JOURNAL.exists():

@@ -189,7 +189,7 @@ async def test_the_summary_tells_the_cached_share(provider: Provider) -> None:
     said = (
         f"{share:.1%} of {2000 * len(received):,} input tokens read from the provider's cache, {0.95 / len(received):.1%} written into it"
     )
-    assert said in summary(result, "", None)
+    assert said in summary(result)
 
 
 def test_others_wait_for_the_first_call_but_not_for_long() -> None:

@@ -271,4 +271,4 @@ async def test_a_resumed_run_does_not_learn_again_and_the_summary_says_what_was_
     assert not any(later)
     assert resumed.as_json()["refused"] == {spec: {"temperature": None}}
     said = f"{provider.name}:m takes no temperature: samples differ by the model's own sampling, and the first is not drawn at 0"
-    assert said in summary(resumed, "", None)
+    assert said in summary(resumed)

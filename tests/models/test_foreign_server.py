@@ -153,6 +153,6 @@ async def test_options_are_weighed_by_log_probabilities(address: str) -> None:
 async def test_a_chain_ends_in_words_that_voting_does_not_help(address: str) -> None:
     spec = spec_on("openai", address, json_schema="true")
     result = await run(Products(), models=spec, strategy=Maker(k=2, max_draws=12), known_inputs=True, runs_dir=None)
-    said = summary(result, "", None)
+    said = summary(result)
     assert result.account.errors != 0 or result.outcome != "completed", said
     assert "voting does not help" in said, said

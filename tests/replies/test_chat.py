@@ -64,13 +64,6 @@ def test_a_reply_that_is_written_as_asked_is_read_as_it_was(reply: Reply, form: 
     assert parse(f"First {{a}} step: x = 3.\n\n```\n{written}\n```\n", type(reply), form) == reply
 
 
-@both_forms
-@settings(max_examples=30)
-@given(reply=replies)
-def test_a_reply_that_was_read_casts_the_vote_of_the_one_written(reply: Reply, form: Format) -> None:
-    assert parse(write(reply, form), type(reply), form).vote() == reply.vote()
-
-
 BLANKS = {
     "<integer>": "7",
     "<decimal number>": "1.10",

@@ -529,17 +529,6 @@ def test_long_numbers_are_read_to_the_last_digit(form: Format) -> None:
     assert parse(answer("7" * 5_000, form), Exact, form).x == Decimal("7" * 5_000)
 
 
-@both_forms
-def test_two_malformed_answers_are_not_equal_votes(form: Format) -> None:
-    failures: list[Malformed] = []
-    for _ in range(2):
-        with pytest.raises(Malformed) as raised:
-            parse("I do not know.", Whole, form)
-        failures.append(raised.value)
-    assert failures[0] != failures[1]
-    assert str(failures[0]) == str(failures[1])
-
-
 class Positive(Reply, frozen=True):
     """A reply that checks itself."""
 

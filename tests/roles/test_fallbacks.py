@@ -186,7 +186,7 @@ def test_what_a_fallback_gave_is_in_the_journal_the_summary_and_the_decision() -
         assert reader.verify() == []
         replies = [inspect_decision(reader, f"0/step/{step}").replies[0].fallback for step in (4, 5)]
     assert replies == [None, FALLBACK]
-    assert f"5 of 10 replies came from {FALLBACK}" in summary(result, "", None)
+    assert f"5 of 10 replies came from {FALLBACK}" in summary(result)
     assert result.as_json()["fallbacks"] == {FALLBACK: 5}
 
 

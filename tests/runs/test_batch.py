@@ -94,11 +94,6 @@ def test_a_list_of_tasks_gives_a_list_of_results(runtime: str, runs_dir: str | N
     assert (result.account.inputs, result.account.inputs_done, result.account.inputs_failed) == (7, 7, 0)
 
 
-def test_one_task_gives_one_result() -> None:
-    result = run_sync(Drift(length=2), models=MODEL)
-    assert (result.value["steps_done"], result.failed_inputs, result.account.inputs) == (2, None, 1)
-
-
 @pytest.mark.parametrize(("concurrency", "most"), [(1, 1), (3, 3), (None, 4)])
 def test_so_many_inputs_are_open_at_a_time_and_the_first_come_first(
     concurrency: int | None, most: int, monkeypatch: pytest.MonkeyPatch
@@ -189,9 +184,3 @@ async def interrupted_and_resumed() -> None:
     whole = await run(walks, models=model, runs_dir=None)
     again = await resume("r")
     assert (again.value, again.account.decisions_sha256) == (whole.value, whole.account.decisions_sha256)
-
-
-async def test_only_inputs_that_are_there_can_be_named() -> None:
-    await run([Item(number=1), Item(number=2)], models=MODEL, strategy=Visit(), run_id="r")
-    with pytest.raises(InvalidUsage, match="there is no input 2 in run r: it has inputs 0 to 1"):
-        await resume("r", inputs=[0, 2])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from msgspec import structs
 
-from microagents import Call, Comparison, InvalidUsage, MicroagentsError, Problem, Reply, Strategy, TaskFailed, compare, run_sync
+from microagents import Call, Comparison, InvalidUsage, MicroagentsError, Problem, Reply, Strategy, compare, run_sync
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Account
 from microagents.journal.reading import reader_of
@@ -68,11 +68,6 @@ class Brittle(Multiplication):
             stones.append(1)
             raise ValueError("a stone")
         return super().statement()
-
-
-class Unvaried(Multiplication):
-    def variant(self, number: int) -> Self:
-        raise KeyError(number)
 
 
 def compared(task: Any = SMALL, **options: Any) -> Comparison:
@@ -343,11 +338,6 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_done(options: dic
     with pytest.raises(InvalidUsage, match=said):
         compared(**options)
     assert not Path("runs").exists()
-
-
-def test_a_variant_that_raises_is_named() -> None:
-    with pytest.raises(TaskFailed, match=r"Unvaried.variant raised KeyError\(0\)"):
-        compared(Unvaried())
 
 
 def test_what_ends_a_run_names_the_row_that_it_ended() -> None:

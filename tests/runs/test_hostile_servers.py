@@ -102,7 +102,7 @@ async def test_a_run_goes_on_through_every_hostile_reply_and_counts_each_by_its_
         result = await run(Drift(length=LENGTH), models=spec, k=1, runs_dir=None, resend_stragglers=False)
     assert (result.outcome, result.account.errors, waiting) == ("completed", 0, [])
     assert {**result.account.repeated, **result.account.flagged} == expected
-    assert "3 calls timed out" in summary(result, "", None)
+    assert "3 calls timed out" in summary(result)
 
 
 async def test_a_run_whose_usage_cannot_be_true_has_no_cost(provider: Provider) -> None:
@@ -137,7 +137,7 @@ async def test_a_key_is_in_nothing_that_a_failing_run_leaves_behind(
             spec = f"{provider.name}:m@base_url={server.url}"
             try:
                 result: Result = await run(Drift(length=1), models=spec, runs_dir=tmp_path, max_outage_s=0.02)
-                left += [summary(result, "", "go on"), json.dumps(result.as_json())]
+                left += [summary(result), json.dumps(result.as_json())]
             except MicroagentsError as error:
                 left += traceback.format_exception(error)
                 left += [repr(error.args), repr(getattr(error, "__notes__", ""))]

@@ -123,12 +123,6 @@ def test_a_limit_holds_for_all_models_together_and_the_same_study_continues() ->
     assert continued.distances == studied("distance", HARD, OTHER, task=short, run_id="another").distances, "the same as in one sitting"
 
 
-def test_another_runtime_finds_the_same() -> None:
-    short = Drift(length=10)
-    here, there = (studied("lookahead", task=short, samples=5, runtime=name, run_id=name).models[0] for name in ("local", "linked"))
-    assert here.lookahead == there.lookahead
-
-
 def test_the_name_of_another_study_is_refused() -> None:
     studied("errors", run_id="mine", samples=1)
     with pytest.raises(JournalMismatch, match=r"samples=1, now it is .*2"):

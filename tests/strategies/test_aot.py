@@ -329,7 +329,7 @@ def three_branches(*answers: str, questions: tuple[str, str, str] = (NEXT, NEXT,
 
 async def test_every_leaf_votes_its_own_answer_also_where_branches_lead_to_one_question() -> None:
     result = await reduced(three_branches("7", "21", "21"), transitions=1, branches=3)
-    assert "picked the contracted question's answer at 3 of 3 transitions" in summary(result, "", None)
+    assert "picked the contracted question's answer at 3 of 3 transitions" in summary(result)
     assert answer_of(result) == ("21", [1, 1, 1], ["transitions"] * 3)
     assert result.value["argmax"] == [], "two of three"
 

@@ -18,13 +18,13 @@ from microagents import Context, Deployment, Reply, Result, TaskFailed, resume, 
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.messages import Report
 from microagents.journal.reading import Reader
+from microagents.journal.writer import JournalConfig
 from microagents.models.simulation.simulated import Purchases, SimulatedModel
 from microagents.problems.candidates import merged
 from microagents.problems.questions import ATOMIC, Decomposition, ToDecompose, asked_in
 from microagents.roles import Decomposer, Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.roles import voter as voter_module
 from microagents.roles.decomposer import Decompose
-from microagents.roles.recorder import JournalConfig
 from microagents.runs.inspection.runs import decide
 from microagents.runs.plan import RunPlan, experiment_of
 from microagents.runs.settings import Settings

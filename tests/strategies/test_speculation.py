@@ -133,9 +133,9 @@ def test_waste_is_high_above_a_twentieth_of_the_last_thousand_calls_and_is_forgo
     waste = Waste()
     seen = []
     for _ in range(17):
-        waste.wasted(3)
+        waste.add(3, wasted=3)
         seen.append(waste.is_high)
     assert seen == [False] * 16 + [True]
     for _ in range(WASTE_OVER_CALLS // 3 + 20):
-        waste.used(3)
+        waste.add(3)
     assert not waste.is_high

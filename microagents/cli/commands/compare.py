@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from microagents.cli.inputs import lines_of
+from microagents.cli.inputs import given_by
 from microagents.cli.options import (
     RUNS,
     STRATEGY_NAMES,
@@ -25,20 +24,18 @@ from microagents.cli.options import (
     Yes,
     check_picture,
     complete_strategy,
+    draw_picture,
     models_of,
     pairs,
-    task_of,
     with_settings,
 )
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, json_text, log_to_stderr
-from microagents.cli.views.tables import recorded_note, table, wrapped
+from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.short_forms import SHORT_FORMS
 from microagents.runs.studies.compare import DEFAULT_REPEAT, compare
 from microagents.runs.studies.comparison import Comparison, Row
-from microagents.task import Task
 from microagents.words.prices import are_simulated, specs_in
-from microagents.words.summary import options_text
 
 HEADERS = (
     "strategy",
@@ -124,53 +121,42 @@ def command(
     Exit codes: 0 all inputs of all rows have ended, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk,
     130 interrupted.
     """
-    log_to_stderr()
-    with exit_on_error():
-        check_picture(svg)
-        lines = None if inputs is None else lines_of(task, option, inputs)
-        work, options = task_of(task, option) if lines is None else lines.tasks, pairs("-s", set_)
-
-        first = work if isinstance(work, Task) else work[0]
-        watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)), kept_in_runs("comparison"))
-        with nullcontext() if lines is None else lines.name_lines():
-            comparison = run_in_terminal(
-                watched,
-                lambda control, set_title: compare(
-                    work,
-                    models=models_of(model),
-                    strategies=strategy,
-                    k=k,
-                    options=options,
-                    repeat=repeat,
-                    seed=seed,
-                    runs_dir=runs_dir,
-                    run_id=run_id,
-                    on_row=set_title,
-                    **control,
-                    **short,
-                    **changed,
-                ),
-                as_json=as_json,
-                yes=yes,
-            )
-        if svg is not None and comparison.outcome == "completed":
-            from microagents.runs.studies.pictures import draw_comparison  # noqa: PLC0415 - matplotlib, which only --svg needs
-
-            draw_comparison(comparison, svg)
+    check_picture(svg)
+    given, options = given_by(task, option, inputs), pairs("-s", set_)
+    watched = Watched(task, type(given.first).progress_unit, specs_in(models_of(model)), kept_in_runs("comparison"))
+    with given.name_lines():
+        comparison = run_in_terminal(
+            watched,
+            lambda control, set_title: compare(
+                given.work,
+                models=models_of(model),
+                strategies=strategy,
+                k=k,
+                options=options,
+                repeat=repeat,
+                seed=seed,
+                runs_dir=runs_dir,
+                run_id=run_id,
+                on_row=set_title,
+                **control,
+                **short,
+                **changed,
+            ),
+            as_json=as_json,
+            yes=yes,
+        )
+    draw_picture(comparison, svg)
     typer.echo(json_text(comparison.as_json()) if as_json else "\n".join(_report(comparison)))
     raise typer.Exit(EXIT_CODES[comparison.outcome])
 
 
 def _report(comparison: Comparison) -> Iterator[str]:
-    """The lines of the report: title, table and notes."""
-    models = ", ".join(spec for pool in comparison.models.values() for spec in pool)
-    title = f"{comparison.task}{options_text(comparison.options)}: {comparison.repeat:,} inputs; {models}, seed {comparison.seed}"
-    yield from wrapped(title)
+    yield from wrapped(comparison.title)
     if comparison.rows:
         yield ""
         yield from table([HEADERS, *(_cells(row) for row in comparison.rows)], to_the_left=TEXT_COLUMNS)
         yield ""
-    if are_simulated(models.split(", ")):
+    if are_simulated(specs_in(comparison.models)):
         yield from wrapped("simulated: no real model was asked; costs are what the real one would have cost at list prices")
     if any(row.solved is None for row in comparison.rows):
         yield from wrapped(
@@ -182,11 +168,7 @@ def _report(comparison: Comparison) -> Iterator[str]:
     for row in comparison.rows:
         if row.failed:
             yield from wrapped(f"{row.run_id}: {row.reason}, or repeat with another --run-id to do all inputs anew")
-    yield from recorded_note(comparison.recorded_at)
-    if comparison.reason is not None:
-        higher = " with a higher limit" if " is reached" in comparison.reason else ""
-        kept = "" if "decisions so far are kept" in comparison.reason else "all decisions so far are kept; "
-        yield from wrapped(f"{comparison.reason}; {kept}the same command{higher} continues")
+    yield from closing_notes(comparison.recorded_at, comparison.reason, "decisions")
 
 
 def _named(row: Row) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from microagents.cli.options import RUNS, RunName, RunsDir
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, log_to_stderr
+from microagents.cli.reporting import EXIT_CODES
 from microagents.runs.inspection.runs import decide, inspect_run
 from microagents.words.summary import printable, resume_command
 
@@ -23,10 +23,8 @@ def command(
     The next `resume` continues with this decision. A run that is under way continues with it at once, also where the election is open. It
     is marked as the decision of a person.
     """
-    log_to_stderr()
-    with exit_on_error():
-        reply = decide(runs_dir, run, path, value)
-        is_live = inspect_run(runs_dir, run).outcome == "running"
+    reply = decide(runs_dir, run, path, value)
+    is_live = inspect_run(runs_dir, run).outcome == "running"
     then = "the run continues with it" if is_live else f"continue with {resume_command(run, 'undecided', runs_dir)}"
     typer.echo(printable(f"{path} of run {run} is decided by you: {reply}; {then}"))
     raise typer.Exit(EXIT_CODES["completed"])

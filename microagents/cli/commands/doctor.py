@@ -7,21 +7,13 @@ from typing import Annotated
 
 import typer
 
-from microagents.cli.options import DEFAULT_MODEL, RUNS, AsJson, RunsDir
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, json_text, log_to_stderr
+from microagents.cli.options import DEFAULT_MODEL, RUNS, AsJson, RunsDir, model_option
+from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import table
 
 
 def command(
-    model: Annotated[
-        list[str],
-        typer.Option(
-            "--model",
-            metavar="SPEC",
-            envvar="MICROAGENTS_MODEL",
-            help=f"Model that will be asked, as provider:model[@key=value,...]. Repeatable. [default: {DEFAULT_MODEL}]",
-        ),
-    ] = [],  # noqa: B006 - typer copies it
+    model: Annotated[list[str], model_option("Model that will be asked, as provider:model[@key=value,...]. Repeatable.")] = [],  # noqa: B006 - typer copies it
     runtime: Annotated[str, typer.Option(metavar="NAME", help="Where roles will run: local or ray.")] = "local",
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
@@ -30,14 +22,12 @@ def command(
 
     Exit codes: 0 if nothing is missing that the named models and runtime need, else 1.
     """
-    log_to_stderr()
     from microagents.runs.doctor import examine  # noqa: PLC0415 - of its own kind
 
-    with exit_on_error():
-        findings = asyncio.run(examine(model or [DEFAULT_MODEL], runs_dir, on_ray=runtime == "ray"))
+    findings = asyncio.run(examine(model or [DEFAULT_MODEL], runs_dir, on_ray=runtime == "ray"))
     if as_json:
         typer.echo(json_text(findings))
     else:
         for line in table([[each.state, each.subject, " ".join(each.said.split())] for each in findings], to_the_left=(0, 1, 2)):
-            typer.echo(line.rstrip())
+            typer.echo(line)
     raise typer.Exit(EXIT_CODES["failed" if any(each.state == "missing" for each in findings) else "completed"])

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from microagents.cli.options import AsJson, pairs
-from microagents.cli.reporting import exit_on_error, json_text
+from microagents.cli.reporting import json_text
 from microagents.elections.estimates import Estimate, RuleAtK, estimate
 from microagents.elections.rules import Rule, portable
 from microagents.errors import InvalidUsage, MicroagentsError
@@ -63,16 +63,13 @@ def command(
     One rival (all wrong replies are equal) is the worst case for the chance, but not for the calls. Several rivals are computed exactly
     where that takes seconds, else simulated, with intervals of 95 %.
     """
-    with exit_on_error():
-        try:
-            chosen = _rule_of_ones_own(rule) if ":" in rule or ".py" in rule else rule
-            found = estimate(
-                p, steps, target, valid=valid, steps_per_call=steps_per_call, k=k, max_draws=max_draws, rule=chosen, rivals=rivals
-            )
-        except MicroagentsError:
-            raise
-        except Exception as error:
-            raise InvalidUsage(f"rule {rule!r} failed: {described(error)}") from error
+    try:
+        chosen = _rule_of_ones_own(rule) if ":" in rule or ".py" in rule else rule
+        found = estimate(p, steps, target, valid=valid, steps_per_call=steps_per_call, k=k, max_draws=max_draws, rule=chosen, rivals=rivals)
+    except MicroagentsError:
+        raise
+    except Exception as error:
+        raise InvalidUsage(f"rule {rule!r} failed: {described(error)}") from error
     if as_json:
         typer.echo(json_text(found))
         return
@@ -83,11 +80,6 @@ def command(
 
 
 def _rule_of_ones_own(given: str) -> RuleAtK:
-    """The rule of a name, with the options behind it.
-
-    Raises:
-        InvalidUsage: there is none, or an option is wrong.
-    """
     name, _, words = given.partition("@")
     kind = Registry(kind="rule", group="microagents.rules", shipped={}).find(name, Rule)
     options = pairs("--rule", [word for word in words.split(",") if word])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+from codecs import getwriter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -14,7 +15,7 @@ import msgspec
 import typer
 
 from microagents.cli.options import RUNS, RunName, RunsDir
-from microagents.cli.reporting import exit_on_error, json_text, log_to_stderr
+from microagents.cli.reporting import json_text
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.export import DecisionRow, decision_rows
@@ -44,25 +45,19 @@ def command(
 
     Columns: run_id, path, input, outcome, value, votes, other_votes, flags, cost_usd, settled_by, settled_at, input_ended_at.
     """
-    log_to_stderr()
-    with exit_on_error():
-        form = form or _form_of(output)
-        if form == "parquet":
-            if find_spec("pyarrow") is None:
-                raise InvalidUsage("parquet needs pyarrow, which is not installed: pip install pyarrow; or write --format jsonl")
-            if output is None:
-                raise InvalidUsage("parquet is not written to stdout; name a file with --output")
-        with reader_of(runs_dir, run) as reader:
-            rows = decision_rows(reader)
+    form = form or _form_of(output)
+    if form == "parquet":
+        if find_spec("pyarrow") is None:
+            raise InvalidUsage("parquet needs pyarrow, which is not installed: pip install pyarrow; or write --format jsonl")
+        if output is None:
+            raise InvalidUsage("parquet is not written to stdout; name a file with --output")
+    with reader_of(runs_dir, run) as reader:
+        rows = decision_rows(reader)
+        with nullcontext(typer.get_binary_stream("stdout")) if output is None else _new_file(output) as stream:
             if form == "parquet":
-                assert output is not None
-                with _new_file(output) as stream:
-                    _write_parquet(rows, stream)
-            elif output is None:
-                _write(rows, form, typer.get_binary_stream("stdout"))
+                _write_parquet(rows, stream)
             else:
-                with _new_file(output) as stream:
-                    _write(rows, form, stream)
+                _write(rows, form, stream)
 
 
 def _form_of(output: Path | None) -> Format:
@@ -92,24 +87,12 @@ def _write(rows: Iterable[DecisionRow], form: Format, stream: IO[bytes]) -> None
         for row in rows:
             stream.write(json_text(row).encode() + b"\n")
         return
-    lines = csv.writer(_Encoded(stream))
+    lines = csv.writer(getwriter("utf-8")(stream))
     lines.writerow(COLUMNS)
     lines.writerows(_flat(row).values() for row in rows)
 
 
-class _Encoded:
-    """Lets the csv module, which writes texts, write into a stream of bytes."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> None:
-        """Write a text as UTF-8."""
-        self._stream.write(text.encode())
-
-
 def _flat(row: DecisionRow) -> dict[str, Any]:
-    """A row in which nested values are JSON texts."""
     values = {name: getattr(row, name) for name in COLUMNS}
     nested = {name: None if values[name] is None else json_text(values[name]) for name in AS_JSON}
     return {**values, **nested}
@@ -128,5 +111,4 @@ def _write_parquet(rows: Iterator[DecisionRow], stream: IO[bytes]) -> None:
 
 
 def _plain(hint: Any) -> Any:
-    """The type of a column without None."""
     return next((each for each in getattr(hint, "__args__", (hint,)) if each is not type(None)), hint)

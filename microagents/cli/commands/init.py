@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 
 from microagents.cli import starter
-from microagents.cli.reporting import exit_on_error
 from microagents.errors import InvalidUsage, read_failure
 
 NAME = "dates"
@@ -34,10 +33,9 @@ def command(
 
     The task runs as it is, on the simulated model. A file that exists is never overwritten.
     """
-    with exit_on_error():
-        folder, name = _folder_and_name(place)
-        task, test = folder / f"{name}.py", folder / f"test_{name}.py"
-        _write(folder, {task: starter.TASK, test: starter.TEST}, {"name": name, "Name": _class_name(name)})
+    folder, name = _folder_and_name(place)
+    task, test = folder / f"{name}.py", folder / f"test_{name}.py"
+    _write(folder, {task: starter.TASK, test: starter.TEST}, {"name": name, "Name": _class_name(name)})
     quoted = shlex.quote(str(task))
     rows = [
         (f"microagents run {quoted}", "on the simulated model: no key needed"),

@@ -8,15 +8,14 @@ from collections.abc import Iterator, Sequence
 import typer
 
 from microagents.cli.options import RUNS, AsJson, RunsDir
-from microagents.cli.reporting import exit_on_error, json_text, log_to_stderr
-from microagents.cli.views.lines import columns_of_stdout, wrapped_cells
+from microagents.cli.reporting import json_text
+from microagents.cli.views.lines import wrapped_cells
 from microagents.cli.views.tables import local_time
-from microagents.cli.watching import result_as_json
 from microagents.errors import InvalidUsage
 from microagents.runs.inspection.runs import runs_in
 from microagents.runs.result import Result
 from microagents.words.prices import prices_of
-from microagents.words.summary import counted, printable, progress_text
+from microagents.words.summary import columns_of_stdout, counted, printable, progress_text
 
 GAP, INDENT = "  ", "    "
 
@@ -26,13 +25,9 @@ def command(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
 
     Shows the start, the outcome, the progress, the model, the calls, the cost, and the wrong decisions as far as the task has an oracle.
     """
-    log_to_stderr()
-    with exit_on_error():
-        rows = list(runs_in(runs_dir))
+    rows = list(runs_in(runs_dir))
     if as_json:
-        found = [
-            {"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else result_as_json(row, runs_dir) for name, row in rows
-        ]
+        found = [{"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else row.as_json() for name, row in rows]
         typer.echo(json_text(found))
         return
     if not rows:

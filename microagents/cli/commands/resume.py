@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from microagents.cli.options import RUNS, AcceptChange, AsJson, AsStream, RunName, RunsDir, Yes, check_stream, fitting, with_settings
-from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.cli.watching import Watched, kept_in, run_in_terminal, show_and_exit
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
@@ -44,33 +43,30 @@ def command(
 
     Options that are not given keep their recorded values; the defaults below do not apply. Exit codes are those of `run`.
     """
-    log_to_stderr()
-    with exit_on_error():
-        if of_experiment:
-            raise InvalidUsage(
-                f"resume keeps the task, the strategy, the models, k and the seed as recorded; to change one, write `microagents run TASK "
-                f"... --run-id {run} --accept-change FIELD`, with all other options as they were"
-            )
-        with reader_of(runs_dir, run) as reader:
-            experiment = reader.experiment
-            check_stream(stream, as_json=as_json, is_listed=experiment.listed)
-            options_of_strategy = fitting(context, short, experiment.recipe.strategy_options.__contains__)
-            options = {} if experiment.listed else experiment.recipe.options
-            watched = Watched(run, experiment.unit, specs_in(settings_of(experiment).models), kept_in(run, runs_dir))
-
-        result = run_in_terminal(
-            watched,
-            lambda control, _: resume(
-                run,
-                runs_dir=runs_dir,
-                inputs=only or None,
-                accept_changes=accept_change,
-                **control,
-                **options_of_strategy,
-                **changed,
-            ),
-            as_json=as_json,
-            stream=stream,
-            yes=yes,
+    if of_experiment:
+        raise InvalidUsage(
+            f"resume keeps the task, the strategy, the models, k and the seed as recorded; to change one, write `microagents run TASK "
+            f"... --run-id {run} --accept-change FIELD`, with all other options as they were"
         )
-    show_and_exit(result, options, runs_dir, as_json=as_json, stream=stream)
+    with reader_of(runs_dir, run) as reader:
+        experiment = reader.experiment
+        check_stream(stream, as_json=as_json, is_listed=experiment.listed)
+        options_of_strategy = fitting(context, short, experiment.recipe.strategy_options.__contains__)
+        watched = Watched(run, experiment.unit, specs_in(settings_of(experiment).models), kept_in(run, runs_dir))
+
+    result = run_in_terminal(
+        watched,
+        lambda control, _: resume(
+            run,
+            runs_dir=runs_dir,
+            inputs=only or None,
+            accept_changes=accept_change,
+            **control,
+            **options_of_strategy,
+            **changed,
+        ),
+        as_json=as_json,
+        stream=stream,
+        yes=yes,
+    )
+    show_and_exit(result, as_json=as_json, stream=stream)

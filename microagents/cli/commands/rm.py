@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from microagents.cli.options import RUNS, RunName, RunsDir
-from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.errors import InvalidUsage
 from microagents.runs.inspection.runs import inspect_run, remove_run
 from microagents.words.summary import counted, printable, progress_text
@@ -24,14 +23,12 @@ def command(
 
     Its decisions are lost, and it cannot be resumed. A run that is running is refused. On a terminal the command asks first.
     """
-    log_to_stderr()
-    with exit_on_error():
-        result = inspect_run(runs_dir, run)
-        if not yes:
-            if sys.stdin is None or not sys.stdin.isatty():
-                raise InvalidUsage(f"run {run} was kept: nobody can be asked here whether to remove it; add --yes")
-            line = f"Remove run {run} ({result.outcome}, {result.task}: {progress_text(result)}, {counted(result.calls, 'call')})?"
-            if not typer.confirm(printable(line), err=True):
-                raise InvalidUsage(f"run {run} was kept")
-        removed = remove_run(runs_dir, run)
+    result = inspect_run(runs_dir, run)
+    if not yes:
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise InvalidUsage(f"run {run} was kept: nobody can be asked here whether to remove it; add --yes")
+        line = f"Remove run {run} ({result.outcome}, {result.task}: {progress_text(result)}, {counted(result.calls, 'call')})?"
+        if not typer.confirm(printable(line), err=True):
+            raise InvalidUsage(f"run {run} was kept")
+    removed = remove_run(runs_dir, run)
     typer.echo(printable(f"removed {', '.join(map(str, removed))}"))

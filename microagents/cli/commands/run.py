@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
 
-from microagents.cli.inputs import lines_of
+from microagents.cli.inputs import given_by
 from microagents.cli.options import (
     RUNS,
     AcceptChange,
@@ -27,13 +25,10 @@ from microagents.cli.options import (
     check_stream,
     models_of,
     strategy_named,
-    task_of,
     with_settings,
 )
-from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.cli.watching import Watched, kept_in, run_in_terminal, show_and_exit
 from microagents.runs.driver.begin import new_run_id, run
-from microagents.task import Task
 from microagents.words.prices import specs_in
 
 
@@ -73,33 +68,29 @@ def command(
 
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 4 undecided, 130 interrupted.
     """
-    log_to_stderr()
-    with exit_on_error():
-        check_stream(stream, as_json=as_json, is_listed=inputs is not None)
-        lines = None if inputs is None else lines_of(task, option, inputs)
-        work: Task | Sequence[Task] = task_of(task, option) if lines is None else lines.tasks
-        first = work if isinstance(work, Task) else work[0]
-        chosen = strategy_named(context, strategy, set_, short, first)
-        named = new_run_id(first) if run_id is None else run_id
+    check_stream(stream, as_json=as_json, is_listed=inputs is not None)
+    given = given_by(task, option, inputs)
+    chosen = strategy_named(context, strategy, set_, short, given.first)
+    named = new_run_id(given.first) if run_id is None else run_id
 
-        with nullcontext() if lines is None else lines.name_lines():
-            kept = "" if no_journal else kept_in(named, runs_dir)
-            watched = Watched(task, type(first).progress_unit, specs_in(models_of(model)), kept)
-            result = run_in_terminal(
-                watched,
-                lambda control, _: run(
-                    work,
-                    models=models_of(model),
-                    strategy=chosen,
-                    seed=seed,
-                    runs_dir=None if no_journal else runs_dir,
-                    run_id=named,
-                    accept_changes=accept_change,
-                    **control,
-                    **changed,
-                ),
-                as_json=as_json,
-                stream=stream,
-                yes=yes,
-            )
-    show_and_exit(result, work.model_dump() if isinstance(work, Task) else {}, runs_dir, as_json=as_json, stream=stream)
+    with given.name_lines():
+        kept = "" if no_journal else kept_in(named, runs_dir)
+        watched = Watched(task, type(given.first).progress_unit, specs_in(models_of(model)), kept)
+        result = run_in_terminal(
+            watched,
+            lambda control, _: run(
+                given.work,
+                models=models_of(model),
+                strategy=chosen,
+                seed=seed,
+                runs_dir=None if no_journal else runs_dir,
+                run_id=named,
+                accept_changes=accept_change,
+                **control,
+                **changed,
+            ),
+            as_json=as_json,
+            stream=stream,
+            yes=yes,
+        )
+    show_and_exit(result, as_json=as_json, stream=stream)

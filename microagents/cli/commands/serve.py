@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from microagents.cli.options import DEFAULT_MODEL, AsJson, Config, Options, Seed, complete_task, task_of
-from microagents.cli.reporting import exit_on_error, log_to_stderr
 from microagents.errors import InvalidUsage
 from microagents.packages import require_packages
 from microagents.registry import TASKS
@@ -59,26 +58,24 @@ def command(
     With a simulated model it stands in for a real provider: point any client at it. --json prints one line with the addresses once it
     is ready. Ctrl-C ends it.
     """
-    log_to_stderr()
-    with exit_on_error():
-        require_packages("microagents serve", "aiohttp")
-        from microagents.serving.faults import Fault  # noqa: PLC0415
+    require_packages("microagents serve", "aiohttp")
+    from microagents.serving.faults import Fault  # noqa: PLC0415
 
-        if task is None and model.startswith("sim:"):
-            raise InvalidUsage(f"a simulated model answers the questions of one task; name it: microagents serve hanoi --model {model}")
-        if task is None and option:
-            raise InvalidUsage("-o gives options of a task, and no task is named")
-        given = {
-            "model": model,
-            "task": None if task is None else task_of(task, option),
-            "seed": seed,
-            "faults": [Fault.parse(each) for each in fault],
-            "latency_s": latency,
-            "host": host,
-            "port": port,
-            "token": _token(token_env),
-        }
-        asyncio.run(_serve(given, as_json=as_json))
+    if task is None and model.startswith("sim:"):
+        raise InvalidUsage(f"a simulated model answers the questions of one task; name it: microagents serve hanoi --model {model}")
+    if task is None and option:
+        raise InvalidUsage("-o gives options of a task, and no task is named")
+    given = {
+        "model": model,
+        "task": None if task is None else task_of(task, option),
+        "seed": seed,
+        "faults": [Fault.parse(each) for each in fault],
+        "latency_s": latency,
+        "host": host,
+        "port": port,
+        "token": _token(token_env),
+    }
+    asyncio.run(_serve(given, as_json=as_json))
 
 
 def _token(name: str | None) -> str | None:

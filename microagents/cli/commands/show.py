@@ -7,13 +7,11 @@ from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from msgspec import Struct
 
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
-from microagents.cli.reporting import FAILURE, exit_on_error, json_text, log_to_stderr
-from microagents.cli.watching import result_as_json
+from microagents.cli.reporting import FAILURE, json_text
 from microagents.documents.recording import DocumentRecord
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
@@ -24,7 +22,7 @@ from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
 from microagents.words.prices import are_simulated
-from microagents.words.summary import options_text, printable, resume_command, summary
+from microagents.words.summary import printable, summary
 
 DEFAULT_DEPTH = 2
 
@@ -59,31 +57,26 @@ def command(
 
     Exit codes: 0 shown, 1 the records are damaged (--verify), 2 wrong usage.
     """
-    log_to_stderr()
     if path is not None:
-        with exit_on_error():
-            if verify or depth is not None or of_input is not None:
-                raise InvalidUsage("--verify, --depth and --input are about a whole run; leave them out, or the PATH of the decision")
-            _show_decision(run, path, runs_dir, as_json=as_json)
+        if verify or depth is not None or of_input is not None:
+            raise InvalidUsage("--verify, --depth and --input are about a whole run; leave them out, or the PATH of the decision")
+        _show_decision(run, path, runs_dir, as_json=as_json)
         return
-    with exit_on_error(), reader_of(runs_dir, run) as reader:
+    with reader_of(runs_dir, run) as reader:
         with redirect_stdout(sys.stderr) if as_json else nullcontext():  # this imports the task's code, which may print
             climbs = _climbs(reader, of_input)
             tree, note = _tree(reader, of_input, is_wanted=depth is not None or (of_input is not None and climbs is None))
         result = recorded_result(reader)
-        changes, options = reader.changes(), {} if result.failed_inputs is not None else reader.experiment.recipe.options
+        changes = reader.changes()
         problems = reader.verify() if verify else []
     if as_json:
         verified = {"verified": not problems} if verify else {}
-        solution = (
-            {}
-            if tree is None
-            else {"solution": _as_json(tree if depth is None or not isinstance(tree, ProblemNode) else fold(tree, depth))}
-        )
-        climbed = {} if climbs is None else {"climbs": _as_json(climbs)}
-        typer.echo(json_text(result_as_json(result, runs_dir) | solution | climbed | verified))
+        shown = tree if depth is None or not isinstance(tree, ProblemNode) else fold(tree, depth)
+        solution = {} if shown is None else {"solution": shown}
+        climbed = {} if climbs is None else {"climbs": climbs}
+        typer.echo(json_text(result.as_json() | solution | climbed | verified))
     else:
-        typer.echo(summary(result, options_text(options), resume_command(run, result.outcome, runs_dir, result.reason), with_text=False))
+        typer.echo(summary(result, with_text=False))
         for at, field, before, after in changes:
             typer.echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
         if verify and not problems:
@@ -103,7 +96,6 @@ def command(
 
 
 def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
-    """Print the tree of sub-problems, or the subtasks of a document."""
     if isinstance(tree, ProblemNode):
         from microagents.cli.views.tree import draw_tree  # noqa: PLC0415 - rich, which --json does not need
 
@@ -153,7 +145,3 @@ def _climbs(reader: Reader, of_input: int | None) -> list[Climb] | None:
         return None
     climbs = climbs_of(reader, of_input or 0)
     return climbs if climbs or reader.experiment.recipe.strategy_options.get("ladder") else None
-
-
-def _as_json(work: Struct | list[Climb]) -> object:
-    return msgspec.json.decode(msgspec.json.encode(work))

@@ -23,7 +23,7 @@ from microagents.cli.options import (
     task_of,
     with_settings,
 )
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, json_text, log_to_stderr
+from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, model_pools, validated
 from microagents.runs.studies.preview import ShownReply, ShownStep, show_step
@@ -58,13 +58,11 @@ def command(
     Of a chain it is step N, of other work the first question that its strategy asks. Exit codes: 0 decided, 1 failed, 2 wrong usage, 3
     stopped by an outage or since all replies are flagged, 4 undecided.
     """
-    log_to_stderr()
-    with exit_on_error():
-        work = task_of(task, option)
-        chosen = strategy_named(context, strategy, set_, short, work)
-        named = {"models": model_pools(models_of(model), [chosen]).pools, "seed": seed, "run_id": "step"}
-        settings = validated(Settings, "the step", {**named, **changed})
-        shown = asyncio.run(show_step(RunPlan(tasks=[work], listed=False, strategy=chosen, settings=settings), step))
+    work = task_of(task, option)
+    chosen = strategy_named(context, strategy, set_, short, work)
+    named = {"models": model_pools(models_of(model), [chosen]).pools, "seed": seed, "run_id": "step"}
+    settings = validated(Settings, "the step", {**named, **changed})
+    shown = asyncio.run(show_step(RunPlan(tasks=[work], listed=False, strategy=chosen, settings=settings), step))
     if as_json:
         typer.echo(json_text(shown))
     else:
@@ -100,7 +98,6 @@ def _print(shown: ShownStep) -> None:
 
 
 def _read(reply: ShownReply) -> str:
-    """What became of a reply."""
     if not reply.counted:
         return "drawn, but not counted: the vote was over"
     if reply.flag:

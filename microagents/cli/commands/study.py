@@ -20,11 +20,13 @@ from microagents.cli.options import (
     TaskName,
     Yes,
     check_picture,
+    draw_picture,
+    model_option,
     task_of,
     with_settings,
 )
-from microagents.cli.reporting import EXIT_CODES, exit_on_error, json_text, log_to_stderr
-from microagents.cli.views.tables import recorded_note, table, wrapped
+from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.errors import InvalidUsage
 from microagents.registry import unknown
@@ -52,15 +54,7 @@ def command(
     ],
     *,
     option: Options = [],  # noqa: B006 - typer copies it
-    model: Annotated[
-        list[str],
-        typer.Option(
-            "--model",
-            metavar="SPEC",
-            envvar="MICROAGENTS_MODEL",
-            help=f"Model, as provider:model[@key=value,...]. Repeatable: each is studied on its own. [default: {DEFAULT_MODEL}]",
-        ),
-    ] = [],  # noqa: B006
+    model: Annotated[list[str], model_option("Model, as provider:model[@key=value,...]. Repeatable: each is studied on its own.")] = [],  # noqa: B006
     samples: Annotated[
         int,
         typer.Option(
@@ -95,46 +89,36 @@ def command(
 
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 130 interrupted.
     """
-    log_to_stderr()
     models = list(dict.fromkeys(model or [DEFAULT_MODEL]))
-    with exit_on_error():
-        studied = _kind_named(kind, task)
-        check_picture(svg)
-        work = task_of(task, option)
+    studied = _kind_named(kind, task)
+    check_picture(svg)
+    work = task_of(task, option)
 
-        watched = Watched(task, type(work).progress_unit, models, kept_in_runs("study"))
-        report = run_in_terminal(
-            watched,
-            lambda control, set_title: study(
-                work,
-                studied,
-                models=models,
-                samples=samples,
-                horizon=horizon,
-                seed=seed,
-                runs_dir=runs_dir,
-                run_id=run_id,
-                on_model=set_title,
-                **control,
-                **changed,
-            ),
-            as_json=as_json,
-            yes=yes,
-        )
-        if svg is not None and report.outcome == "completed":
-            from microagents.runs.studies.pictures import draw_study  # noqa: PLC0415 - matplotlib, which only --svg needs
-
-            draw_study(report, svg)
+    watched = Watched(task, type(work).progress_unit, models, kept_in_runs("study"))
+    report = run_in_terminal(
+        watched,
+        lambda control, set_title: study(
+            work,
+            studied,
+            models=models,
+            samples=samples,
+            horizon=horizon,
+            seed=seed,
+            runs_dir=runs_dir,
+            run_id=run_id,
+            on_model=set_title,
+            **control,
+            **changed,
+        ),
+        as_json=as_json,
+        yes=yes,
+    )
+    draw_picture(report, svg)
     typer.echo(json_text(report) if as_json else "\n".join(_report(report)))
     raise typer.Exit(EXIT_CODES[report.outcome])
 
 
 def _kind_named(kind: str, task: str) -> Kind:
-    """The kind of study with this name.
-
-    Raises:
-        InvalidUsage: there is none.
-    """
     found: Kind | None = next((each for each in KINDS if each == kind), None)
     if found is None and task in KINDS:
         raise InvalidUsage(f"TASK comes first, then KIND: microagents study {kind} {task}")
@@ -144,7 +128,6 @@ def _kind_named(kind: str, task: str) -> Kind:
 
 
 def _report(report: StudyReport) -> Iterator[str]:
-    """The lines of the report: title, tables and notes."""
     drawn = f"{counted(report.samples, 'sample')} of each step" + (
         f", and rollouts of {counted(report.horizon, 'step')}" if report.horizon else ""
     )
@@ -165,10 +148,7 @@ def _report(report: StudyReport) -> Iterator[str]:
     if report.models and are_simulated(each.model for each in report.models):
         yield ""
         yield from wrapped("simulated: no real model was asked")
-    yield from recorded_note(report.recorded_at)
-    if report.reason is not None:
-        higher = " with a higher limit" if " is reached" in report.reason else ""
-        yield from wrapped(f"{report.reason}; all samples so far are kept; the same command{higher} continues")
+    yield from closing_notes(report.recorded_at, report.reason, "samples")
 
 
 def _errors(found: Errors) -> Iterator[str]:

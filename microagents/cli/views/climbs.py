@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from microagents.cli.views.lines import one_line, shorten
+from microagents.cli.views.tables import table
 from microagents.elections.election import total_usd
 from microagents.runs.inspection.climbs import Climb, Votes
 from microagents.words.prices import money
@@ -15,19 +16,14 @@ from microagents.words.summary import counted
 MAX_SHOWN = 20
 MAX_REPLY_COLUMNS = 40
 HEADERS = ("step", "vote", "rungs", "samples", "cost", "decided", "without the ladder")
-NUMBERS = (HEADERS.index("samples"), HEADERS.index("cost"))
-"""Columns that are aligned to the right."""
+WORDS = tuple(number for number, name in enumerate(HEADERS) if name not in ("samples", "cost"))
+"""Columns that are aligned to the left; the others are numbers."""
 
 
 def draw_climbs(climbs: Sequence[Climb]) -> str:
     """Draw the table as text, and below it what all climbs have cost and changed."""
     rows = [HEADERS, *(_cells(each) for each in climbs[:MAX_SHOWN])]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        aligned = [f"{cell:>{widths[at]}}" if at in NUMBERS else f"{cell:<{widths[at]}}" for at, cell in enumerate(row)]
-        lines.append("  ".join(aligned).rstrip())
-    return "\n".join([*lines, *_facts(climbs)])
+    return "\n".join([*table(rows, to_the_left=WORDS), *_facts(climbs)])
 
 
 def _cells(climb: Climb) -> tuple[str, ...]:

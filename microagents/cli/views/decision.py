@@ -51,14 +51,12 @@ def print_decision(shown: InspectedDecision) -> None:
 
 
 def _read(reply: RecordedReply, shown: InspectedDecision) -> str:
-    """How a reply was read, in a few words."""
     if reply.flag is not None:
         return f"RED FLAG {reply.flag}{f': {reply.why}' if reply.why else ''}"
     return {None: "valid", True: "agrees", False: "differs" if shown.outcome == "contested" else "OUTVOTED"}[reply.agrees]
 
 
 def _left_to(shown: InspectedDecision) -> str:
-    """What became of a contested election."""
     leads = "" if shown.value is None else f"; {json_text(shown.value)} leads"
     if shown.decided_at is None:
         return f"left to the next rung, and no rung decided{leads}"

@@ -50,13 +50,7 @@ class Display(NamedTuple):
 
 @contextmanager
 def live_display(title: str, *, unit: str = "step", price: Price = money) -> Iterator[Display]:
-    """Show the progress of a run on stderr: live on a terminal, otherwise as one line a minute.
-
-    Args:
-        title: what is done.
-        unit: name of a unit of progress.
-        price: how costs are written.
-    """
+    """Show the progress of a run on stderr: live on a terminal, otherwise as one line a minute."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield _log_display(title, unit, price)
@@ -124,7 +118,6 @@ def _measured(account: Account) -> tuple[int, int | None]:
 
 
 def _done_text(account: Account, unit: str) -> str:
-    """Write the number of inputs or steps done, and their total."""
     if account.inputs > 1:
         return f"{account.inputs_done + account.inputs_failed:,}/{account.inputs:,} inputs"
     if account.total_steps is None and not account.steps:  # the number of steps is unknown: replies show that work is done
@@ -133,7 +126,6 @@ def _done_text(account: Account, unit: str) -> str:
 
 
 def _pace(task: Task, account: Account, unit: str) -> Iterator[str]:
-    """Write the rate, and the time so far and left."""
     is_of_inputs = account.total_steps is None and account.inputs > 1
     if account.inputs > 1 and account.steps:
         yield f"{account.steps:,} {unit}s"
@@ -151,7 +143,6 @@ def _rate(a_second: float, unit: str) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Write a duration as hours, minutes and seconds."""
     minutes, second = divmod(int(seconds), 60)
     hour, minute = divmod(minutes, 60)
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
 
-from microagents.cli.views.lines import columns_of_stdout, joined, one_line, shorten
+from microagents.cli.views.lines import joined, one_line, shorten
 from microagents.documents.recording import DocumentRecord
 from microagents.documents.records import SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
-from microagents.words.summary import number_of, printable
+from microagents.words.summary import columns_of_stdout, number_of, printable
 
 MAX_OBJECTIONS = 12
 """Maximum number of objections that are shown of one subtask."""
@@ -156,7 +156,6 @@ def _taken(record: SubtaskRecord, author: int) -> list[SegmentRecord]:
 
 
 def _states_now(document: DocumentRecord, record: SubtaskRecord) -> Iterator[str]:
-    """Write the state of each agent's segment in the last round."""
     names = short_names(document.agents)
     for draft in record.rounds[-1] if record.rounds else ():
         name, approvals = names[draft.agent], f"{draft.approvals} of {len(names)}" if draft.validations else ""
@@ -193,7 +192,6 @@ def _reason(validation: ValidationRecord) -> str:
 
 
 def _tail(text: str, columns: int, lines: int) -> list[str]:
-    """Wrap the last lines of a text."""
     last = text[-columns * lines * 2 :].rstrip("\n")
     wrapped = [part for line in last.split("\n") for part in (textwrap.wrap(printable(line.expandtabs()), columns) or [""])]
     return wrapped[-lines:]

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 
 from rich.cells import cell_len, set_cell_size
 
 from microagents.words.summary import printable
-
-DEFAULT_COLUMNS = 100
-"""Width of drawings where stdout is not a terminal."""
-
-
-def columns_of_stdout(otherwise: int = DEFAULT_COLUMNS) -> int:
-    """Measure the width of the terminal; another one where stdout is none."""
-    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else otherwise
 
 
 def joined(lines: Iterable[str]) -> str:

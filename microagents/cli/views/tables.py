@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import textwrap
 from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
 
-from microagents.words.summary import printable
+from microagents.words.summary import columns_of_stdout, printable
 
 
 def table(rows: Sequence[Sequence[str]], *, to_the_left: Container[int] = ()) -> Iterator[str]:
@@ -19,14 +18,17 @@ def table(rows: Sequence[Sequence[str]], *, to_the_left: Container[int] = ()) ->
             f"{cell:<{width}}" if number in to_the_left else f"{cell:>{width}}"
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
-        yield printable("  ".join(cells))
+        yield printable("  ".join(cells)).rstrip()
 
 
-def recorded_note(recorded_at: str | None) -> list[str]:
-    """Tell of answers without a call, in a line: the task's code may have changed since they were drawn."""
-    if recorded_at is None:
-        return []
-    return wrapped(f"answered from runs of {local_time(recorded_at)}; --run-id NAME begins another")
+def closing_notes(recorded_at: str | None, reason: str | None, kept: str) -> Iterator[str]:
+    """Tell of answers without a call, since the task's code may have changed meanwhile; and how to continue what ended early."""
+    if recorded_at is not None:
+        yield from wrapped(f"answered from runs of {local_time(recorded_at)}; --run-id NAME begins another")
+    if reason is not None:
+        higher = " with a higher limit" if " is reached" in reason else ""
+        kept = "" if "decisions so far are kept" in reason else f"all {kept} so far are kept; "
+        yield from wrapped(f"{reason}; {kept}the same command{higher} continues")
 
 
 def local_time(at: str) -> str:
@@ -36,5 +38,4 @@ def local_time(at: str) -> str:
 
 def wrapped(text: str) -> list[str]:
     """Split a sentence into lines; on a terminal wrapped at words to its width."""
-    columns = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else sys.maxsize
-    return textwrap.wrap(printable(" ".join(text.split())), columns, subsequent_indent="  ", break_long_words=False)
+    return textwrap.wrap(printable(" ".join(text.split())), columns_of_stdout(sys.maxsize), subsequent_indent="  ", break_long_words=False)

@@ -8,10 +8,10 @@ import msgspec
 from msgspec import Raw
 from rich.cells import cell_len
 
-from microagents.cli.views.lines import columns_of_stdout, joined, one_line, shorten
+from microagents.cli.views.lines import joined, one_line, shorten
 from microagents.problems.tree import Branch, ProblemNode, TurnResult
 from microagents.words.prices import money
-from microagents.words.summary import counted
+from microagents.words.summary import columns_of_stdout, counted
 
 MIN_COLUMNS = 60
 """Minimum width of a problem with its answer. If its turns leave less room on the line, they move to a second line."""
@@ -58,7 +58,6 @@ def _problem_and_answer(node: ProblemNode, columns: int) -> str:
 
 
 def _branch_text(branch: Branch) -> str:
-    """Write the number of a branch, and what became of it."""
     notes = [str(branch.number)]
     if branch.same_as is not None:
         notes.append(f"same as {branch.same_as}")
@@ -79,7 +78,6 @@ def _answer_text(answer: Raw) -> str:
 
 
 def _turn_text(result: TurnResult) -> str:
-    """Write the result of a turn in a few words."""
     votes = [each.votes for each in result.candidates]
     if result.winner is not None:
         votes = [votes[result.winner], *sorted(votes[: result.winner] + votes[result.winner + 1 :], reverse=True)]

@@ -23,6 +23,7 @@ from microagents.journal.messages import (
     RunOutcome,
 )
 from microagents.journal.reading import Reader
+from microagents.runs.plan import RunPlan
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.work.conductor import Conduct
 
@@ -38,34 +39,22 @@ class Batch:
     """The inputs of a run.
 
     Args:
+        plan: the run.
         journal: the file that records the endings of inputs; None for a run without one, whose endings stay in memory.
-        total: number of inputs.
-        run_id: name of the run.
         only: numbers of the inputs to conduct, completed ones included; None for all that are not completed.
-        concurrency: maximum number of inputs that are open at a time; None for `MAX_OPEN`.
-        passes_undecided: whether the work on an input continues to a result after an election ends undecided.
         on_ending: called with the ending of each input.
         on_recorded: called with it once it is durable, in the order of endings.
     """
 
     def __init__(
-        self,
-        journal: Path | None,
-        total: int,
-        *,
-        run_id: str,
-        only: Sequence[int] | None,
-        concurrency: int | None,
-        passes_undecided: bool,
-        on_ending: OnEnding,
-        on_recorded: OnEnding | None = None,
+        self, plan: RunPlan, journal: Path | None, *, only: Sequence[int] | None, on_ending: OnEnding, on_recorded: OnEnding | None
     ) -> None:
         self._journal = journal
-        self._total = total
-        self._run_id = run_id
+        self._total = len(plan.tasks)
+        self._run_id = plan.settings.run_id
         self._only = only
-        self._max_open = concurrency or MAX_OPEN
-        self._passes_undecided = passes_undecided
+        self._max_open = plan.settings.concurrency or MAX_OPEN
+        self._passes_undecided = plan.strategy.passes_undecided
         self._on_ending = on_ending
         self._on_recorded = on_recorded
         self._open: Counter[int] = Counter()
@@ -74,11 +63,7 @@ class Batch:
         """Endings by input, as far as they are needed: `mark_undecided` and runs without a journal read them."""
 
     async def conduct(self, messenger: RoleMessenger) -> None:
-        """Conduct each input to its end. The failure of one stops no other.
-
-        Raises:
-            MicroagentsError: a failure that ends the whole run, such as a refused key.
-        """
+        """Conduct each input to its end. The failure of one stops no other."""
         completed = await messenger.ask(RecallCompletedInputs())
         wanted: Iterable[int] = range(self._total) if self._only is None else sorted({*self._only})
         await self._conduct_each(messenger, (number for number in wanted if self._only is not None or not completed[number]))

@@ -39,34 +39,26 @@ NOTHING_NEW = (
 )
 
 
-class RunKeywords(SharedKeywords, total=False):
+class ResumeKeywords(SharedKeywords, total=False):
+    """Keywords of `resume`: what differs from the recorded run. The first four are short for the strategy's options of their names."""
+
+    k: int | None
+    max_draws: int | None
+    speculate: bool | None
+    known_inputs: bool | None
+
+
+class RunKeywords(ResumeKeywords, total=False):
     """Keywords of `run`, besides the models."""
 
     strategy: str | Strategy | None
     """A name or an instance; None for the task's default strategy."""
-    k: int | None
-    """Short for the strategy's option of this name."""
-    speculate: bool | None
-    """Short for the strategy's option of this name."""
-    known_inputs: bool | None
-    """Short for the strategy's option of this name."""
-    max_draws: int | None
-    """Short for the strategy's option of this name."""
     run_id: str | None
     """Name of the run; by default a new one."""
     runs_dir: str | Path | None
     """The folder of journals, by default ``runs``; None for a run that cannot be resumed."""
     accept_changes: Sequence[str]
     """Names of fields that may differ from the recorded experiment."""
-
-
-class ResumeKeywords(SharedKeywords, total=False):
-    """Keywords of `resume`: what differs from the recorded run."""
-
-    k: int | None
-    max_draws: int | None
-    speculate: bool | None
-    known_inputs: bool | None
 
 
 @overload
@@ -99,11 +91,6 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
 
 
 def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> RunPlan:
-    """The plan of a run, from the arguments of `run`.
-
-    Raises:
-        InvalidUsage: an argument is wrong.
-    """
     tasks, run_id = tasks_of(task), given.get("run_id")
     short = {name: given.get(name) for name in SHORT_FORMS}
     chosen = strategy_of(given.get("strategy"), tasks[0], {}, short)
@@ -159,11 +146,6 @@ async def resume(
 
 
 def _changed_plan(plan: RunPlan, changed: dict[str, Any]) -> RunPlan:
-    """A recorded plan with other settings and options.
-
-    Raises:
-        InvalidUsage: one is wrong.
-    """
     short = {name: changed.pop(name, None) for name in SHORT_FORMS}
     settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
     check_for_ray(changed, settings.runtime)
@@ -191,7 +173,6 @@ async def _execute(
 
 
 def _with_outputs(reader: Reader, result: Result) -> Result:
-    """The result of a completed run, with the outputs that are missing written."""
     values = [result.value] if result.failed_inputs is None else result.value
     if any(text_in(value) is not None for value in values):
         with suppress(InvalidUsage):  # the task's code may be gone; the result does not depend on it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from microagents.journal.reading import RunEnding
 from microagents.runs.result import Result
@@ -11,12 +11,7 @@ from microagents.runs.settings import LIMITS, Settings
 
 
 class Budget:
-    """The limits over several runs. Each may use the part that the others leave.
-
-    Args:
-        limits: the limits.
-        results: the results of earlier sittings, by the names of runs.
-    """
+    """The limits over several runs. Each may use the part that the others leave."""
 
     def __init__(self, limits: Settings, results: Mapping[str, Result]) -> None:
         self._limits = limits
@@ -42,19 +37,16 @@ class Budget:
 
     def left_for(self, run_id: str) -> dict[str, float | None]:
         """The limits of one run."""
-        limits, others = self._limits, self._others(run_id)
-        return {
-            "max_calls": None if limits.max_calls is None else limits.max_calls - _calls(others),
-            "max_tokens": None if limits.max_tokens is None else limits.max_tokens - _tokens(others),
-            "max_cost_usd": None if limits.max_cost_usd is None else limits.max_cost_usd - _cost_usd(others),
-            "max_time_s": None if limits.max_time_s is None else limits.max_time_s - self._elapsed_s(),
+        others = [result for name, result in self._results.items() if name != run_id]
+        used = {
+            "max_calls": sum(result.calls + result.account.lost_in_flight for result in others),
+            "max_tokens": sum(result.account.tokens_at_most for result in others),
+            # A run with a limit of cost asks no model without a price.
+            "max_cost_usd": sum(result.account.cost_at_most_usd or 0.0 for result in others),
+            "max_time_s": time.monotonic() - self._began_s,
         }
-
-    def _others(self, run_id: str) -> list[Result]:
-        return [result for name, result in self._results.items() if name != run_id]
-
-    def _elapsed_s(self) -> float:
-        return time.monotonic() - self._began_s
+        limits = {name: getattr(self._limits, name) for name in LIMITS}
+        return {name: None if limit is None else limit - used[name] for name, limit in limits.items()}
 
 
 def stops_again(limits: Settings, ending: RunEnding | None) -> bool:
@@ -71,16 +63,3 @@ def _options(limits: Settings) -> Iterator[tuple[str, str]]:
         if (value := getattr(limits, name)) is not None:
             option = f"--{name.removesuffix('_usd').removesuffix('_s').replace('_', '-')}"
             yield option, f"{option} {value:g}" if isinstance(value, float) else f"{option} {value}"
-
-
-def _calls(results: Sequence[Result]) -> int:
-    return sum(result.calls + result.account.lost_in_flight for result in results)
-
-
-def _tokens(results: Sequence[Result]) -> int:
-    return sum(result.account.tokens_at_most for result in results)
-
-
-def _cost_usd(results: Sequence[Result]) -> float:
-    """The most that the calls of all runs can have cost. A run with a limit of cost asks no model without a price."""
-    return sum(result.account.cost_at_most_usd or 0.0 for result in results)

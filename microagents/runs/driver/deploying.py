@@ -10,9 +10,9 @@ from microagents.actors import Deployment
 from microagents.aio import loop_has_threads
 from microagents.errors import InvalidUsage
 from microagents.journal.experiment import Experiment
+from microagents.journal.writer import JournalConfig
 from microagents.registry import unknown
 from microagents.roles.limits.limiter import Limiter
-from microagents.roles.recorder import JournalConfig
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, validated
 
@@ -37,7 +37,6 @@ def deployments_of(plan: RunPlan, recorder: Deployment) -> list[Deployment]:
 
 
 def _with_settings(deployment: Deployment, settings: Settings) -> Deployment:
-    """A deployment, changed as the run's ``deploy`` setting says."""
     name = deployment.role.__name__
     wanted = next((wanted for role, wanted in settings.deploy.items() if role.lower() == name.lower()), {})
     if not wanted:

@@ -76,16 +76,7 @@ async def execute_plan(
 
 
 class _Sitting:
-    """One sitting of a run: prepared, driven to its end, and concluded.
-
-    Args:
-        plan: the run.
-        path: its journal; None for a run without one.
-        only: as for `execute_plan`.
-        accepted: as for `execute_plan`.
-        control: as for `execute_plan`.
-        outputs: output files of documents.
-    """
+    """One sitting of a run: prepared, driven to its end, and concluded."""
 
     def __init__(
         self,
@@ -123,13 +114,9 @@ class _Sitting:
         return self._outputs.finished(result)
 
     def prepare(self) -> None:
-        """Refuse what cannot be done, and tell the expected cost.
-
-        Raises:
-            InvalidUsage: the models, the task or an output do not fit; nothing was started.
-        """
-        plan, pools = self._plan, self._plan.settings.pools
-        plan.strategy.check_models(pools.get("solver") or pools[""])
+        """Refuse what cannot be done, and tell the expected cost."""
+        plan = self._plan
+        plan.strategy.check_models(plan.settings.solver_pool)
         if plan.strategy.knows_inputs:
             check_oracle(plan.tasks[0])
         _warn_of(plan)
@@ -139,23 +126,10 @@ class _Sitting:
         if self._forecast is not None and on_forecast is not None:
             on_forecast(self._forecast)
         if plan.listed:
-            self._inputs = self._batch()
-
-    def _batch(self) -> Batch:
-        settings = self._plan.settings
-        return Batch(
-            self._path,
-            len(self._plan.tasks),
-            run_id=settings.run_id,
-            only=self._only,
-            concurrency=settings.concurrency,
-            passes_undecided=self._plan.strategy.passes_undecided,
-            on_ending=self._outputs.end,
-            on_recorded=self._control.get("on_ending"),
-        )
+            on_recorded = self._control.get("on_ending")
+            self._inputs = Batch(plan, self._path, only=self._only, on_ending=self._outputs.end, on_recorded=on_recorded)
 
     async def drive(self) -> tuple[End, Account]:
-        """Start the roles, do the work and record its ending; returns the ending and the last account."""
         plan = self._plan
         context = plan.context()
         self._began_s = time.monotonic()
@@ -187,7 +161,6 @@ class _Sitting:
         return Deployment(role=Recorder, options=options, in_driver=True)
 
     async def _conduct_and_record(self, roles: Runtime) -> tuple[End, Account]:
-        """Do the work, and record its ending; returns the ending and the last account."""
         messenger, strategy = roles.messenger, self._plan.strategy
         try:
             conducting = _conduct_single_input(messenger) if self._inputs is None else self._inputs.conduct(messenger)
@@ -266,12 +239,7 @@ def _warn_of(plan: RunPlan) -> None:
 
 
 def runtime_of(name: str, context: Context, deployments: Sequence[Deployment]) -> Runtime:
-    """Build the runtime of a name with its deployments.
-
-    Raises:
-        InvalidUsage: there is no such runtime.
-        InvalidDefinition: the deployments do not fit together.
-    """
+    """Build the runtime of a name with its deployments."""
     kind: Any = RUNTIMES.find(name, object)
     runtime: Runtime = kind(context, deployments)
     return runtime
@@ -310,7 +278,6 @@ def _no_empty_journal(path: Path | None) -> Iterator[None]:
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether a journal holds no call, no decision and no ending of an input."""
     try:
         with Reader(path) as reader:
             account = reader.account()
@@ -351,7 +318,6 @@ def _recorded_times(path: Path, sitting_s: float) -> tuple[str | None, float]:
 
 
 def _adjust_outcome(outcome: RunOutcome, reason: str | None, account: Account, strategy: Strategy) -> tuple[RunOutcome, str | None]:
-    """The outcome and its reason, changed where the account has undecided elections or an outage."""
     undecided = account.undecided_at
     if undecided and strategy.passes_undecided and outcome == "completed":
         return "undecided", undecided_elections(undecided)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import structlog
@@ -14,6 +13,7 @@ from msgspec import Struct
 from microagents.aio import wait_to_end
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
+from microagents.runs.inspection.runs import drawn_solution
 from microagents.runs.plan import RunPlan
 
 READ_EVERY_S = 1.0
@@ -42,7 +42,7 @@ async def follow_solution(
         if (account := await report()) == seen:
             continue
         seen, began_s = account, time.monotonic()
-        solution, in_thread = await _finished(partial(_read_and_pass_on, journal, plan, in_thread))
+        solution, in_thread = await _in_thread(journal, plan, in_thread)
         wait_s = max(READ_EVERY_S, (time.monotonic() - began_s) / READ_SHARE)
         if solution is not None and on_loop is not None and not on_loop(solution):
             on_loop = None
@@ -53,9 +53,7 @@ def read_solution(journal: Path, plan: RunPlan) -> Struct | None:
     """The recorded work on the only input; None if it cannot be read now."""
     try:
         with Reader(journal) as reader:
-            rows, open_elections = reader.of_input(0)
-        pools = plan.settings.pools
-        return plan.strategy.solution(0, plan.tasks[0], pools.get("solver") or pools[""], rows, open_elections)
+            return drawn_solution(reader, plan, 0)
     except Exception as error:  # noqa: BLE001 - it calls a user's code; the run does not depend on what is shown of it
         structlog.get_logger().debug("the work cannot be read from the journal", error=repr(error))
         return None
@@ -67,11 +65,9 @@ def _read_and_pass_on(journal: Path, plan: RunPlan, callbacks: Sequence[OnSoluti
     return solution, callbacks if solution is None else [each for each in callbacks if each(solution)]
 
 
-async def _finished(
-    read: Callable[[], tuple[Struct | None, Sequence[OnSolution]]],
-) -> tuple[Struct | None, Sequence[OnSolution]]:
-    """Call a function in a thread. A cancelled wait waits for its end: while a reader is connected, the journal cannot be closed."""
-    reading = asyncio.get_running_loop().run_in_executor(None, read)
+async def _in_thread(journal: Path, plan: RunPlan, callbacks: Sequence[OnSolution]) -> tuple[Struct | None, Sequence[OnSolution]]:
+    """A cancelled wait waits for the end of the thread: while a reader is connected, the journal cannot be closed."""
+    reading = asyncio.get_running_loop().run_in_executor(None, _read_and_pass_on, journal, plan, callbacks)
     try:
         return await asyncio.shield(reading)
     finally:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.actors import Strategy
 from microagents.elections.rules import Tally
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.messages import Account
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import Reader, RunEnding, journal_of
+from microagents.journal.reading import Reader, RunEnding
 from microagents.models.model import Model, ModelSpec, open_model
 from microagents.models.prices import Tariff
 from microagents.registry import MODELS
@@ -65,12 +65,7 @@ OnForecast = Callable[[Forecast], None]
 
 
 def forecast_of(plan: RunPlan, path: Path | None) -> Forecast | None:
-    """The expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent.
-
-    Args:
-        plan: the run.
-        path: its journal; None for a run without one.
-    """
+    """The expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent."""
     tariffs = {spec: _tariff(spec, plan) for spec in dict.fromkeys(specs_in(plan.settings.models))}
     paid = tuple([spec for spec, tariff in tariffs.items() if tariff is not None])
     if not paid:
@@ -91,15 +86,6 @@ def forecast_of(plan: RunPlan, path: Path | None) -> Forecast | None:
         return None
     found = Forecast(calls=calls, call_usd=sum(costs) / len(costs), input_tokens=input_tokens, output_tokens=output_tokens, models=paid)
     return found if before is None else _continued(found, before)
-
-
-def announce_forecast(plans: Iterable[RunPlan], runs_dir: str | Path, on_forecast: OnForecast | None) -> None:
-    """Tell the expected cost of several runs."""
-    if on_forecast is None:
-        return
-    total = total_of(forecast_of(plan, journal_of(Path(runs_dir), plan.settings.run_id)) for plan in plans)
-    if total is not None:
-        on_forecast(total)
 
 
 def total_of(forecasts: Iterable[Forecast | None]) -> Forecast | None:
@@ -137,7 +123,6 @@ def _tariff(text: str, plan: RunPlan) -> Tariff | None:
 
 
 def _calls(strategy: Strategy, tasks: Sequence[Task]) -> float | None:
-    """The expected calls of all inputs."""
     every = max(1, len(tasks) // MAX_ASKED)
     calls = [called(strategy.expected_calls, tasks[number]) for number in range(0, len(tasks), every)]
     known = [each for each in calls if each is not None]
@@ -168,17 +153,9 @@ def _recorded(path: Path) -> tuple[Account | None, RunEnding | None]:
 
 
 def _continued(whole: Forecast, before: Account) -> Forecast:
-    """The forecast of the rest of a run, by what its calls and steps took so far."""
     if not before.calls or not before.cost_usd:
         return whole
     calls = whole.calls
     if before.total_steps and before.steps:
         calls = before.calls / before.steps * (before.total_steps - before.steps)
-    return Forecast(
-        calls=calls,
-        call_usd=before.cost_usd / before.calls,
-        input_tokens=whole.input_tokens,
-        output_tokens=whole.output_tokens,
-        is_measured=True,
-        models=whole.models,
-    )
+    return structs.replace(whole, calls=calls, call_usd=before.cost_usd / before.calls, is_measured=True)

@@ -12,13 +12,7 @@ from microagents.words.summary import progress_line
 
 
 def notebook_progress(title: str, unit: str, price: Price) -> OnProgress | None:
-    """Show a line of progress in a notebook; returns the callback that updates it, or None where there is no notebook.
-
-    Args:
-        title: what is done.
-        unit: name of a unit of progress.
-        price: how costs are written.
-    """
+    """Show a line of progress in a notebook; returns the callback that updates it, or None where there is no notebook."""
     ipython: Any = sys.modules.get("IPython")  # whoever runs a notebook has imported it
     shell = None if ipython is None else ipython.get_ipython()
     if getattr(shell, "kernel", None) is None:  # IPython in a terminal has none, and cannot change a line that is printed

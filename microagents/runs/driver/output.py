@@ -49,10 +49,6 @@ class Outputs:
         Args:
             journal: the journal, which no process is writing; None for a run without one.
             only: numbers of the inputs to do; None for all.
-
-        Raises:
-            InvalidUsage: an output exists, or cannot be written; nothing was started.
-            TaskFailed: ``output_path()`` raised, or gave something else than a path.
         """
         if not self._tasks:
             return
@@ -67,7 +63,8 @@ class Outputs:
                 continue
             part = _part_of(path)
             for each in (path, part):
-                _refuse_shared(inputs_of, each, number)
+                if (other := inputs_of.setdefault(each, number)) != number:
+                    raise InvalidUsage(f"inputs {other} and {number} share the output {str(each)!r}; nothing was started; name two")
             _refuse_existing(path)
             if earlier is None:  # an earlier sitting may have left its text there
                 _refuse_existing(part)
@@ -130,22 +127,12 @@ class Outputs:
             )
 
 
-def _refuse_shared(inputs_of: dict[Path, int], path: Path, number: int) -> None:
-    if (other := inputs_of.setdefault(path, number)) != number:
-        raise InvalidUsage(f"inputs {other} and {number} share the output {str(path)!r}; nothing was started; name two")
-
-
 def _refuse_existing(path: Path) -> None:
     if _is_there(path):
         raise InvalidUsage(f"the output {str(path)!r} exists; it was kept, and nothing was started; move it away, or name another output")
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is anything at a path.
-
-    Raises:
-        InvalidUsage: there can be no file of that name.
-    """
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -156,14 +143,12 @@ def _is_there(path: Path) -> bool:
 
 
 def _output_of(task: Task) -> Path | None:
-    """The absolute path of a task's output; None for no output."""
     assert isinstance(task, Document)
     given = called(task.output_path, gives=(str, PathLike, NoneType))
     return None if given is None else Path(os.path.realpath(Path(given).parent), Path(given).name)
 
 
 def _recorded_inputs(journal: Path) -> Iterator[int]:
-    """Numbers of the inputs with a recorded result."""
     with Reader(journal) as reader:
         if reader.experiment.listed:
             yield from (each.input for each in reader.input_endings() if each.result is not None)
@@ -211,11 +196,7 @@ def _holds(path: Path, text: str) -> bool:
 
 
 def _rename_unless_there(old: Path, new: Path) -> None:
-    """Rename a file. Unlike `Path.rename`, it never replaces another one.
-
-    Raises:
-        FileExistsError: there is one.
-    """
+    """Rename a file. Unlike `Path.rename`, it never replaces another one."""
     try:
         new.hardlink_to(old)
     except FileExistsError:

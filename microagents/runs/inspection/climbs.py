@@ -66,11 +66,7 @@ class Climb(Struct, frozen=True, kw_only=True):
 
 
 def climbs_of(reader: Reader, of_input: int) -> list[Climb]:
-    """The steps of an input that climbed, in their order, as far as they are recorded.
-
-    Raises:
-        InvalidUsage: there is no such input, or the journal is damaged.
-    """
+    """The steps of an input that climbed, in their order, as far as they are recorded."""
     reader.experiment.check_there([of_input])
     found = [row for row in reader.decisions_below(f"{of_input}/step") if row[0].count("/") >= RUNG_DEPTH]
     if not found:

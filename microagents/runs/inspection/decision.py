@@ -88,7 +88,7 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     """Whether the task's oracle accepts the value; None without a value, an oracle or the state of the step."""
     cost_usd: float | None
     began_at: str
-    """Time at which the run began. The journal has no time of a single decision."""
+    """Time at which the run began."""
     ended_at: str | None
     """Time at which the input ended; None if it has not."""
     settled_at: str | None
@@ -100,11 +100,7 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
 
 
 def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
-    """The decision, or the open election, that a journal has at a path. It imports the task's module, which has the prompts.
-
-    Raises:
-        InvalidUsage: nothing is recorded there, or the journal is damaged.
-    """
+    """The decision, or the open election, that a journal has at a path. It imports the task's module, which has the prompts."""
     run_id, row, open_elections = reader.experiment.run_id, reader.decision_at(path), reader.open_elections_at(path)
     if row is None and not open_elections:
         near = (each for each in (f"0/{path}", f"0/step/{path}") if reader.decision_at(each) or reader.open_elections_at(each))
@@ -134,7 +130,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         user=None if question is None else question.prompts[0].user,
         prompts=0 if question is None else len(question.prompts),
         note=note,
-        models=_pool(reader) if question is None else question.models,
+        models=settings_of(reader.experiment).solver_pool if question is None else question.models,
         replies=replies if inferred is None else [structs.replace(each, rollout=_rollout(reader, path, each.seq)) for each in replies],
         other_replies=sum(each.question_digest != digest for each in texts),
         tally=[(msgspec.json.decode(each), votes) for each, votes in _tally(ballots, None if asked is None else asked.question)],
@@ -160,29 +156,21 @@ def _inference(reader: Reader, path: str, row: Recalled) -> str | None:
 
 
 def _rollout(reader: Reader, path: str, seq: int) -> str:
-    """The path of the rollout that cast this ballot at the path of a lookahead."""
     of_input, _, number, _ = path.split("/")
     return f"{of_input}/{lookahead_in(reader.experiment.recipe.strategy_options).place(int(number), seq)}"
 
 
 def _decided_at(reader: Reader, path: str) -> str | None:
-    """The path of the rung that decided a step that climbed."""
     step = step_of(path)
     return next((at for at, row in reader.decisions_below(step) if at.count("/") == step.count("/") + 1 and row.is_decision), None)
 
 
 def _settled(reader: Reader, path: str) -> tuple[str | None, str | None]:
-    """How an undecided election was settled, and the time of a person's decision."""
     settled = reader.account().settled_at.get(path)
     person = reader.persons().get(path)
     if settled != "person" or person is None:
         return settled, None
     return person.who, person.at
-
-
-def _pool(reader: Reader) -> tuple[str, ...]:
-    pools = settings_of(reader.experiment).models
-    return pools.get("solver") or pools[""]
 
 
 def _replies(
@@ -231,7 +219,6 @@ def _count(ballots: Sequence[Ballot | Flagged], question: Question) -> Count:
 
 
 def _judged(asked: RebuiltQuestion, value: bytes) -> bool | None:
-    """Whether the oracle of a chain accepts a value."""
     if asked.step is None or not isinstance(asked.task, ChainTask):
         return None
     reply: Reply = msgspec.json.decode(value, type=resolve(asked.question.reply, Reply))

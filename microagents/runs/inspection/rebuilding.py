@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -18,9 +18,8 @@ from microagents.elections.count import Count
 from microagents.elections.election import ESCALATED, Question, input_of
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader
-from microagents.messages import Message
 from microagents.runs.inspection.climbs import RUNG_DEPTH, step_of
-from microagents.runs.inspection.replay import conducted, replayed_question
+from microagents.runs.inspection.replay import Replay, conducted, replayed_question
 from microagents.runs.plan import RunPlan, plan_of, settings_of
 from microagents.strategies.chain import Chain, ChainConductor, ChainStep, Past
 from microagents.strategies.lookahead import Lookahead, lookahead_in
@@ -36,24 +35,6 @@ class RebuiltQuestion(Struct, frozen=True, kw_only=True):
     question: Question
     step: ChainStep | None
     """The step of a chain whose reply is asked for; None for any other question."""
-
-
-class _Unasked:
-    """The messenger of a conductor that only builds questions."""
-
-    def ask(self, request: object, timeout_s: float | None) -> NoReturn:  # noqa: ARG002 - nothing is asked
-        """Refuse: nothing is asked while a question is built."""
-        raise InvalidUsage(f"the strategy asks for {type(request).__name__} to build a step")
-
-    stream = ask
-
-    def tell(self, request: object) -> None:
-        """Refuse, as above."""
-        self.ask(request, None)
-
-    def reaches_eager(self, message: type[Message]) -> bool:  # noqa: ARG002 - nothing is asked
-        """No."""
-        return False
 
 
 def asked_at(reader: Reader, path: str, digest: bytes) -> tuple[RebuiltQuestion | None, str | None]:
@@ -88,15 +69,15 @@ def _rebuilt(reader: Reader, path: str) -> RebuiltQuestion:
     task, kind = plan.tasks[of_input], plan.strategy.conductor
     if isinstance(task, ChainTask) and issubclass(kind, ChainConductor):
         steps = _Steps(reader, plan, kind, of_input)
-        has_rungs = bool(plan.strategy.rungs)
+        chain, has_rungs = steps.chain(Replay(reader, plan, place)), bool(plan.strategy.rungs)
         match place.split("/")[1:]:
             case ["step", number] if number.isdecimal():
-                step = steps.step(int(number), steps.chain(_Unasked()))
+                step = steps.step(int(number), chain)
                 return RebuiltQuestion(task=task, question=step.question, step=step)
             case ["step", number, *rung] if number.isdecimal() and has_rungs:
                 question = replayed_question(reader, plan, place, lambda messenger: steps.climb(int(number), messenger))
                 # A rung asks for a reply to the step, what is below it for something else.
-                step = steps.step(int(number), steps.chain(_Unasked()))
+                step = steps.step(int(number), chain)
                 return RebuiltQuestion(task=task, question=question, step=step if len(rung) == 1 else None)
             case ["rollout", *_, start, _] if start.isdecimal() and has_rungs:
                 question = replayed_question(reader, plan, place, lambda messenger: steps.roll_out(int(start), place, messenger))
@@ -116,16 +97,13 @@ class _Steps:
         self._history = max((rung.history for rung in plan.strategy.rungs if isinstance(rung, Lookahead)), default=0)
 
     def chain(self, messenger: Messenger) -> Chain:
-        """The chain, with a conductor that sends through this messenger."""
         conductor = self._kind(self._plan.context(), messenger)
         return conductor.chain(Work(conductor, self._input, recalls=True))
 
     def step(self, number: int, chain: Chain) -> ChainStep:
-        """A step as it was asked."""
         return chain.step(number, self._state_at(number, chain))
 
     async def climb(self, number: int, messenger: Messenger) -> None:
-        """Climb the ladder at a step again."""
         chain = self.chain(messenger)
         step = self.step(number, chain)
         # Until the climb ends the vote has no row. Only a judge needs its ballots.
@@ -133,7 +111,6 @@ class _Steps:
         await chain.climb(step, structs.replace(verdict, outcome="undecided"), [])
 
     async def roll_out(self, start: int, path: str, messenger: Messenger) -> None:
-        """Draw a rollout again."""
         chain = self.chain(messenger)
         lookahead = lookahead_in(self._reader.experiment.recipe.strategy_options)
         state = self._state_at(start, chain)

@@ -32,13 +32,10 @@ def replayed_question(reader: Reader, plan: RunPlan, path: str, work: Callable[[
         plan: the run.
         path: where the question is put.
         work: does the work, with a messenger that answers from the journal; such as `conducted`.
-
-    Raises:
-        MicroagentsError: the work does not come to a question at this path.
     """
 
     async def replayed() -> Question:
-        replay = _Replay(reader, plan, path)
+        replay = Replay(reader, plan, path)
         try:
             async with asyncio.timeout(MAX_REPLAY_S):
                 await work(replay)
@@ -59,7 +56,7 @@ def conducted(of_input: int) -> Callable[[Messenger], Awaitable[object]]:
     return lambda messenger: messenger.ask(Conduct(input=of_input), None)
 
 
-class _Replay:
+class Replay:
     """The messenger of all roles: requests to durable roles are handled at once, and the recorder's answers come from the journal."""
 
     def __init__(self, reader: Reader, plan: RunPlan, path: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.replies.chat import Reply, json_form
 from microagents.runs.inspection.rebuilding import asked_at
-from microagents.runs.plan import plan_of, settings_of
+from microagents.runs.plan import RunPlan, plan_of, settings_of
 from microagents.runs.result import Result, results_of
 from microagents.task import flag_of
 
@@ -31,11 +31,7 @@ MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
 
 
 def inspect_run(runs_dir: Path, run_id: str) -> Result:
-    """The result of a run as far as it is recorded.
-
-    Raises:
-        InvalidUsage: there is no such run, or its journal cannot be read.
-    """
+    """The result of a run as far as it is recorded."""
     with reader_of(runs_dir, run_id) as reader:
         return recorded_result(reader)
 
@@ -67,12 +63,6 @@ def recorded_result(reader: Reader) -> Result:
     )
 
 
-def recorded_at(recorded: Sequence[Result | None]) -> str | None:
-    """When the first of these runs began; None if one of them is not done."""
-    began = [each.created_at for each in recorded if each is not None and each.created_at is not None]
-    return min(began) if len(began) == len(recorded) else None
-
-
 def _outcome(reader: Reader, ending: RunEnding | None) -> tuple[RunOutcome, str | None]:
     """The outcome of a run and its reason. A run with a lease is running; one without lease and ending was cut off."""
     lease = reader.lease()
@@ -84,11 +74,7 @@ def _outcome(reader: Reader, ending: RunEnding | None) -> tuple[RunOutcome, str 
 
 
 def solution_of(reader: Reader, of_input: int) -> Struct:
-    """The recorded work on an input, as its strategy tells it. It imports the task's module, which has the texts of the questions.
-
-    Raises:
-        InvalidUsage: the strategy keeps no such record, there is no such input, or the records are damaged.
-    """
+    """The recorded work on an input, as its strategy tells it. It imports the task's module, which has the texts of the questions."""
     experiment = reader.experiment
     run = experiment.run_id
     if not experiment.draws_solution:
@@ -104,15 +90,19 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
             f"the work of run {run} cannot be drawn: its journal says that it can, but its strategy {experiment.recipe.strategy} does not; "
             "the rest of `show` does not depend on it"
         )
-    pools = plan.settings.pools
-    rows, open_elections = reader.of_input(of_input)
     try:
-        return plan.strategy.solution(of_input, plan.tasks[of_input], pools.get("solver") or pools[""], rows, open_elections)
+        return drawn_solution(reader, plan, of_input)
     except Exception as error:  # noqa: BLE001 - a user's code may raise anything, and so may damaged rows
         reason = f"{type(error).__name__}: {error}"
         raise InvalidUsage(
             f"the work of run {run} cannot be drawn from its journal ({reason}); the rest of `show` does not depend on it"
         ) from None
+
+
+def drawn_solution(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
+    """The recorded work on an input. A user's code may raise anything."""
+    rows, open_elections = reader.of_input(of_input)
+    return plan.strategy.solution(of_input, plan.tasks[of_input], plan.settings.solver_pool, rows, open_elections)
 
 
 def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
@@ -135,12 +125,6 @@ def _last_write_s(path: Path) -> float:
 
 def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
     """Decide an undecided election: for the next `resume`, or in a run that is under way also an open one; returns the reply.
-
-    Args:
-        runs_dir: the folder of journals.
-        run_id: name of the run.
-        path: path of the election.
-        value: the reply, as JSON.
 
     Raises:
         InvalidUsage: no election is undecided there, the value is not a valid reply, or the run takes no requests.
@@ -168,11 +152,6 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
 
 
 def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection:
-    """What a person has to know of an election to decide it.
-
-    Raises:
-        InvalidUsage: it is not undecided, and not open in a live run either.
-    """
     run_id, undecided = reader.experiment.run_id, reader.undecided()
     if path in undecided:
         return undecided[path]
@@ -192,11 +171,7 @@ def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection
 
 
 def _ask_for(journal: Path, ask: Decide) -> None:
-    """Leave a request to a live run, and wait until it has taken it, at most `MAX_TAKING_S`.
-
-    Raises:
-        InvalidUsage: the run refuses it, or the request cannot be written.
-    """
+    """Leave a request to a live run, and wait until it has taken it, at most `MAX_TAKING_S`."""
     request = request_of(ask)
     leave_request(journal, request)
     until_s = time.monotonic() + MAX_TAKING_S
@@ -212,11 +187,7 @@ def _ask_for(journal: Path, ask: Decide) -> None:
 
 
 def remove_run(runs_dir: Path, run_id: str) -> list[Path]:
-    """Remove the journal of a run, and the files beside it; returns what was removed.
-
-    Raises:
-        InvalidUsage: there is no such run, its file is no journal, it is running, or it cannot be removed. Nothing was removed.
-    """
+    """Remove the journal of a run, and the files beside it; returns what was removed."""
     with reader_of(runs_dir, run_id) as reader:
         journal = reader.path
     return remove(journal)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, Unpack
 
@@ -88,7 +88,8 @@ async def compare(
     pools = model_pools(models, [each.strategy for each in chosen])
     shared = validated(Settings, "the comparison", {**settings, "models": pools.pools, "run_id": run_id or "compare"})
     check_for_ray(settings, shared.runtime)
-    compared = dump_options(task) if isinstance(task, Task) else _options_of(inputs)
+    options_of_first, own = compact_options(inputs)
+    compared = dump_options(task) if isinstance(task, Task) else (options_of_first, list(own))
     plans = _plans(chosen, inputs, shared, pools.objects, run_id or _run_id_prefix(first, compared, shared, len(inputs)))
     titles = [f"{_title(each)} (row {number} of {len(chosen)})" for number, each in enumerate(chosen, 1)]
     series = Series("comparison", [*map(SeriesRun, titles, plans)], Path(runs_dir), ended=ENDED)
@@ -102,7 +103,7 @@ async def compare(
         outcome=outcome,
         reason=reason,
         task=TASKS.name_of(address_of(type(first))),
-        options=dump_options(task) if isinstance(task, Task) else _common_options(inputs),
+        options=dump_options(task) if isinstance(task, Task) else _common_options(options_of_first, own),
         models=shared.models,
         seed=shared.seed,
         repeat=len(inputs),
@@ -112,27 +113,18 @@ async def compare(
 
 
 def _variants(task: Task, repeat: int) -> list[Task]:
-    """The inputs of all rows: the task and its variants."""
     if repeat < 1:
         raise InvalidUsage(f"repeat={repeat!r} will not do: a comparison needs at least one input")
     return [called(task.variant, number, gives=type(task)) for number in range(repeat)]
 
 
 def _listed(given: Sequence[Task], repeat: int | None) -> Sequence[Task]:
-    """The inputs of all rows, as they are given."""
     if repeat is not None:
         raise InvalidUsage(f"all inputs are given, so repeat={repeat!r} has no meaning; leave it out")
     return tasks_of(given)
 
 
-def _options_of(inputs: Sequence[Task]) -> tuple[dict[str, Any], list[str]]:
-    first, own = compact_options(inputs)
-    return first, list(own)
-
-
-def _common_options(inputs: Sequence[Task]) -> dict[str, Any]:
-    """The options that are the same in all inputs."""
-    first, own = compact_options(inputs)
+def _common_options(first: dict[str, Any], own: Iterable[str]) -> dict[str, Any]:
     differing = {name for each in own for name in msgspec.json.decode(each, type=dict[str, Any])}
     return {name: value for name, value in first.items() if name not in differing}
 
@@ -168,11 +160,7 @@ def _strategies(
 
 
 def _with_own_options(given: str | Strategy) -> tuple[str | Strategy, dict[str, str]]:
-    """A strategy, and the options that stand behind its name: ``aot@transitions=1,k=2``.
-
-    Raises:
-        InvalidUsage: one has no value.
-    """
+    """A strategy, and the options that stand behind its name: ``aot@transitions=1,k=2``."""
     if not isinstance(given, str):
         return given, {}
     name, _, words = given.rpartition("@")
@@ -194,7 +182,6 @@ def _title(row: _Chosen) -> str:
 def _plans(
     chosen: Sequence[_Chosen], inputs: Sequence[Task], shared: Settings, objects: Mapping[str, ModelObject], prefix: str
 ) -> list[RunPlan]:
-    """The run of each row."""
     roles = [_role_names(each.strategy) for each in chosen]
     everywhere = [role for each in roles for role in each]
     found = []

@@ -18,6 +18,8 @@ from microagents.runs.studies.series import SeriesOutcome
 from microagents.runs.task_list import dump_options
 from microagents.task import Task
 from microagents.user_code import called
+from microagents.words.prices import specs_in
+from microagents.words.summary import options_text
 
 RowOutcome = Literal["completed", "undecided", "failed", "stopped", "interrupted"]
 ENDED = ("completed", "undecided", "failed")
@@ -89,6 +91,12 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """The rows that were begun, in the order of their strategies."""
     recorded_at: str | None = None
     """When the first of the recorded runs began that gave all rows; None if this call did a part of the work."""
+
+    @property
+    def title(self) -> str:
+        """What was compared, on what, and by which models."""
+        models = ", ".join(specs_in(self.models))
+        return f"{self.task}{options_text(self.options)}: {self.repeat:,} inputs; {models}, seed {self.seed}"
 
     def as_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints."""

@@ -11,7 +11,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from microagents.errors import InvalidUsage, read_failure
-from microagents.runs.studies.analysis import HARD, Errors, FieldAccuracy, Proportion, RolloutAccuracy
+from microagents.runs.studies.analysis import HARD, Errors, Proportion, RolloutAccuracy
 from microagents.runs.studies.comparison import Comparison, Row
 from microagents.runs.studies.study import Kind, StudyReport
 from microagents.words.summary import options_text
@@ -41,44 +41,35 @@ READABLE_ON_BLUE = 0.55
 """Distance above which a cell is so dark that its number is white."""
 
 
-def draw_study(report: StudyReport, file: Path) -> None:
-    """Write the picture of a completed study.
-
-    Raises:
-        InvalidUsage: the file cannot be written.
-    """
+def draw(report: Comparison | StudyReport, file: Path) -> None:
+    """Write the picture of a completed comparison or study."""
     with mpl.rc_context(STYLE):
-        _save(_FIGURES[report.kind](report), file)
+        figure = _comparison(report) if isinstance(report, Comparison) else _FIGURES[report.kind](report)
+        try:
+            figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+        except OSError as error:
+            raise InvalidUsage(f"{str(file)!r} cannot be written: {read_failure(error)}") from None
 
 
-def draw_comparison(comparison: Comparison, file: Path) -> None:
-    """Write the picture of a completed comparison: the rate of each row over the tokens of an input.
-
-    Rows of one strategy that differ in numbers alone are the points of a line.
-
-    Raises:
-        InvalidUsage: the file cannot be written.
-    """
+def _comparison(comparison: Comparison) -> Figure:
+    """The rate of each row over the tokens of an input. Rows of one strategy that differ in numbers alone are the points of a line."""
     lines: dict[tuple[object, ...], list[Row]] = {}
     for row in comparison.rows:
         if row.rate is not None:
             words = [(name, value) for name, value in row.options.items() if isinstance(value, str) and not value.isdecimal()]
             lines.setdefault((row.strategy, *words), []).append(row)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(8.2, 4.6), layout="constrained")
-        panel = figure.subplots()
-        colours = mpl.colormaps["tab10"]
-        for number, rows in enumerate(lines.values()):
-            _line_of_rows(panel, sorted(rows, key=lambda row: row.tokens_per_input or 0), colours(number % 10))
-        panel.set_xscale("log")
-        panel.set_ylim(-0.02, 1.05)
-        panel.set_xlabel("tokens of an input, prompts and replies (log scale)")
-        panel.set_ylabel("share solved, 95 % interval")
-        panel.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-        models = ", ".join(spec for pool in comparison.models.values() for spec in pool)
-        told = f"{comparison.task}{options_text(comparison.options)}: {comparison.repeat:,} inputs; {models}, seed {comparison.seed}"
-        figure.suptitle("\n".join(textwrap.wrap(told, TITLE_CHARS)), fontsize=10, x=0.01, ha="left")
-        _save(figure, file)
+    figure = Figure(figsize=(8.2, 4.6), layout="constrained")
+    panel = figure.subplots()
+    colours = mpl.colormaps["tab10"]
+    for number, rows in enumerate(lines.values()):
+        _line_of_rows(panel, sorted(rows, key=lambda row: row.tokens_per_input or 0), colours(number % 10))
+    panel.set_xscale("log")
+    panel.set_ylim(-0.02, 1.05)
+    panel.set_xlabel("tokens of an input, prompts and replies (log scale)")
+    panel.set_ylabel("share solved, 95 % interval")
+    panel.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    figure.suptitle(textwrap.fill(comparison.title, TITLE_CHARS), fontsize=10, x=0.01, ha="left")
+    return figure
 
 
 def _line_of_rows(panel: Any, rows: Sequence[Row], colour: Any) -> None:
@@ -94,13 +85,6 @@ def _line_of_rows(panel: Any, rows: Sequence[Row], colour: Any) -> None:
         numbers = [word.rpartition("=")[2] for word in row.given.split(",") if word.rpartition("=")[2].isdecimal()]
         text = " ".join([*numbers, *([f"k={row.k}"] if row.k not in (None, 1) else [])])
         panel.annotate(text, (x, y), textcoords="offset points", xytext=(4, 4), fontsize=7, color=colour)
-
-
-def _save(figure: Figure, file: Path) -> None:
-    try:
-        figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
-    except OSError as error:
-        raise InvalidUsage(f"{str(file)!r} cannot be written: {read_failure(error)}") from None
 
 
 def _errors(report: StudyReport) -> Figure:
@@ -185,8 +169,9 @@ def _parts(report: StudyReport) -> Figure:
         assert model.parts is not None
         parts = [*model.parts.fields, model.parts.whole]
         names = [model.parts.fields[0].name, *[f"{each.name},\ngiven those before" for each in model.parts.fields[1:]], "whole reply"]
-        for shift, colour, label, share in ((-0.2, BLUE, "single", _single), (0.2, ORANGE, "majority", _majority)):
-            shares = [(at + shift, share(each)) for at, each in enumerate(parts)]
+        singles, majorities = [each.single for each in parts], [each.majority for each in parts]
+        for shift, colour, label, found in ((-0.2, BLUE, "single", singles), (0.2, ORANGE, "majority", majorities)):
+            shares = [(at + shift, each) for at, each in enumerate(found)]
             left.bar(
                 [at for at, _ in shares], [0 if each is None else each.share for _, each in shares], width=0.38, color=colour, label=label
             )
@@ -211,16 +196,7 @@ _FIGURES: dict[Kind, Callable[[StudyReport], Figure]] = {
 }
 
 
-def _single(part: FieldAccuracy) -> Proportion | None:
-    return part.single
-
-
-def _majority(part: FieldAccuracy) -> Proportion | None:
-    return part.majority
-
-
 def _panels(report: StudyReport, subject: str, *, height: float, columns: int) -> tuple[Figure, Any]:
-    """A figure with a row of panels for each model, named by it."""
     rows = len(report.models)
     figure = Figure(figsize=(8, 0.7 + height * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False)
@@ -255,5 +231,4 @@ def _with_intervals(
 
 
 def _in_lines(name: str) -> str:
-    """The spec of a model in short lines, broken before its options."""
     return textwrap.fill(name.replace("@", " @").replace(",", ", "), NAME_CHARS, break_on_hyphens=False)

@@ -16,8 +16,8 @@ from microagents.journal.reading import journal_of, reader_of
 from microagents.runs.driver.budget import Budget
 from microagents.runs.driver.control import RunControl, is_ended_by_caller
 from microagents.runs.driver.execute import execute_plan
-from microagents.runs.driver.forecast import announce_forecast
-from microagents.runs.inspection.runs import recorded_at, recorded_result
+from microagents.runs.driver.forecast import forecast_of, total_of
+from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, experiment_of
 from microagents.runs.result import Result
 
@@ -75,20 +75,18 @@ class Series:
     @property
     def recorded_at(self) -> str | None:
         """When the first of the recorded runs began that give all results; None if a part of the work is left."""
-        return recorded_at([self._done.get(each.plan.settings.run_id) for each in self._runs])
+        began = [result.created_at for result in self._done.values() if result.created_at is not None]
+        return min(began) if len(began) == len(self._runs) else None
 
     async def do(self, control: RunControl, on_run: Callable[[str], None] | None) -> SeriesEnd:
-        """Do the runs that are left.
-
-        Args:
-            control: progress and interruption.
-            on_run: called with the title of each run as it begins.
-
-        Raises:
-            MicroagentsError: a run failed; the results of those before it are kept.
-        """
+        """Do the runs that are left."""
         left = [plan for _, plan in self._runs if plan.settings.run_id not in self._done]
-        announce_forecast(left, self._runs_dir, control.get("on_forecast"))
+        on_forecast = control.get("on_forecast")
+        if (
+            on_forecast is not None
+            and (total := total_of(forecast_of(plan, journal_of(self._runs_dir, plan.settings.run_id)) for plan in left)) is not None
+        ):
+            on_forecast(total)
         budget = Budget(self._runs[0].plan.settings, {name: each.result for name, each in self._recorded.items()})
         results: list[Result] = []
         for title, plan in self._runs:
@@ -132,11 +130,6 @@ class Series:
 
 
 def _recorded(kind: str, run: SeriesRun, runs_dir: Path) -> _Recorded | None:
-    """What the journal of a run has of it; None without a journal.
-
-    Raises:
-        JournalMismatch: the journal is of another run.
-    """
     plan, run_id = run.plan, run.plan.settings.run_id
     if holds_nothing(journal_of(runs_dir, run_id)):
         return None

@@ -137,11 +137,6 @@ async def study(
 
 
 def _check_task(task: Task) -> None:
-    """Refuse a task that has no steps, or whose replies cannot be judged.
-
-    Raises:
-        InvalidUsage: as above.
-    """
     if not isinstance(task, ChainTask):
         raise InvalidUsage(f"a study asks the steps of a chain one by one, and {type(task).__name__} is no chain of steps")
     strategy_of(Study(), task, {})
@@ -153,11 +148,6 @@ def _check_task(task: Task) -> None:
 
 
 def _check_kind(kind: Kind, models: Sequence[OneModel], samples: int) -> None:
-    """Refuse an unknown kind, and distances where there is nothing to compare.
-
-    Raises:
-        InvalidUsage: as above.
-    """
     if kind not in KINDS:
         raise InvalidUsage(unknown("study", kind, KINDS))
     if not models:
@@ -169,11 +159,7 @@ def _check_kind(kind: Kind, models: Sequence[OneModel], samples: int) -> None:
 
 
 def _horizon(task: Task, kind: Kind, given: int | None) -> int | None:
-    """The number of steps in a rollout; None for a study without rollouts.
-
-    Raises:
-        InvalidUsage: the kind has no rollouts, or they would go beyond the end of the task.
-    """
+    """The number of steps in a rollout; None for a study without rollouts."""
     if kind != "lookahead":
         if given is not None:
             raise InvalidUsage(f"horizon={given!r} belongs to the study lookahead; {kind} draws no rollouts")
@@ -186,7 +172,6 @@ def _horizon(task: Task, kind: Kind, given: int | None) -> int | None:
 
 
 def _plans(task: Task, strategy: Study, models: Sequence[OneModel], run_id: str | None, settings: Mapping[str, Any]) -> dict[str, RunPlan]:
-    """The run of each model, by its spec."""
     plans = {}
     address = address_of(type(task))
     for model in models:
