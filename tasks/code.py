@@ -69,8 +69,11 @@ class Code(Problem[Program]):
         return self
 
     def statement(self) -> str:
+        return self.text
+
+    def background(self) -> str:
         tests = "\n".join(self.test_list[: self.shown])
-        return f"{self.text}\n\nThe program is a Python module, and it must pass this:\n{tests}" if tests else self.text
+        return f"The program is a Python module, and it must pass this:\n{tests}" if tests else ""
 
     def flag(self, reply: Reply) -> str | None:
         """Flag ``no_python`` for a text that Python cannot read, ``long_code`` for more than 20,000 characters."""

@@ -41,6 +41,9 @@ _OPTIONS_SINCE = {
     "margin": 3,
     "reuse": True,
     "votes": "exact",
+    "contradicting": "discard",
+    "judge": "picks",
+    "prune": False,
 }
 """Options of strategies that earlier journals lack, and the values as which those were made."""
 

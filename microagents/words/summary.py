@@ -169,7 +169,11 @@ def summary(result: RunFacts[Any], *, with_text: bool = True) -> str:
     has_counted = account.valid or account.flagged
     replies = counted(account.calls, "call") + (f", {_by_name(account.flagged, 'red-flagged')}" if has_counted or not account.calls else "")
     rows.append(("how", f"{result.strategy}: {', '.join(taken) or 'no decision'}; {replies}"))
-    rows += [(name, text) for name, text in (("voting", _voting_text(result)), ("climbed", _climbed_text(result))) if text is not None]
+    rows += [
+        (name, text)
+        for name, text in (("voting", _voting_text(result)), ("climbed", _climbed_text(result)), ("judge", _picks_text(result)))
+        if text is not None
+    ]
     models = result.models
     rows.append(("model", ", ".join(models) + _cost_text(result, models)))
     of_calls = (
@@ -269,6 +273,15 @@ def _timeouts_text(account: Account) -> str | None:
 def _by_name(counts: Mapping[str, int], what: str) -> str:
     names = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
     return f"{sum(counts.values()):,} {what}" + (f" ({names})" if names else "")
+
+
+def _picks_text(result: RunFacts[Any]) -> str | None:
+    """Say how often the judge of Atom of Thoughts picked the answer of the contracted question; None for other work."""
+    values = [each for each in (result.value if isinstance(result.value, list) else [result.value]) if isinstance(each, dict)]
+    chains = [each for each in values if {"transitions", "endings"} <= each.keys()]
+    picked = sum(sum(each["transitions"]) for each in chains)
+    judged = picked + sum(each["endings"].count("not picked") for each in chains)
+    return f"picked the contracted question's answer at {picked:,} of {counted(judged, 'transition')}" if judged else None
 
 
 def _voting_text(result: RunFacts[Any]) -> str | None:

@@ -33,6 +33,7 @@ ROW = {
         "given",
         "run_id",
         "solved",
+        "f1",
         "completed",
         "repeat",
         "rate",
@@ -342,3 +343,11 @@ def test_a_picture_shows_rates_over_tokens_and_the_same_comparison_gives_the_sam
 def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_asked() -> None:
     ran = microagents(*STORIES, *CHAINS, "--svg", "nowhere/a.svg")
     assert (ran.code, Path("runs").exists()) == (WRONG_USAGE, False)
+
+
+def test_the_mean_f1_of_questions_with_words_is_told_below_the_table() -> None:
+    write("said.jsonl", '{"path": "0/answer", "seq": 0, "text": "{\\"answer\\": \\"the old water mill\\"}"}')
+    write("lines.jsonl", '{"question": "Where?", "context": "Mills are old.", "answer": "the old mill"}')
+    ran = microagents("compare", "multi-hop", "--inputs", "lines.jsonl", "--model", "scripted:said.jsonl", "--strategy", "single-shot")
+    assert ran.code == COMPLETED
+    assert "mean F1 of the answers: single-shot 0.800" in ran.out

@@ -96,7 +96,7 @@ async def compare(
     outcome, reason, results = await series.do(given, on_row)
     judged = first.oracle_judges_result
     rows = [
-        structs.replace(row_of(each.strategy, result, oracle_judges=judged), given=each.given)
+        structs.replace(row_of(each.strategy, result, inputs, oracle_judges=judged), given=each.given)
         for each, result in zip(chosen, results, strict=False)
     ]
     return Comparison(
