@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 
-import structlog
 from msgspec import structs
 
 from microagents.actors import Context, Messenger, Role
@@ -19,6 +18,7 @@ from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flag
 from microagents.elections.rules import FirstValid
 from microagents.errors import MicroagentsError, NotSent
 from microagents.journal.messages import FollowDecisions, RecallOpen, RecordDraws, RecordReply, RecordSample
+from microagents.logs import log
 from microagents.messages import resolve
 from microagents.replies.chat import Prompt, Reply, decoder_of
 from microagents.roles.matcher import MeanTheSame
@@ -309,7 +309,7 @@ class RunningElection:
         except Exception as error:  # noqa: BLE001 - a user's reply class or flag may raise anything
             problem = described(error)
         if problem is not None:
-            structlog.get_logger().warning("the decision of a person is ignored", path=self.id.path, why=problem)
+            log().warning("the decision of a person is ignored", path=self.id.path, why=problem)
             return
         self._person = value
         self.close_count(None)
@@ -397,7 +397,7 @@ class RunningElection:
             self.close_count(error)
             return
         except Exception as error:  # noqa: BLE001 - a defect here must fail the election, not leave its followers waiting
-            structlog.get_logger().error("a draw failed", path=self.id.path, seq=seq, error=described(error))
+            log().error("a draw failed", path=self.id.path, seq=seq, error=described(error))
             self.close_count(role_failed("Voter", "Elect", error))
             return
         finally:

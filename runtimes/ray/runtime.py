@@ -21,7 +21,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import ray
-import structlog
 from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -29,6 +28,7 @@ from microagents.actors import Context, Deployment
 from microagents.aio import TaskScope, finish, retrieve_exception, wait_to_end
 from microagents.errors import InvalidDefinition, MicroagentsError, NoHandler, PeerLost
 from microagents.journal.messages import RecordLost
+from microagents.logs import log
 from microagents.runtimes import role_group
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger
 from microagents.runtimes.ray.cluster import Cluster, aside, connect, disconnect, may_grow, missing_resource, request_cpus
@@ -392,7 +392,7 @@ class RayRuntime:
         for slot in new:
             await self._start_process(slot)
         self._group.extend(self._deployments, place_replicas(self._deployments, list(self._slots.values())))
-        structlog.get_logger().info("a lane was added for a node that joined", lanes=self._lanes)
+        log().info("a lane was added for a node that joined", lanes=self._lanes)
 
     # -- after a death ----------------------------------------------------------------------------------------------------------------
 
@@ -499,7 +499,7 @@ class RayRuntime:
             async with asyncio.timeout(role_group.STOP_S):
                 await _future(self._slot_of[replica].actor.stop.remote(replica))
         except TimeoutError as error:
-            structlog.get_logger().warning("a role did not stop cleanly", role=replica.partition("/")[0], error=repr(error))
+            log().warning("a role did not stop cleanly", role=replica.partition("/")[0], error=repr(error))
         except RayError:
             return  # its actor has died
 
@@ -646,4 +646,4 @@ def _warn(event: str, **fields: str) -> None:
 def _log(level: str, event: Any, fields: Mapping[str, Any]) -> None:
     # A log that cannot be written, such as a pipe that its reader has closed, must not end the run.
     with suppress(OSError, ValueError):
-        getattr(structlog.get_logger(), level, structlog.get_logger().warning)(event, **fields)
+        getattr(log(), level, log().warning)(event, **fields)

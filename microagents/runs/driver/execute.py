@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
-import structlog
 
 from microagents.actors import Context, Deployment, Strategy
 from microagents.aio import TaskScope, loop_has_threads
@@ -19,6 +18,7 @@ from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError
 from microagents.journal.messages import Account, InputEnding, RecallDecidedInputs, Report, RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
+from microagents.logs import log
 from microagents.messages import address_of
 from microagents.registry import RUNTIMES, STRATEGIES, TASKS
 from microagents.roles.recorder import RecordEnding, Recorder
@@ -255,7 +255,7 @@ def _warn_of(plan: Plan) -> None:
     kind = type(plan.tasks[0])
     cautions = [f"{kind.__name__}.{name} overrides nothing; did you mean {near}?" for name, near in near_misses(kind)]
     for caution in [*cautions, *filter(None, [plan.strategy.caution])]:
-        structlog.get_logger().warning(caution)
+        log().warning(caution)
 
 
 def runtime_of(name: str, context: Context, deployments: Sequence[Deployment]) -> Runtime:

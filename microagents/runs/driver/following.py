@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import structlog
 from msgspec import Struct
 
 from microagents.aio import wait_to_end
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
+from microagents.logs import log
 from microagents.runs.plan import Plan
 
 READ_EVERY_S = 1.0
@@ -57,7 +57,7 @@ def read_solution(journal: Path, plan: Plan) -> Struct | None:
         pools = plan.settings.pools
         return plan.strategy.solution(0, plan.tasks[0], pools.get("solver") or pools[""], rows, open_elections)
     except Exception as error:  # noqa: BLE001 - it calls a user's code; the run does not depend on what is shown of it
-        structlog.get_logger().debug("the work cannot be read from the journal", error=repr(error))
+        log().debug("the work cannot be read from the journal", error=repr(error))
         return None
 
 
