@@ -288,6 +288,8 @@ class Account(Struct, kw_only=True):
     """Decided elections."""
     errors: int | None = None
     """Decisions that the task's oracle calls wrong; None without an oracle."""
+    checked: int | None = None
+    """Decisions and final answers that the task's oracle could judge; None in earlier versions."""
     calls: int = 0
     """Requests sent to a model that the provider may bill."""
     in_flight: int = 0

@@ -135,6 +135,7 @@ class Result(Struct, Generic[V], frozen=True, kw_only=True):
             "unit": self.unit,
             "decided": account.decided,
             "errors": account.errors,
+            "checked": account.checked,
             "calls": account.calls,
             "valid": account.valid,
             "flagged": account.flagged,

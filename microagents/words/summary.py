@@ -32,6 +32,8 @@ MAX_OPTION_CHARS = 60
 """For a longer option of a task only its length is shown."""
 WHOLE = "whole"
 """Number of a document that has no subtasks, or was split into them."""
+_CHECKS = {"problem": ("the task's own check", "WRONG"), "subtask": ("the checks of the brief", "FAILED")}
+"""What code checks of a work, by its unit, and the word for a check that finds a fault. A chain has an oracle."""
 _LIMIT = re.compile(r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d[\d.e+-]*) is reached")
 """The beginning of the reason of a run that was stopped by a limit. That of time is anew in each sitting."""
 
@@ -252,13 +254,24 @@ def _checked_text(result: RunFacts) -> str:
     )
     if not (account.decided or account.steps or account.errors):
         return decisions
-    match account.errors:
-        case None:
-            return f"{decisions}, not checked by an oracle"
-        case 0:
-            return f"{decisions}, none found wrong by the task's own oracle"
-        case errors:
-            return f"{decisions}, {errors:,} found WRONG by the task's own oracle"
+    if account.errors is None:
+        return f"{decisions}, not checked by an oracle"
+    by, wrong = _CHECKS.get(result.unit, ("the task's own oracle", "WRONG"))
+    found = f"{account.errors:,} {wrong}" if account.errors else f"none {wrong.lower()}"
+    return f"{decisions}, {_share_checked(result)} checked by {by}: {found}"
+
+
+def _share_checked(result: RunFacts) -> str:
+    """Write how much of a run was checked: of a problem or a text only the end can be."""
+    account, checked = result.account, result.account.checked
+    if checked is None:  # a journal of an earlier version
+        return "some"
+    if result.unit == "step" and checked == account.decided:
+        return "all"
+    if result.unit == "step" and checked > account.inputs:
+        return f"{checked:,} of them" if account.decided else counted(checked, "reply", "replies")
+    what = "text" if result.unit == "subtask" else "answer"
+    return f"only the final {what}" if checked == 1 else f"only {checked:,} final {what}s"
 
 
 def _calls_text(account: Account, price: Price) -> str | None:

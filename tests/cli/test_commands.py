@@ -47,7 +47,7 @@ CONTRACT = {
 """The keys of ``run --json`` that scripts rely on."""
 
 BEYOND = {
-    *("created_at", "reason", "settled_at", "climbed", "lost_in_flight", "go_on", "k", "unit"),
+    *("created_at", "reason", "settled_at", "climbed", "lost_in_flight", "go_on", "k", "unit", "checked"),
     *("votes", "samples", "votes_per_decision", "outvoted", "misled", "unvoted_success"),
     *("repeated", "refused", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),
     *("expected_usd", "unsettled_usd", "unsettled_tokens", "joined", "fallbacks"),
@@ -140,7 +140,7 @@ def test_a_person_is_told_that_the_model_is_simulated() -> None:
     assert (ran.code, ran.err) == (COMPLETED, "")
     assert "simulated: no real model was asked" in ran.out
     assert "7 of 7 steps" in ran.out
-    assert "none found wrong" in ran.out
+    assert "all checked by the task's own oracle: none wrong" in ran.out
 
 
 @pytest.mark.parametrize("run_id", ["a", "My-run_2.1", "7" * 100])

@@ -140,6 +140,21 @@ def test_the_summary_warns_of_timeouts_above_one_percent_of_the_samples() -> Non
     assert "timeouts" not in rows_of(Account(steps=1, calls=250, valid=180, flagged={"malformed": 20}, repeated={"timeout": 2, "busy": 50}))
 
 
+@pytest.mark.parametrize(
+    ("unit", "account", "said"),
+    [
+        ("step", Account(steps=7, decided=7, checked=7, errors=0), "7 decisions, all checked by the task's own oracle: none wrong"),
+        ("step", Account(steps=7, decided=7, checked=3, errors=2), "7 decisions, 3 of them checked by the task's own oracle: 2 WRONG"),
+        ("problem", Account(steps=7, checked=1, errors=1), "only the final answer checked by the task's own check: 1 WRONG"),
+        ("problem", Account(steps=7, inputs=4, checked=4, errors=0), "only 4 final answers checked by the task's own check: none wrong"),
+        ("subtask", Account(steps=3, checked=1, errors=1), "only the final text checked by the checks of the brief: 1 FAILED"),
+        ("step", Account(steps=7, decided=7, errors=0), "7 decisions, some checked by the task's own oracle: none wrong"),
+    ],
+)
+def test_the_summary_says_how_much_was_checked_and_by_what(unit: str, account: Account, said: str) -> None:
+    assert rows_of(account, unit=unit)["completed"].endswith(f"s, {said}")
+
+
 def test_the_summary_tells_the_share_of_cached_input() -> None:
     account = Account(steps=1, calls=20, input_tokens=2000, cached_tokens=1500, cache_write_tokens=100)
     assert rows_of(account)["cached"] == "75.0% of 2,000 input tokens read from the provider's cache, 5.0% written into it"
@@ -188,5 +203,5 @@ def test_a_great_number_of_tries_is_a_power_of_ten() -> None:
 
 def test_a_tree_in_which_all_agreed_counts_its_problems_and_samples() -> None:
     rows = microagents("run", "multiplication", "-o", "digits=2", "-k", "1", "--run-id", "r").rows
-    assert re.search(r": (\d+) of \1 problems, none found wrong by the task's own oracle$", rows["completed"])
+    assert re.search(r": (\d+) of \1 problems, only the final answer checked by the task's own check: none wrong$", rows["completed"])
     assert re.match(r"recursive: \d+ samples; \d+ calls, 0 red-flagged$", rows["how"])
