@@ -25,6 +25,8 @@ from microagents.packages import REQUIREMENTS, missing_package
 from microagents.user_code import described
 
 C = TypeVar("C")
+OBJECT = "object"
+"""The provider in specs of models that were given as objects."""
 
 
 class Registry(Struct, frozen=True, kw_only=True):
@@ -202,6 +204,11 @@ def source_of(named: Any) -> str:
     if file is not None and named.__module__ != "__main__" and "." not in module.__name__ and not hasattr(module, "__path__"):
         return f"{Path(file).resolve()}:{named.__qualname__}"
     return address_of(named)
+
+
+def has_name(source: str) -> bool:
+    """Tell whether another program may find a source, or the model of a spec."""
+    return "<locals>" not in source and not source.startswith(("__main__:", f"{OBJECT}:"))
 
 
 def can_be_found(source: str) -> bool:

@@ -23,7 +23,7 @@ from microagents.runs.driver.control import RunControl
 from microagents.runs.driver.forecast import Forecast
 from microagents.runs.result import Result, Results
 from microagents.words.prices import prices_of
-from microagents.words.summary import options_text, printable, resume_command, summary
+from microagents.words.summary import go_on_text, options_text, printable, resume_command, summary
 
 ALL_ENDED = ("completed", "undecided", "failed")
 """Outcomes with which all of many inputs have ended. The list of results is printed only then: otherwise most of it is missing."""
@@ -76,7 +76,7 @@ def run_in_terminal(
 
 def kept_in(run_id: str, runs_dir: Path) -> str:
     """The sentence about a run that was left at once."""
-    return f"run {run_id} was left at once, and its recorded decisions are kept; go on: {resume_command(run_id, 'interrupted', runs_dir)}"
+    return f"run {run_id} was left at once, and its recorded decisions are kept; go on: {resume_command(run_id, runs_dir)}"
 
 
 def kept_in_runs(work: str) -> str:
@@ -94,9 +94,7 @@ def show_and_exit(result: Result, options: Mapping[str, object], runs_dir: Path,
         _print_json(result, runs_dir)
     else:
         is_listed = result.failed_inputs is not None
-        typer.echo(
-            summary(result, options_text(options), resume_command(result.run_id, result.outcome, runs_dir, result.reason)), err=is_listed
-        )
+        typer.echo(summary(result, options_text(options), go_on_text(result, runs_dir)), err=is_listed)
         if is_listed and result.outcome in ALL_ENDED and not stream:
             _print_results(result.value, "\n")
             typer.echo()
@@ -124,7 +122,7 @@ def result_as_json(result: Result, runs_dir: Path) -> dict[str, Any]:
     """The object that ``--json`` prints for a run."""
     return {
         **result.as_json(),
-        "go_on": resume_command(result.run_id, result.outcome, runs_dir, result.reason) if result.journal is not None else None,
+        "go_on": go_on_text(result, runs_dir) if result.journal is not None else None,
     }
 
 

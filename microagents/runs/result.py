@@ -17,7 +17,7 @@ from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
 from microagents.task import V
 from microagents.words.prices import specs_in
-from microagents.words.summary import options_text, resume_command, summary
+from microagents.words.summary import go_on_text, options_text, summary
 from microagents.words.voting import unvoted_success
 
 MAX_SHOWN = 10
@@ -60,6 +60,8 @@ class Result(Struct, Generic[V], frozen=True, kw_only=True):
     """Inputs of a list that failed or are undecided; None for a run with one task and no list."""
     created_at: str | None = None
     """Time at which the run began, in UTC; None for a run without a journal."""
+    needs_program: bool = False
+    """Whether only the program that began the run can continue it, since its task, strategy or a model has no name for others."""
     options: dict[str, Any] = {}
     """Options of the task; empty for a list of inputs."""
     outputs: tuple[Path, ...] = ()
@@ -82,7 +84,7 @@ class Result(Struct, Generic[V], frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         runs_dir = None if self.journal is None else self.journal.parent
-        go_on = None if runs_dir is None else resume_command(self.run_id, self.outcome, runs_dir, self.reason)
+        go_on = None if runs_dir is None else go_on_text(self, runs_dir)
         return summary(self, options_text(self.options), go_on)
 
     def decisions(self) -> Iterator[RecordedDecision]:

@@ -36,6 +36,7 @@ _CHECKS = {"problem": ("the task's own check", "WRONG"), "subtask": ("the checks
 """What code checks of a work, by its unit, and the word for a check that finds a fault. A chain has an oracle."""
 _LIMIT = re.compile(r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d[\d.e+-]*) is reached")
 """The beginning of the reason of a run that was stopped by a limit. That of time is anew in each sitting."""
+_KEYWORDS = {"--max-calls": "max_calls", "--max-tokens": "max_tokens", "--max-cost": "max_cost_usd"}
 
 
 class FailedInputFacts(Protocol):
@@ -126,18 +127,32 @@ class RunFacts(Protocol):
         ...
 
     @property
+    def needs_program(self) -> bool:
+        """Whether only the program that began the run can continue it."""
+        ...
+
+    @property
     def outputs(self) -> Sequence[Path]:
         """Files that texts were written into."""
         ...
 
 
-def resume_command(run_id: str, outcome: str, runs_dir: Path, reason: str | None = None) -> str | None:
-    """Write the command that continues a run, with a reached limit doubled. None if it is completed or running."""
-    if outcome in ("completed", "running"):
+def go_on_text(result: RunFacts, runs_dir: Path) -> str | None:
+    """Write how to continue a run, with a reached limit doubled. None if it is completed or running."""
+    if result.outcome in ("completed", "running"):
         return None
-    limit = _LIMIT.match(reason or "") if outcome == "stopped" else None
-    raised = "" if limit is None else f" {limit['option']} {2 * Decimal(limit['value']):f}"
-    return f"{_command('resume', run_id, runs_dir)}{raised}"
+    limit = _LIMIT.match(result.reason or "") if result.outcome == "stopped" else None
+    most = "" if limit is None else f"{2 * Decimal(limit['value']):f}"
+    if result.needs_program:
+        raised = f", {_KEYWORDS[limit['option']]}={most}" if limit is not None else ""
+        return f"start the program again with run_id={result.run_id!r}, runs_dir={str(runs_dir)!r}{raised}"
+    raised = f" {limit['option']} {most}" if limit is not None else ""
+    return f"{resume_command(result.run_id, runs_dir)}{raised}"
+
+
+def resume_command(run_id: str, runs_dir: Path) -> str:
+    """Write the command that continues a run."""
+    return _command("resume", run_id, runs_dir)
 
 
 def _command(name: str, run_id: str, runs_dir: Path) -> str:

@@ -24,7 +24,7 @@ from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
 from microagents.words.prices import are_simulated
-from microagents.words.summary import options_text, printable, resume_command, summary
+from microagents.words.summary import go_on_text, options_text, printable, summary
 
 DEFAULT_DEPTH = 2
 
@@ -83,7 +83,7 @@ def command(
         climbed = {} if climbs is None else {"climbs": _as_json(climbs)}
         typer.echo(json_text(result_as_json(result, runs_dir) | solution | climbed | verified))
     else:
-        typer.echo(summary(result, options_text(options), resume_command(run, result.outcome, runs_dir, result.reason), with_text=False))
+        typer.echo(summary(result, options_text(options), go_on_text(result, runs_dir), with_text=False))
         for at, field, before, after in changes:
             typer.echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
         if verify and not problems:

@@ -245,6 +245,7 @@ class _Sitting:
             options={} if plan.listed else dump_options(plan.tasks[0]),
             failed_inputs=failed,
             created_at=created_at,
+            needs_program=self._experiment.recipe.needs_program,
             k=plan.strategy.deciding_votes,
             unit=type(plan.tasks[0]).progress_unit,
         )

@@ -62,6 +62,7 @@ def recorded_result(reader: Reader) -> Result:
         options={} if reader.experiment.listed else recipe.options,
         failed_inputs=failed,
         created_at=reader.created_at,
+        needs_program=recipe.needs_program,
         k=recipe.deciding_votes,
         unit=reader.experiment.unit,
     )
