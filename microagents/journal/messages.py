@@ -56,7 +56,7 @@ class RecordSample(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
-    """The text of a reply that lost or was flagged, for later inspection."""
+    """The text of a reply, for later inspection: as ``keep_texts`` says, of one that lost or was flagged."""
 
     id: SampleId
     text: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -209,13 +209,19 @@ class Recorder(Role):
 
     def draws(self, request: RecordDraws) -> None:
         """Record samples and the texts of replies."""
-        self._add(*request.records)
+        self._add(*self._kept(request.records))
         if self._first_replies is not None:
             self._check_first_replies(self._first_replies, request.records)
 
+    def _kept(self, records: Sequence[RecordSample | RecordReply]) -> Iterable[RecordSample | RecordReply]:
+        """The records that the journal is to keep: with ``keep_texts`` none, no texts."""
+        if self.context.settings.get("keep_texts") != "none":
+            return records
+        return (each for each in records if isinstance(each, RecordSample))
+
     def batch(self, request: RecordBatch) -> None:
         """Record what a process has sent together."""
-        self._add(*request.calls, *request.draws, *request.decisions, *request.progress)
+        self._add(*request.calls, *self._kept(request.draws), *request.decisions, *request.progress)
         if self._first_replies is not None:
             self._first_replies.add_valid(request.valid)
             self._check_first_replies(self._first_replies, request.draws)

@@ -43,7 +43,7 @@ class RecordedReply(Struct, frozen=True, kw_only=True):
     agrees: bool | None
     """Whether it is a vote for the decided value; None for a flagged reply, and without a decision."""
     text: str | None
-    """The text of the model; None where the journal does not keep it: it keeps replies that lost or were flagged."""
+    """The text of the model; None where the journal does not keep it: see ``keep_texts``."""
     text_is_cut: bool
     """Whether the journal keeps only the beginning of the text."""
     cost_usd: float | None
