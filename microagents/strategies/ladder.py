@@ -166,6 +166,11 @@ votes are improbable; without it only at half the cap. `lead` needs none."""
         return tuple(made)
 
     @property
+    def draws_rollouts(self) -> bool:
+        """Whether a rung is a lookahead."""
+        return any(isinstance(rung, Lookahead) for rung in self.rungs)
+
+    @property
     def caution(self) -> str | None:
         """What is wrong with a ladder without p."""
         if self.p is not None or not self.rungs or isinstance(self.default_rule, Unanimity):
