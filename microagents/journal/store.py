@@ -98,8 +98,9 @@ class Store:
         self._run_id = experiment.run_id
         self._holder = Holder.here()
         self._epoch = 0
-        self._opened_s = time.monotonic()
-        self._renewed_s = self._opened_s
+        self._renewed_s = time.monotonic()
+        self._working_since_s: float | None = None
+        """Time at which the work began, after the start of a Ray."""
         self.is_new = holds_nothing(path)
         self.committed_at: str | None = None
         """Time of the last commit, in UTC, as the rows of its decisions have it; None in journals of versions before 4."""
@@ -415,7 +416,7 @@ class Store:
             last = (None, None, None) if reached is None else (reached.done, reached.state.decode(), reached.value.decode())
             rows.append((of_input, *done, *last, *books.recorded_digests(of_input)))
         self._rows.replace("progress", rows, [row[0] for row in rows])
-        wall_s = self._wall_s + time.monotonic() - self._opened_s
+        wall_s = self._wall_s + (0.0 if self._working_since_s is None else time.monotonic() - self._working_since_s)
         self._rows.set_only("account", (_json(books.totals), wall_s, _now()))
 
     @contextmanager
@@ -486,6 +487,7 @@ class Store:
 
     def checkpoint(self, of_input: int) -> Checkpoint | None:
         """The last decided step of an input; None before the first, and in work that cannot resume after a step."""
+        self._working_since_s = self._working_since_s or time.monotonic()  # the work begins with this question
         with self._translating_errors():
             return self.books.reached.get(of_input) or read_checkpoint(self._rows, of_input)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, Generic, overload
 
@@ -17,7 +18,7 @@ from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
 from microagents.task import V
 from microagents.words.prices import specs_in
-from microagents.words.summary import go_on_text, options_text, summary
+from microagents.words.summary import counted, go_on_text, options_text, progress_text, summary, summary_rows
 from microagents.words.voting import unvoted_success
 
 MAX_SHOWN = 10
@@ -83,9 +84,20 @@ class Result(Struct, Generic[V], frozen=True, kw_only=True):
         return self.account.cost_usd
 
     def __str__(self) -> str:
-        runs_dir = None if self.journal is None else self.journal.parent
-        go_on = None if runs_dir is None else go_on_text(self, runs_dir)
-        return summary(self, options_text(self.options), go_on)
+        return summary(self, options_text(self.options), self._go_on)
+
+    def __repr__(self) -> str:
+        return f"<Result of run {self.run_id}: {self.outcome}, {self.task}, {progress_text(self)}, {counted(self.calls, 'call')}>"
+
+    def _repr_html_(self) -> str:
+        """The summary as a table, which notebooks show for a result at the end of a cell."""
+        rows = summary_rows(self, options_text(self.options), self._go_on)
+        cells = "".join(f"<tr><th>{escape(name)}</th><td style='text-align: left'>{escape(text)}</td></tr>" for name, text in rows)
+        return f"<table>{cells}</table>"
+
+    @property
+    def _go_on(self) -> str | None:
+        return None if self.journal is None else go_on_text(self, self.journal.parent)
 
     def decisions(self) -> Iterator[RecordedDecision]:
         """Read every decision from the journal, in the order of paths. Each unpacks into its path and its value.

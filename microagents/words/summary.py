@@ -209,7 +209,14 @@ def _votes_text(account: Account, unit: str) -> str:
 
 
 def summary(result: RunFacts, options: str, go_on: str | None, *, with_text: bool = True) -> str:
-    """Write the summary of a run, for a person.
+    """Write the summary of a run, for a person. The arguments are those of `summary_rows`."""
+    rows = summary_rows(result, options, go_on, with_text=with_text)
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(_wrapped(f"{name:<{width}}  ", text) for name, text in rows)
+
+
+def summary_rows(result: RunFacts, options: str, go_on: str | None, *, with_text: bool = True) -> list[tuple[str, str]]:
+    """List the rows of the summary of a run: a name, and a text that is printable.
 
     Args:
         result: the result of the run.
@@ -240,7 +247,8 @@ def summary(result: RunFacts, options: str, go_on: str | None, *, with_text: boo
     )
     rows += [(name, text) for name, text in of_calls if text is not None]
     rate = account.steps / result.wall_s if result.wall_s else 0
-    rows.append(("took", f"{result.wall_s:,.1f} s, {rate:,.0f} {result.unit}s a second; run {result.run_id}"))
+    speed = f", {rate:,.0f} {result.unit}s a second" if rate >= 1 else f", {rate * 3600:,.0f} {result.unit}s an hour" if rate else ""
+    rows.append(("took", f"{result.wall_s:,.1f} s{speed}; run {result.run_id}"))
     if result.failed_inputs:
         rows += [(each.outcome, f"input {each.input}: {each.reason}") for each in result.failed_inputs[:MAX_FAILED_SHOWN]]
         if (more := len(result.failed_inputs) - MAX_FAILED_SHOWN) > 0:
@@ -255,8 +263,7 @@ def summary(result: RunFacts, options: str, go_on: str | None, *, with_text: boo
         rows.append(("journal", str(result.journal)))
         if go_on is not None:
             rows.append(("go on", go_on))
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(_wrapped(f"{name:<{width}}  ", printable(text)) for name, text in rows)
+    return [(name, printable(text)) for name, text in rows]
 
 
 def _checked_text(result: RunFacts) -> str:

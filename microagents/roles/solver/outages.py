@@ -102,7 +102,9 @@ class Outage:
         """Seconds that the outage may still last."""
         lasted_s = asyncio.get_running_loop().time() - started_s
         if lasted_s >= self._max_outage_s:
-            after = f"after {self._tries} tries in {lasted_s:.0f} s (--max-outage {self._max_outage_s:g})"
+            after = (
+                f"after {self._tries} {'try' if self._tries == 1 else 'tries'} in {lasted_s:.0f} s (--max-outage {self._max_outage_s:g})"
+            )
             raise Stopped(f"{self._error}; gave up {after}; all decisions so far are kept; resume once the provider delivers again")
         return self._max_outage_s - lasted_s
 

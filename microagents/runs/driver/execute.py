@@ -159,6 +159,7 @@ class _Sitting:
             roles = await _start_roles(stack, runtime_of(plan.settings.runtime, context, deployments), self._control)
             if roles is None:
                 return INTERRUPTED, Account()
+            self._began_s = time.monotonic()  # a Ray takes seconds to start
             try:
                 return await self._conduct_and_record(roles)
             except MicroagentsError as error:

@@ -107,6 +107,9 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     """
     run_id, row, open_elections = reader.experiment.run_id, reader.decision_at(path), reader.open_elections_at(path)
     if row is None and not open_elections:
+        ending_so = [there for there, _ in reader.decisions() if there.endswith(f"/{path}")]
+        if len(ending_so) == 1:
+            return inspect_decision(reader, ending_so[0])
         near = (each for each in (f"0/{path}", f"0/step/{path}") if reader.decision_at(each) or reader.open_elections_at(each))
         first = next(near, None) or next((there for there, _ in reader.decisions()), None)
         there = "it has none" if first is None else f"there is one at {first!r}, and `microagents export {run_id}` lists all"
