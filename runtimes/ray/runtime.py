@@ -39,6 +39,9 @@ from microagents.runtimes.role_group import DRIVER, RoleGroup, replica_names
 
 T = TypeVar("T")
 
+NOT_CREATED = "it cannot be created"
+"""The beginning of the cause of a death that every successor would have, too."""
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 DEATHS = (RayActorError, ActorUnschedulableError)
 """What a call of an actor raises that has died, or whose node has gone before it began."""
 
@@ -171,7 +174,7 @@ class RayRuntime:
         """Start all roles; when an actor dies, start all of them anew, since no work is done yet.
 
         Raises:
-            PeerLost: more than `MAX_DEATHS` attempts failed.
+            PeerLost: more than `MAX_DEATHS` attempts failed, or an actor cannot be created.
         """
         for attempt in range(1, MAX_DEATHS + 2):
             starting = asyncio.ensure_future(self._start_all())
@@ -181,6 +184,8 @@ class RayRuntime:
                     await self._early_death
                 await starting
             except _ActorDied as died:
+                if died.cause.startswith(NOT_CREATED):
+                    raise PeerLost(died.replica, died.cause) from None
                 if attempt > MAX_DEATHS:
                     raise PeerLost(died.replica, f"it died while it was started, {attempt} times, last because {died.cause}") from None
                 _warn("an actor died while it was started; all actors start anew", replica=died.replica, cause=died.cause)
@@ -555,9 +560,12 @@ async def _unless_dead(slot: ActorSlot, work: Awaitable[None]) -> None:
 
 def _cause_of(error: RayError) -> str:
     """The cause of a death in Ray's words, without Ray's advice."""
-    text = " ".join(str(error).split())
+    lines = [" ".join(line.split()) for line in _ESCAPES.sub("", str(error)).splitlines() if line.strip()]
+    if isinstance(error, RayActorError) and error.actor_init_failed:  # its lines are a traceback, with the error last
+        return f"{NOT_CREATED}: {lines[-1]}"
+    text = " ".join(lines)
     found = re.search(r"because (.+?)(?:\. Some common causes|$)", text)
-    return (found[1] if found else text)[:300]
+    return found[1] if found else text
 
 
 # -- waiting ------------------------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from microagents.models.simulation.simulated import SimulatedModel
 from microagents.replies.chat import Format, Prompt, Reply, Sample, system_with_instructions, write
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
+from microagents.runs.inspection.runs import runs_in
 from microagents.strategies import IterativeRestart, Lead, Maker, SingleShot
 from microagents.task import ChainTask
 from microagents.tasks.drift import RING, Drift, Onward, Place
@@ -280,7 +281,7 @@ async def test_a_strategy_with_rollouts_is_refused_before_the_first_call_where_t
 
     with pytest.raises(InvalidUsage, match=r"Mute has no `state_in`.* define the method"):
         await run(Mute(length=40), models="sim:perfect@error=0.3", strategy=strategy, runs_dir=tmp_path, run_id="r")
-    assert not [*tmp_path.iterdir()]
+    assert "r" not in dict(runs_in(tmp_path))
     assert (await run(Mute(length=4), models="sim:perfect", runs_dir=None)).outcome == "completed"
 
 
