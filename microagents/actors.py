@@ -96,7 +96,7 @@ class Role:
     """The base class of all roles. A role is built from its `Context` alone, in the process where it runs.
 
     Its handlers are its public methods that take a message. One that never waits may be a plain method, a `def`: it costs no task and no
-    turn of the event loop, and takes a one-way message in the middle of the sender's own work, if no other one is being handled.
+    iteration of the event loop, and takes a one-way message in the middle of the sender's own work, if no other one is being handled.
     """
 
     draws_as: ClassVar[str | None] = None
@@ -178,7 +178,7 @@ def _handlers(role: type[Role]) -> Iterator[tuple[type[Message], str]]:
 
 def _messages_of(role: type[Role], name: str, method: Callable[..., object]) -> Sequence[type[Message]]:
     """The message that a method handles, or those of a union; none for a method that is not a handler."""
-    place = f"{role.__qualname__}.{name}"
+    handler = f"{role.__qualname__}.{name}"
     parameters = list(inspect.signature(method).parameters.values())[1:]
     is_async = inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
     looks_like_handler = is_async and len(parameters) == 1
@@ -187,35 +187,35 @@ def _messages_of(role: type[Role], name: str, method: Callable[..., object]) -> 
     except (NameError, AttributeError) as error:
         if not looks_like_handler:
             return ()
-        raise InvalidDefinition(f"{place}: {error}; define messages and replies at module level") from None
+        raise InvalidDefinition(f"{handler}: {error}; define messages and replies at module level") from None
     given = hints.get(parameters[0].name) if parameters else None
     if isinstance(given, UnionType) and len(parameters) == 1 and all(issubclass(each, Request) for each in get_args(given)):
         return get_args(given)
     if isinstance(given, type) and issubclass(given, Request | Stream) and len(parameters) > 1:
-        raise InvalidDefinition(f"{place} handles {given.__name__}, so it can take no other argument; put it into the message")
+        raise InvalidDefinition(f"{handler} handles {given.__name__}, so it can take no other argument; put it into the message")
     if not (isinstance(given, type) and issubclass(given, Request | Stream)):
         if looks_like_handler:
             raise InvalidDefinition(
-                f"{place} takes one argument that is no message; annotate `{parameters[0].name}` with a Request or a Stream, or begin "
+                f"{handler} takes one argument that is no message; annotate `{parameters[0].name}` with a Request or a Stream, or begin "
                 "the method's name with an underscore"
             )
         return ()
-    _check_kind(place, given, method, hints)
+    _check_kind(handler, given, method, hints)
     return (given,)
 
 
-def _check_kind(place: str, given: type[Message], method: Callable[..., object], hints: Mapping[str, Any]) -> None:
+def _check_kind(handler: str, given: type[Message], method: Callable[..., object], hints: Mapping[str, Any]) -> None:
     """Check that a handler answers as its message promises."""
     reply = reply_type(given)
     expected = f"{given.__name__} is answered with {_type_name(reply)}"
     if issubclass(given, Request):
         if inspect.isasyncgenfunction(method) or inspect.isgeneratorfunction(method):
-            raise InvalidDefinition(f"{place} must return, and not `yield`: {expected}")
+            raise InvalidDefinition(f"{handler} must return, and not `yield`: {expected}")
         promised = hints.get("return", reply)
         if (type(None) if promised is None else promised) != (type(None) if reply is None else reply):
-            raise InvalidDefinition(f"{place} returns {_type_name(promised)}, but {expected}")
+            raise InvalidDefinition(f"{handler} returns {_type_name(promised)}, but {expected}")
     elif not inspect.isasyncgenfunction(method):
-        raise InvalidDefinition(f"{place} must be an `async def` with `yield`: {expected}, item by item")
+        raise InvalidDefinition(f"{handler} must be an `async def` with `yield`: {expected}, item by item")
 
 
 def _type_name(hint: object) -> str:

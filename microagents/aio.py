@@ -84,7 +84,7 @@ async def finish(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 def begin(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T] | None:
     """Run a coroutine to its first wait now, and the rest as a task; None if it has ended without a wait.
 
-    Python 3.12 calls this an eager task. A coroutine that has nothing to wait for costs no task and no turn of the event loop: 5 us. Until
+    Python 3.12 calls this an eager task. A coroutine that has nothing to wait for costs no task and no iteration of the loop: 5 us. Until
     its first wait it runs in the caller's task, so it must not ask for the current task there, as a timeout does. An error that it raises
     before its first wait reaches the caller.
     """
@@ -100,7 +100,7 @@ class _Begun(Coroutine[Any, Any, T]):
 
     Args:
         coroutine: the coroutine.
-        awaited: the future that it waits for; None where it goes on in the next turn.
+        awaited: the future that it waits for; None where it goes on in the next iteration.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], awaited: asyncio.Future[Any] | None) -> None:
@@ -240,7 +240,7 @@ class Slots:
         try:
             await granted
         except asyncio.CancelledError:
-            if not granted.cancelled():  # granted in the turn of the cancellation: the slot goes to the next
+            if not granted.cancelled():  # granted as it was cancelled: the slot goes to the next
                 self.release()
             raise
 

@@ -11,7 +11,11 @@ _STANDARD = logging.getLogger("microagents")
 _STANDARD.addHandler(logging.NullHandler())  # else Python prints warnings of a program that configures no logging
 _OF_LIBRARY = structlog.wrap_logger(
     _STANDARD,
-    processors=[structlog.stdlib.filter_by_level, structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer(["event"])],
+    processors=[
+        structlog.stdlib.filter_by_level,
+        structlog.processors.format_exc_info,
+        structlog.processors.KeyValueRenderer(key_order=["event"]),
+    ],
     wrapper_class=structlog.stdlib.BoundLogger,
 )
 

@@ -197,7 +197,7 @@ RUNTIMES = Registry(
 )
 
 
-def source_of(named: Any) -> str:
+def reference_to(named: Any) -> str:
     """Name a class or function so that a registry can find it again: its address, or a file that is in no package."""
     module = sys.modules[named.__module__]
     file = getattr(module, "__file__", None)
@@ -211,10 +211,10 @@ def has_name(source: str) -> bool:
     return "<locals>" not in source and not source.startswith(("__main__:", f"{OBJECT}:"))
 
 
-def can_be_found(source: str) -> bool:
-    """Tell whether a registry may find a source: one in no function; one of the program itself only if it is there."""
-    module, _, name = source.partition(":")
-    return "<locals>" not in source and (module != "__main__" or hasattr(sys.modules["__main__"], name))
+def can_be_found(reference: str) -> bool:
+    """Tell whether a registry may find a class or function: one in no function; one of the program itself only if it is there."""
+    module, _, name = reference.partition(":")
+    return "<locals>" not in reference and (module != "__main__" or hasattr(sys.modules["__main__"], name))
 
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> str:

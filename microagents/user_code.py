@@ -92,7 +92,7 @@ def described(error: BaseException) -> str:
     if not lines:
         return text
     frame, line = lines[-1]
-    return f"{text} in {frame.f_code.co_qualname} ({_place(frame.f_code, line)})"
+    return f"{text} in {frame.f_code.co_qualname} ({_location(frame.f_code, line)})"
 
 
 def shown(value: object) -> str:
@@ -115,10 +115,10 @@ def traceback_of(error: BaseException) -> str:
     return text if len(text) <= MAX_TRACEBACK_CHARS else f"{text[:half]}\n  [...]\n{text[-half:]}"
 
 
-def _at(place: int | str) -> str:
-    if place == "":
+def _at(at: int | str) -> str:
+    if at == "":
         return ""
-    return f" at step {place}" if isinstance(place, int) else f" at {place}"
+    return f" at step {at}" if isinstance(at, int) else f" at {at}"
 
 
 def _name(method: Callable[..., Any]) -> str:
@@ -142,15 +142,15 @@ def _line(error: BaseException, method: Callable[..., Any]) -> str:
     if not lines:  # the method could not be called
         return _first_line(method)
     first = next((frame for frame, _ in lines if _is_of_user(frame)), lines[0][0])
-    return _place(*[(frame.f_code, line) for frame, line in lines if frame.f_code.co_filename == first.f_code.co_filename][-1])
+    return _location(*[(frame.f_code, line) for frame, line in lines if frame.f_code.co_filename == first.f_code.co_filename][-1])
 
 
 def _first_line(method: Callable[..., Any]) -> str:
     code = getattr(inspect.unwrap(method), "__code__", None)
-    return _place(code, code.co_firstlineno) if isinstance(code, CodeType) else "its definition"
+    return _location(code, code.co_firstlineno) if isinstance(code, CodeType) else "its definition"
 
 
-def _place(code: CodeType, line: int) -> str:
+def _location(code: CodeType, line: int) -> str:
     return f"{Path(code.co_filename).name}:{line}"
 
 

@@ -1,7 +1,7 @@
 """Message passing between roles: ask, stream, tell and cancel. The code is the same in every runtime.
 
 Within one dispatcher an ask awaits the handler in the caller's own task: no task, no timer, no queue. Between dispatchers a message
-becomes an envelope, and all envelopes to one peer from one turn of the event loop leave as one batch.
+becomes an envelope, and all envelopes to one peer from one iteration of the event loop leave as one batch.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class Dispatcher:
 
     async def flush(self) -> None:
         """Wait until all envelopes sent so far have arrived."""
-        await asyncio.sleep(0)  # some roles collect one-way messages and send them in the next turn of the event loop
+        await asyncio.sleep(0)  # some roles collect one-way messages and send them in the next iteration of the event loop
         for peer in self._peers.values():
             await peer.flush()
 

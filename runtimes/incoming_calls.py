@@ -14,7 +14,7 @@ from microagents.runtimes import wire
 ORPHAN_S = 5.0
 """Seconds that a call runs on after its caller's process died, so that the next process can adopt it."""
 ITEMS_PER_TURN = 64
-"""Items of a stream after which other tasks get a turn of the event loop."""
+"""Items of a stream after which other tasks get an iteration of the event loop."""
 
 RequestKey = tuple[str, str, bytes]
 """Identity of a request under any call number: replica, address of the message's class, encoded message."""

@@ -50,7 +50,7 @@ class LocalRuntime:
         await finish(self._stop)
 
     async def flush(self) -> None:
-        """Wait until all one-way messages sent so far, or in this turn of the event loop, have arrived at their replicas."""
+        """Wait until all one-way messages sent so far, or in this iteration of the event loop, have arrived at their replicas."""
         for dispatcher in self._dispatchers.values():
             await dispatcher.flush()
 
@@ -122,5 +122,5 @@ class LoopLink:
         self._dispatchers = dispatchers
 
     def send(self, peer: str, batch: bytes) -> None:
-        """Deliver a batch in the next turn of the event loop."""
+        """Deliver a batch in the next iteration of the event loop."""
         asyncio.get_running_loop().call_soon(self._dispatchers[peer].receive, self._sender, batch)

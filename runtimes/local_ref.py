@@ -93,14 +93,14 @@ class LocalRef:
 
     def _handle_queued(self, request: Request[None]) -> Coroutine[Any, Any, None]:
         """Handle a message from the mailbox."""
-        return self._handle(request) if self._gate is None else self._handle_in_turn(self._gate, request)
+        return self._handle(request) if self._gate is None else self._handle_alone(self._gate, request)
 
     async def _ask_after_mailbox(self, request: Request[R]) -> R:
         if self._mailbox.is_blocking:
             await self._mailbox.join()
-        return await (self._handle(request) if self._gate is None else self._handle_in_turn(self._gate, request))
+        return await (self._handle(request) if self._gate is None else self._handle_alone(self._gate, request))
 
-    async def _handle_in_turn(self, gate: asyncio.Semaphore, request: Request[R]) -> R:
+    async def _handle_alone(self, gate: asyncio.Semaphore, request: Request[R]) -> R:
         async with gate:
             return await self._handle(request)
 
@@ -167,7 +167,7 @@ class Mailbox:
         self._failure: MicroagentsError | None = None
 
     def put(self, request: Request[None]) -> None:
-        """Queue a message; the reader takes it in the next turn of the event loop.
+        """Queue a message; the reader takes it in the next iteration of the event loop.
 
         Raises:
             MicroagentsError: the error of an earlier message, which had no caller to be raised to.

@@ -62,7 +62,7 @@ class Peer:
         """Reason for which the peer was given up."""
         self._outbox: list[wire.Envelope | Waiting] = []
         self._is_scheduled = False
-        """Whether the outbox is sent on the next turn of the event loop."""
+        """Whether the outbox is sent on the next iteration of the event loop."""
         self._unanswered: dict[int, wire.Sent] = {}
         """Open calls to the peer, by number."""
         self._cancelled: dict[int, Reply] = {}
@@ -134,7 +134,7 @@ class Peer:
     # -- the connection ---------------------------------------------------------------------------------------------------------------
 
     def enqueue(self, envelope: wire.Envelope | Waiting) -> None:
-        """Put an envelope into the outbox; one batch takes all that is in it on the next turn of the event loop."""
+        """Put an envelope into the outbox; one batch takes all that is in it on the next iteration of the event loop."""
         self._outbox.append(envelope)
         if not self._is_scheduled:
             self._is_scheduled = True

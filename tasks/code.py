@@ -64,8 +64,8 @@ class Code(Problem[Program]):
     def _has_readable_tests(self) -> Self:
         for number, test in enumerate((self.test_setup_code, *self.test_list)):
             if _bare(test) is None:
-                place = f"assertion {number}" if number else "test_setup_code"
-                raise ValueError(f"{place} is no Python: {test!r:.80}")
+                where = f"assertion {number}" if number else "test_setup_code"
+                raise ValueError(f"{where} is no Python: {test!r:.80}")
         return self
 
     def statement(self) -> str:

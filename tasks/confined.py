@@ -33,7 +33,7 @@ NEW_THREAD = (0x3D0F00, 0x7D0F00)
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-class Calls(NamedTuple):
+class SyscallNumbers(NamedTuple):
     """The numbers of system calls on one kind of machine."""
 
     architecture: int
@@ -44,7 +44,7 @@ class Calls(NamedTuple):
     allowed: tuple[int, ...]
 
 
-X86_64 = Calls(
+X86_64 = SyscallNumbers(
     architecture=0xC000003E,
     openat=257,
     fcntl=72,
@@ -55,7 +55,7 @@ X86_64 = Calls(
         *(131, 158, 186, 202, 217, 218, 228, 229, 230, 231, 262, 267, 273, 318, 332, 334, 4, 6, 21, 7),
     ),
 )
-AARCH64 = Calls(
+AARCH64 = SyscallNumbers(
     architecture=0xC00000B7,
     openat=56,
     fcntl=25,
@@ -68,7 +68,7 @@ AARCH64 = Calls(
 )
 
 
-def _filter(calls: Calls) -> bytes:
+def _filter(calls: SyscallNumbers) -> bytes:
     """Build the filter, as instructions of the Berkeley packet filter."""
     code = [
         (LOAD, 0, 0, ARCHITECTURE),

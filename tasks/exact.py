@@ -50,10 +50,10 @@ def boxed_in(text: str) -> str | None:
         return None
     start = text.index("{", start)
     depth = 0
-    for place in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[place], 0)
+    for end in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[end], 0)
         if not depth:
-            return text[start + 1 : place]
+            return text[start + 1 : end]
     return None
 
 

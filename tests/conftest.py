@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from microagents.roles import recorder
+from microagents.journal import commits
 from tests.models.wires import WIRES, Provider
 
 MEMORY = Path("/dev/shm")
@@ -48,7 +48,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 @pytest.fixture(autouse=True)
 def commits_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run in this process gathers no records for a commit: at its end a test would wait for those 20 ms, more than once."""
-    monkeypatch.setattr(recorder, "COMMIT_EVERY_S", 0.0)
+    monkeypatch.setattr(commits, "COMMIT_EVERY_S", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -46,6 +46,14 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
 }
 PROVIDERS = "microagents/models/"
 """The folder whose files may each import an SDK of their own."""
+SAME_NAMES = {
+    "Plan": {"microagents/problems/steps.py", "tasks/plan.py"},
+    "Solved": {"tasks/blocks.py", "tasks/checkers.py", "tasks/hanoi.py"},
+    "Step": {"tasks/blocks.py", "tasks/checkers.py", "tasks/hanoi.py"},
+    "Summary": {"microagents/documents/questions.py", "microagents/problems/steps.py"},
+    "Total": {"tasks/relay.py", "tasks/word_problems.py"},
+}
+"""Public classes of one name: replies, whose addresses enter digests, the task `Plan`, and the values of tasks."""
 UNSAFE_CALLS = {"eval", "exec", "compile", "literal_eval", "__import__"}
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 UNREPEATABLE_MODULES = {"time", "random", "secrets"}
@@ -245,6 +253,15 @@ def test_the_list_of_what_is_public_is_sorted_and_whole() -> None:
     tree = ast.parse((ROOT / "microagents/__init__.py").read_text(encoding="utf-8"))
     offered = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert {name for name in offered if not name.startswith("_")} == set(microagents.__all__)
+
+
+def test_the_name_of_a_public_class_stands_in_one_module() -> None:
+    places: dict[str, set[str]] = {}
+    for path in SOURCES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, set()).add(path.relative_to(ROOT).as_posix())
+    assert {name: modules for name, modules in places.items() if len(modules) > 1} == SAME_NAMES
 
 
 @pytest.mark.parametrize("name", [name for name in microagents.__all__ if callable(getattr(microagents, name))])

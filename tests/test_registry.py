@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from microagents import InvalidUsage, Task, run_sync
-from microagents.registry import MODELS, RUNTIMES, STRATEGIES, TASKS, Registry, _installed, source_of
+from microagents.registry import MODELS, RUNTIMES, STRATEGIES, TASKS, Registry, _installed, reference_to
 from microagents.runs.settings import strategy_of, validated
 
 PACKAGE = """
@@ -94,10 +94,10 @@ def test_a_name_that_leads_nowhere_is_refused_in_one_sentence(name: str, said: s
 
 
 def test_a_source_names_a_module_in_a_package_and_a_file_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert source_of(Task) == "microagents.task:Task"
+    assert reference_to(Task) == "microagents.task:Task"
     (tmp_path / "loner.py").write_text("class Loner:\n    pass\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    assert source_of(TASKS.find("loner:Loner", object)) == f"{tmp_path / 'loner.py'}:Loner"
+    assert reference_to(TASKS.find("loner:Loner", object)) == f"{tmp_path / 'loner.py'}:Loner"
 
 
 def test_short_forms_of_options_go_to_strategies_that_have_them() -> None:

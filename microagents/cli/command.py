@@ -92,7 +92,7 @@ class Command(TyperCommand):
         if not words[1:]:
             return None
         given = [word for word in words if word]
-        kinds = [] if words[0] is None else [kind for word in given if isinstance(kind := _found(TASKS, word, Task), type)][:1]
+        kinds: list[Any] = [] if words[0] is None else [kind for word in given if isinstance(kind := _found(TASKS, word, Task), type)][:1]
         if kinds:
             named = strategy if isinstance(strategy, str) else kinds[0].default_strategy
             kinds += [kind] if isinstance(kind := _found(STRATEGIES, named, Strategy), type) else []

@@ -1,4 +1,4 @@
-"""The recorded state of a document: a `Writing` that is sent the replies of a journal."""
+"""The recorded state of a document: a `DocumentDraft` that is sent the replies of a journal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 from microagents.documents.document import Document
 from microagents.documents.questions import REPLIES
 from microagents.documents.records import SubtaskRecord
-from microagents.documents.writing import Answer, Ask, Missing, NothingWritten, Turn, Writing
+from microagents.documents.writing import Answer, DocumentDraft, Missing, NothingWritten, QuestionBatch, SegmentQuestion
 from microagents.user_code import called, mistyped
 from microagents.work.absence import ABSENT
 from microagents.work.recorded import NotRecorded, RecordedWork
@@ -31,7 +31,7 @@ class DocumentRecord(Struct, frozen=True, kw_only=True):
     cost_usd: float | None
 
 
-def replay(work: RecordedWork[Any, Any], writing: Writing, agents: tuple[str, ...]) -> DocumentRecord:
+def replay(work: RecordedWork[Any, Any], writing: DocumentDraft, agents: tuple[str, ...]) -> DocumentRecord:
     """Send the recorded replies to a writing until one is missing.
 
     Args:
@@ -59,13 +59,13 @@ def checked_results(document: Document, text: str) -> dict[str, bool | None]:
         raise mistyped(document.checks, results, f"True, False or None by name ({error})") from None
 
 
-def _follow(work: RecordedWork[Any, Any], writing: Writing, record: SubtaskRecord) -> bool:
+def _follow(work: RecordedWork[Any, Any], writing: DocumentDraft, record: SubtaskRecord) -> bool:
     """Follow the writing of one subtask; returns whether it has ended, so that others may begin."""
-    turns = writing.begin(record)
+    batches = writing.begin(record)
     try:
-        turn = next(turns)
+        batch = next(batches)
         while True:
-            turn = turns.send([_recorded(work, turn, ask) for ask in turn.asks])
+            batch = batches.send([_recorded(work, batch, ask) for ask in batch.asks])
     except StopIteration as ended:
         writing.end(record, ended.value)
         return True
@@ -73,9 +73,9 @@ def _follow(work: RecordedWork[Any, Any], writing: Writing, record: SubtaskRecor
         return False
 
 
-def _recorded(work: RecordedWork[Any, Any], turn: Turn, ask: Ask) -> Answer:
+def _recorded(work: RecordedWork[Any, Any], batch: QuestionBatch, ask: SegmentQuestion) -> Answer:
     with suppress(NotRecorded):
-        absent = work.row(f"{turn.at}/{ABSENT}").value
+        absent = work.row(f"{batch.at}/{ABSENT}").value
         if absent is not None and ask.agent in msgspec.json.decode(absent):
             return Missing.ABSENT
     try:
@@ -85,7 +85,7 @@ def _recorded(work: RecordedWork[Any, Any], turn: Turn, ask: Ask) -> Answer:
     return valid[0] if valid else Missing.FLAGGED
 
 
-def _listed(writing: Writing) -> list[SubtaskRecord]:
+def _listed(writing: DocumentDraft) -> list[SubtaskRecord]:
     """List all subtasks: split ones before their parts."""
     listed: dict[str, SubtaskRecord] = {}
     for record in writing.in_order:

@@ -1,6 +1,6 @@
-"""The writing of a document, without models and without I/O: whose turn it is, what a round's replies lead to (SeqCV, algorithms 1 and 2).
+"""The writing of a document, without models and without I/O: who is asked, what a round's replies lead to (SeqCV, algorithms 1 and 2).
 
-A subtask's writing is a generator. It yields turns, each a set of questions that are asked at the same time, and is sent their replies.
+A subtask's writing is a generator. It yields batches, each a set of questions that are asked at the same time, and is sent their replies.
 A conductor sends the replies of models, ``show`` those that a journal has recorded; both get the same records.
 """
 
@@ -55,8 +55,8 @@ class Missing(Enum):
 Answer = Reply | Missing
 
 
-class Ask(Struct, frozen=True, kw_only=True):
-    """A question of a turn."""
+class SegmentQuestion(Struct, frozen=True, kw_only=True):
+    """A question of a batch."""
 
     at: str
     agent: int | None
@@ -64,16 +64,16 @@ class Ask(Struct, frozen=True, kw_only=True):
     asked: Asked
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class QuestionBatch(Struct, frozen=True, kw_only=True):
     """Questions that are asked at the same time."""
 
     at: str
-    asks: tuple[Ask, ...]
+    asks: tuple[SegmentQuestion, ...]
     quorum: int | None = None
     """Number of agents that must answer; if as many have, the others may be absent. None: all must answer."""
 
 
-Turns = Generator[Turn, Sequence[Answer], "Sequence[Part] | None"]
+Batches = Generator[QuestionBatch, Sequence[Answer], "Sequence[Part] | None"]
 """The writing of a subtask. It returns the parts that the subtask is split into, or None once its text is written."""
 
 
@@ -103,7 +103,7 @@ class NothingWritten(Exception):
     """No agent wrote a valid segment in any round; args: place of the subtask, number of rounds."""
 
 
-class Writing:
+class DocumentDraft:
     """The state of a document that is being written.
 
     Args:
@@ -143,7 +143,7 @@ class Writing:
         done = {record.at for record in self.records.values() if record.state == "done"}
         return [record for record in self.in_order if record.state == "waiting" and done.issuperset(record.parents)]
 
-    def begin(self, record: SubtaskRecord) -> Turns:
+    def begin(self, record: SubtaskRecord) -> Batches:
         """Begin the writing of a subtask."""
         record.state = "writing"
         return self._write(record)
@@ -162,7 +162,7 @@ class Writing:
         for node in self._graph.order():  # a split changes the parents of others
             self.records[node.at].parents = node.parents
 
-    def _write(self, record: SubtaskRecord) -> Turns:
+    def _write(self, record: SubtaskRecord) -> Batches:
         """Write rounds of segments until every agent is complete, then choose a version (SeqCV, algorithm 1)."""
         rules = self._rules
         finished = yield from self._finished_text(record)
@@ -189,7 +189,7 @@ class Writing:
 
     def _round(
         self, record: SubtaskRecord, number: int, finished: str, authors: Sequence[_Author]
-    ) -> Generator[Turn, Sequence[Answer], list[SegmentRecord]]:
+    ) -> Generator[QuestionBatch, Sequence[Answer], list[SegmentRecord]]:
         """Do one round: every agent that is not complete writes a segment, and all agents validate each of them.
 
         An agent that is absent stays absent until the subtask ends, so that it is waited for only once.
@@ -200,12 +200,12 @@ class Writing:
         )
         writers = [author for author in authors if not author.complete and not author.absent]
         asks = [
-            Ask(at=f"{at}/draft/{author.agent}", agent=author.agent, asked=structs.replace(asked, written=author.text))
+            SegmentQuestion(at=f"{at}/draft/{author.agent}", agent=author.agent, asked=structs.replace(asked, written=author.text))
             for author in writers
         ]
         needed = max(rules.approvals, rules.min_passing)
         quorum = max(1, needed - sum(author.complete and not author.absent for author in authors))
-        replies = yield Turn(at=f"{at}/draft", asks=tuple(asks), quorum=quorum)
+        replies = yield QuestionBatch(at=f"{at}/draft", asks=tuple(asks), quorum=quorum)
         drafts = [_draft(author, reply) for author, reply in zip(writers, replies, strict=True)]
         record.rounds.append(drafts)
         written = [draft for draft in drafts if draft.segment is not None and draft.outcome == "open"]
@@ -216,7 +216,7 @@ class Writing:
 
     def _validate(
         self, record: SubtaskRecord, at: str, finished: str, authors: Sequence[_Author], drafts: Sequence[SegmentRecord]
-    ) -> Generator[Turn, Sequence[Answer], None]:
+    ) -> Generator[QuestionBatch, Sequence[Answer], None]:
         """Let every agent that is there validate every segment, in the context of the segment's author."""
         rules = self._rules
         if rules.panel is None:
@@ -236,8 +236,8 @@ class Writing:
                 status=draft.segment.status,
                 mode=draft.segment.mode,
             )
-            checks += [Ask(at=f"{at}/{draft.agent}/{member.agent}", agent=member.agent, asked=asked) for member in panel]
-        answers = list((yield Turn(at=at, asks=tuple(checks), quorum=max(rules.approvals, rules.min_passing))) if checks else ())
+            checks += [SegmentQuestion(at=f"{at}/{draft.agent}/{member.agent}", agent=member.agent, asked=asked) for member in panel]
+        answers = list((yield QuestionBatch(at=at, asks=tuple(checks), quorum=max(rules.approvals, rules.min_passing))) if checks else ())
         for place, draft in enumerate(drafts):
             given = answers[place * len(panel) : (place + 1) * len(panel)]
             there = {member.agent: _validation(member, reply) for member, reply in zip(panel, given, strict=True)}
@@ -256,13 +256,13 @@ class Writing:
                 tally.count(each.passes is True)
         return not tally.votes_needed and self._rules.panel.winner(tally) is True
 
-    def _split(self, record: SubtaskRecord, finished: str) -> Generator[Turn, Sequence[Answer], Sequence[Part] | None]:
+    def _split(self, record: SubtaskRecord, finished: str) -> Generator[QuestionBatch, Sequence[Answer], Sequence[Part] | None]:
         """Propose parts that can take the place of a subtask; None if no valid split was proposed."""
         rules = self._rules
         for number in range(1, rules.split_tries + 1):
             asked = ToSplit(objective=self._objective, finished=finished, subtask=record.objective, max_subtasks=rules.max_subtasks)
             at = f"{record.at}/split/{number}"
-            (reply,) = yield Turn(at=at, asks=(Ask(at=at, agent=None, asked=asked),))
+            (reply,) = yield QuestionBatch(at=at, asks=(SegmentQuestion(at=at, agent=None, asked=asked),))
             if reply is Missing.OPEN:
                 raise NotRecorded
             if isinstance(reply, Parts):
@@ -276,7 +276,7 @@ class Writing:
         """List the objectives of a subtask, and of those that were split before to get it."""
         return [each.objective for each in self.records.values() if record.at == each.at or record.at.startswith(f"{each.at}/")]
 
-    def _choose(self, record: SubtaskRecord, finished: str, authors: Sequence[_Author]) -> Generator[Turn, Sequence[Answer], None]:
+    def _choose(self, record: SubtaskRecord, finished: str, authors: Sequence[_Author]) -> Generator[QuestionBatch, Sequence[Answer], None]:
         """Choose the text of a subtask among the complete versions; if nobody is complete, among all (SeqCV, equation 2)."""
         versions = [author for author in authors if author.complete] or [author for author in authors if author.segments]
         if not versions:
@@ -292,7 +292,7 @@ class Writing:
 
     def _rank(
         self, record: SubtaskRecord, finished: str, versions: Sequence[_Author], authors: Sequence[_Author]
-    ) -> Generator[Turn, Sequence[Answer], int]:
+    ) -> Generator[QuestionBatch, Sequence[Answer], int]:
         """Choose the agent whose version has most points.
 
         It gets 2 for each ranker that calls it best, 1 for each that calls it second best.
@@ -310,7 +310,7 @@ class Writing:
                     asks.append(self._rank_ask(record, finished, ranker.agent, ranked, labels))
         quorum = 1 if asks else None
         asks = asks or [self._rank_ask(record, finished, None, versions, labels)]
-        answers = yield Turn(at=f"{record.at}/rank", asks=tuple(asks), quorum=quorum)
+        answers = yield QuestionBatch(at=f"{record.at}/rank", asks=tuple(asks), quorum=quorum)
         if Missing.OPEN in answers:
             raise NotRecorded
         agents = {label: agent for agent, label in labels.items()}
@@ -329,7 +329,9 @@ class Writing:
                 firsts[each.best] += 1
         return max(points, key=lambda agent: (points[agent], firsts[agent]))
 
-    def _rank_ask(self, record: SubtaskRecord, finished: str, ranker: int | None, ranked: Sequence[_Author], labels: dict[int, str]) -> Ask:
+    def _rank_ask(
+        self, record: SubtaskRecord, finished: str, ranker: int | None, ranked: Sequence[_Author], labels: dict[int, str]
+    ) -> SegmentQuestion:
         at = f"{record.at}/rank/{'neutral' if ranker is None else ranker}"
         shown = sorted(ranked, key=lambda author: labels[author.agent])  # by label, and then shuffled: no order of agents shows
         Random(f"{at} {' '.join(labels[author.agent] for author in shown)}").shuffle(shown)  # noqa: S311 - seeded on purpose
@@ -339,9 +341,9 @@ class Writing:
             subtask=record.objective,
             versions=tuple(Version(label=labels[author.agent], text=author.text) for author in shown),
         )
-        return Ask(at=at, agent=ranker, asked=asked)
+        return SegmentQuestion(at=at, agent=ranker, asked=asked)
 
-    def _finished_text(self, record: SubtaskRecord) -> Generator[Turn, Sequence[Answer], str]:
+    def _finished_text(self, record: SubtaskRecord) -> Generator[QuestionBatch, Sequence[Answer], str]:
         """Join the finished text that the authors of a subtask see.
 
         Which texts are shown as summaries depends on the texts alone, not on the summaries that others have asked for.
@@ -355,7 +357,7 @@ class Writing:
             if each.summary is None and not each.has_no_summary:
                 at = f"{each.at}/summary"
                 asked = ToSummarize(objective=self._objective, subtask=each.objective, text=each.text)
-                (reply,) = yield Turn(at=at, asks=(Ask(at=at, agent=None, asked=asked),))
+                (reply,) = yield QuestionBatch(at=at, asks=(SegmentQuestion(at=at, agent=None, asked=asked),))
                 if reply is Missing.OPEN:
                     raise NotRecorded
                 each.summary = reply.summary if isinstance(reply, Summary) else None

@@ -18,7 +18,7 @@ from microagents.elections.laws import (
     smallest,
     votes_per_sample,
 )
-from microagents.elections.races import MAX_WORK, Course, Ending, Race, simulated
+from microagents.elections.races import MAX_WORK, CapOutcome, Course, Race, simulated
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, Rule
 from microagents.errors import InvalidUsage
 
@@ -188,10 +188,10 @@ class _Task(Struct, frozen=True, kw_only=True):
             return None
         return Course(Race(p=self.p, rule=self.rule.at(k), rivals=self.rivals), max_work=max_work)
 
-    def ending(self, k: int, max_draws: int, course: Course | None) -> Ending:
+    def ending(self, k: int, max_draws: int, course: Course | None) -> CapOutcome:
         """Compute the ending of an election at a cap."""
         if k > max_draws:
-            return Ending(right=0.0, wrong=0.0, undecided=1.0, draws=float(max_draws))
+            return CapOutcome(right=0.0, wrong=0.0, undecided=1.0, draws=float(max_draws))
         if course is not None and course.covers(max_draws):
             return course.ending(max_draws, self.votes_per_draw)
         return simulated(Race(p=self.p, rule=self.rule.at(k), rivals=self.rivals), max_draws, self.votes_per_draw)

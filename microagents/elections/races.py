@@ -52,7 +52,7 @@ class Race(Struct, frozen=True, kw_only=True):
     """Number of wrong replies, all equally likely."""
 
 
-class Ending(Struct, frozen=True, kw_only=True):
+class CapOutcome(Struct, frozen=True, kw_only=True):
     """End of an election at a cap."""
 
     right: float
@@ -101,7 +101,7 @@ class Course:
         """Tell whether the ending at this cap is known."""
         return self.is_whole or max_draws < len(self.open)
 
-    def ending(self, max_draws: int, valid: float) -> Ending:
+    def ending(self, max_draws: int, valid: float) -> CapOutcome:
         """Compute the ending at a cap that the course covers, where this share of draws are votes."""
         missing = _fewer_votes(max_draws, valid, len(self.open))
         ended = {
@@ -110,7 +110,7 @@ class Course:
         # Summed by itself: as the rest of the others it would lose its digits where it is small.
         undecided = math.fsum(share * less for shares in self.ended.values() for share, less in zip(shares, missing, strict=True))
         votes = math.fsum(still * (1 - less) for still, less in zip(self.open, missing[1:], strict=False))
-        return Ending(
+        return CapOutcome(
             right=ended["right"],
             wrong=ended["wrong"],
             undecided=ended["undecided"] + undecided + self.open[-1],
@@ -145,9 +145,9 @@ class Course:
         right, *rivals = state
         yield self._race.p, self._after(right + 1, rivals)
         share = (1 - self._race.p) / len(rivals)
-        for place, count in enumerate(rivals):
-            if place == 0 or rivals[place - 1] > count:  # the first of several rivals with as many votes: the order stays
-                yield share * rivals.count(count), self._after(right, [*rivals[:place], count + 1, *rivals[place + 1 :]])
+        for index, count in enumerate(rivals):
+            if index == 0 or rivals[index - 1] > count:  # the first of several rivals with as many votes: the order stays
+                yield share * rivals.count(count), self._after(right, [*rivals[:index], count + 1, *rivals[index + 1 :]])
 
     def _after(self, right: int, rivals: list[int]) -> _Counts | _End:
         # Only leads matter to first-to-ahead-by, so that votes which all have are left out.
@@ -162,7 +162,7 @@ def _end(rule: Rule, counts: _Counts) -> _End | None:
     """The end of a race with these votes; None while it is open."""
     tally = Tally(rule)
     # Of equals the one that was launched first wins; here that is a rival.
-    tally.counts = {place: counts[place] for place in (*range(1, len(counts)), 0) if counts[place]}
+    tally.counts = {index: counts[index] for index in (*range(1, len(counts)), 0) if counts[index]}
     tally.leading, tally.second = sorted(counts, reverse=True)[:2]
     tally.counted = sum(counts)
     if rule.votes_needed(tally):
@@ -172,7 +172,7 @@ def _end(rule: Rule, counts: _Counts) -> _End | None:
     return "right" if rule.winner(tally) == 0 else "wrong"
 
 
-def simulated(race: Race, max_draws: int, valid: float) -> Ending:
+def simulated(race: Race, max_draws: int, valid: float) -> CapOutcome:
     """Simulate the ending at a cap, with confidence intervals of 95 %.
 
     Raises:
@@ -198,7 +198,7 @@ def simulated(race: Race, max_draws: int, valid: float) -> Ending:
             f"an election takes some {drawn[-1]:,} draws, too many to simulate; take a stronger model, or a smaller k or cap"
         )
     mean, reach = fmean(drawn), SIGMAS * stdev(drawn) / math.sqrt(trials)
-    return Ending(
+    return CapOutcome(
         right=ends["right"] / trials,
         wrong=ends["wrong"] / trials,
         undecided=ends["undecided"] / trials,

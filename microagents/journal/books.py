@@ -16,11 +16,11 @@ from microagents.journal.digests import ChainDigests, TreeDigests
 from microagents.journal.messages import (
     NO_DECISION,
     Account,
+    AllotCalls,
     CallsOver,
     Checkpoint,
     InputEnding,
     InputOutcome,
-    LeaseCalls,
     Record,
     RecordAnswer,
     RecordCalls,
@@ -71,9 +71,9 @@ class Totals(Struct, kw_only=True):
     leased: dict[str, int] = {}
     """Calls that a solver may have sent since it reported, at most, by the name of the replica."""
     call_tokens: int = 0
-    """The most tokens that a leased call can use; 0 where neither tokens nor cost are limited."""
+    """The most tokens that an allotted call can use; 0 where neither tokens nor cost are limited."""
     call_usd: float = 0.0
-    """The most that a leased call can cost."""
+    """The most that an allotted call can cost."""
     undecided: dict[str, UndecidedElection] = {}
     """Undecided elections by path."""
     checksums: dict[str, int] = {}
@@ -112,7 +112,7 @@ class Books:
         self._steps = self._total_steps = self._with_total = 0
         self._ended_as: Counter[InputOutcome | None] = Counter()
         self._handlers: dict[type[Record], Callable[[Any], None]] = {
-            LeaseCalls: self._add_lease,
+            AllotCalls: self._add_allotment,
             RecordCalls: self._add_calls,
             CallsOver: lambda _: self._end_calls(),
             RecordLost: lambda record: self.lose(record.source),
@@ -167,9 +167,9 @@ class Books:
         self._ended_as[outcome] += 1
         self.ended[of_input] = ENDED_AS.index(outcome)
 
-    def _add_lease(self, record: LeaseCalls) -> None:
-        leased = self.totals.leased
-        leased[record.source] = leased.get(record.source, 0) + record.calls
+    def _add_allotment(self, record: AllotCalls) -> None:
+        allotted = self.totals.leased
+        allotted[record.source] = allotted.get(record.source, 0) + record.calls
         self.totals.call_tokens = max(self.totals.call_tokens, record.call_tokens)
         self.totals.call_usd = max(self.totals.call_usd, record.call_usd)
 

@@ -63,13 +63,13 @@ class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class RecordDraws(Recorded, frozen=True, kw_only=True):
-    """The records of all samples read in one turn of the event loop: one message each would cost as much as an election."""
+    """The records of all samples read in one iteration of the event loop: one message each would cost as much as an election."""
 
     records: tuple[RecordSample | RecordReply, ...]
 
 
 class RecordCalls(Recorded, frozen=True, kw_only=True):
-    """The calls that one replica of the solver sent or ended in one turn of the event loop. No other role counts calls."""
+    """The calls that one replica of the solver sent or ended in one iteration of the event loop. No other role counts calls."""
 
     source: str
     """Name of the replica."""
@@ -125,10 +125,10 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
         )
 
 
-class LeaseCalls(Request[bool], frozen=True, kw_only=True):
-    """Ask for calls that one replica of the solver may send. The reply comes once the lease is durable; False where it needs none."""
+class AllotCalls(Request[bool], frozen=True, kw_only=True):
+    """Ask for calls that one replica of the solver may send. The reply comes once they are journaled; False where it needs none."""
 
-    overtakes = True  # a report of sent calls that arrives after it only makes the leased calls too many for a moment
+    overtakes = True  # a report of sent calls that arrives after it only makes the allotted calls too many for a moment
     source: str
     """Name of the replica."""
     calls: int
@@ -139,7 +139,7 @@ class LeaseCalls(Request[bool], frozen=True, kw_only=True):
 
 
 class CallsOver(Struct, frozen=True, kw_only=True):
-    """All solvers of the sitting have ended, and send none of the calls that they leased."""
+    """All solvers of the sitting have ended, and send none of the calls that they were allotted."""
 
 
 class RecordLost(Request[None], frozen=True, kw_only=True):
@@ -268,7 +268,7 @@ def reason_and_traceback(kept: str | None) -> tuple[str | None, str]:
 
 Entry = RecordCalls | RecordLost | RecordDecision | RecordAnswer | RecordProgress | InputEnding
 """A message that is one record. The recorder queues it as it is; its sum, if it has one, stands in `Books`."""
-Record = RecordSample | RecordReply | LeaseCalls | CallsOver | Entry
+Record = RecordSample | RecordReply | AllotCalls | CallsOver | Entry
 """A part of the journal. The recorder writes records in the order of their arrival."""
 
 

@@ -38,14 +38,14 @@ from microagents.journal.queries import (
     with_digests,
 )
 from microagents.journal.rows import Rows
-from microagents.journal.tables import VERSION
+from microagents.journal.tables import TIMED_VERSION
 
 SUFFIX = ".sqlite"
 SHOWN_CHARS = 200
 """Error messages cut longer options of an input."""
 
 
-class Ending(Struct, frozen=True, kw_only=True):
+class RunEnding(Struct, frozen=True, kw_only=True):
     """How the last sitting of a run ended."""
 
     outcome: RunOutcome
@@ -108,13 +108,13 @@ class Reader:
         with self._reading():
             return read_lease(self._rows)
 
-    def ending(self) -> Ending | None:
+    def ending(self) -> RunEnding | None:
         """How the run ended; None while it is running, and after a crash."""
         with self._reading():
             row = self._rows.first("ending")
             if row is None:
                 return None
-            ending = msgspec.convert(dict(zip(Ending.__struct_fields__, row, strict=False)), Ending)
+            ending = msgspec.convert(dict(zip(RunEnding.__struct_fields__, row, strict=False)), RunEnding)
             reason, traceback = reason_and_traceback(ending.reason)
             ending = structs.replace(ending, reason=reason, traceback=traceback)
             if ending.result is not None:
@@ -231,7 +231,7 @@ class Reader:
     @property
     def takes_requests(self) -> bool:
         """Whether a live run of this journal takes requests: the journals of earlier versions have no table for them."""
-        return self._rows.version == VERSION
+        return self._rows.version >= TIMED_VERSION
 
     def request_effect(self, request: str) -> tuple[bool, str | None]:
         """Whether the run has taken a request, and why it has no effect, if so."""

@@ -11,6 +11,8 @@ from msgspec import Meta, Struct
 
 APPLICATION_ID = 0x6D61676A
 VERSION = 4
+TIMED_VERSION = 4
+"""The first version with the times of decisions, and with requests to live runs."""
 UNCHECKED_VERSION = 2
 """Journals of this version, which microagents 0.1.0 wrote, have no checksums. Those of all versions from it on are read and continued as
 they are."""
@@ -34,7 +36,7 @@ class Column(NamedTuple):
     since: int = UNCHECKED_VERSION
 
 
-class Table(Struct, frozen=True, kw_only=True):
+class TableSchema(Struct, frozen=True, kw_only=True):
     """One table of a journal."""
 
     columns: dict[str, Column]
@@ -58,18 +60,18 @@ _NUMBER, _NUMBER_OR_NONE = Column("INTEGER NOT NULL", _Natural), Column("INTEGER
 _BYTES, _COST = Column("BLOB NOT NULL", bytes), Column("REAL", _Amount | None)
 _KEY, _PATH_KEY = Column("INTEGER PRIMARY KEY", _Natural), Column("TEXT PRIMARY KEY", str)
 
-TABLES: dict[str, Table] = {
-    "run": Table(columns={"id": _TEXT, "version": _TEXT, "created_at": _TEXT, "experiment": _TEXT}),
-    "change": Table(columns={"at": _TEXT, "field": _TEXT, "recorded": _TEXT, "given": _TEXT}, is_summed=True),
-    "lease": Table(columns={"epoch": _NUMBER, "holder": _TEXT_OR_NONE, "renewed_at": Column("REAL NOT NULL", _Amount)}),
-    "place": Table(
+TABLES: dict[str, TableSchema] = {
+    "run": TableSchema(columns={"id": _TEXT, "version": _TEXT, "created_at": _TEXT, "experiment": _TEXT}),
+    "change": TableSchema(columns={"at": _TEXT, "field": _TEXT, "recorded": _TEXT, "given": _TEXT}, is_summed=True),
+    "lease": TableSchema(columns={"epoch": _NUMBER, "holder": _TEXT_OR_NONE, "renewed_at": Column("REAL NOT NULL", _Amount)}),
+    "place": TableSchema(
         columns={
             "id": Column("INTEGER PRIMARY KEY", Annotated[int, Meta(ge=1, lt=1 << 23)]),
             "path": Column("TEXT NOT NULL UNIQUE", str),
         },
         is_summed=True,
     ),
-    "decision": Table(
+    "decision": TableSchema(
         columns={
             "key": _KEY,
             "fork": _BYTES,
@@ -78,11 +80,11 @@ TABLES: dict[str, Table] = {
             "value": _TEXT_OR_NONE,
             "ballots": _TEXT_OR_NONE,
             "cost_usd": _COST,
-            "after_ms": Column("INTEGER NOT NULL", _Natural, since=4),
+            "after_ms": Column("INTEGER NOT NULL", _Natural, since=TIMED_VERSION),
         },
         is_summed=True,
     ),
-    "sample": Table(
+    "sample": TableSchema(
         columns={
             "key": _NUMBER,
             "fork": _BYTES,
@@ -94,11 +96,11 @@ TABLES: dict[str, Table] = {
         is_summed=True,
         key="key, fork, seq",
     ),
-    "reply": Table(
+    "reply": TableSchema(
         columns={"key": _NUMBER, "fork": _BYTES, "seq": _NUMBER, "bytes": _NUMBER, "text": _BYTES}, is_summed=True, key="key, fork, seq"
     ),
-    "person": Table(columns={"path": _PATH_KEY, "value": _TEXT, "who": _TEXT, "at": _TEXT}),
-    "request": Table(
+    "person": TableSchema(columns={"path": _PATH_KEY, "value": _TEXT, "who": _TEXT, "at": _TEXT}),
+    "request": TableSchema(
         columns={
             "id": _PATH_KEY,
             "kind": _TEXT,
@@ -109,13 +111,13 @@ TABLES: dict[str, Table] = {
             "refused": _TEXT_OR_NONE,
             "at": _TEXT,
         },
-        since=4,
+        since=TIMED_VERSION,
     ),
-    "input": Table(columns={"input": _KEY, "options": _TEXT}, is_summed=True),
-    "input_ending": Table(
+    "input": TableSchema(columns={"input": _KEY, "options": _TEXT}, is_summed=True),
+    "input_ending": TableSchema(
         columns={"input": _KEY, "outcome": _TEXT, "reason": _TEXT_OR_NONE, "result": _TEXT_OR_NONE, "ended_at": _TEXT}, is_summed=True
     ),
-    "progress": Table(
+    "progress": TableSchema(
         columns={
             "input": _KEY,
             "done": _NUMBER,
@@ -128,8 +130,8 @@ TABLES: dict[str, Table] = {
         },
         is_summed=True,
     ),
-    "account": Table(columns={"totals": _TEXT, "wall_s": Column("REAL NOT NULL", _Amount), "saved_at": _TEXT}),
-    "ending": Table(
+    "account": TableSchema(columns={"totals": _TEXT, "wall_s": Column("REAL NOT NULL", _Amount), "saved_at": _TEXT}),
+    "ending": TableSchema(
         columns={
             "outcome": _TEXT,
             "reason": _TEXT_OR_NONE,

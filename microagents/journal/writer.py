@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from microagents.aio import CLOSE_S, retrieve_exception, wait_to_end
 from microagents.errors import MicroagentsError
 from microagents.journal.books import Books
+from microagents.journal.experiment import Experiment
 from microagents.journal.lease import RENEW_EVERY_S
 from microagents.journal.messages import Account, Checkpoint, InputEnding, OpenElection, Recalled, Record, RecordDecision
-from microagents.journal.requests import LiveRequest
 from microagents.journal.store import Store
 
 T = TypeVar("T")
@@ -21,77 +25,11 @@ Job = tuple[Callable[[Any], Any], asyncio.Future[Any]]
 """A function of the store, and the future of its result."""
 
 
-class RecordStore(Protocol):
-    """The interface of `Store` and `NullStore`."""
-
-    books: Books
-    committed_at: str | None
-    """Time of the last commit, in UTC; None where no row has it."""
-
-    @property
-    def has_requests(self) -> bool:
-        """Whether other processes may have made requests since they were last read."""
-        ...
-
-    def decisions_on_open_elections(self) -> dict[str, bytes]:
-        """Decisions of persons on elections without a verdict, by path."""
-        ...
-
-    def new_requests(self) -> list[LiveRequest]:
-        """The requests of other processes that are not recorded yet."""
-        ...
-
-    def take_request(self, request: LiveRequest) -> str | None:
-        """Record a request with its effect; returns why it has none, or None."""
-        ...
-
-    def commit(self, records: Sequence[Record]) -> Account:
-        """Write records, and give the account with them."""
-        ...
-
-    def account_with_digests(self) -> Account:
-        """The account of all committed records, with the digests."""
-        ...
-
-    def recall(self, path: str) -> Recalled | None:
-        """The decision or the answer at a path; None if there is none."""
-        ...
-
-    def has_records(self, of_input: int | None) -> bool:
-        """Whether there are records of an input, or with None of any."""
-        ...
-
-    def open_elections(self) -> list[OpenElection]:
-        """Elections without a verdict, with their paid samples."""
-        ...
-
-    def failed_inputs(self) -> list[InputEnding]:
-        """The endings of inputs that failed or ended undecided."""
-        ...
-
-    def checkpoint(self, of_input: int) -> Checkpoint | None:
-        """The last decided step of an input; None before the first, and in work that cannot resume after a step."""
-        ...
-
-    def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
-        """Record the ending of the run."""
-        ...
-
-    def renew(self) -> None:
-        """Renew the lease."""
-        ...
-
-    def close(self, *, forget: bool = False) -> None:
-        """Release the lease and close the file; ``forget`` deletes a journal in which no run started."""
-        ...
-
-
 class NullStore:
     """The store of a run without a journal: it adds records up and writes none."""
 
     def __init__(self, books: Books) -> None:
         self.books = books
-        self.committed_at: str | None = None
 
     def add(self, records: Iterable[Record]) -> None:
         """Add records."""
@@ -101,25 +39,6 @@ class NullStore:
                 self.books.forget(record.id.input)
             elif isinstance(record, InputEnding):
                 self.books.forget(record.input)
-
-    has_requests = False
-
-    def decisions_on_open_elections(self) -> dict[str, bytes]:
-        """An empty dict: there are no records."""
-        return {}
-
-    def new_requests(self) -> list[LiveRequest]:
-        """An empty list: no other process knows the run."""
-        return []
-
-    def take_request(self, request: LiveRequest) -> str | None:  # noqa: ARG002 - there is none
-        """Refuse it: there is no journal."""
-        return "the run has no journal"
-
-    def commit(self, records: Sequence[Record]) -> Account:
-        """Add records, and give the account with them."""
-        self.add(records)
-        return self.books.account()
 
     def account_with_digests(self) -> Account:
         """The account of all records so far, with the digests."""
@@ -148,11 +67,31 @@ class NullStore:
     def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
         """Do nothing: there is no journal."""
 
-    def renew(self) -> None:
-        """Do nothing: there is no lease."""
-
     def close(self, *, forget: bool = False) -> None:
         """Do nothing: there is no file."""
+
+
+AnyStore = Store | NullStore
+
+
+class JournalConfig(Struct, frozen=True, kw_only=True):
+    """Location of the journal, and how it is written."""
+
+    path: Path
+    experiment: Experiment
+    own: Sequence[str] = ()
+    """For each input its options that differ from the first one's, as JSON; empty for a single input."""
+    accepted: tuple[str, ...] = ()
+    """Fields that may differ from the recorded experiment."""
+    full: bool = True
+    """Whether a commit must survive a power cut, or only a kill of the process."""
+    inline_s: float | None = None
+    """Duration of a commit on the event loop, in virtual time; None to commit in a thread."""
+
+    def open(self) -> Writer | Inline:
+        """Begin to open the journal for writing."""
+        opening = partial(Store, self.path, self.experiment, own=self.own, accepted=self.accepted, full=self.full)
+        return Writer(opening) if self.inline_s is None else Inline(opening, self.inline_s)
 
 
 class Inline:
@@ -163,12 +102,12 @@ class Inline:
         takes_s: duration of a job in seconds of the loop's time.
     """
 
-    def __init__(self, open_store: Callable[[], RecordStore], takes_s: float = 0.0) -> None:
+    def __init__(self, open_store: Callable[[], AnyStore], takes_s: float = 0.0) -> None:
         self.store = open_store()
         self._takes_s = takes_s
         self._in_order = asyncio.Lock()  # a job that takes time may overlap the next one
 
-    async def do(self, job: Callable[[RecordStore], T]) -> T:
+    async def do(self, job: Callable[[AnyStore], T]) -> T:
         """Run a job with the store, after all earlier jobs."""
         if not self._takes_s:
             return job(self.store)
@@ -205,7 +144,7 @@ class Writer:
         """
         await asyncio.shield(self._opened)  # shared by all waiters: a cancelled one must not cancel it
 
-    async def do(self, job: Callable[[Any], T]) -> T:
+    async def do(self, job: Callable[[Store], T]) -> T:
         """Run a job with the store, after all earlier jobs."""
         done: asyncio.Future[T] = self._loop.create_future()
         # If the waiter is cancelled, asyncio would report a failure of the job as never retrieved.

@@ -19,7 +19,7 @@ from microagents.elections.election import SampleId
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.prices import Tariff
 from microagents.models.rates import Rate
-from microagents.registry import MODELS, OBJECT, can_be_found, source_of
+from microagents.registry import MODELS, OBJECT, can_be_found, reference_to
 from microagents.replies.chat import Prompt, Reply, Sample
 
 TEMPLATE_TOKENS = 512
@@ -329,12 +329,12 @@ def spec_of(model: object) -> str:
     if isinstance(model, type):
         raise InvalidUsage(f"give an instance of a model, or its name in a spec, not the class {model!r:.100}")
     if isinstance(model, Model) or iscoroutinefunction(getattr(model, "complete", None)):
-        return f"{OBJECT}:{getattr(model, 'spec', None) or source_of(type(model))}"
+        return f"{OBJECT}:{getattr(model, 'spec', None) or reference_to(type(model))}"
     if not (iscoroutinefunction(model) and hasattr(model, "__qualname__")):
         raise InvalidUsage(
             f"a model must be a spec, an object with an `async def complete(self, call)`, or an `async def` function, not {model!r:.100}"
         )
-    return source_of(model)
+    return reference_to(model)
 
 
 def open_model(text: str, context: Context) -> Model:

@@ -65,25 +65,25 @@ def read_prices(given: object) -> dict[str, OwnPrice]:
     Raises:
         InvalidUsage: the file cannot be read, or a price is malformed.
     """
-    place, table = "prices", given
+    where, table = "prices", given
     if isinstance(given, str | Path):
-        place = f"the prices file {str(given)!r}"
+        where = f"the prices file {str(given)!r}"
         try:
             table = tomllib.loads(read_text(given))
         except (OSError, ValueError, RecursionError) as error:
-            raise InvalidUsage(f"{place} cannot be read: {read_failure(error)}") from None
+            raise InvalidUsage(f"{where} cannot be read: {read_failure(error)}") from None
     if not isinstance(table, Mapping):
         raise InvalidUsage(f"prices must be the name of a TOML file, or a dict of prices by model, not {given!r:.100}")
-    return {name: _own_price(name, price, place) for name, price in table.items()}
+    return {name: _own_price(name, price, where) for name, price in table.items()}
 
 
-def _own_price(name: object, price: object, place: str) -> OwnPrice:
+def _own_price(name: object, price: object, where: str) -> OwnPrice:
     if not (isinstance(name, str) and all(name.partition(":"))):
-        raise InvalidUsage(f"{place}: write a table for each model, such as ['openai:gpt-6-luna'], not {name!r:.100}")
+        raise InvalidUsage(f"{where}: write a table for each model, such as ['openai:gpt-6-luna'], not {name!r:.100}")
     if isinstance(price, OwnPrice):
         return price
     if not isinstance(price, Mapping):
-        raise InvalidUsage(f"{place}: {name!r} needs a table with input and output, in US dollars per million tokens, not {price!r:.100}")
+        raise InvalidUsage(f"{where}: {name!r} needs a table with input and output, in US dollars per million tokens, not {price!r:.100}")
     try:
         return OwnPrice(**price)
     except ValidationError as error:
@@ -98,10 +98,10 @@ def _own_price(name: object, price: object, place: str) -> OwnPrice:
                 why = f"{field} is missing"
             case _:
                 why = f"{field} {first['msg'].replace('Input should', 'must')}, not {first['input']!r:.100}"
-        raise InvalidUsage(f"{place}: the price of {name!r}: {why}") from None
+        raise InvalidUsage(f"{where}: the price of {name!r}: {why}") from None
 
 
-class Step(Struct, frozen=True):
+class PriceTier(Struct, frozen=True):
     """The rates of calls whose prompt has more than a number of tokens."""
 
     above: int
@@ -110,12 +110,12 @@ class Step(Struct, frozen=True):
     cached: float
     cache_write: float
 
-    def halved(self) -> Step:
+    def halved(self) -> PriceTier:
         """Return the step at half the price."""
-        return Step(self.above, self.input / 2, self.output / 2, self.cached / 2, self.cache_write / 2)
+        return PriceTier(self.above, self.input / 2, self.output / 2, self.cached / 2, self.cache_write / 2)
 
 
-Steps = tuple[Step, ...]
+Steps = tuple[PriceTier, ...]
 """The steps of one service tier, that of the shortest prompts first."""
 
 
@@ -180,7 +180,7 @@ class Tariff:
 
 def flat_tariff(price_in: float, price_out: float, *, asked: str | None = None) -> Tariff:
     """Build the tariff of two prices that a spec gives."""
-    return Tariff((Step(0, price_in, price_out, price_in, price_in),), is_own=True, asked=asked)
+    return Tariff((PriceTier(0, price_in, price_out, price_in, price_in),), is_own=True, asked=asked)
 
 
 def tariff_of(names: Sequence[str], base_url: str, own: Mapping[str, Any], *, asked: str | None = None) -> Tariff | None:
@@ -213,10 +213,10 @@ def tariff_of(names: Sequence[str], base_url: str, own: Mapping[str, Any], *, as
     return Tariff(standard, tiers, asked=asked)
 
 
-def _own_steps(price: OwnPrice) -> Iterator[Step]:
+def _own_steps(price: OwnPrice) -> Iterator[PriceTier]:
     for above, rates in [(0, price), *sorted(((long.tokens, long) for long in price.above), key=lambda each: each[0])]:
         cached = rates.input if rates.cached is None else rates.cached
-        yield Step(above, rates.input, rates.output, cached, rates.input if rates.cache_write is None else rates.cache_write)
+        yield PriceTier(above, rates.input, rates.output, cached, rates.input if rates.cache_write is None else rates.cache_write)
 
 
 def _service_tiers(model: ModelInfo) -> Iterator[tuple[str, dict[str, str]]]:
@@ -245,7 +245,7 @@ def _steps(price: ModelPrice) -> Steps | None:
         assert input_usd is not None
         assert output_usd is not None
         steps.append(
-            Step(
+            PriceTier(
                 start, input_usd, output_usd, input_usd if cached_usd is None else cached_usd, input_usd if write_usd is None else write_usd
             )
         )

@@ -63,7 +63,7 @@ def labels_of(candidates: Sequence[bytes | Raw]) -> list[str]:
 
 def shuffled(labels: Sequence[str], ballot: int) -> list[int]:
     """Indices of candidates in the order for one ballot, shuffled because models prefer the first candidate."""
-    order = sorted(range(len(labels)), key=lambda place: labels[place])  # by label, since the order of launch depends on chance
+    order = sorted(range(len(labels)), key=lambda index: labels[index])  # by label, since the order of launch depends on chance
     Random(f"{' '.join(sorted(labels))} {ballot}").shuffle(order)  # noqa: S311 - seeded on purpose
     return order
 
@@ -79,10 +79,10 @@ def in_orders(candidates: Mapping[str, C], ballots: int, *, opposite: bool) -> l
     labels = list(candidates)
     first = shuffled(labels, 0)
     orders = [first, first[::-1]] if opposite else [shuffled(labels, ballot) for ballot in range(min(ballots, MAX_ORDERS))]
-    return [tuple([candidates[labels[place]] for place in order]) for order in orders]
+    return [tuple([candidates[labels[index]] for index in order]) for order in orders]
 
 
-def chosen_place(vote: str, labels: Sequence[str], path: str) -> int:
+def chosen_index(vote: str, labels: Sequence[str], path: str) -> int:
     """Index of the candidate that a vote names.
 
     Raises:
@@ -95,4 +95,4 @@ def chosen_place(vote: str, labels: Sequence[str], path: str) -> int:
 
 def leader_of(votes: Mapping[str, int], labels: Sequence[str], copies: Sequence[int]) -> int:
     """Index of the candidate with most votes. Ties go to more copies, then to the earlier launch."""
-    return max(range(len(labels)), key=lambda place: (votes.get(labels[place], 0), copies[place], -place))
+    return max(range(len(labels)), key=lambda index: (votes.get(labels[index], 0), copies[index], -index))

@@ -74,7 +74,7 @@ class Subquestions(CheckedReply, frozen=True):
             return EMPTY_QUESTION
         if any(index not in range(len(self.nodes)) for node in self.nodes for index in node.needs):
             return OUT_OF_RANGE
-        if any(place in node.needs for place, node in enumerate(self.nodes)):
+        if any(index in node.needs for index, node in enumerate(self.nodes)):
             return SELF_DEPENDENCY
         try:
             self._order()
@@ -100,12 +100,12 @@ class Subquestions(CheckedReply, frozen=True):
     def longest_path(self) -> int:
         """Number of subquestions on the longest path: the depth of the graph."""
         lengths: dict[int, int] = {}
-        for place in self._order():
-            lengths[place] = 1 + max((lengths[index] for index in self.nodes[place].needs), default=0)
+        for number in self._order():
+            lengths[number] = 1 + max((lengths[index] for index in self.nodes[number].needs), default=0)
         return max(lengths.values())
 
     def _order(self) -> list[int]:
-        return [*TopologicalSorter({place: node.needs for place, node in enumerate(self.nodes)}).static_order()]
+        return [*TopologicalSorter({index: node.needs for index, node in enumerate(self.nodes)}).static_order()]
 
 
 class Contraction(CheckedReply, frozen=True):

@@ -96,7 +96,7 @@ class Done(Struct, frozen=True):
     result: str
 
 
-class Rejected(Struct, frozen=True):
+class RejectedResult(Struct, frozen=True):
     """A result that did not pass, and why."""
 
     result: str
@@ -123,7 +123,7 @@ class ToWork(Struct, frozen=True, tag_field="wanted", tag="result", omit_default
     """Summary of the finished steps before the recent ones."""
     recent: tuple[Done, ...] = ()
     lessons: tuple[str, ...] = ()
-    rejected: tuple[Rejected, ...] = ()
+    rejected: tuple[RejectedResult, ...] = ()
 
 
 class ToAssemble(Struct, frozen=True, tag_field="wanted", tag="whole", omit_defaults=True):

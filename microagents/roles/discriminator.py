@@ -9,7 +9,7 @@ from msgspec import Raw, Struct, structs
 
 from microagents.elections.election import ElectionOutcome, Verdict
 from microagents.elections.rules import FirstTo
-from microagents.problems.candidates import chosen_place, in_orders, labels_of, leader_of
+from microagents.problems.candidates import chosen_index, in_orders, labels_of, leader_of
 from microagents.problems.questions import Choice, Labelled, ToChoose, ToContract, ToTrace, Votable, prompt_of
 from microagents.replies.chat import Sampling
 from microagents.work.durable import DurableRequest, DurableRole
@@ -37,7 +37,7 @@ _notes: Mapping[type, str] = {ToTrace: TRACED, ToContract: CONTRACTED}
 class Chosen(Struct, frozen=True, kw_only=True):
     """The candidate that a vote chose."""
 
-    place: int
+    index: int
     """Its index among the candidates of the request."""
     outcome: ElectionOutcome
 
@@ -100,7 +100,7 @@ class Discriminator(DurableRole):
         decision = work.commit(resolution, Choice)
         chosen = decision.value if decision.outcome == "argmax" else decision.require()
         assert chosen is not None
-        return Chosen(place=chosen_place(chosen.vote(), labels, decision.path), outcome=decision.outcome)
+        return Chosen(index=chosen_index(chosen.vote(), labels, decision.path), outcome=decision.outcome)
 
 
 def _with_ties_broken(verdict: Verdict, labels: list[str], copies: tuple[int, ...]) -> Verdict:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from microagents.elections.rules import FirstTo, FirstToAheadBy
-from microagents.problems.candidates import MAX_ORDERS, chosen_place, in_orders, labels_of
+from microagents.problems.candidates import MAX_ORDERS, chosen_index, in_orders, labels_of
 from microagents.problems.questions import prompt_of
 from microagents.problems.steps import MORE, Offered, Pick, StepQuestion, ToPick
 from microagents.replies.chat import Prompt, Reply, Sampling
@@ -42,7 +42,7 @@ class Disputed(Struct, frozen=True):
     reply: Raw
 
 
-class Reasoned(Struct, frozen=True):
+class JudgedCandidate(Struct, frozen=True):
     """A candidate in the prompt of a judge."""
 
     label: str
@@ -55,7 +55,7 @@ class Dispute(Struct, frozen=True):
 
     system: str
     user: str
-    candidates: tuple[Reasoned, ...]
+    candidates: tuple[JudgedCandidate, ...]
 
 
 class Reason(Reply, frozen=True):
@@ -112,7 +112,7 @@ class Choose(DurableRequest[int | None], frozen=True, kw_only=True):
 class Picked(Struct, frozen=True, kw_only=True):
     """The choice of a judge."""
 
-    place: int | None
+    index: int | None
     """Index of the reply that was picked; None for a call for more."""
     reason: str
 
@@ -138,8 +138,8 @@ class PickBest(RecordedRequest[Picked], frozen=True, kw_only=True):
             InvalidUsage: it is none of the candidates; a person decided for it.
         """
         is_more = self.may_ask_for_more and pick.vote() == MORE
-        place = None if is_more else chosen_place(pick.vote(), labels_of(self.candidates), f"{self.input}/{self.at}")
-        return Picked(place=place, reason=pick.reason)
+        index = None if is_more else chosen_index(pick.vote(), labels_of(self.candidates), f"{self.input}/{self.at}")
+        return Picked(index=index, reason=pick.reason)
 
     def recorded(self, work: RecordedWork[Any, Any]) -> Picked:
         """The recorded choice."""
@@ -155,11 +155,11 @@ class Judge(DurableRole):
         """Hold the vote."""
         work, prompt = self.work_on(request), request.prompt
         labels = labels_of(request.candidates)
-        reasoned: dict[str, Reasoned] = {}
+        reasoned: dict[str, JudgedCandidate] = {}
         for number, (label, reply) in enumerate(zip(labels, request.candidates, strict=True)):
             asked = prompt_of(REASON_SYSTEM, Disputed(system=prompt.system, user=prompt.user, reply=reply))
             said = None if work.weighs else await work.draw(f"{request.at}/reason/{number}", asked, Reason, sampling=request.sampling)
-            reasoned[label] = Reasoned(label=label, reply=reply, reason=said.reason if isinstance(said, Reason) else "")
+            reasoned[label] = JudgedCandidate(label=label, reply=reply, reason=said.reason if isinstance(said, Reason) else "")
         prompts = [
             prompt_of(JUDGE_SYSTEM, Dispute(system=prompt.system, user=prompt.user, candidates=candidates))
             for candidates in in_orders(reasoned, MAX_ORDERS, opposite=work.weighs)

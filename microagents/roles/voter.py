@@ -50,14 +50,14 @@ class Voter(Role):
         self._admission_changed = Notifier()
         self._records: list[RecordSample | RecordReply] = []
         self._closed: list[RunningElection] = []
-        """Elections whose count was closed in this turn of the loop."""
-        self._is_turn_ending = False
-        """Whether `_end_turn` is due."""
+        """Elections whose count was closed in this iteration of the loop."""
+        self._is_flush_due = False
+        """Whether `_flush` is due."""
         self.flags_by_state = any(flags_by_state(task) for task in context.tasks[:1])
         """Whether the red-flagger needs the state of a step; all tasks have one class."""
         self.keeps_all_texts = context.settings.get("keep_texts") == "all"
         self.draws_are_eager = False
-        """Whether draws begin in the turn in which they are launched, since solver and red-flagger are in this process."""
+        """Whether draws begin in the iteration of the loop in which they are launched, since solver and red-flagger are in this process."""
 
     async def start(self) -> None:
         """Load the paid ballots of earlier sittings, and follow the admission."""
@@ -72,24 +72,24 @@ class Voter(Role):
         self.send_records()
 
     def record(self, record: RecordSample | RecordReply) -> None:
-        """Queue a record for the recorder. All records of one turn of the loop go in one message."""
+        """Queue a record for the recorder. All records of one iteration of the loop go in one message."""
         self._records.append(record)
-        self._end_turn_soon()
+        self._flush_soon()
 
     def announce_soon(self, election: RunningElection) -> None:
-        """Let followers read the verdict of an election, or its failure, on the next turn of the loop."""
-        # The solver and this role send their records on the next turn of the loop. If the verdict were announced now, a follower that an
+        """Let followers read the verdict of an election, or its failure, on the next iteration of the loop."""
+        # The solver and this role send their records on the next iteration. If the verdict were announced now, a follower that an
         # earlier ballot has woken could report it before the calls that led to it are accounted for.
         self._closed.append(election)
-        self._end_turn_soon()
+        self._flush_soon()
 
-    def _end_turn_soon(self) -> None:
-        if not self._is_turn_ending:
-            self._is_turn_ending = True
-            self._loop.call_soon(self._end_turn)
+    def _flush_soon(self) -> None:
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
 
-    def _end_turn(self) -> None:
-        self._is_turn_ending = False
+    def _flush(self) -> None:
+        self._is_flush_due = False
         failure = None
         try:
             self.send_records()
@@ -280,7 +280,7 @@ class RunningElection:
             else:
                 self.draws[seq] = self._loop.create_task(self._draw(seq))
         self._is_launching = False
-        # Draws that ended at once may leave more to draw. These wait a turn, in which the run may be stopped, and other work is done.
+        # Draws that ended at once may leave more to draw. These wait an iteration, in which the run may be stopped, and other work is done.
         if wanted == self._launched < self._wanted and not self.count_is_closed:
             self._loop.call_soon(self.launch)
 
@@ -477,7 +477,7 @@ class RunningElection:
                 self._voter.record(RecordReply(id=SampleId(election=self.id, seq=seq), text=self._texts[seq]))
 
     def close_count(self, failure: MicroagentsError | None) -> None:
-        """Count no more ballots. Followers read the verdict, or the failure, on the next turn of the loop."""
+        """Count no more ballots. Followers read the verdict, or the failure, on the next iteration of the loop."""
         if not self.count_is_closed:
             self.count_is_closed = True
             self._failure = failure
@@ -490,7 +490,7 @@ class RunningElection:
         self.announced = True
 
     def change(self) -> Awaitable[None]:
-        """Wait for a ballot, or for the verdict. Once the count is closed, that is the next turn of the loop."""
+        """Wait for a ballot, or for the verdict. Once the count is closed, that is the next iteration of the loop."""
         return asyncio.sleep(0) if self.count_is_closed else self._updates.wait()
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -19,12 +19,11 @@ from microagents.actors import Context, Strategy
 from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable
 from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
 from microagents.models.http.open_files import connections_allowed
+from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Response
 from microagents.models.model import ModelSpec, open_model
+from microagents.models.simulation.profiles import profile_of
 from microagents.packages import REQUIREMENTS
-
-if TYPE_CHECKING:
-    from microagents.models.http.provider import HttpModel
 
 CHECK_S = 10.0
 """Seconds that one check may take."""
@@ -103,12 +102,8 @@ def _model_check(text: str) -> Callable[[], Awaitable[list[Finding]]]:
     async def check() -> list[Finding]:
         spec = ModelSpec.parse(text)
         if spec.provider == "sim":
-            from microagents.models.simulation.profiles import profile_of  # noqa: PLC0415 - for simulated models alone
-
             profile_of(spec)
             return [_ok(text, "works without a key")]
-        from microagents.models.http.provider import HttpModel  # noqa: PLC0415 - for models behind HTTP alone
-
         context = Context(run_id="doctor", seed=0, tasks=[], strategy=Strategy())
         model = await asyncio.to_thread(open_model, text, context)
         try:

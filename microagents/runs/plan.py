@@ -20,7 +20,7 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
 from microagents.messages import address_of
 from microagents.models.model import ModelObject
-from microagents.registry import STRATEGIES, TASKS, can_be_found, source_of
+from microagents.registry import STRATEGIES, TASKS, can_be_found, reference_to
 from microagents.replies.chat import Prompt, fingerprint, system_with_instructions
 from microagents.runs.settings import LIMITS, Settings, strategy_of, validated
 from microagents.runs.task_list import TaskList, compact_options, dump_options
@@ -31,7 +31,7 @@ MAX_VALUE_CHARS = 200
 """A longer value enters the identity as a digest, because error messages show both values of a change."""
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class RunPlan(Struct, frozen=True, kw_only=True):
     """Everything that a run needs to begin."""
 
     tasks: Sequence[Task]
@@ -57,7 +57,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         )
 
 
-def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
+def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
     """The experiment that a journal records for a plan.
 
     Returns:
@@ -70,9 +70,9 @@ def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
         run_id=settings.run_id,
         identity=dict(_identity(plan, first, own)),
         recipe=Recipe(
-            task=source_of(type(task)),
+            task=reference_to(type(task)),
             options=first,
-            strategy=source_of(type(strategy)),
+            strategy=reference_to(type(strategy)),
             strategy_options=dump_options(strategy),
             settings=settings.model_dump(mode="json"),
         ),
@@ -85,7 +85,7 @@ def experiment_of(plan: Plan) -> tuple[Experiment, Sequence[str]]:
     return experiment, own
 
 
-def plan_of(reader: Reader) -> Plan:
+def plan_of(reader: Reader) -> RunPlan:
     """The plan of a recorded run: its tasks, strategy and settings.
 
     Raises:
@@ -93,10 +93,10 @@ def plan_of(reader: Reader) -> Plan:
     """
     experiment = reader.experiment
     recipe = experiment.recipe
-    for kind, source in (("task", recipe.task), ("strategy", recipe.strategy)):
-        if not can_be_found(source):
+    for kind, reference in (("task", recipe.task), ("strategy", recipe.strategy)):
+        if not can_be_found(reference):
             raise InvalidUsage(
-                f"the {kind} of run {experiment.run_id}, {source}, cannot be imported; start the program that began the run again, with "
+                f"the {kind} of run {experiment.run_id}, {reference}, cannot be imported; start the program that began the run again, with "
                 f"run_id={experiment.run_id!r}"
             )
     kind_of_task = TASKS.find(recipe.task, Task)
@@ -106,7 +106,7 @@ def plan_of(reader: Reader) -> Plan:
     kind_of_strategy = STRATEGIES.find(recipe.strategy, Strategy)
     options = {**recipe.strategy_options, **recipe.moved_options(kind_of_strategy.model_fields)}
     chosen = strategy_of(validated(kind_of_strategy, recipe.strategy, options), tasks[0], {})
-    return Plan(tasks=tasks, listed=experiment.listed, strategy=chosen, settings=settings_of(experiment))
+    return RunPlan(tasks=tasks, listed=experiment.listed, strategy=chosen, settings=settings_of(experiment))
 
 
 def settings_of(experiment: Experiment) -> Settings:
@@ -128,7 +128,7 @@ def recorded_limits(runs_dir: Path, run_id: str) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in (*LIMITS, "prices")}
 
 
-def _identity(plan: Plan, first: dict[str, Any], own: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The values that decisions depend on, by field."""
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
     yield "task", address_of(type(task)).replace("__main__:", f"{Path(sys.argv[0]).stem}:")

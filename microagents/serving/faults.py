@@ -39,7 +39,7 @@ class Fault(Struct, frozen=True, kw_only=True):
         return found
 
 
-class Faults:
+class FaultInjector:
     """Draws the fault of each request in turn, if it meets one.
 
     Args:

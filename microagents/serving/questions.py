@@ -19,7 +19,7 @@ from microagents.models.sample_keys import Named, read_key
 from microagents.registry import STRATEGIES
 from microagents.replies.chat import HEADS, Prompt, Reply, instructions, without_feedback
 from microagents.replies.trajectories import trajectory_of
-from microagents.serving.wires import Asked
+from microagents.serving.wires import CompletionRequest
 from microagents.task import Task
 
 MAX_COUNTED = 100_000
@@ -59,7 +59,7 @@ class Calls:
         self._task = task
         self._drawn: OrderedDict[bytes, int] = OrderedDict()
 
-    def of(self, asked: Asked, key: str | None) -> list[Call]:
+    def of(self, asked: CompletionRequest, key: str | None) -> list[Call]:
         """Build the calls of a request, one for each choice.
 
         Raises:
@@ -82,7 +82,7 @@ class Calls:
             for choice in range(asked.choices)
         ]
 
-    def _next(self, asked: Asked, rejected: int) -> Named:
+    def _next(self, asked: CompletionRequest, rejected: int) -> Named:
         digest = blake2b(msgspec.json.encode((asked.model, asked.prompt.system, asked.prompt.user)), digest_size=16).digest()
         seq = self._drawn.pop(digest, 0)
         self._drawn[digest] = seq + asked.choices

@@ -23,9 +23,9 @@ from microagents.models.model import Call, Model, open_model
 from microagents.models.sample_keys import HEADER
 from microagents.replies.chat import Sample
 from microagents.serving.connections import Connections
-from microagents.serving.faults import Fault, Faults
+from microagents.serving.faults import Fault, FaultInjector
 from microagents.serving.questions import Calls, OneTask
-from microagents.serving.wires import WIRES, Asked, Wire
+from microagents.serving.wires import WIRES, CompletionRequest, Wire
 from microagents.task import Task
 
 MAX_REQUEST_BYTES = 64 * 2**20
@@ -126,7 +126,7 @@ class _Handler:
         self._endpoint = endpoint
         self._model = model
         self._calls = Calls(endpoint.task)
-        self._faults = Faults(endpoint.faults, endpoint.seed)
+        self._faults = FaultInjector(endpoint.faults, endpoint.seed)
         self._numbers = count()
         self.connections: Connections | None = None
         self.served = Serving("")
@@ -202,7 +202,7 @@ class _Handler:
         self.served.samples += 1
         return await self._model.complete(call)
 
-    async def _stream(self, request: web.Request, wire: Wire, asked: Asked, calls: Sequence[Call]) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, wire: Wire, asked: CompletionRequest, calls: Sequence[Call]) -> web.StreamResponse:
         """Send each choice as soon as it is drawn. After the first one, an error can only be an event."""
         number = next(self._numbers)
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})

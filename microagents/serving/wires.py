@@ -19,7 +19,7 @@ PIECE_CHARS = 200
 S = TypeVar("S", bound=Struct)
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class CompletionRequest(Struct, frozen=True, kw_only=True):
     """A request, whatever its wire."""
 
     model: str
@@ -32,17 +32,17 @@ class Asked(Struct, frozen=True, kw_only=True):
     """Whether a stream ends with the usage."""
 
 
-class Part(Struct):
+class ContentPart(Struct):
     """A part of a message's content."""
 
     type: str
     text: str = ""
 
 
-Content = str | list[Part] | None
+Content = str | list[ContentPart] | None
 
 
-class Message(Struct):
+class ChatMessage(Struct):
     """A message of a conversation."""
 
     role: str
@@ -56,7 +56,7 @@ class ChatBody(Struct):
     """The request of OpenAI's chat completions, as far as it is read."""
 
     model: str
-    messages: list[Message]
+    messages: list[ChatMessage]
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
@@ -69,7 +69,7 @@ class ResponsesBody(Struct):
     """The request of OpenAI's responses, as far as it is read."""
 
     model: str
-    input: str | list[Message]
+    input: str | list[ChatMessage]
     instructions: str | None = None
     stream: bool | None = None
     temperature: Temperature = None
@@ -80,7 +80,7 @@ class MessagesBody(Struct):
     """The request of Anthropic's messages, as far as it is read."""
 
     model: str
-    messages: list[Message]
+    messages: list[ChatMessage]
     max_tokens: Annotated[int, Meta(ge=0)]
     system: Content = None
     stream: bool | None = None
@@ -92,7 +92,7 @@ class Wire(Protocol):
 
     path: ClassVar[str]
 
-    def read(self, body: bytes) -> Asked:
+    def read(self, body: bytes) -> CompletionRequest:
         """Read a request.
 
         Raises:
@@ -100,19 +100,19 @@ class Wire(Protocol):
         """
         ...
 
-    def whole(self, asked: Asked, samples: Sequence[Sample], number: int) -> dict[str, Any]:
+    def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
         """Write the JSON of a whole reply; ``number`` counts the replies of the server."""
         ...
 
-    def opening(self, asked: Asked, number: int) -> Iterator[bytes]:
+    def opening(self, asked: CompletionRequest, number: int) -> Iterator[bytes]:
         """Write the events at the start of a stream."""
         ...
 
-    def choice(self, asked: Asked, index: int, sample: Sample, number: int) -> Iterator[bytes]:
+    def choice(self, asked: CompletionRequest, index: int, sample: Sample, number: int) -> Iterator[bytes]:
         """Write the events of one choice."""
         ...
 
-    def closing(self, asked: Asked, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
+    def closing(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
         """Write the events at the end of a stream."""
         ...
 
@@ -131,10 +131,10 @@ class Chat(_OpenAI):
 
     path: ClassVar = "/v1/chat/completions"
 
-    def read(self, body: bytes) -> Asked:
+    def read(self, body: bytes) -> CompletionRequest:
         """Read a request."""
         found = _decoded(body, ChatBody)
-        return Asked(
+        return CompletionRequest(
             model=found.model,
             prompt=_prompt(found.messages),
             temperature=found.temperature,
@@ -144,7 +144,7 @@ class Chat(_OpenAI):
             with_usage=bool((found.stream_options or {}).get("include_usage")),
         )
 
-    def whole(self, asked: Asked, samples: Sequence[Sample], number: int) -> dict[str, Any]:
+    def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
         """Write the reply with all choices."""
         choices = [
             {
@@ -157,24 +157,24 @@ class Chat(_OpenAI):
         ]
         return {**_chat(asked, number), "object": "chat.completion", "choices": choices, "usage": _chat_usage(samples)}
 
-    def opening(self, asked: Asked, number: int) -> Iterator[bytes]:  # noqa: ARG002 - the choices say it all
+    def opening(self, asked: CompletionRequest, number: int) -> Iterator[bytes]:  # noqa: ARG002 - the choices say it all
         """Write nothing."""
         return iter(())
 
-    def choice(self, asked: Asked, index: int, sample: Sample, number: int) -> Iterator[bytes]:
+    def choice(self, asked: CompletionRequest, index: int, sample: Sample, number: int) -> Iterator[bytes]:
         """Write the pieces of its text, then its finish reason."""
         deltas: list[tuple[dict[str, str], str | None]] = [({"role": "assistant", "content": ""}, None)]
         deltas += [({"content": piece}, None) for piece in _pieces(sample.text)]
         for delta, finish in [*deltas, ({}, sample.finish)]:
             yield self._chunk(asked, number, [{"index": index, "delta": delta, "finish_reason": finish, "logprobs": None}])
 
-    def closing(self, asked: Asked, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
+    def closing(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
         """Write the usage, if it is asked for, and the end."""
         if asked.with_usage:
             yield self._chunk(asked, number, [], usage=_chat_usage(samples))
         yield b"data: [DONE]\n\n"
 
-    def _chunk(self, asked: Asked, number: int, choices: list[dict[str, Any]], **more: Any) -> bytes:
+    def _chunk(self, asked: CompletionRequest, number: int, choices: list[dict[str, Any]], **more: Any) -> bytes:
         return _event({**_chat(asked, number), "object": "chat.completion.chunk", "choices": choices, **more})
 
 
@@ -183,19 +183,19 @@ class Responses(_OpenAI):
 
     path: ClassVar = "/v1/responses"
 
-    def read(self, body: bytes) -> Asked:
+    def read(self, body: bytes) -> CompletionRequest:
         """Read a request."""
         found = _decoded(body, ResponsesBody)
-        messages = [Message("user", found.input)] if isinstance(found.input, str) else found.input
-        return Asked(
+        messages = [ChatMessage("user", found.input)] if isinstance(found.input, str) else found.input
+        return CompletionRequest(
             model=found.model,
-            prompt=_prompt([Message("system", found.instructions), *messages]),
+            prompt=_prompt([ChatMessage("system", found.instructions), *messages]),
             temperature=found.temperature,
             max_output_tokens=found.max_output_tokens or DEFAULT_MAX_OUTPUT_TOKENS,
             stream=bool(found.stream),
         )
 
-    def whole(self, asked: Asked, samples: Sequence[Sample], number: int) -> dict[str, Any]:
+    def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
         """Write the reply with its one message."""
         (sample,) = samples
         reason = {"stop": None, "length": "max_output_tokens"}.get(sample.finish, sample.finish)
@@ -214,11 +214,11 @@ class Responses(_OpenAI):
             "usage": usage,
         }
 
-    def opening(self, asked: Asked, number: int) -> Iterator[bytes]:
+    def opening(self, asked: CompletionRequest, number: int) -> Iterator[bytes]:
         """Write the response without its output."""
         yield self._named("response.created", 0, response=self._begun(asked, number))
 
-    def choice(self, asked: Asked, index: int, sample: Sample, number: int) -> Iterator[bytes]:  # noqa: ARG002 - there is one
+    def choice(self, asked: CompletionRequest, index: int, sample: Sample, number: int) -> Iterator[bytes]:  # noqa: ARG002 - there is one
         """Write the pieces of its text, in their frames."""
         message = self._message(number, sample)
         (part,) = message["content"]
@@ -235,12 +235,12 @@ class Responses(_OpenAI):
         for sequence, (name, values) in enumerate(events, 1):
             yield self._named(f"response.{name}", sequence, **values)
 
-    def closing(self, asked: Asked, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
+    def closing(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
         """Write the whole response."""
         response = self.whole(asked, samples, number)
         yield self._named(f"response.{response['status']}", len(samples[0].text) // PIECE_CHARS + 8, response=response)
 
-    def _begun(self, asked: Asked, number: int) -> dict[str, Any]:
+    def _begun(self, asked: CompletionRequest, number: int) -> dict[str, Any]:
         return {
             "id": f"resp_{number}",
             "object": "response",
@@ -273,19 +273,19 @@ class Messages:
 
     path: ClassVar = "/v1/messages"
 
-    def read(self, body: bytes) -> Asked:
+    def read(self, body: bytes) -> CompletionRequest:
         """Read a request."""
         found = _decoded(body, MessagesBody)
-        return Asked(
+        return CompletionRequest(
             model=found.model,
-            prompt=_prompt([Message("system", found.system), *found.messages]),
+            prompt=_prompt([ChatMessage("system", found.system), *found.messages]),
             temperature=found.temperature,
             max_output_tokens=found.max_tokens,
             choices=1 if found.max_tokens else 0,
             stream=bool(found.stream),
         )
 
-    def whole(self, asked: Asked, samples: Sequence[Sample], number: int) -> dict[str, Any]:
+    def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
         """Write the reply with its one block of text."""
         blocks = [{"type": "text", "text": sample.text, "citations": None} for sample in samples]
         return {
@@ -295,18 +295,18 @@ class Messages:
             "usage": self._usage(samples),
         }
 
-    def opening(self, asked: Asked, number: int) -> Iterator[bytes]:
+    def opening(self, asked: CompletionRequest, number: int) -> Iterator[bytes]:
         """Write the message without its content."""
         yield self._named("message_start", message=self._begun(asked, number))
 
-    def choice(self, asked: Asked, index: int, sample: Sample, number: int) -> Iterator[bytes]:  # noqa: ARG002 - there is one
+    def choice(self, asked: CompletionRequest, index: int, sample: Sample, number: int) -> Iterator[bytes]:  # noqa: ARG002 - there is one
         """Write the block of text, piece by piece."""
         yield self._named("content_block_start", index=0, content_block={"type": "text", "text": "", "citations": None})
         for piece in _pieces(sample.text):
             yield self._named("content_block_delta", index=0, delta={"type": "text_delta", "text": piece})
         yield self._named("content_block_stop", index=0)
 
-    def closing(self, asked: Asked, samples: Sequence[Sample], number: int) -> Iterator[bytes]:  # noqa: ARG002 - it has no id
+    def closing(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> Iterator[bytes]:  # noqa: ARG002 - it has no id
         """Write the stop reason, the usage and the end."""
         delta = {"stop_reason": self._stop_reason(samples), "stop_sequence": None}
         yield self._named("message_delta", delta=delta, usage=self._usage(samples))
@@ -316,7 +316,7 @@ class Messages:
         """Write the JSON of an error."""
         return {"type": "error", "error": {"type": _ERRORS.get(status, "api_error"), "message": message}}
 
-    def _begun(self, asked: Asked, number: int) -> dict[str, Any]:
+    def _begun(self, asked: CompletionRequest, number: int) -> dict[str, Any]:
         return {
             "id": f"msg_{number}",
             "type": "message",
@@ -359,7 +359,7 @@ def _decoded(body: bytes, kind: type[S]) -> S:
         raise InvalidUsage(f"the request cannot be read: {' '.join(str(error).split())}") from None
 
 
-def _prompt(messages: Sequence[Message]) -> Prompt:
+def _prompt(messages: Sequence[ChatMessage]) -> Prompt:
     """Read the one question of a conversation."""
     texts: dict[Literal["system", "user"], list[str]] = {"system": [], "user": []}
     for message in messages:
@@ -386,7 +386,7 @@ def _tokens(samples: Sequence[Sample]) -> tuple[int, int]:
     return read, sum(sample.usage.output_tokens or 0 for sample in samples)
 
 
-def _chat(asked: Asked, number: int) -> dict[str, Any]:
+def _chat(asked: CompletionRequest, number: int) -> dict[str, Any]:
     return {"id": f"chatcmpl-{number}", "created": 0, "model": asked.model}
 
 

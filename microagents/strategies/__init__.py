@@ -1,7 +1,7 @@
 """Strategies: one file for each, with its settings and its conductor, and the parts that they share."""
 
 from microagents.strategies.aot import Aot, AotTree
-from microagents.strategies.chain import Chain, ChainConductor, Step, step_by_step
+from microagents.strategies.chain import Chain, ChainConductor, ChainStep, step_by_step
 from microagents.strategies.chain_of_thought import Cot, CotSC, SelfRefine
 from microagents.strategies.document_conductor import DocumentConductor, DocumentStrategy
 from microagents.strategies.iterative_restart import IterativeRestart
@@ -21,6 +21,7 @@ __all__ = [
     "AotTree",
     "Chain",
     "ChainConductor",
+    "ChainStep",
     "Cot",
     "CotSC",
     "DocumentConductor",
@@ -39,7 +40,6 @@ __all__ = [
     "SeqCV",
     "Sequential",
     "SingleShot",
-    "Step",
     "guess_ahead",
     "side_by_side",
     "step_by_step",

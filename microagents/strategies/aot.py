@@ -90,14 +90,14 @@ class Transition(Struct, frozen=True, kw_only=True):
         return self.state.node if self.node.branch is None else self.node
 
 
-class Onward(Struct, frozen=True, kw_only=True):
+class NextQuestion(Struct, frozen=True, kw_only=True):
     """A transition to another question."""
 
     solved: Trajectory | None
     """Its answer; None where no reply is valid."""
 
 
-class Ended(Struct, frozen=True, kw_only=True):
+class ChainEnd(Struct, frozen=True, kw_only=True):
     """The end of a chain."""
 
     at: str
@@ -116,8 +116,8 @@ class Ended(Struct, frozen=True, kw_only=True):
 class Reduction(Struct, frozen=True, kw_only=True):
     """All chains from a question, and what their vote says."""
 
-    chains: tuple[Ended, ...]
-    best: Ended
+    chains: tuple[ChainEnd, ...]
+    best: ChainEnd
     """The first chain with the most frequent answer."""
     is_majority: bool
     """Whether more than half of all chains have its answer."""
@@ -217,14 +217,14 @@ class _Chains:
         }
         self._done = 0
 
-    async def tree(self, node: ProblemNode) -> list[Ended]:
+    async def tree(self, node: ProblemNode) -> list[ChainEnd]:
         """The ends of all chains from the question itself."""
         solved = await self._solve(node, needed=True)
         assert solved is not None
         left = self._strategy.transitions
         return await self._grow(_state(node, solved, None if left == ADAPTIVE else int(left)))
 
-    async def _grow(self, state: State) -> list[Ended]:
+    async def _grow(self, state: State) -> list[ChainEnd]:
         """The ends of all chains from a state. Branches that lead to the same question become one."""
         if state.left == 0:
             return [_ended(state, state.node, state.answer, "transitions")]
@@ -234,7 +234,7 @@ class _Chains:
             nodes[0].branch = None
         state.node.children = tuple(nodes)
         outcomes = await self._turns.all_ended([self._transition(state, node) for node in nodes])
-        ended = [each for each in outcomes if isinstance(each, Ended)]
+        ended = [each for each in outcomes if isinstance(each, ChainEnd)]
         states: dict[bytes, list[State]] = {}
         for each in outcomes:
             if isinstance(each, State):
@@ -249,7 +249,7 @@ class _Chains:
             ended += [structs.replace(each, weight=each.weight * len(same)) for each in ends]
         return ended
 
-    async def _transition(self, state: State, node: ProblemNode) -> State | Ended:
+    async def _transition(self, state: State, node: ProblemNode) -> State | ChainEnd:
         """The next state, or the end of the chain. A transition that the judge finds worse is tried again at a place of its own."""
         ending: Ending = "worse"
         for number in range(1 + self._strategy.refine):
@@ -262,13 +262,13 @@ class _Chains:
                     return _ended(state, node, state.answer, "no subquestions" if graph is None else "nothing to contract")
             both: list[Coroutine[Any, Any, Any]] = [self._onward(tried, graph), self._follow(tried, graph)]
             onward, followed = await self._turns.all_ended(both)
-            if isinstance(onward, Onward):
+            if isinstance(onward, NextQuestion):
                 left = state.left or (0 if graph is None else graph.longest_path)
                 return await self._judge(tried, onward.solved, followed, left)
             ending = onward
         return _ended(state, node, state.answer, ending)
 
-    async def _onward(self, tried: Transition, graph: Subquestions | None) -> Onward | Ending:
+    async def _onward(self, tried: Transition, graph: Subquestions | None) -> NextQuestion | Ending:
         """The next question with its answer; or why there is none."""
         state, node = tried.state, tried.node
         if graph is None:
@@ -285,9 +285,9 @@ class _Chains:
             if better.vote() == before.vote():
                 node.problem = ""
                 return "worse"
-        return Onward(solved=await self._solve(node, needed=False))
+        return NextQuestion(solved=await self._solve(node, needed=False))
 
-    async def _judge(self, tried: Transition, solved: Trajectory | None, followed: Trajectory | None, left: int) -> State | Ended:
+    async def _judge(self, tried: Transition, solved: Trajectory | None, followed: Trajectory | None, left: int) -> State | ChainEnd:
         """Let the judge pick the best answer to the first question. ``left`` is the number of transitions with this one."""
         # Equal answers are one candidate, and the next state's comes first: no tie goes against it.
         answers: list[Reply] = [each.answer for each in (solved, followed) if each is not None]
@@ -338,11 +338,11 @@ def _state(node: ProblemNode, solved: Trajectory, left: int | None, transitions:
     return state
 
 
-def _ended(state: State, node: ProblemNode, answer: Reply, ending: Ending) -> Ended:
+def _ended(state: State, node: ProblemNode, answer: Reply, ending: Ending) -> ChainEnd:
     """The end of a chain after a state. ``node`` is that of the transition that ended it, or of the state itself."""
     if node.branch is not None:
         node.branch.ending, node.branch.answer = ending, Raw(msgspec.json.encode(answer))
-    return Ended(at=node.at, question=state.node.problem, answer=answer, transitions=state.transitions, ending=ending)
+    return ChainEnd(at=node.at, question=state.node.problem, answer=answer, transitions=state.transitions, ending=ending)
 
 
 def _drawn(node: ProblemNode, chosen: str | None) -> None:

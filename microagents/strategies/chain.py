@@ -34,7 +34,7 @@ MAX_PAST = 1_000
 ChainWork = Work[ChainTask[Any, Any], Any]
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class ChainStep(Struct, frozen=True, kw_only=True):
     """A step of a chain, asked in a given state."""
 
     number: int
@@ -61,7 +61,7 @@ class Rung(Protocol):
         """Its name in accounts, and the last part of the path of its election."""
         ...
 
-    async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:
+    async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:
         """Hold its election; None where it has nothing to ask. Only a verdict that is `decided` or `inferred` decides the step.
 
         ``tried`` are the verdicts of the step's vote and of the rungs before.
@@ -115,7 +115,7 @@ class Chain:
         """The state that a reply leads to."""
         return called(self.task.advance, state, reply, gives=self._state, at=number)
 
-    def advance(self, step: Step, reply: Any) -> Any:
+    def advance(self, step: ChainStep, reply: Any) -> Any:
         """The state after a step.
 
         Raises:
@@ -149,7 +149,7 @@ class Chain:
 
     # The parts of the work.
 
-    def step(self, number: int, state: Any) -> Step:
+    def step(self, number: int, state: Any) -> ChainStep:
         """Build the step with this number in this state.
 
         Raises:
@@ -161,7 +161,7 @@ class Chain:
         asked = called(self.task.prompt, state, gives=Prompt, at=number)
         rule = self._strategy.rule_of(number, self.total)
         question = self.work.question(asked, self.reply_type, rule=rule, max_draws=self.max_draws, sampling=self.sampling, state=state)
-        return Step(number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question)
+        return ChainStep(number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question)
 
     async def take_up(self) -> tuple[Any, int]:
         """Resume from the checkpoint, or begin; returns the state and the number of steps that led to it.
@@ -177,15 +177,15 @@ class Chain:
         self.work.progress(self._first, total)
         return state, self._first
 
-    def hold(self, step: Step) -> Coroutine[Any, Any, Verdict]:
+    def hold(self, step: ChainStep) -> Coroutine[Any, Any, Verdict]:
         """The recorded verdict of a step, or that of an election held now."""
         return self.work.hold(step.election, step.question, recalls=step.number == self._first)
 
-    def follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
+    def follow(self, step: ChainStep) -> AsyncGenerator[Ballot | Verdict]:
         """The same as `hold`, item by item: valid ballots as they arrive, then the verdict."""
         return self._recall_or_follow(step) if step.number == self._first else self._follow(step)
 
-    async def commit(self, step: Step, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
+    async def commit(self, step: ChainStep, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
         """Settle and record a verdict; returns its decision.
 
         With ``checkpoint``, a resumed run continues after this step.
@@ -205,7 +205,7 @@ class Chain:
         """A verdict as the chain takes it: a plurality (``argmax``) decides no step."""
         return structs.replace(verdict, outcome="undecided") if verdict.outcome == "argmax" else verdict
 
-    async def climb(self, step: Step, verdict: Verdict) -> Resolution | None:
+    async def climb(self, step: ChainStep, verdict: Verdict) -> Resolution | None:
         """Try the rungs of the ladder; None where none decides the step."""
         if verdict.outcome in ("leader", "person"):
             return None
@@ -239,13 +239,13 @@ class Chain:
 
     # What it has gone on from.
 
-    def go_on(self, step: Step | Past, reply: Any) -> None:
+    def go_on(self, step: ChainStep | Past, reply: Any) -> None:
         """Note that the chain goes on from a step with this reply."""
         if self._rungs:
             self._past[step.number] = Past(number=step.number, state=step.state, reply=reply)
             self._past.pop(step.number - MAX_PAST, None)
 
-    async def before(self, step: Step, count: int) -> list[Past]:
+    async def before(self, step: ChainStep, count: int) -> list[Past]:
         """At most so many steps before a step, the last first. Those of an earlier sitting are read from the journal."""
         numbers = range(step.number - 1, max(-1, step.number - 1 - count), -1)
         if any(number not in self._past for number in numbers):
@@ -260,7 +260,7 @@ class Chain:
                 state = self.next_state(state, past.reply, number)
         return [self._past[number] for number in numbers]
 
-    async def _recall_or_follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
+    async def _recall_or_follow(self, step: ChainStep) -> AsyncGenerator[Ballot | Verdict]:
         recalled = await self.work.recall(step.election, step.question)
         if recalled is not None:
             yield recalled
@@ -269,7 +269,7 @@ class Chain:
             async for item in items:
                 yield item
 
-    def _follow(self, step: Step) -> AsyncGenerator[Ballot | Verdict]:
+    def _follow(self, step: ChainStep) -> AsyncGenerator[Ballot | Verdict]:
         return self.work.follow(step.election, step.question, hedge=self._strategy.extra_draws)
 
     async def _resume(self) -> tuple[Any, int]:
@@ -285,7 +285,7 @@ class Chain:
             )
         return self.advance(last, decoder_of(self.reply_type).decode(checkpoint.value)), checkpoint.done
 
-    async def _decided_at(self, step: Step) -> bytes | None:
+    async def _decided_at(self, step: ChainStep) -> bytes | None:
         """The recorded decision of a step."""
         await self.work.recorded(step.election)  # refuses another question
         return await self._value_at(f"step/{step.number}")

@@ -1,4 +1,4 @@
-"""Conductors of documents: they put the questions of a `Writing` to models, turn by turn."""
+"""Conductors of documents: they put the questions of a `DocumentDraft` to models, batch by batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,17 @@ from microagents.documents.document import Document, are_met
 from microagents.documents.questions import Part, Segment, Summary, Text, ToSummarize, ToWrite
 from microagents.documents.recording import checked_results, replay
 from microagents.documents.records import SubtaskRecord
-from microagents.documents.writing import CHARS_PER_TOKEN, Answer, Ask, Missing, NothingWritten, Turn, Turns, Writing, WritingRules
+from microagents.documents.writing import (
+    CHARS_PER_TOKEN,
+    Answer,
+    Batches,
+    DocumentDraft,
+    Missing,
+    NothingWritten,
+    QuestionBatch,
+    SegmentQuestion,
+    WritingRules,
+)
 from microagents.errors import Stopped
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.problem import Problem, text_of
@@ -130,10 +140,10 @@ class DocumentStrategy(Strategy):
         agents = self.agents(pool)
         return replay(RecordedWork(of_input, task, self, rows, open_elections), self.writing(task, agents), names_of(agents, pool))
 
-    def writing(self, task: Task, agents: Sequence[Agent]) -> Writing:
+    def writing(self, task: Task, agents: Sequence[Agent]) -> DocumentDraft:
         """The writing of a document, from its start."""
         assert isinstance(task, Document)
-        return Writing(text_of(task), given_subtasks(task), self.rules(len(agents)))
+        return DocumentDraft(text_of(task), given_subtasks(task), self.rules(len(agents)))
 
 
 class DocumentConductor(ProblemConductor[DocumentStrategy]):
@@ -151,12 +161,12 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         scope = TaskScope()
 
         def start_ready() -> None:
-            # A subtask has begun before its task first runs: otherwise two others that end in one turn of the loop would start it twice.
-            for record, turns in [(record, writing.begin(record)) for record in writing.ready()]:
-                scope.start(write(record, turns))
+            # A subtask has begun before its task first runs: otherwise two others that end in one iteration would start it twice.
+            for record, batches in [(record, writing.begin(record)) for record in writing.ready()]:
+                scope.start(write(record, batches))
 
-        async def write(record: SubtaskRecord, turns: Turns) -> None:
-            writing.end(record, await self._write(work, record, turns, agents))
+        async def write(record: SubtaskRecord, batches: Batches) -> None:
+            writing.end(record, await self._write(work, record, batches, agents))
             work.progress(sum(each.state == "done" for each in writing.in_order), len(writing.in_order))
             start_ready()  # the order of starts depends on time, but no author sees more than the text that its subtask depends on
 
@@ -181,7 +191,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             summarized=tuple(each.at for each in records if each.summary is not None),
         )
 
-    async def answer(self, work: Work[Problem[Any], DocumentStrategy], ask: Ask, agents: Sequence[Agent]) -> Answer:
+    async def answer(self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Agent]) -> Answer:
         """Put one question to the role that answers it. A subclass adds questions of its own."""
         strategy, asked = work.strategy, ask.asked
         sampling = sampling_at(work.task, strategy.temperature)
@@ -197,23 +207,25 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         summaries = await work.sample(ask.at, prompt_of(SUMMARIZE, asked), Summary, sampling=sampling, max_draws=strategy.max_draws)
         return summaries[0] if summaries else Missing.FLAGGED
 
-    async def take_turn(self, work: Work[Problem[Any], DocumentStrategy], turn: Turn, agents: Sequence[Agent]) -> Sequence[Answer]:
-        """Ask all questions of a turn at the same time."""
+    async def ask_batch(
+        self, work: Work[Problem[Any], DocumentStrategy], batch: QuestionBatch, agents: Sequence[Agent]
+    ) -> Sequence[Answer]:
+        """Ask all questions of a batch at the same time."""
         scope = TaskScope()
         try:
-            return await asyncio.gather(*[scope.start(self.answer(work, ask, agents)) for ask in turn.asks])
+            return await asyncio.gather(*[scope.start(self.answer(work, ask, agents)) for ask in batch.asks])
         finally:
             await scope.close()
 
     async def _write(
-        self, work: Work[Problem[Any], DocumentStrategy], record: SubtaskRecord, turns: Turns, agents: Sequence[Agent]
+        self, work: Work[Problem[Any], DocumentStrategy], record: SubtaskRecord, batches: Batches, agents: Sequence[Agent]
     ) -> Sequence[Part] | None:
         """Write one subtask; returns its parts if it is split."""
         try:
-            turn = next(turns)
+            batch = next(batches)
             while True:
-                self._check_window(work, record, turn)
-                turn = turns.send(await self.take_turn(work, turn, agents))
+                self._check_window(work, record, batch)
+                batch = batches.send(await self.ask_batch(work, batch, agents))
         except StopIteration as ended:
             parts: Sequence[Part] | None = ended.value
             return parts
@@ -224,10 +236,10 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
                 "decisions so far are kept; look at the replies, then resume with other models (--accept-change) or begin another run"
             ) from None
 
-    def _check_window(self, work: Work[Problem[Any], DocumentStrategy], record: SubtaskRecord, turn: Turn) -> None:
+    def _check_window(self, work: Work[Problem[Any], DocumentStrategy], record: SubtaskRecord, batch: QuestionBatch) -> None:
         """Stop the run before a call whose prompt and reply do not fit into the window of the models."""
         window = work.strategy.window
-        longest = max((len(msgspec.json.encode(ask.asked)) for ask in turn.asks), default=0)
+        longest = max((len(msgspec.json.encode(ask.asked)) for ask in batch.asks), default=0)
         needed = longest // CHARS_PER_TOKEN + work.task.sampling.max_output_tokens
         if needed > window:
             help_ = "" if work.strategy.compress else ", or with -s compress=true"
@@ -242,8 +254,8 @@ def names_of(agents: Sequence[Agent], pool: Sequence[str]) -> tuple[str, ...]:
     models = [agent.model or ", ".join(pool) for agent in agents]
     return tuple(
         [
-            model if models.count(model) == 1 else f"{model} ({models[: place + 1].count(model)} of {models.count(model)})"
-            for place, model in enumerate(models)
+            model if models.count(model) == 1 else f"{model} ({models[: index + 1].count(model)} of {models.count(model)})"
+            for index, model in enumerate(models)
         ]
     )
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from microagents.aio import TaskScope
 from microagents.elections.election import Ballot, Verdict
 from microagents.errors import InvalidUsage
-from microagents.strategies.chain import Chain, Step
+from microagents.strategies.chain import Chain, ChainStep
 from microagents.task import ChainTask, Task
 
 
@@ -32,7 +32,7 @@ class KnownInputs(Struct, frozen=True, kw_only=True):
 async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
     """Hold the elections of all steps in the oracle's states, with at most ``window`` of them open at a time."""
     state, total, launched = chain.start(), chain.total, 0
-    open_steps: deque[tuple[Step, asyncio.Task[Verdict]]] = deque()
+    open_steps: deque[tuple[ChainStep, asyncio.Task[Verdict]]] = deque()
     curves = _Curves()
     scope = TaskScope()
     chain.work.progress(0, total)

@@ -24,7 +24,7 @@ from microagents.registry import unknown
 from microagents.replies.chat import Prompt, decoder_of, vote_of
 from microagents.roles.judge import Choose, Judge
 from microagents.roles.paraphraser import Paraphrase, Paraphraser
-from microagents.strategies.chain import Chain, Rung, Step
+from microagents.strategies.chain import Chain, ChainStep, Rung
 from microagents.strategies.lookahead import Lookahead
 from microagents.task import ChainTask, Task
 from microagents.user_code import called
@@ -40,7 +40,7 @@ class OtherWords(Struct, frozen=True, kw_only=True):
 
     name: str = "paraphrase"
 
-    async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:  # noqa: ARG002 - a rung
+    async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:  # noqa: ARG002 - a rung
         """Hold the vote on a paraphrase; None where no paraphrase keeps every number and name."""
         asked: Prompt = called(chain.task.prompt, step.state, gives=Prompt, at=step.number)
         said = await chain.work.ask(Paraphrase(at=f"step/{step.number}/{self.name}/text", prompt=asked, sampling=chain.task.sampling))
@@ -56,7 +56,7 @@ class OtherModel(Struct, frozen=True, kw_only=True):
     name: str
     spec: str
 
-    async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002 - a rung
+    async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002 - a rung
         """Hold the vote."""
         return await _vote(chain, step, self.name, put_to(step.question, (self.spec,)))
 
@@ -67,7 +67,7 @@ class JudgeOfCandidates(Struct, frozen=True, kw_only=True):
     margin: int
     name: str = "judge"
 
-    async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:
+    async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:
         """Hold the vote; None with fewer than two candidates."""
         votes: dict[Hashable, int] = {}
         first: dict[Hashable, bytes] = {}
@@ -86,13 +86,13 @@ class JudgeOfCandidates(Struct, frozen=True, kw_only=True):
             max_draws=chain.max_draws,
             sampling=chain.task.sampling,
         )
-        place = await chain.work.ask(asked)
+        chosen = await chain.work.ask(asked)
         tally = tuple((first[vote], number) for vote, number in votes.items())
-        verdict = Verdict(outcome="undecided" if place is None else "inferred", leader=place, tally=tally, ballots=(), cost_usd=0.0)
+        verdict = Verdict(outcome="undecided" if chosen is None else "inferred", leader=chosen, tally=tally, ballots=(), cost_usd=0.0)
         return ElectionId(path=f"{step.election.path}/{self.name}", question_digest=step.election.question_digest), verdict
 
 
-async def _vote(chain: Chain, step: Step, name: str, question: Question) -> tuple[ElectionId, Verdict]:
+async def _vote(chain: Chain, step: ChainStep, name: str, question: Question) -> tuple[ElectionId, Verdict]:
     election = question.id_at(f"{step.election.path}/{name}")
     return election, chain.as_taken(await chain.work.hold(election, question))
 

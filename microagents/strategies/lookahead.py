@@ -19,7 +19,7 @@ from microagents.elections.red_flags import UNVERIFIED
 from microagents.elections.rules import AheadByInRounds, Tally
 from microagents.replies.chat import Prompt, Reply, vote_of
 from microagents.replies.rollouts import Rollout
-from microagents.strategies.chain import Chain, Past, Step
+from microagents.strategies.chain import Chain, ChainStep, Past
 from microagents.task import feedback_on, flag_of, verifies
 from microagents.user_code import called
 
@@ -51,13 +51,13 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         start = f"{number - seq % starts}/{seq // starts}"
         return f"rollout/{start}" if self.reuse else f"rollout/{number}/{start}"
 
-    async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002 - a rung
+    async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002 - a rung
         """Draw rollouts, round by round, until their predictions decide the step, or to the cap of its election."""
         place = ElectionId(path=f"{step.election.path}/{self.name}", question_digest=self._digest(step))
         recalled = await chain.work.recorded(place)
         was_left = recalled is not None and recalled.outcome == "contested"
         past = await chain.before(step, self.history - 1)
-        starts: list[Step | Past] = [step, *past]
+        starts: list[ChainStep | Past] = [step, *past]
         for start, at in [*chain.rollouts]:
             if start <= step.number - self.history:  # no later step starts there
                 del chain.rollouts[start, at]
@@ -76,10 +76,10 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         decided = verdict.outcome == "decided" and not was_left
         return place, structs.replace(verdict, outcome="inferred") if decided else structs.replace(verdict, outcome="undecided", ballots=())
 
-    def _digest(self, step: Step) -> bytes:
+    def _digest(self, step: ChainStep) -> bytes:
         return blake2b(step.election.question_digest + msgpack.encode(structs.astuple(self)), digest_size=16).digest()
 
-    async def _rollouts(self, chain: Chain, step: Step, starts: Sequence[Step | Past], seqs: range) -> list[Rollout | Flagged]:
+    async def _rollouts(self, chain: Chain, step: ChainStep, starts: Sequence[ChainStep | Past], seqs: range) -> list[Rollout | Flagged]:
         """The rollouts with these seqs, drawn side by side. They take turns among the starting points."""
         scope = TaskScope()
         try:
@@ -89,7 +89,7 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         finally:
             await scope.close()
 
-    async def rollout(self, chain: Chain, start: Step | Past, at: str) -> Rollout | Flagged:
+    async def rollout(self, chain: Chain, start: ChainStep | Past, at: str) -> Rollout | Flagged:
         """The rollout at a place from a starting point, drawn if no step before has drawn it."""
         drawn = chain.rollouts.get((start.number, at))
         if drawn is None:
@@ -100,7 +100,7 @@ class Lookahead(Struct, frozen=True, kw_only=True):
     async def _ballot(
         self,
         chain: Chain,
-        step: Step,
+        step: ChainStep,
         between: Sequence[Past],
         seq: int,
         rollout: Rollout | Flagged,
@@ -120,7 +120,7 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         flag: str | None = None
         if len(predicted) <= offset or (len(predicted) < self.horizon and not _ends(chain, first, predicted)):
             flag = ENDS_EARLY
-        elif any(vote_of(each.reply) != vote_of(predicted[place]) for place, each in enumerate(reversed(between))):
+        elif any(vote_of(each.reply) != vote_of(predicted[index]) for index, each in enumerate(reversed(between))):
             flag = CONTRADICTS
         else:
             value = json.encode(predicted[offset])
@@ -135,7 +135,7 @@ def lookahead_in(options: Mapping[str, object]) -> Lookahead:
     return convert(options, Lookahead)
 
 
-async def _own_flag(chain: Chain, step: Step, predicted: Reply) -> str | None:
+async def _own_flag(chain: Chain, step: ChainStep, predicted: Reply) -> str | None:
     """The task's red flag for a predicted reply to the step."""
     task = chain.task
     flag = flag_of(task, predicted, step.question.state, at=step.election.path)

@@ -82,7 +82,7 @@ class PairConductor(Conductor[Problem[Any], Any]):
         return await super().conduct(_PartOfWork(work, self, restated(work.task, question)))
 
 
-class Part(NamedTuple):
+class PairMember(NamedTuple):
     """One strategy of a pair."""
 
     prefix: str
@@ -103,7 +103,7 @@ class Pair(Strategy):
 
     solves = (Problem,)
     draws_solution = True
-    of: ClassVar[tuple[Part, ...]] = ()
+    of: ClassVar[tuple[PairMember, ...]] = ()
 
     @classmethod
     def takes(cls, name: str) -> bool:
@@ -203,11 +203,11 @@ def pair_of(name: str) -> type[Pair]:
     first, _, second = name.partition("+")
     if not (first and second):
         raise InvalidUsage(f"{name!r} needs the name of a strategy on both sides of the plus, such as aot+recursive")
-    return _pair(name, *(Part(each.rpartition(":")[2], STRATEGIES.find(each, Strategy)) for each in (first, second)))
+    return _pair(name, *(PairMember(each.rpartition(":")[2], STRATEGIES.find(each, Strategy)) for each in (first, second)))
 
 
 @lru_cache(maxsize=256)
-def _pair(name: str, first: Part, second: Part) -> type[Pair]:
+def _pair(name: str, first: PairMember, second: PairMember) -> type[Pair]:
     if not issubclass(first.kind, MakesProblem):
         raise InvalidUsage(f"{first.prefix} makes no problem that {second.prefix} could solve; aot is one that does")
     if Problem not in second.kind.solves:
@@ -234,7 +234,7 @@ def _conductor(name: str, first: type[Role], second: type[Role]) -> type[Role]:
     return type(second.__name__, (PairConductor, second), namespace)
 
 
-def _built(part: Part, options: Mapping[str, Any]) -> Strategy:
+def _built(part: PairMember, options: Mapping[str, Any]) -> Strategy:
     """A strategy with these options.
 
     Raises:

@@ -19,12 +19,12 @@ from microagents.roles.composer import Compose, Composer
 from microagents.roles.decomposer import Decompose, Decomposer
 from microagents.roles.discriminator import Discriminate, Discriminator
 from microagents.strategies.problem_conductor import ProblemConductor
-from microagents.strategies.turns import Answer, AskedTurns, RecordedTurns, Turns, check_cap, most_ballots, sampling_at
+from microagents.strategies.turns import AnswerDirectly, AskedTurns, RecordedTurns, Turns, check_cap, most_ballots, sampling_at
 from microagents.task import Task
 from microagents.work.durable import DurableRequest, Work
 
 
-class Solved(Struct, frozen=True, kw_only=True):
+class RecursiveSolution(Struct, frozen=True, kw_only=True):
     """The answer to a problem, with counts of the work on it."""
 
     answer: bytes
@@ -35,7 +35,7 @@ class Solved(Struct, frozen=True, kw_only=True):
     """Paths of turns at which no candidate reached k votes, so that the one with most votes was taken."""
 
 
-class Solve(DurableRequest[Solved], frozen=True, kw_only=True):
+class Solve(DurableRequest[RecursiveSolution], frozen=True, kw_only=True):
     """Solve a problem. A conductor passes the sub-problems of a problem to all conductors with this message."""
 
     problem: str
@@ -62,7 +62,7 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
         answer = msgspec.json.decode(solved.answer, type=answer_type_of(work.task))
         return self.concluded(work, answer, problems=solved.problems, argmax=solved.argmax)
 
-    async def solve(self, request: Solve) -> Solved:
+    async def solve(self, request: Solve) -> RecursiveSolution:
         """Solve one problem."""
         work: ProblemWork = self.work_on(request)
         strategy = work.strategy
@@ -81,8 +81,8 @@ async def solved(
     problem: Solve,
     strategy: Recursive,
     turns: Turns,
-    solve: Callable[[ProblemNode, Solve], Coroutine[Any, Any, Solved]],
-) -> Solved:
+    solve: Callable[[ProblemNode, Solve], Coroutine[Any, Any, RecursiveSolution]],
+) -> RecursiveSolution:
     """Solve one problem: cut it in two, solve both halves and compose their answers; or answer it directly.
 
     Args:
@@ -97,7 +97,7 @@ async def solved(
     """
     draws: dict[str, Any] = {"samples": strategy.candidates, "at_least": strategy.min_candidates, "max_draws": strategy.max_draws}
     node.problem, node.depth = problem.problem, problem.depth
-    halves: Sequence[Solved] = ()
+    halves: Sequence[RecursiveSolution] = ()
     cut: Decomposition | None = None
     if problem.depth < strategy.depth and problem.width != 1:
         sampling = sampling_at(turns.task, strategy.decomposer_temperature)
@@ -107,7 +107,9 @@ async def solved(
         )
     if cut is None or cut.is_atomic:
         sampling = sampling_at(turns.task, strategy.solver_temperature)
-        ask: Consult[Any, Raw] = Answer(at=f"{node.at}/{Turn.ANSWER}", asked=ToSolve(problem=problem.problem), sampling=sampling, **draws)
+        ask: Consult[Any, Raw] = AnswerDirectly(
+            at=f"{node.at}/{Turn.ANSWER}", asked=ToSolve(problem=problem.problem), sampling=sampling, **draws
+        )
     else:
         above = (*problem.above, problem_id(problem.problem))
         # Halving the bound on the width at every cut keeps decisions independent of time. A shared count would depend on the faster half.
@@ -130,7 +132,7 @@ async def solved(
         ask = Compose(at=f"{node.at}/{Turn.COMPOSE}", asked=to_compose, sampling=sampling, **draws)
     node.answer = await turns.take(node, ask)
     assert node.answer is not None
-    return Solved(
+    return RecursiveSolution(
         answer=bytes(node.answer),
         problems=1 + sum(each.problems for each in halves),
         argmax=(*turns.argmax, *(path for each in halves for path in each.argmax)),
@@ -188,7 +190,7 @@ class Recursive(Strategy):
         turns, root = RecordedTurns(of_input, task, self, rows, open_elections), ProblemNode(at=ROOT)
         problem = Solve(at=ROOT, problem=text_of(turns.task), depth=0, width=self.width)
 
-        def solve(node: ProblemNode, half: Solve) -> Coroutine[Any, Any, Solved]:
+        def solve(node: ProblemNode, half: Solve) -> Coroutine[Any, Any, RecursiveSolution]:
             return solved(node, half, self, turns, solve)
 
         turns.replayed(solve(root, problem))

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from microagents.actors import Deployment
 from microagents.documents.questions import ToRank, ToSplit, ToValidate
-from microagents.documents.writing import Answer, Ask, Missing, Turn, WritingRules
+from microagents.documents.writing import Answer, Missing, QuestionBatch, SegmentQuestion, WritingRules
 from microagents.elections.panels import ApprovalShare
 from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem
@@ -34,7 +34,7 @@ class SeqCVConductor(DocumentConductor):
 
     asks = (Validate, Split, Rank)
 
-    async def answer(self, work: Work[Problem[Any], DocumentStrategy], ask: Ask, agents: Sequence[Agent]) -> Answer:
+    async def answer(self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Agent]) -> Answer:
         """Put a question to the validator, the splitter or the ranker; others as in the base class."""
         strategy = work.strategy
         assert isinstance(strategy, SeqCV)
@@ -55,15 +55,17 @@ class SeqCVConductor(DocumentConductor):
                 return await _reply(work, rank)
         return await super().answer(work, ask, agents)
 
-    async def take_turn(self, work: Work[Problem[Any], DocumentStrategy], turn: Turn, agents: Sequence[Agent]) -> Sequence[Answer]:
-        """Ask all questions of a turn at the same time, and go on without agents that do not answer in time."""
+    async def ask_batch(
+        self, work: Work[Problem[Any], DocumentStrategy], batch: QuestionBatch, agents: Sequence[Agent]
+    ) -> Sequence[Answer]:
+        """Ask all questions of a batch at the same time, and go on without agents that do not answer in time."""
         strategy = work.strategy
         assert isinstance(strategy, SeqCV)
-        if turn.quorum is None or strategy.absent_after is None:
-            return await super().take_turn(work, turn, agents)
-        calls = [PanelCall(ask.at, ask.agent, partial(self.answer, work, ask, agents)) for ask in turn.asks if ask.agent is not None]
-        quorum = Quorum(members=turn.quorum, absent_after_s=strategy.absent_after, if_fewer=strategy.when_absent)
-        return [Missing.ABSENT if answer is None else answer for answer in await gather_present(work, turn.at, calls, quorum)]
+        if batch.quorum is None or strategy.absent_after is None:
+            return await super().ask_batch(work, batch, agents)
+        calls = [PanelCall(ask.at, ask.agent, partial(self.answer, work, ask, agents)) for ask in batch.asks if ask.agent is not None]
+        quorum = Quorum(members=batch.quorum, absent_after_s=strategy.absent_after, if_fewer=strategy.when_absent)
+        return [Missing.ABSENT if answer is None else answer for answer in await gather_present(work, batch.at, calls, quorum)]
 
 
 async def _reply(work: Work[Any, Any], request: Consult[Any, A]) -> A | Missing:
@@ -97,7 +99,7 @@ class SeqCV(DocumentStrategy):
     parallel_branches: bool = False
     """Write independent subtasks at the same time. Authors then see only the subtasks that theirs depends on."""
     absent_after: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = 300.0
-    """Seconds after which the turn goes on without an agent that does not answer; none waits for it until --max-outage."""
+    """Seconds after which the panel goes on without an agent that does not answer; none waits for it until --max-outage."""
     when_absent: Literal["wait", "stop"] = "wait"
     """If fewer agents answer than a segment needs to pass: wait for one more, or stop the run."""
     validator_temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
@@ -138,10 +140,10 @@ class SeqCV(DocumentStrategy):
             raise InvalidUsage("with two agents approval=half would let every author pass its own segments; use majority, or a third model")
         if (self.min_passing or 1) > count:
             raise InvalidUsage(f"min_passing={self.min_passing} can never be reached by {count} agents")
-        shared = [place // len(models) for place in range(count)]
+        shared = [index // len(models) for index in range(count)]
         return [
-            Agent(model=models[place % len(models)], manner=MANNERS[which] if which < len(MANNERS) else f"\nYou are author {which + 1}.")
-            for place, which in enumerate(shared)
+            Agent(model=models[index % len(models)], manner=MANNERS[which] if which < len(MANNERS) else f"\nYou are author {which + 1}.")
+            for index, which in enumerate(shared)
         ]
 
     def rules(self, agents: int) -> WritingRules:

@@ -18,7 +18,7 @@ from microagents.elections.election import Ballot, Verdict
 from microagents.elections.rules import Tally
 from microagents.logs import log
 from microagents.replies.chat import Reply, decoder_of, vote_of
-from microagents.strategies.chain import Chain, Step
+from microagents.strategies.chain import Chain, ChainStep
 from microagents.work.elections import no_verdict
 
 AHEAD = 32
@@ -60,7 +60,7 @@ class _Window:
         self._waste = Waste()
         self._scope = TaskScope()
 
-    async def first(self, number: int, state: Any) -> tuple[Step, Verdict]:
+    async def first(self, number: int, state: Any) -> tuple[ChainStep, Verdict]:
         """The step to decide next, and its verdict."""
         if not self._steps:  # there was no guess at it, or a wrong one that was dropped
             self._open(number, state)
@@ -116,9 +116,9 @@ class _Window:
         except Exception as error:  # noqa: BLE001 - a user's code may raise anything in a state that no decision leads to
             log().debug("the task refused the state of a guess", step=last.step.number, error=repr(error))
 
-    def _drop(self, place: int) -> None:
+    def _drop(self, index: int) -> None:
         """Cancel the open steps from an index on, first launched first."""
-        dropped = [self._steps.pop() for _ in range(len(self._steps) - place)]
+        dropped = [self._steps.pop() for _ in range(len(self._steps) - index)]
         for opened in reversed(dropped):
             opened.verdict.cancel()
             # Its launched draws are wasted: those that arrived, or at least those that a fresh election launches at once.
@@ -131,7 +131,7 @@ class OpenStep:
     The guess at its reply is the vote with most ballots *by arrival*. It opens the next step early, and decides nothing.
     """
 
-    def __init__(self, step: Step, reply: type[Reply]) -> None:
+    def __init__(self, step: ChainStep, reply: type[Reply]) -> None:
         self.step = step
         self.verdict: asyncio.Task[Verdict]
         """The task that follows its election to the verdict."""

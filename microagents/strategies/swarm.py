@@ -23,7 +23,7 @@ from microagents.problems.step_records import LoopRecord, StepRecord, SwarmRecor
 from microagents.problems.steps import (
     Done,
     Plan,
-    Rejected,
+    RejectedResult,
     StepQuestion,
     StepResult,
     ToAssemble,
@@ -183,7 +183,7 @@ class _LoopOfSwarm:
             await self._check(turn, asked)
             if turn.passed is not False:
                 return
-            asked = structs.replace(asked, rejected=(*asked.rejected, Rejected(result=found.result, feedback=turn.feedback)))
+            asked = structs.replace(asked, rejected=(*asked.rejected, RejectedResult(result=found.result, feedback=turn.feedback)))
 
     def _recent(self) -> tuple[Done, ...]:
         """The last finished steps, which a question behind them shows in full."""
@@ -207,7 +207,7 @@ class _LoopOfSwarm:
         replies: list[A] = []
         drawn = 0
         for size in strategy.workers:
-            personas = tuple(self._personas[place % len(self._personas)] for place in range(drawn, size))
+            personas = tuple(self._personas[index % len(self._personas)] for index in range(drawn, size))
             got = await work.ask(
                 request(
                     at=f"{turn.at}/workers/{size}",
@@ -224,8 +224,8 @@ class _LoopOfSwarm:
             is_last = size == strategy.workers[-1]
             if len(candidates) == 1 and (candidates[0].copies > 1 or size == 1 or is_last):
                 return _take(turn, candidates[0])
-            if candidates and (place := await self._picked(turn, size, asked, candidates, may_ask_for_more=not is_last)) is not None:
-                return _take(turn, candidates[place])
+            if candidates and (index := await self._picked(turn, size, asked, candidates, may_ask_for_more=not is_last)) is not None:
+                return _take(turn, candidates[index])
         return None
 
     async def _picked(
@@ -243,11 +243,11 @@ class _LoopOfSwarm:
                 sampling=sampling_at(self._work.task, self._strategy.judge_temperature),
             )
         )
-        if picked.place is not None and picked.place not in range(len(candidates)):
-            raise RoleFailed("Judge", "PickBest", f"chose candidate {picked.place!r} of {len(candidates)} at {at}")
+        if picked.index is not None and picked.index not in range(len(candidates)):
+            raise RoleFailed("Judge", "PickBest", f"chose candidate {picked.index!r} of {len(candidates)} at {at}")
         turn.judged += 1
         turn.reason = picked.reason
-        return picked.place
+        return picked.index
 
     async def _check(self, turn: SwarmTurn, asked: StepQuestion) -> None:
         if not self._strategy.verify or turn.picked is None:
@@ -319,7 +319,7 @@ class Swarm(Strategy):
         names = [name for name, _ in _personas(given)]
         if not names:
             raise ValueError("there is no persona in it; write one a line, as NAME: TEXT")
-        if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+        if twice := [name for index, name in enumerate(names) if name in names[:index]]:
             raise ValueError(f"two personas are called {twice[0]!r}; give each a name of its own")
         return given
 

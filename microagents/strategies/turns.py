@@ -52,7 +52,7 @@ class Direct(Consult[Q, R], Generic[Q, R], frozen=True, kw_only=True):
     system: str
 
 
-class Answer(Direct[Votable, Raw], frozen=True, kw_only=True):
+class AnswerDirectly(Direct[Votable, Raw], frozen=True, kw_only=True):
     """Answer a problem directly."""
 
     system: str = DIRECTLY
@@ -168,11 +168,11 @@ class AskedTurns(Turns):
                 sampling=self._sampling,
             )
         )
-        if chosen.place not in range(len(candidates)):
-            raise RoleFailed("Discriminator", "Discriminate", f"chose candidate {chosen.place!r} of {len(candidates)} at {at}/{Turn.VOTE}")
+        if chosen.index not in range(len(candidates)):
+            raise RoleFailed("Discriminator", "Discriminate", f"chose candidate {chosen.index!r} of {len(candidates)} at {at}/{Turn.VOTE}")
         if chosen.outcome == "argmax":
             self.argmax.append(self._work.path_of(f"{at}/{Turn.VOTE}"))
-        return candidates[chosen.place].reply
+        return candidates[chosen.index].reply
 
 
 class RecordedTurns(Turns):

@@ -16,7 +16,7 @@ from microagents.work.durable import Work
 SLOW_S = 0.5
 """Replies that took longer are safe at the recorder before they are used. It is below the least time after which a member is absent."""
 ABSENT = "absent"
-"""Last component of the place at which the absent members of a turn are recorded."""
+"""Last component of the place at which the absent members of a panel are recorded."""
 
 
 class PanelCall(NamedTuple):
@@ -44,7 +44,7 @@ async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCal
 
     Args:
         work: the work that the panel is part of.
-        at: the place of the turn.
+        at: the place of the panel.
         calls: the calls.
         quorum: how many members must answer.
 
@@ -62,7 +62,7 @@ async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCal
             if absent:
                 await work.record_answer(place, absent)
             else:
-                # A replay must not find a member absent whose reply was used, so the replies of this turn must not die with this process.
+                # A replay must not find a member absent whose reply was used, so the replies of this panel must not die with this process.
                 await flush_if_slow(work, began_s)
         replies = iter([await task for call, task in started if call.member not in absent])
         return [None if call.member in absent else next(replies) for call in calls]

@@ -75,7 +75,7 @@ def disconnect() -> None:
         if _connected:
             _connected.pop()
             if not _connected:
-                folder = None if _joined else Path(ray._private.worker._global_node.get_session_dir_path())  # noqa: SLF001 - no other way
+                folder = None if _joined else Path(vars(ray._private.worker)["_global_node"].get_session_dir_path())  # noqa: SLF001 - no other way
                 ray.shutdown()
                 if folder is not None:
                     _remove_session(folder)

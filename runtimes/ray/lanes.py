@@ -52,7 +52,7 @@ def _in_lanes(deployment: Deployment, lanes: int, *, shared: bool) -> Deployment
 
 
 def nodes_for_lanes() -> list[str]:
-    """List node ids in turns, each as often as it has CPUs. Lane i goes to the i-th; after the last begins the first."""
+    """List node ids in rounds, each as often as it has CPUs. Lane i goes to the i-th; after the last begins the first."""
     nodes = living_nodes()
-    turns = max((cpus for _, cpus in nodes), default=0)
-    return [node for turn in range(turns) for node, cpus in nodes if turn < cpus]
+    rounds = max((cpus for _, cpus in nodes), default=0)
+    return [node for done in range(rounds) for node, cpus in nodes if done < cpus]

@@ -36,6 +36,8 @@ class ActorSlot:
         """Whether the current process has answered and the slot is not given up."""
         self.kill_cause: str | None = None
         """Reason for which the driver killed the current process; None where it did not."""
+        self.is_unreachable = False
+        """Whether the current process was killed because no connection to it was left: its node may have gone."""
         self._deaths: deque[float] = deque()
         """Times of deaths, in seconds of the event loop's clock."""
 
@@ -63,10 +65,14 @@ class ActorSlot:
         """Note that the driver kills the current process, and why."""
         self.kill_cause = cause
 
+    def mark_unreachable(self) -> None:
+        """Note that the current process cannot be reached."""
+        self.is_unreachable = True
+
     def begin_incarnation(self) -> None:
         """Prepare the slot for another process."""
         self.incarnation += 1
-        self.is_ready = False
+        self.is_ready = self.is_unreachable = False
         self.kill_cause = None
 
     def count_death(self, now_s: float, within_s: float) -> int:

@@ -56,8 +56,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     """An event loop in virtual time, which starts at 0.0.
 
     Args:
-        seed: decides the order in which the tasks that are ready in one turn are stepped. All other callbacks keep their positions in
-            the turn. None: tasks are stepped in the order in which they became ready, as in asyncio's own loop.
+        seed: decides the order in which the tasks that are ready in one iteration are stepped. All other callbacks keep their positions in
+            the iteration. None: tasks are stepped in the order in which they became ready, as in asyncio's own loop.
     """
 
     has_threads = False
@@ -87,7 +87,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     @property
     def trace_sha256(self) -> str:
-        """SHA-256 of all turns so far: the virtual time, then the name of each callback, or of a task its coroutine and number."""
+        """SHA-256 of all iterations so far: the virtual time, then the name of each callback, or of a task its coroutine and number."""
         self._hash_trace()
         return self._trace.hexdigest()
 
@@ -108,7 +108,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     def call_soon_threadsafe(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> asyncio.Handle:
-        """Call back in the next turn; refused for other threads, since their timing is real."""
+        """Call back in the next iteration; refused for other threads, since their timing is real."""
         if threading.get_ident() != self._thread:
             raise NotVirtual("call_soon_threadsafe() from another thread")
         return self.call_soon(callback, *args, context=context)
@@ -123,7 +123,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return task
 
     def _run_once(self) -> None:
-        """Run the callbacks that are ready at the beginning of one turn. The base class calls this in a loop."""
+        """Run the callbacks that are ready at the beginning of one iteration. The base class calls this in a loop."""
         self._hash_trace()
         self._take_due_timers()
         ready, trace = self._ready, self._untraced
@@ -163,7 +163,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers_cancelled += 1
 
     def _shuffled(self, tasks: list[asyncio.Task[Any] | None], random: Random) -> list[asyncio.Task[Any] | None]:
-        """Shuffle the steps of tasks among their positions in the turn.
+        """Shuffle the steps of tasks among their positions in the iteration.
 
         Args:
             tasks: for each ready callback the task that it steps, or None.
@@ -178,9 +178,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         origins = list(range(len(tasks)))
         for (_, position), (_, origin) in zip(steps, drawn, strict=True):
             origins[position] = origin
-        turn = list(self._ready)
+        iteration = list(self._ready)
         self._ready.clear()
-        self._ready.extend(turn[origin] for origin in origins)
+        self._ready.extend(iteration[origin] for origin in origins)
         return [tasks[origin] for origin in origins]
 
     def _numbered(self, task: asyncio.Task[Any]) -> tuple[int, str]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from microagents.documents import Part, Parts, Ranking, Segment, Summary, ToRank, ToSplit, ToSummarize, ToValidate, ToWrite, Validation
-from microagents.documents.writing import Answer, Ask, Turn, Writing, WritingRules
+from microagents.documents.writing import Answer, DocumentDraft, QuestionBatch, SegmentQuestion, WritingRules
 from microagents.elections.panels import ApprovalShare
 
-Author = Callable[[Ask], Answer]
+Author = Callable[[SegmentQuestion], Answer]
 
 
 def rules(agents: int = 3, **changed: Any) -> WritingRules:
@@ -53,23 +53,23 @@ class Authors:
     def __init__(
         self,
         *,
-        write: Callable[[Ask, ToWrite], Answer] | None = None,
-        validate: Callable[[Ask, ToValidate], Answer] | None = None,
-        split: Callable[[Ask, ToSplit], Answer] | None = None,
-        rank: Callable[[Ask, ToRank], Answer] | None = None,
+        write: Callable[[SegmentQuestion, ToWrite], Answer] | None = None,
+        validate: Callable[[SegmentQuestion, ToValidate], Answer] | None = None,
+        split: Callable[[SegmentQuestion, ToSplit], Answer] | None = None,
+        rank: Callable[[SegmentQuestion, ToRank], Answer] | None = None,
     ) -> None:
-        self.turns: list[Turn] = []
+        self.turns: list[QuestionBatch] = []
         self._write, self._validate, self._split, self._rank = write, validate, split, rank
 
     @property
-    def asked(self) -> list[Ask]:
+    def asked(self) -> list[SegmentQuestion]:
         return [ask for turn in self.turns for ask in turn.asks]
 
-    def asked_at(self, part: str) -> list[Ask]:
+    def asked_at(self, part: str) -> list[SegmentQuestion]:
         """The questions whose place contains a text."""
         return [ask for ask in self.asked if part in ask.at]
 
-    def answer(self, ask: Ask) -> Answer:
+    def answer(self, ask: SegmentQuestion) -> Answer:
         match ask.asked:
             case ToWrite():
                 return self._write(ask, ask.asked) if self._write else segment(f"{ask.asked.subtask}.")
@@ -84,9 +84,9 @@ class Authors:
                 return Summary(summary="shorter")
 
 
-def write_whole(authors: Authors, how: WritingRules, given: Sequence[Part] = (), objective: str = "whole") -> Writing:
+def write_whole(authors: Authors, how: WritingRules, given: Sequence[Part] = (), objective: str = "whole") -> DocumentDraft:
     """Write a document to its end, one subtask after the other."""
-    writing = Writing(objective, given, how)
+    writing = DocumentDraft(objective, given, how)
     while not writing.is_finished:
         for record in writing.ready():
             turns = writing.begin(record)

@@ -7,23 +7,23 @@ from collections.abc import Mapping
 import pytest
 
 from microagents.documents import Ranking, ToRank, ToValidate, ToWrite
-from microagents.documents.writing import Answer, Ask, Missing, NothingWritten, Writing
+from microagents.documents.writing import Answer, DocumentDraft, Missing, NothingWritten, SegmentQuestion
 from microagents.elections.panels import ApprovalShare
 from microagents.problems.candidates import labels_of
 from tests.documents.authors import NO, Authors, parts, rules, segment, write_whole, yes
 
 
-def own(ask: Ask, asked: ToWrite) -> str:
+def own(ask: SegmentQuestion, asked: ToWrite) -> str:
     """A text that tells its author and its round."""
     return f"{asked.subtask} by {ask.agent} in {asked.round}"
 
 
-def author_of(ask: Ask) -> int:
+def author_of(ask: SegmentQuestion) -> int:
     """The author of the segment that a validation judges."""
     return int(ask.at.split("/")[-2])
 
 
-def outcomes(writing: Writing, at: str = "write") -> list[list[str]]:
+def outcomes(writing: DocumentDraft, at: str = "write") -> list[list[str]]:
     return [[draft.outcome for draft in drafts] for drafts in writing.records[at].rounds]
 
 
@@ -290,7 +290,7 @@ def test_a_given_graph_is_written_in_its_order_and_each_subtask_sees_all_finishe
 def test_side_by_side_a_subtask_sees_what_it_depends_on(sees: str, last: str) -> None:
     given = parts("a", "x", "b", "c", depends_on=[(), (), (0,), (2,)]).subtasks
     authors = Authors()
-    writing = Writing("whole", given, rules(3, sees=sees))
+    writing = DocumentDraft("whole", given, rules(3, sees=sees))
     assert [record.objective for record in writing.ready()] == ["a", "x"]
     write_whole(authors, rules(3, sees=sees), given)
     seen = {ask.asked.subtask: ask.asked.finished for ask in authors.asked if isinstance(ask.asked, ToWrite)}

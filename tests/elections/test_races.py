@@ -14,7 +14,7 @@ import pytest
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Flagged, Question
 from microagents.elections.laws import expected_votes, race_won
-from microagents.elections.races import Course, Ending, Race, simulated
+from microagents.elections.races import CapOutcome, Course, Race, simulated
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, Rule, Tally, portable
 from microagents.errors import InvalidUsage
 from microagents.messages import address_of
@@ -149,7 +149,7 @@ def test_a_course_that_takes_too_much_work_says_how_far_it_came() -> None:
     assert as_floats(course.ending(votes, 0.9)) == pytest.approx(as_floats(whole.ending(votes, 0.9)), rel=1e-9)
 
 
-def as_floats(ending: Ending) -> list[float]:
+def as_floats(ending: CapOutcome) -> list[float]:
     return [ending.right, ending.wrong, ending.undecided, ending.draws]
 
 

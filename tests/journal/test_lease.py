@@ -19,7 +19,7 @@ import pytest
 
 from microagents import InvalidUsage, Usage, run
 from microagents.errors import TakenOver
-from microagents.journal import store as store_module
+from microagents.journal import transactions
 from microagents.journal import writer as writer_module
 from microagents.journal.lease import STALE_AFTER_S, Holder, Lease
 from microagents.journal.messages import RecordCalls
@@ -240,7 +240,7 @@ def test_a_store_that_was_taken_over_writes_nothing_any_more(monkeypatch: pytest
     before = dumped()
     for attempt in (lambda: first.commit([a_call()]), first.renew, lambda: first.end("completed", None, b"{}")):
         with monkeypatch.context() as soon:
-            soon.setattr(store_module, "RENEW_EVERY_S", 0.0)
+            soon.setattr(transactions, "RENEW_EVERY_S", 0.0)
             with pytest.raises(TakenOver, match=f"run r was taken over by process {os.getpid()} on ") as raised:
                 attempt()
         sentence(raised.value)
@@ -265,13 +265,13 @@ def test_a_new_store_that_was_taken_over_does_not_take_the_journal_away() -> Non
 
 
 def test_a_lease_is_renewed_by_commits_and_where_there_are_none_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "RENEW_EVERY_S", 600.0)
+    monkeypatch.setattr(transactions, "RENEW_EVERY_S", 600.0)
     there = opened()
     let_age(5.0)
     there.commit([a_call()])
     there.renew()
     assert lease().age_s >= 5.0, "not more often than need be"
-    monkeypatch.setattr(store_module, "RENEW_EVERY_S", 0.0)
+    monkeypatch.setattr(transactions, "RENEW_EVERY_S", 0.0)
     there.renew()
     assert lease().age_s < 5.0
     let_age(5.0)
@@ -281,7 +281,7 @@ def test_a_lease_is_renewed_by_commits_and_where_there_are_none_by_itself(monkey
 
 
 async def test_a_run_that_waits_for_its_model_renews_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "RENEW_EVERY_S", 0.0)
+    monkeypatch.setattr(transactions, "RENEW_EVERY_S", 0.0)
     monkeypatch.setattr(writer_module, "RENEW_EVERY_S", 0.02)
     renewed: list[float] = []
     enough = asyncio.Event()

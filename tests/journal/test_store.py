@@ -55,7 +55,7 @@ from microagents.journal.messages import (
 )
 from microagents.journal.reading import Reader
 from microagents.journal.store import Store
-from microagents.models.simulation.scripted import Line
+from microagents.models.simulation.scripted import ScriptLine
 from microagents.replies.chat import write
 from microagents.runs.inspection.runs import decide
 from microagents.tasks.drift import Drift, Place
@@ -807,8 +807,8 @@ class AddsUp(Strategy):
 
 
 async def test_integers_over_64_bits_and_all_of_unicode_survive(tmp_path: Path) -> None:
-    lines = [Line(path="0/split", seq=seq, text=write(each)) for seq, each in enumerate([GREAT, SMALL, GREAT, GREAT, GREAT])]
-    lines += [Line(path="0/a/9", seq=seq, text=write(GREAT)) for seq in range(3)]
+    lines = [ScriptLine(path="0/split", seq=seq, text=write(each)) for seq, each in enumerate([GREAT, SMALL, GREAT, GREAT, GREAT])]
+    lines += [ScriptLine(path="0/a/9", seq=seq, text=write(GREAT)) for seq in range(3)]
     script = tmp_path / "script"
     script.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
     result = await run(Adding(), models=f"scripted:{script}", strategy=AddsUp(), run_id="r")

@@ -39,7 +39,7 @@ WAIT_S = 60
 
 WALK = ("run", "drift", "-o", f"length={LENGTH}", "--model", MODEL, "-k", f"{K}", "--run-id", "r")
 """The words of the command that does the same as `walk`."""
-HASTILY = "from microagents.roles import recorder; recorder.COMMIT_EVERY_S = 0; from microagents.cli import main; main()"
+HASTILY = "from microagents.journal import commits; commits.COMMIT_EVERY_S = 0; from microagents.cli import main; main()"
 """The command without a pause between commits: what is kept would else depend on the time that a walk takes, which is nearly none."""
 PATIENTLY = (*WALK, "--no-speculate", "--durability", "normal")
 """The same step by step, where the journal is never far behind."""

@@ -172,7 +172,7 @@ async def test_anthropic_writes_the_cache_once_by_a_call_that_generates_nothing_
 async def test_the_first_draw_of_openai_goes_alone(wire: Provider) -> None:
     async def first_is_held(connection: Connection) -> None:
         if len(server.received) == 1:
-            for _ in range(100):  # turns of the loop, in which others would arrive
+            for _ in range(100):  # iterations of the loop, in which others would arrive
                 await asyncio.sleep(0)
             assert len(server.received) == 1
         await scripted.reply(wire.good())(connection)
@@ -198,7 +198,7 @@ def test_others_wait_for_the_first_call_but_not_for_long() -> None:
         began: list[tuple[float, bool]] = []
 
         async def turn(lasts_s: float) -> None:
-            async with warming.turn("static") as is_first:
+            async with warming.warmed("static") as is_first:
                 began.append((loop.time(), is_first))
                 await asyncio.sleep(lasts_s)
 
@@ -213,7 +213,7 @@ def test_others_wait_for_the_first_call_but_not_for_long() -> None:
 async def test_a_constant_part_that_changes_every_time_is_not_warmed_for_long() -> None:
     warming, first = Warming(), []
     for number in range(MAX_WARMED + 2):
-        async with warming.turn(f"state {number}") as is_first:
+        async with warming.warmed(f"state {number}") as is_first:
             first.append(is_first)
     assert first == [True] * MAX_WARMED + [False] * 2
 

@@ -13,8 +13,8 @@ from microagents.journal.messages import RecordCalls, RecordLost
 from microagents.models.rates import Rate
 from microagents.replies.chat import Usage
 from microagents.roles import Limiter, Recorder
+from microagents.roles.limits.quotas import Outcome, Quotas, Trade
 from microagents.roles.limits.reservations import Reservations
-from microagents.roles.limits.shares import Outcome, Shares, Trade
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LinkedRuntime
 from microagents.runtimes.testing.lossy import Faults, LossyRuntime
@@ -31,7 +31,7 @@ class Replica:
         self._world = world
         self._scope = TaskScope()
         self._calls: list[asyncio.Task[None]] = []
-        self._shares = Shares(name, world.messenger.stream, self._trade)
+        self._quotas = Quotas(name, world.messenger.stream, self._trade)
         world.replicas.append(self)
 
     async def _trade(self, trade: Trade) -> None:
@@ -45,7 +45,7 @@ class Replica:
 
     async def _call(self, path: str, seq: int, lasts_s: float, *, is_billed: bool) -> None:
         world, sample = self._world, SampleId(election=ElectionId(path=path, question_digest=b""), seq=seq)
-        await self._shares.take(sample, world.amounts)
+        await self._quotas.take(sample, world.amounts)
         world.began.append((path, seq))
         world.messenger.tell(RecordCalls(source=self.name, sent=1, usage=Usage()))
         self.open += 1
@@ -57,7 +57,7 @@ class Replica:
             if self in world.replicas:
                 world.billed += is_billed
                 world.messenger.tell(RecordCalls(source=self.name, ended=1, billed=int(is_billed), usage=Usage()))
-                self._shares.give_back(world.amounts, {"calls": 1} if is_billed else {})
+                self._quotas.give_back(world.amounts, {"calls": 1} if is_billed else {})
 
     async def die(self) -> int:
         """End like a process that is killed: its calls are not heard of again. Returns their number."""
@@ -66,33 +66,33 @@ class Replica:
         self._world.replicas.remove(self)
         self._world.billed += self.open
         self._world.messenger.tell(RecordLost(source=self.name))
-        await self._shares.close()
+        await self._quotas.close()
         await self._scope.close()
         return unended
 
     async def close(self) -> None:
         await self._scope.close()
-        await self._shares.close()
+        await self._quotas.close()
 
     async def attempt(self, path: str, model: str) -> Outcome:
         """Make one attempt at a call to a throttled model, and tell the throttle how it ended."""
         amounts, sample = {model: 1}, SampleId(election=ElectionId(path=path, question_digest=b""), seq=0)
-        await self._shares.take(sample, amounts)
-        epoch = self._shares.epoch(model)
+        await self._quotas.take(sample, amounts)
+        epoch = self._quotas.epoch(model)
         outcome = await self._world.answer()
-        self._shares.note(model, outcome, epoch)
-        self._shares.give_back(amounts, {}, to_all=None if outcome == "replied" else model)
+        self._quotas.note(model, outcome, epoch)
+        self._quotas.give_back(amounts, {}, to_all=None if outcome == "replied" else model)
         return outcome
 
     async def counted(self, path: str, name: str, rate: Rate, *, takes: int, spends: int) -> None:
         """Make a call that a provider counts by the minute, at once."""
-        self._shares.set_rate(name, rate)
-        await self._shares.take(SampleId(election=ElectionId(path=path, question_digest=b""), seq=0), {name: takes})
+        self._quotas.set_rate(name, rate)
+        await self._quotas.take(SampleId(election=ElectionId(path=path, question_digest=b""), seq=0), {name: takes})
         self._world.billed += spends
-        self._shares.give_back({name: takes}, {name: spends})
+        self._quotas.give_back({name: takes}, {name: spends})
 
     def dismiss(self) -> None:
-        self._shares.dismiss()
+        self._quotas.dismiss()
 
 
 class World:

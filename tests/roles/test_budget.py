@@ -12,7 +12,7 @@ import pytest
 from microagents import Call, InvalidUsage, Result, Sample, resume, run
 from microagents.errors import ModelUnavailable
 from microagents.journal.books import Books
-from microagents.journal.messages import Account, CallsOver, LeaseCalls, RecordCalls
+from microagents.journal.messages import Account, AllotCalls, CallsOver, RecordCalls
 from microagents.models.model import Model, Most
 from microagents.replies.chat import Usage
 from microagents.runtimes.testing.virtual import run_virtual
@@ -158,12 +158,12 @@ async def test_a_run_whose_earlier_cost_is_unknown_takes_no_limit_of_cost(tmp_pa
 
 def test_calls_that_are_lost_with_their_process_count_at_the_most_that_they_can_cost() -> None:
     books = Books(1, in_order=True)
-    books.add(LeaseCalls(source="s", calls=4, call_tokens=100, call_usd=0.5))
+    books.add(AllotCalls(source="s", calls=4, call_tokens=100, call_usd=0.5))
     books.add(RecordCalls(source="s", sent=2, ended=1, billed=1, usage=Usage(input_tokens=7, output_tokens=3, cost_usd=0.25)))
     books.lose_all()
     account: Account = books.account()
     assert (account.lost_in_flight, account.cost_at_most_usd, account.tokens_at_most) == (3, 0.25 + 3 * 0.5, 10 + 300)
-    books.add(LeaseCalls(source="s", calls=4))
+    books.add(AllotCalls(source="s", calls=4))
     books.add(CallsOver())
     books.lose_all()
     assert books.account().unsettled_usd == account.unsettled_usd

@@ -15,9 +15,9 @@ from microagents.errors import ModelUnavailable, RoleFailed
 from microagents.messages import address_of
 from microagents.models.model import Call, Model
 from microagents.roles import Limiter, Recorder, Solver
-from microagents.roles.limits.shares import Trade
+from microagents.roles.limits.quotas import Trade
+from microagents.roles.solver.backends import Backend, Backends
 from microagents.roles.solver.gates import Attempt
-from microagents.roles.solver.sources import Source, Sources
 from microagents.runs.driver.execute import runtime_of
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
@@ -68,13 +68,13 @@ class Busy(Model):
         await self._model.close()
 
 
-class BusySources(Sources):
+class BusyBackends(Backends):
     """Such providers in front of the run's models."""
 
-    def of(self, spec: str) -> Source:
+    def of(self, spec: str) -> Backend:
         found = super().of(spec)
         if not isinstance(found.model, Busy):
-            found = self._opened[spec] = Source(Busy(found.model), spec)
+            found = self._opened[spec] = Backend(Busy(found.model), spec)
         return found
 
 
@@ -83,7 +83,7 @@ class TurnedAwaySolver(GaugedSolver):
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._sources = BusySources(context, self._report_unpriced)
+        self._backends = BusyBackends(context, self._report_unpriced)
 
 
 class Gauged(Maker):

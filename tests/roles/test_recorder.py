@@ -11,10 +11,11 @@ import pytest
 
 from microagents import Context, Deployment, InvalidUsage, Result, RoleFailed, Usage, run
 from microagents.elections.admission import Drain
+from microagents.journal import writer
 from microagents.journal.messages import Account, RecordCalls, RecordLost, Report
 from microagents.journal.reading import Reader
 from microagents.journal.store import Store
-from microagents.roles import Recorder, recorder
+from microagents.roles import Recorder
 from microagents.runs.driver import batch, deploying
 from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.testing.virtual import run_virtual
@@ -136,7 +137,7 @@ async def test_a_recorder_whose_start_is_cut_off_gives_the_journal_back(monkeypa
         may_open.wait(WAIT_S)
         return Store(*given, **options)
 
-    monkeypatch.setattr(recorder, "Store", slowly)
+    monkeypatch.setattr(writer, "Store", slowly)
     running = asyncio.create_task(run(Drift(length=3), models="sim:perfect", run_id="cut"))
     await asyncio.to_thread(opening.wait, WAIT_S)
     running.cancel()

@@ -17,7 +17,7 @@ from microagents.elections.election import Ballot, Flagged, Screen
 from microagents.errors import ModelUnavailable
 from microagents.journal.messages import Report
 from microagents.models.model import Call, Model
-from microagents.models.simulation.scripted import Line
+from microagents.models.simulation.scripted import ScriptLine
 from microagents.replies.chat import write
 from microagents.roles import RedFlagger, Solver
 from microagents.roles.solver import outages
@@ -33,10 +33,10 @@ STEP = Drift(length=1)
 """A run of one election."""
 
 
-def steps(numbers: Sequence[int | None], after_s: float = 0.0) -> list[Line]:
+def steps(numbers: Sequence[int | None], after_s: float = 0.0) -> list[ScriptLine]:
     """What the model replies to it, in order of launch; None is a reply that is flagged."""
     texts = ["" if number is None else write(Onward(number=number)) for number in numbers]
-    return [Line(path="0/step/0", seq=seq, text=text, after_s=after_s) for seq, text in enumerate(texts)]
+    return [ScriptLine(path="0/step/0", seq=seq, text=text, after_s=after_s) for seq, text in enumerate(texts)]
 
 
 # -- failures in transport ---------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ async def test_calls_that_a_termination_cancels_are_in_the_result(runtime: str, 
     CountingSolver.sent = 0
     model, terminate = scripted(tmp_path / "script", steps([1, 1, 1], after_s=3600.0)), asyncio.Event()
     running = asyncio.create_task(run(STEP, models=model, strategy=Counted(), runtime=runtime, runs_dir=None, terminate=terminate))
-    while CountingSolver.sent < 3:  # noqa: ASYNC110 - turns of the loop are what passes here
+    while CountingSolver.sent < 3:  # noqa: ASYNC110 - iterations of the loop are what passes here
         await asyncio.sleep(0)
     terminate.set()
     result = await running

@@ -14,7 +14,7 @@ from microagents import Context, Deployment, Elect, FirstToAheadBy, Prompt, Repl
 from microagents.elections.election import Question, Verdict
 from microagents.elections.rules import PortableRule
 from microagents.messages import address_of
-from microagents.models.simulation.scripted import Line
+from microagents.models.simulation.scripted import ScriptLine
 from microagents.replies.chat import fingerprint, write
 from microagents.roles import Limiter, Recorder, RedFlagger, Voter
 from microagents.runs.driver.execute import runtime_of
@@ -69,15 +69,15 @@ async def voting(
         yield opened.messenger
 
 
-def scripted(file: Path, lines: Sequence[Line]) -> str:
+def scripted(file: Path, lines: Sequence[ScriptLine]) -> str:
     """A model that replies by a script."""
     file.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
     return f"scripted:{file}"
 
 
-def a_line(seq: int, reply: Reply | None, *, fails: int = 0, after_s: float = 0.0, path: str = "0/q") -> Line:
+def a_line(seq: int, reply: Reply | None, *, fails: int = 0, after_s: float = 0.0, path: str = "0/q") -> ScriptLine:
     """A line of it; None is a reply that is flagged."""
-    return Line(path=path, seq=seq, text="" if reply is None else write(reply), fails=fails, after_s=after_s)
+    return ScriptLine(path=path, seq=seq, text="" if reply is None else write(reply), fails=fails, after_s=after_s)
 
 
 def a_question(

@@ -42,7 +42,7 @@ class Item(Task):
 
 
 class Crowd:
-    """How many are inside at a time, each for some turns of the loop."""
+    """How many are inside at a time, each for some iterations of the loop."""
 
     def __init__(self) -> None:
         self.order: list[int] = []

@@ -21,7 +21,7 @@ from microagents.tasks.drift import Drift
 
 MODEL = "sim:perfect@error=0.2,flag=0.1,latency=0.01"
 WITHIN_TURNS = 12
-"""A second and a third cancellation come at most so many turns of the loop after the one before."""
+"""A second and a third cancellation come at most so many iterations of the loop after the one before."""
 TIMES = (1, 2, 3)
 
 

@@ -10,7 +10,7 @@ import pytest
 from microagents import ChainTask, run
 from microagents.elections.laws import expected_votes
 from microagents.runs.driver.forecast import CHARS_PER_TOKEN, OUTPUT_TOKENS, Forecast, forecast_of, total_of
-from microagents.runs.plan import Plan
+from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, model_pools, strategy_of
 from microagents.runs.studies.compare import compare
 from microagents.runs.studies.study import study
@@ -24,11 +24,11 @@ PRICED = f"openai:m@{UNREACHABLE},price_in=1000,price_out=2000"
 DRIFT = Drift(length=100)
 
 
-def plan(task: Task = DRIFT, models: Any = PRICED, strategy: str | None = None, inputs: int | None = None, **options: Any) -> Plan:
+def plan(task: Task = DRIFT, models: Any = PRICED, strategy: str | None = None, inputs: int | None = None, **options: Any) -> RunPlan:
     settings = {name: options.pop(name) for name in ("prices", "max_output_tokens") if name in options}
     chosen = strategy_of(strategy, task, options)
     pools = model_pools(models, [chosen]).pools
-    return Plan(
+    return RunPlan(
         tasks=[task] * (inputs or 1),
         listed=inputs is not None,
         strategy=chosen,

@@ -515,13 +515,13 @@ async def test_an_ask_that_is_cancelled_before_it_is_sent_leaves_nothing_behind(
 
 
 class Turns(Request[None], frozen=True):
-    """Answer some turns of the loop later."""
+    """Answer some iterations of the loop later."""
 
     turns: int
 
 
 class TurnsItems(Stream[int], frozen=True):
-    """Give three items, then end some turns of the loop later."""
+    """Give three items, then end some iterations of the loop later."""
 
     turns: int
 

@@ -16,7 +16,7 @@ from openai import AsyncOpenAI
 from microagents import InvalidUsage, Prompt
 from microagents.replies.chat import system_with_instructions
 from microagents.serving import connections, server
-from microagents.serving.faults import Fault, Faults
+from microagents.serving.faults import Fault, FaultInjector
 from microagents.serving.server import Endpoint, Serving, serving
 from microagents.tasks.drift import Drift, Onward
 
@@ -186,12 +186,12 @@ def test_a_fault_of_another_form_is_refused(text: str) -> None:
 def test_faults_meet_their_shares_and_are_the_same_for_a_seed() -> None:
     # By a binomial law, one seed in 10^9 is further off; this one is not.
     faults = [Fault.parse("429:0.1"), Fault.parse("reset:0.02")]
-    drawn, again = ([source.next() for _ in range(10_000)] for source in (Faults(faults, 1), Faults(faults, 1)))
+    drawn, again = ([source.next() for _ in range(10_000)] for source in (FaultInjector(faults, 1), FaultInjector(faults, 1)))
     assert drawn == again
     assert abs(drawn.count("429") - 1000) < 200
     assert abs(drawn.count("reset") - 200) < 90
     with pytest.raises(InvalidUsage, match=r"must add up to at most 1, not 1\.2"):
-        Faults([Fault.parse("429:0.6"), Fault.parse("500:0.6")], 0)
+        FaultInjector([Fault.parse("429:0.6"), Fault.parse("500:0.6")], 0)
 
 
 # -- who may use it ----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 from microagents import Reply, Result, Sample, run
 from microagents.elections.election import Draw
 from microagents.journal.reading import Reader
-from microagents.models.simulation.scripted import Line
+from microagents.models.simulation.scripted import ScriptLine
 from microagents.problems.candidates import labels_of
 from microagents.problems.questions import Choice, Decomposition
 from microagents.replies.chat import write
@@ -43,7 +43,7 @@ def label(wanted: Reply, *candidates: Reply) -> Choice:
 def scripted(file: str, script: Script, after_s: Mapping[str, float] = MappingProxyType({})) -> str:
     """A model that replies so, by path; a text stands for itself."""
     lines = [
-        Line(
+        ScriptLine(
             path=f"0/{path}",
             seq=seq,
             text=reply if isinstance(reply, str) else write(reply, "json"),

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from microagents import InvalidUsage, Result, run
-from microagents.models.simulation.scripted import Line
+from microagents.models.simulation.scripted import ScriptLine
 from microagents.replies.chat import write
 from microagents.strategies.maker import Maker
 from microagents.strategies.self_consistency import SelfConsistency
@@ -26,7 +26,7 @@ async def by_self_consistency(word: str) -> Result:
 
 
 def scripted(texts: list[str]) -> str:
-    lines = [Line(path="0/answer", seq=seq, text=text) for seq, text in enumerate(texts)]
+    lines = [ScriptLine(path="0/answer", seq=seq, text=text) for seq, text in enumerate(texts)]
     Path("script.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(lines))
     return "scripted:script.jsonl"
 
@@ -87,7 +87,7 @@ async def test_makers_answer_to_a_problem_is_undecided_at_the_cap_and_has_no_kno
 def scripted_steps(*words: str) -> str:
     """Replies to the steps of a walk: a digit for a number, a question mark for none."""
     lines = [
-        Line(path=f"0/step/{step}", seq=seq, text="?" if digit == "?" else write(Onward(number=int(digit))))
+        ScriptLine(path=f"0/step/{step}", seq=seq, text="?" if digit == "?" else write(Onward(number=int(digit))))
         for step, word in enumerate(words)
         for seq, digit in enumerate(word)
     ]

@@ -19,10 +19,10 @@ from microagents.models.model import Call
 from microagents.problems.questions import prompt_of
 from microagents.replies.chat import write
 from microagents.replies.rollouts import Rollout
-from microagents.roles.judge import Dispute, Reason, Reasoned, Ruling
+from microagents.roles.judge import Dispute, JudgedCandidate, Reason, Ruling
 from microagents.roles.paraphraser import Paraphrased, keeps_all
 from microagents.runs.settings import strategy_of
-from microagents.strategies.chain import Chain, Rung, Step
+from microagents.strategies.chain import Chain, ChainStep, Rung
 from microagents.strategies.ladder import rungs_in
 from microagents.strategies.maker import Maker
 from microagents.strategies.self_consistency import SelfConsistency
@@ -169,7 +169,7 @@ class Slowly:
 
     name = "slowly"
 
-    async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002
+    async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict]:  # noqa: ARG002
         question = structs.replace(step.question, rule=FirstToAheadBy(2))
         election = question.id_at(f"{step.election.path}/{self.name}")
         return election, await chain.work.hold(election, question)
@@ -178,7 +178,7 @@ class Slowly:
 class Broken(Slowly):
     """One that gives something else."""
 
-    async def hold(self, chain: Chain, step: Step, tried: Sequence[Verdict]) -> Any:  # noqa: ARG002
+    async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> Any:  # noqa: ARG002
         return "no idea"
 
 
@@ -332,7 +332,9 @@ def test_a_paraphrase_keeps_every_number_name_list_and_quotation(given: str, sai
 def test_a_simulated_judge_reads_the_question_and_errs_by_another_label() -> None:
     task = Drift()
     asked = task.prompt(task.start())
-    candidates = [Reasoned(label=label, reply=Raw(b'{"number": %d}' % value), reason="") for label, value in (("AAAA", 3), ("BBBB", 22))]
+    candidates = [
+        JudgedCandidate(label=label, reply=Raw(b'{"number": %d}' % value), reason="") for label, value in (("AAAA", 3), ("BBBB", 22))
+    ]
     prompt = prompt_of("", Dispute(system=asked.system, user=asked.user, candidates=tuple(candidates)))
     right = Ruling.expert(task, prompt)
     assert right == Ruling(choice="BBBB")

@@ -13,7 +13,7 @@ from microagents.journal.reading import Reader
 from microagents.problems.problem import restated, text_of
 from microagents.problems.questions import Contraction
 from microagents.problems.tree import ProblemNode
-from microagents.registry import STRATEGIES, source_of
+from microagents.registry import STRATEGIES, reference_to
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.settings import strategy_of
 from microagents.runs.studies.compare import compare
@@ -70,7 +70,7 @@ def test_decisions_of_a_pair_do_not_depend_on_time() -> None:
 
 def test_a_pair_is_found_again_by_its_name() -> None:
     kind = STRATEGIES.find("aot+recursive", Strategy)
-    assert STRATEGIES.find(source_of(kind), Strategy) is kind
+    assert STRATEGIES.find(reference_to(kind), Strategy) is kind
 
 
 def test_options_without_a_name_before_them_go_to_the_one_strategy_that_has_them() -> None:

@@ -18,15 +18,15 @@ from microagents import Context, Deployment, Reply, Result, TaskFailed, resume, 
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.messages import Report
 from microagents.journal.reading import Reader
+from microagents.journal.writer import JournalConfig
 from microagents.models.simulation.simulated import Purchases, SimulatedModel
 from microagents.problems.candidates import merged
 from microagents.problems.questions import ATOMIC, Decomposition, ToDecompose, asked_in
 from microagents.roles import Decomposer, Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.roles import voter as voter_module
 from microagents.roles.decomposer import Decompose
-from microagents.roles.recorder import JournalConfig
 from microagents.runs.inspection.runs import decide
-from microagents.runs.plan import Plan, experiment_of
+from microagents.runs.plan import RunPlan, experiment_of
 from microagents.runs.settings import Settings
 from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.testing.virtual import run_virtual
@@ -322,7 +322,7 @@ async def test_what_is_asked_again_after_a_death_answers_from_the_journal_though
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(Purchases.VARIABLE, str(purchases))
         strategy = Recursive()
-        plan = Plan(tasks=[PROBLEM], listed=False, strategy=strategy, settings=Settings(models={"": ("sim:perfect",)}, run_id="again"))
+        plan = RunPlan(tasks=[PROBLEM], listed=False, strategy=strategy, settings=Settings(models={"": ("sim:perfect",)}, run_id="again"))
         experiment, own = experiment_of(plan)
         journaling = JournalConfig(path=tmp_path / "again.sqlite", experiment=experiment, own=own, accepted=(), full=False, inline_s=None)
         context = Context(

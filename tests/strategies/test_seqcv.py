@@ -19,7 +19,7 @@ from microagents.documents.recording import DocumentRecord
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.reading import reader_of
 from microagents.models.model import Call
-from microagents.models.simulation.scripted import Line
+from microagents.models.simulation.scripted import ScriptLine
 from microagents.models.simulation.simulated import Purchases, SimulatedModel
 from microagents.replies.chat import Reply, write
 from microagents.runs.inspection.runs import solution_of
@@ -126,7 +126,7 @@ class Scripted(Lines):
 def scripts(replies: Script, agents: int, lines: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """One scripted model for each agent. Each can follow the whole script, in which a text stands for itself."""
     script = [
-        Line(path=f"0/write/{path}", seq=seq, text=reply if isinstance(reply, str) else write(reply, "json"), **lines.get(path, {}))
+        ScriptLine(path=f"0/write/{path}", seq=seq, text=reply if isinstance(reply, str) else write(reply, "json"), **lines.get(path, {}))
         for path, each in replies.items()
         for seq, reply in enumerate(each)
     ]

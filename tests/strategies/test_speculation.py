@@ -11,7 +11,7 @@ import pytest
 from microagents import FirstToAheadBy, Prompt, Result, Sampling, TaskFailed, run
 from microagents.elections.election import Ballot, Question
 from microagents.replies.chat import write
-from microagents.strategies.chain import Step
+from microagents.strategies.chain import ChainStep
 from microagents.strategies.maker import Maker
 from microagents.strategies.speculation import WASTE_OVER_CALLS, OpenStep, Waste
 from microagents.tasks.drift import Drift, Onward, Place
@@ -27,7 +27,7 @@ def opened() -> OpenStep:
     question = Question(
         prompts=(Prompt(user="?"),), reply="", form=b"", rule=FirstToAheadBy(3), sampling=Sampling(), models=("sim:perfect",), max_draws=9
     )
-    return OpenStep(Step(number=0, state=Place(), election=question.id_at("0/step/0"), question=question), Onward)
+    return OpenStep(ChainStep(number=0, state=Place(), election=question.id_at("0/step/0"), question=question), Onward)
 
 
 @pytest.mark.parametrize("runtime", ["local", "linked"])

@@ -24,7 +24,7 @@ from microagents.cli.options import (
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, exit_on_error, json_text, log_to_stderr
-from microagents.runs.plan import Plan
+from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, model_pools, validated
 from microagents.runs.studies.preview import ShownReply, ShownStep, show_step
 from microagents.words.prices import prices_of
@@ -64,7 +64,7 @@ def command(
         chosen = strategy_named(context, strategy, set_, short, work)
         named = {"models": model_pools(models_of(model), [chosen]).pools, "seed": seed, "run_id": "step"}
         settings = validated(Settings, "the step", {**named, **changed})
-        shown = asyncio.run(show_step(Plan(tasks=[work], listed=False, strategy=chosen, settings=settings), step))
+        shown = asyncio.run(show_step(RunPlan(tasks=[work], listed=False, strategy=chosen, settings=settings), step))
     if as_json:
         typer.echo(json_text(shown))
     else:
@@ -73,9 +73,9 @@ def command(
 
 
 def _print(shown: ShownStep) -> None:
-    from microagents.cli.views.parts import Parts  # noqa: PLC0415 - rich, which --json does not need
+    from microagents.cli.views.parts import Sections  # noqa: PLC0415 - rich, which --json does not need
 
-    parts, price = Parts(), prices_of(reply.model for reply in shown.replies)
+    parts, price = Sections(), prices_of(reply.model for reply in shown.replies)
     parts.add(f"{shown.path}: system prompt", shown.system)
     parts.add("user prompt", shown.user)
     for reply in shown.replies:

@@ -29,7 +29,7 @@ from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.errors import InvalidUsage
 from microagents.registry import unknown
 from microagents.runs.settings import Settings
-from microagents.runs.studies.analysis import Distances, Errors, Lookahead, Parts, Share
+from microagents.runs.studies.analysis import Distances, Errors, FieldAccuracies, Proportion, RolloutAccuracy
 from microagents.runs.studies.study import KINDS, Kind, StudyReport, study
 from microagents.words.prices import are_simulated, prices_of
 from microagents.words.summary import counted, options_text
@@ -186,7 +186,7 @@ def _errors(found: Errors) -> Iterator[str]:
         yield from table([["step", "wrong", "rate", "95 % interval"], *rows])
 
 
-def _lookahead(found: Lookahead) -> Iterator[str]:
+def _lookahead(found: RolloutAccuracy) -> Iterator[str]:
     hardest = found.hardest
     at_hardest = [None] * (len(found.positions) + 1) if hardest is None else [hardest.alone, *hardest.ahead, hardest.pooled]
     names = ["alone", *[f"+{each.position}" for each in found.positions[1:]], "all positions"]
@@ -201,7 +201,7 @@ def _lookahead(found: Lookahead) -> Iterator[str]:
         yield from wrapped(f"the hardest tenth by one half of the samples alone, measured by the other half: steps {steps}")
 
 
-def _parts(found: Parts) -> Iterator[str]:
+def _parts(found: FieldAccuracies) -> Iterator[str]:
     rows = []
     for number, each in enumerate([*found.fields, found.whole]):
         given = ", given those before" if 0 < number < len(found.fields) else ""
@@ -219,9 +219,9 @@ def _distances(found: Distances) -> Iterator[str]:
     yield from table([["model", "errors", *numbers], *rows], to_the_left=(0,))
 
 
-def _cells(share: Share | None) -> list[str]:
+def _cells(share: Proportion | None) -> list[str]:
     return ["-", "-"] if share is None else [f"{share.share:.1%}", f"{share.low:.1%} to {share.high:.1%}"]
 
 
-def _share(share: Share | None) -> str:
+def _share(share: Proportion | None) -> str:
     return "unknown" if share is None else f"{share.share:.2%}, {share.low:.2%} to {share.high:.2%}"

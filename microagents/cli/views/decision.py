@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from microagents.cli.reporting import json_text
-from microagents.cli.views.parts import Parts
+from microagents.cli.views.parts import Sections
 from microagents.runs.inspection.decision import InspectedDecision, RecordedReply
 from microagents.words.prices import prices_of
 
@@ -12,7 +12,7 @@ NOT_KEPT, CUT = "(text not kept)", "\n(the rest of the text is not kept)"
 
 def print_decision(shown: InspectedDecision) -> None:
     """Print a decision: its prompt, its replies, and the vote. Control characters from models and tasks are replaced."""
-    parts, price = Parts(), prices_of(shown.models)
+    parts, price = Sections(), prices_of(shown.models)
     if shown.user is None:
         parts.add(f"{shown.path}: prompt", "", shown.note or "")
     else:

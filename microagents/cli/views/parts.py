@@ -10,7 +10,7 @@ from microagents.words.summary import printable
 INDENT = 2
 
 
-class Parts:
+class Sections:
     """Prints parts below each other, each under a rule with its title."""
 
     def __init__(self) -> None:

@@ -168,7 +168,7 @@ class HttpModel(Model, ABC):
         client = client or self._client()
         try:
             async with asyncio.timeout(self.timeout_s):
-                answer = await self._ask_in_turn(client, call)
+                answer = await self._ask_when_warm(client, call)
         except TimeoutError:
             answer = ModelUnavailable("timeout", f"no complete reply within {self.timeout_s:g} s")
         samples = answer if isinstance(answer, ModelUnavailable) else self._samples(answer, call)
@@ -295,10 +295,10 @@ class HttpModel(Model, ABC):
         floor = self.capabilities.cache_floor
         return floor is not None and len(prompt.system) + len(prompt.user_parts[0]) >= floor * CHARS_PER_TOKEN
 
-    async def _ask_in_turn(self, client: Client, call: Call) -> Response | ModelUnavailable:
+    async def _ask_when_warm(self, client: Client, call: Call) -> Response | ModelUnavailable:
         """Ask; of calls whose constant part is cached, the first one writes the cache before the others read it."""
         if self._is_cached(call.prompt):
-            async with self._warming.turn(call.prompt.system + call.prompt.user_parts[0]) as is_first:
+            async with self._warming.warmed(call.prompt.system + call.prompt.user_parts[0]) as is_first:
                 if is_first and not await self._warm(client, call):
                     return await self._ask(client, call)
         return await self._ask(client, call)

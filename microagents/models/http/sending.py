@@ -73,14 +73,14 @@ class Sender:
     def __init__(self, base_url: str, headers: Mapping[str, object]) -> None:
         import aiohttp  # noqa: PLC0415 - costs 0.2 s
 
-        place = urlsplit(base_url)
-        self._place = place.netloc
+        address = urlsplit(base_url)
+        self._host = address.netloc
         self._base_url = base_url
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ssl=_tls()),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={name: value for name, value in headers.items() if isinstance(value, str)} | {"accept-encoding": ", ".join(_ENCODINGS)},
-            proxy=None if proxy_bypass(place.netloc) else getproxies().get(place.scheme, getproxies().get("all")),
+            proxy=None if proxy_bypass(address.netloc) else getproxies().get(address.scheme, getproxies().get("all")),
             timeout=aiohttp.ClientTimeout(),  # none: the caller bounds a call as a whole
         )
 
@@ -123,7 +123,7 @@ class Sender:
                 content = await read_bounded(pieces, MAX_BODY_BYTES + 1 if read.is_success else MAX_ERROR_BYTES)
                 return msgspec.structs.replace(read, content=content)
         except Exception as error:  # noqa: BLE001 - its errors may contain the key, and no list of them is complete
-            return failure(error, self._place)
+            return failure(error, self._host)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -152,16 +152,16 @@ async def _in_lines(pieces: AsyncIterator[bytes], on_line: Callable[[bytes], Non
         on_line(rest)
 
 
-def failure(error: Exception, place: str) -> ModelUnavailable:
+def failure(error: Exception, host: str) -> ModelUnavailable:
     """The failure of a request, by the type of its first cause. Messages are left out: they may repeat the request."""
     chain: list[BaseException] = [error]
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
     cause = type(chain[-1]).__name__
     if any(isinstance(each, ConnectionRefusedError | socket.gaierror) or type(each).__name__ in _UNSENT for each in chain):
-        return ModelUnavailable("network", f"no connection to {place}: {cause}")
+        return ModelUnavailable("network", f"no connection to {host}: {cause}")
     if cause in _BROKEN or isinstance(error, OSError):
-        return ModelUnavailable("broken", f"the connection to {place} broke: {cause}")
+        return ModelUnavailable("broken", f"the connection to {host} broke: {cause}")
     return ModelUnavailable("garbled", f"the reply is not readable HTTP: {cause}")
 
 

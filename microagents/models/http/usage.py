@@ -122,14 +122,14 @@ class Meter:
         )
         return [
             Usage(
-                input_tokens=read[place],
-                output_tokens=outputs[place],
-                cost_usd=None if total_usd is None else read_usd / number + (total_usd - read_usd) * shares[place],
-                reasoning_tokens=reasoned[place],
-                cached_tokens=cached[place] or 0,
-                cache_write_tokens=cache_written[place] or 0,
+                input_tokens=read[index],
+                output_tokens=outputs[index],
+                cost_usd=None if total_usd is None else read_usd / number + (total_usd - read_usd) * shares[index],
+                reasoning_tokens=reasoned[index],
+                cached_tokens=cached[index] or 0,
+                cache_write_tokens=cache_written[index] or 0,
             )
-            for place in range(number)
+            for index in range(number)
         ]
 
     def guessed(self, call: Call, text: str) -> Usage:

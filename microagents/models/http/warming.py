@@ -20,7 +20,7 @@ class Warming:
         self._sent: dict[bytes, asyncio.Event] = {}
 
     @asynccontextmanager
-    async def turn(self, static: str) -> AsyncIterator[bool]:
+    async def warmed(self, static: str) -> AsyncIterator[bool]:
         """Wait while the first call with a static part is under way, which lasts as long as its block; yields whether this is the first."""
         key = blake2b(static.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         sent = self._sent.get(key)

@@ -17,7 +17,7 @@ from microagents.task import Task
 from microagents.user_code import called
 
 
-class Answer(NamedTuple):
+class SimulatedReply(NamedTuple):
     """A reply, and its text."""
 
     reply: Reply
@@ -44,7 +44,7 @@ class Answers:
         self._prompt = prompt
         self._reply = reply
         self._digest = blake2b(f"{prompt.system}\0{prompt.user}".encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest()
-        self._wrong: dict[int, Answer] = {}
+        self._wrong: dict[int, SimulatedReply] = {}
         expert = _class_method(reply, "expert")
         self._is_of_strategy = expert is not None
         if expert is None:
@@ -54,7 +54,7 @@ class Answers:
             self.right = self._answer(called(expert, task, prompt, gives=reply))
             self.difficulty = None
 
-    def wrong(self, alternative: int) -> Answer:
+    def wrong(self, alternative: int) -> SimulatedReply:
         """Return the wrong answer with this number.
 
         Raises:
@@ -76,8 +76,8 @@ class Answers:
             wrong = called(self._task.mistake, self._prompt, right, rng, gives=self._reply)
         return wrong
 
-    def _answer(self, reply: Reply) -> Answer:
-        return Answer(reply, write(reply, self._task.format))
+    def _answer(self, reply: Reply) -> SimulatedReply:
+        return SimulatedReply(reply, write(reply, self._task.format))
 
 
 @lru_cache(maxsize=256)

@@ -15,7 +15,7 @@ from microagents.models.model import Call, Model, ModelSpec
 from microagents.replies.chat import Sample, Usage
 
 
-class Line(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One line of a script: the reply to sample ``seq`` of the election at ``path``."""
 
     path: str
@@ -30,7 +30,7 @@ class Line(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ScriptedModel(Model):
-    """The model ``scripted:FILE.jsonl``: one `Line` per reply. A sample without a line is refused.
+    """The model ``scripted:FILE.jsonl``: one `ScriptLine` per reply. A sample without a line is refused.
 
     Raises:
         InvalidUsage: the script cannot be read.
@@ -41,7 +41,7 @@ class ScriptedModel(Model):
         self.asked: list[tuple[str, int]] = []
         """Path and seq of every attempt, in order."""
         try:
-            lines = msgspec.json.Decoder(Line).decode_lines(Path(spec.name).read_bytes())
+            lines = msgspec.json.Decoder(ScriptLine).decode_lines(Path(spec.name).read_bytes())
         except (OSError, msgspec.MsgspecError) as error:
             raise InvalidUsage(f"the script {spec.name!r} cannot be read: {read_failure(error)}") from None
         self._lines = {(line.path, line.seq): line for line in lines}

@@ -25,7 +25,7 @@ from microagents.elections.election import SampleId
 from microagents.errors import InvalidDefinition, InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.messages import address_of
 from microagents.models.model import MAX_SAMPLES, SEVERAL, Call, Model, ModelSpec, Most, samples_per_request, split
-from microagents.models.simulation.answers import Answer, Answers, broken
+from microagents.models.simulation.answers import Answers, SimulatedReply, broken
 from microagents.models.simulation.profiles import profile_of
 from microagents.registry import STRATEGIES, TASKS
 from microagents.replies.chat import Prompt, Reply, Sample, Usage, system_with_instructions, write
@@ -290,7 +290,7 @@ class SimulatedModel(Model):
         assert isinstance(task, ChainTask)
         return task
 
-    def _choose(self, answers: Answers, rate: float, error: float, alternative: float) -> Answer:
+    def _choose(self, answers: Answers, rate: float, error: float, alternative: float) -> SimulatedReply:
         """Choose the right answer or a wrong one, by two uniform numbers. A hard question has one wrong answer."""
         if error >= rate:
             return answers.right

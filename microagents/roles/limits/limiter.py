@@ -14,9 +14,9 @@ from microagents.errors import InvalidUsage
 from microagents.journal.messages import Account, RecordLimit, Report
 from microagents.models.rates import Rate
 from microagents.models.throttle import START, Throttle
-from microagents.roles.limits.pools import Pool
+from microagents.roles.limits.bounds import Bound
+from microagents.roles.limits.quotas import Grant, HoldQuotas, Outcomes, Trade
 from microagents.roles.limits.reservations import CALLS, CONCURRENCY, COST, TOKENS, UNITS_PER_USD, units
-from microagents.roles.limits.shares import Grant, HoldShares, Outcomes, Trade
 
 LEVEL_EVERY_S = 0.02
 """Shortest time between two changes of what holders may keep, and as much more for every 20 holders, since each is told."""
@@ -43,7 +43,7 @@ class Limit(Struct, frozen=True, kw_only=True):
 
 
 def _limits(settings: Mapping[str, Any]) -> dict[str, Limit]:
-    """The limits of a run by the names of their pools."""
+    """The limits of a run by the names of their bounds."""
     calls, tokens, cost_usd = [settings.get(name) for name in ("max_calls", "max_tokens", "max_cost_usd")]
     found = {}
     if calls is not None:
@@ -80,21 +80,21 @@ class Limiter(Role):
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._pools: dict[str, Pool] = {}
-        self._holders: dict[int, Holder] = {}
+        self._bounds: dict[str, Bound] = {}
+        self._holders: dict[int, SolverReplica] = {}
         self._came = 0
         """Number of holders so far."""
         self._limits = _limits(context.settings)
         self._throttles: dict[str, Throttle] = {}
-        """Of the pools that bound the calls in flight to one model."""
+        """Of the bounds on the calls in flight to one model."""
         self._rates: dict[str, Refill] = {}
-        """Of the pools that a provider fills again each minute."""
+        """Of the bounds that a provider fills again each minute."""
         self._in_use: dict[str, dict[int, int]] = {}
         """Calls in flight to each of these models by holder, as last reported."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._times: dict[str, Times] = {}
         self._changed: dict[str, None] = {}
-        """Names of the pools that are dealt in the next turn of the loop."""
+        """Names of the bounds that are dealt in the next iteration of the loop."""
         self._is_reported = False
         """Whether the limit was reported to the recorder."""
         self._is_counting = False
@@ -109,7 +109,7 @@ class Limiter(Role):
         """
         concurrency: int | None = self.context.settings.get("concurrency")
         if concurrency is not None:
-            self._add(CONCURRENCY, Pool(concurrency, renews=True))
+            self._add(CONCURRENCY, Bound(concurrency, renews=True))
         if not self._limits:
             return
         account = await self.ask(Report())
@@ -119,7 +119,7 @@ class Limiter(Role):
                 "--max-cost inf, or begin another run"
             )
         for name, limit in self._limits.items():
-            self._add(name, Pool(limit.left(account), renews=False))
+            self._add(name, Bound(limit.left(account), renews=False))
 
     async def stop(self) -> None:
         """Forget all timers."""
@@ -127,13 +127,13 @@ class Limiter(Role):
             timer.cancel()
         await self._scope.close()
 
-    async def hold_shares(self, request: HoldShares) -> AsyncIterator[Grant]:  # noqa: ARG002 - a holder is known by its number
+    async def hold_quotas(self, request: HoldQuotas) -> AsyncIterator[Grant]:  # noqa: ARG002 - a holder is known by its number
         """Yield what the holder is granted, until it leaves."""
         self._came += 1
         number = self._came
-        keep: dict[str, int | None] = {name: pool.keep for name, pool in self._pools.items() if pool.keep is not None}
+        keep: dict[str, int | None] = {name: bound.keep for name, bound in self._bounds.items() if bound.keep is not None}
         epochs = {name: throttle.epoch for name, throttle in self._throttles.items()}
-        holder = self._holders[number] = Holder(Grant(holder=number, keep=keep, epochs=epochs))
+        holder = self._holders[number] = SolverReplica(Grant(holder=number, keep=keep, epochs=epochs))
         try:
             while True:
                 yield await holder.next()
@@ -141,22 +141,22 @@ class Limiter(Role):
             del self._holders[number]
             for in_use in self._in_use.values():
                 in_use.pop(number, None)
-            for name, pool in self._pools.items():
-                pool.leave(number)
+            for name, bound in self._bounds.items():
+                bound.leave(number)
                 self._deal_soon(name)
 
     async def trade(self, request: Trade) -> None:
         """Take what a holder gives back, and grant what it and others want."""
-        if request.holder not in self._holders:  # it died meanwhile, and its shares are free already
+        if request.holder not in self._holders:  # it died meanwhile, and its quotas are free already
             return
         for name, change in request.changes.items():
-            if name not in self._pools and change.rate is not None:
-                self._add(name, Pool(change.rate.left, renews=False))
+            if name not in self._bounds and change.rate is not None:
+                self._add(name, Bound(change.rate.left, renews=False))
                 self._rates[name] = Refill(change.rate, self._loop.time())
-            elif name not in self._pools:
-                self._add(name, Pool(START, renews=True))
+            elif name not in self._bounds:
+                self._add(name, Bound(START, renews=True))
                 self._throttles[name] = Throttle()
-            self._pools[name].trade(request.holder, change)
+            self._bounds[name].trade(request.holder, change)
             if change.outcomes is not None:
                 self._note(name, request.holder, change.outcomes)
             self._deal_soon(name)
@@ -180,12 +180,12 @@ class Limiter(Role):
             for holder in self._holders.values():
                 holder.set_epoch(name, throttle.epoch)
 
-    def _add(self, name: str, pool: Pool) -> None:
-        self._pools[name] = pool
+    def _add(self, name: str, bound: Bound) -> None:
+        self._bounds[name] = bound
         self._times[name] = Times()
 
     def _deal_soon(self, name: str) -> None:
-        """Deal once for all trades of this turn of the loop."""
+        """Deal once for all trades of this iteration of the loop."""
         if not self._changed:
             self._loop.call_soon(self._deal_all)
         self._changed[name] = None
@@ -196,39 +196,39 @@ class Limiter(Role):
             self._deal(name)
 
     def _deal(self, name: str) -> None:
-        pool = self._pools[name]
+        bound = self._bounds[name]
         if (throttle := self._throttles.get(name)) is not None:
-            pool.total = throttle.allowed(self._loop.time())
-            if throttle.probe_s is not None and not pool.total:
+            bound.total = throttle.allowed(self._loop.time())
+            if throttle.probe_s is not None and not bound.total:
                 self._look_again(name, throttle.probe_s)
         if (rate := self._rates.get(name)) is not None:
-            rate.refill(pool, self._loop.time())
-        self._set_keep(name, pool)
-        for number, amount in pool.deal():
+            rate.refill(bound, self._loop.time())
+        self._set_keep(name, bound)
+        for number, amount in bound.deal():
             self._holders[number].grant(name, amount)
-        if rate is not None and pool.is_wanted:
-            self._look_again(name, self._loop.time() + max(REFILL_S, (pool.lacking - pool.free) / rate.each_s))
-        elif name in self._limits and pool.is_spent:
-            self._end(name, pool)
+        if rate is not None and bound.is_wanted:
+            self._look_again(name, self._loop.time() + max(REFILL_S, (bound.lacking - bound.free) / rate.each_s))
+        elif name in self._limits and bound.is_spent:
+            self._end(name, bound)
 
-    def _set_keep(self, name: str, pool: Pool) -> None:
+    def _set_keep(self, name: str, bound: Bound) -> None:
         """Say what holders may keep, and look at it again when it may change."""
-        times, now_s, before = self._times[name], self._loop.time(), pool.keep
-        if pool.is_scarce:
+        times, now_s, before = self._times[name], self._loop.time(), bound.keep
+        if bound.is_scarce:
             times.scarce_s = now_s
-            if pool.keep is None or now_s >= times.level_s:
-                pool.keep = pool.level()
+            if bound.keep is None or now_s >= times.level_s:
+                bound.keep = bound.level()
                 times.level_s = now_s + LEVEL_EVERY_S * (1 + len(self._holders) / 20)
             else:
                 self._look_again(name, times.level_s)
-        elif pool.keep is not None:
+        elif bound.keep is not None:
             if now_s >= times.scarce_s + LIFT_S:
-                pool.keep = None
+                bound.keep = None
             else:
                 self._look_again(name, times.scarce_s + LIFT_S)
-        if pool.keep != before:
+        if bound.keep != before:
             for holder in self._holders.values():
-                holder.keep(name, pool.keep)
+                holder.keep(name, bound.keep)
 
     def _look_again(self, name: str, at_s: float) -> None:
         timer = self._timers.get(name)
@@ -242,29 +242,29 @@ class Limiter(Role):
         del self._timers[name]
         self._deal(name)
 
-    def _end(self, name: str, pool: Pool) -> None:
+    def _end(self, name: str, bound: Bound) -> None:
         """Stop the run, unless holders that died have left something."""
         if self._is_counting or self._is_reported:
             return
-        if pool.lost:
+        if bound.lost:
             self._is_counting = True
-            self._scope.start(self._count_again(name, pool))
+            self._scope.start(self._count_again(name, bound))
         else:
             self._is_reported = True
             limit = self._limits[name]
-            left = f"{limit.text(pool.free)} left, and the next call may use up to {limit.text(pool.lacking)}" if pool.free > 0 else ""
+            left = f"{limit.text(bound.free)} left, and the next call may use up to {limit.text(bound.lacking)}" if bound.free > 0 else ""
             self.tell(RecordLimit(limit=limit.option, left=left))
 
-    async def _count_again(self, name: str, pool: Pool) -> None:
+    async def _count_again(self, name: str, bound: Bound) -> None:
         """Ask the recorder what the dead have spent. All calls of the living have ended, and are recorded."""
-        (lost, pool.lost), total = (pool.lost, 0), pool.total
+        (lost, bound.lost), total = (bound.lost, 0), bound.total
         account = await self.ask(Report(final=True))
         self._is_counting = False
-        pool.total += max(0, min(lost, self._limits[name].left(account) - total))
+        bound.total += max(0, min(lost, self._limits[name].left(account) - total))
         self._deal_soon(name)
 
 
-class Holder:
+class SolverReplica:
     """A replica of the solver, and what it has to be told.
 
     Args:
@@ -284,7 +284,7 @@ class Holder:
         return told
 
     def grant(self, name: str, amount: int) -> None:
-        """Add to its share."""
+        """Add to its quota."""
         amounts = self._untold.amounts
         self._untold = structs.replace(self._untold, amounts={**amounts, name: amounts.get(name, 0) + amount})
         self._has_news.set()
@@ -301,7 +301,7 @@ class Holder:
 
 
 class Times:
-    """When things may change in a pool."""
+    """When things may change in a bound."""
 
     def __init__(self) -> None:
         self.level_s = 0.0
@@ -311,7 +311,7 @@ class Times:
 
 
 class Refill:
-    """What a provider fills into a pool.
+    """What a provider fills into a bound.
 
     Args:
         rate: its limit.
@@ -324,9 +324,9 @@ class Refill:
         self._most = rate.each_minute
         self._until_s = now_s
 
-    def refill(self, pool: Pool, now_s: float) -> None:
+    def refill(self, bound: Bound, now_s: float) -> None:
         """Add the amount that is due."""
         due = int((now_s - self._until_s) * self.each_s)
         if due:
             self._until_s += due / self.each_s
-            pool.refill(due, self._most)
+            bound.refill(due, self._most)

@@ -1,1 +1,1 @@
-"""The solver in parts: its models, its failed attempts, its accounts and leases of calls."""
+"""The solver in parts: its models, its failed attempts, its accounts and allotment of calls."""

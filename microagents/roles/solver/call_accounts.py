@@ -41,7 +41,7 @@ class Prices:
 
 
 class CallAccounts:
-    """Adds up calls, and reports them once a turn of the event loop: a message for each call costs 3 microseconds a step.
+    """Adds up calls, and reports them once an iteration of the event loop: a message for each call costs 3 microseconds a step.
 
     Args:
         source: name of the solver replica.
@@ -173,7 +173,7 @@ class CallAccounts:
         self._cost_usd = None if self._cost_usd is None else self._cost_usd + cost_usd
 
     def _report_soon(self) -> None:
-        """Report on the next turn of the loop, before a role can report a verdict that this turn's replies lead to."""
+        """Report on the next iteration of the loop, before a role can report a verdict that its replies lead to."""
         if not self._is_due:
             self._is_due = True
             self._loop.call_soon(self.report)

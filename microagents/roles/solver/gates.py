@@ -1,4 +1,4 @@
-"""The gates that a call passes before it is sent: the connections of its model, the bounds of the run, and the lease of the journal."""
+"""The gates that a call passes before it is sent: the connections of its model, the bounds of the run, and the allotment of calls."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from microagents.journal.digests import in_order
 from microagents.models.model import Call, Most
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
 from microagents.replies.chat import Sample, Usage
+from microagents.roles.limits.quotas import Outcome, Quotas
 from microagents.roles.limits.reservations import Reservation, Reservations
-from microagents.roles.limits.shares import Outcome, Shares
-from microagents.roles.solver.call_leases import CallLeases
-from microagents.roles.solver.sources import Source
+from microagents.roles.solver.backends import Backend
+from microagents.roles.solver.call_allotment import CallAllotment
 
 MAY_BE_BILLED = ("timeout", "garbled", "broken")
 """Kinds of failure after which the provider may still charge for the call."""
@@ -34,7 +34,7 @@ class Attempt:
     """One attempt at a sample.
 
     Args:
-        source: its model.
+        backend: its model.
         call: the call.
         sent: gets the time at which the call is sent.
     """
@@ -48,8 +48,8 @@ class Attempt:
     sample: Sample | None = None
     error: ModelUnavailable | None = None
 
-    def __init__(self, source: Source, call: Call, sent: asyncio.Future[float] | None) -> None:
-        self.source = source
+    def __init__(self, backend: Backend, call: Call, sent: asyncio.Future[float] | None) -> None:
+        self.backend = backend
         self.call = call
         self.sent = sent
 
@@ -62,7 +62,7 @@ class Attempt:
 class Gate:
     """A bound that calls pass before they are sent, and that gets back what they hold of it."""
 
-    def concerns(self, source: Source) -> bool:  # noqa: ARG002 - for gates to override
+    def concerns(self, backend: Backend) -> bool:  # noqa: ARG002 - for gates to override
         """Whether calls to a model pass it."""
         return True
 
@@ -84,32 +84,32 @@ class Gate:
         """Release resources."""
 
 
-class Connections(Gate):
+class ConnectionGate(Gate):
     """Bounds the calls in flight to a model by its connections."""
 
-    def __init__(self, sources: Iterable[Source]) -> None:
-        self._sources = sources
+    def __init__(self, backends: Iterable[Backend]) -> None:
+        self._backends = backends
 
-    def concerns(self, source: Source) -> bool:
+    def concerns(self, backend: Backend) -> bool:
         """Where its connections are bounded."""
-        return source.slots is not None
+        return backend.slots is not None
 
     def enter(self, attempt: Attempt) -> Awaitable[None]:
         """Wait for a connection, in the order of all draws."""
-        assert attempt.source.slots is not None
+        assert attempt.backend.slots is not None
         sample = attempt.call.id
-        return attempt.source.slots.acquire(lambda: (in_order(sample.election.path), sample.seq))
+        return attempt.backend.slots.acquire(lambda: (in_order(sample.election.path), sample.seq))
 
     def leave(self, attempt: Attempt) -> None:
         """Give the connection to the next call."""
-        assert attempt.source.slots is not None
-        attempt.source.slots.release()
+        assert attempt.backend.slots is not None
+        attempt.backend.slots.release()
 
     def dismiss(self) -> None:
         """Let every waiter pass."""
-        for source in self._sources:
-            if source.slots is not None:
-                source.slots.dismiss()
+        for backend in self._backends:
+            if backend.slots is not None:
+                backend.slots.dismiss()
 
 
 class Permit(Struct, frozen=True, kw_only=True):
@@ -134,57 +134,57 @@ class Permit(Struct, frozen=True, kw_only=True):
 class Permits(Gate):
     """Bounds calls by the limits of the run, by the throttle of their model, and by what its provider allows each minute."""
 
-    def __init__(self, reservations: Reservations, shares: Shares) -> None:
+    def __init__(self, reservations: Reservations, quotas: Quotas) -> None:
         self._reservations = reservations
-        self._shares = shares
+        self._quotas = quotas
 
-    def concerns(self, source: Source) -> bool:
+    def concerns(self, backend: Backend) -> bool:
         """Where the run has limits, or the model a throttle."""
-        return self._reservations.are_needed or source.model.throttled_as is not None
+        return self._reservations.are_needed or backend.model.throttled_as is not None
 
     async def enter(self, attempt: Attempt) -> None:
-        """Wait until the shares of this replica have room; for a request for several samples, for as many as the limits leave."""
-        source, call, throttle = attempt.source, attempt.call, attempt.source.model.throttled_as
+        """Wait until the quotas of this replica have room; for a request for several samples, for as many as the limits leave."""
+        backend, call, throttle = attempt.backend, attempt.call, attempt.backend.model.throttled_as
         in_flight = {} if throttle is None else {throttle: 1}
-        reserved, counted = self._reserved(source, call), self._counted_by_provider(source, call)
-        least = reserved if call.samples == 1 else self._reserved(source, structs.replace(call, samples=1))
-        taken = await self._shares.take(call.id, {**counted, **in_flight, **reserved.amounts}, least.amounts)
+        reserved, counted = self._reserved(backend, call), self._counted_by_provider(backend, call)
+        least = reserved if call.samples == 1 else self._reserved(backend, structs.replace(call, samples=1))
+        taken = await self._quotas.take(call.id, {**counted, **in_flight, **reserved.amounts}, least.amounts)
         while any(taken[name] < amount for name, amount in reserved.amounts.items()):  # the limits have no room for so many samples
             call = structs.replace(call, samples=call.samples - 1)
-            reserved, counted = self._reserved(source, call), self._counted_by_provider(source, call)
+            reserved, counted = self._reserved(backend, call), self._counted_by_provider(backend, call)
         amounts = {**counted, **in_flight, **reserved.amounts}
         if call is not attempt.call:
-            self._shares.give_back({name: amount - amounts[name] for name, amount in taken.items()}, {})
+            self._quotas.give_back({name: amount - amounts[name] for name, amount in taken.items()}, {})
             attempt.call = call
         attempt.most = reserved.most
-        epoch = 0 if throttle is None else self._shares.epoch(throttle)
+        epoch = 0 if throttle is None else self._quotas.epoch(throttle)
         attempt.permit = Permit(amounts=amounts, counted=counted, reserved=reserved, epoch=epoch)
 
     def leave(self, attempt: Attempt) -> None:
         """Give back what was not used up, and tell the throttle how the call ended."""
-        permit, error, throttle = attempt.permit, attempt.error, attempt.source.model.throttled_as
+        permit, error, throttle = attempt.permit, attempt.error, attempt.backend.model.throttled_as
         assert permit is not None
         outcome: Outcome | None = "replied" if attempt.sample is not None else None if error is None else OUTCOMES.get(error.kind)
         if throttle is not None and outcome is not None:
-            self._shares.note(throttle, outcome, permit.epoch, None if error is None else error.retry_after_s)
+            self._quotas.note(throttle, outcome, permit.epoch, None if error is None else error.retry_after_s)
         # The permit of a call that was refused is not used again before the limiter has heard of it.
         to_all = throttle if outcome in ("refused", "failed") else None
-        self._shares.give_back(permit.amounts, permit.spent(attempt), to_all=to_all)
+        self._quotas.give_back(permit.amounts, permit.spent(attempt), to_all=to_all)
 
     def dismiss(self) -> None:
         """Refuse every waiter."""
-        self._shares.dismiss()
+        self._quotas.dismiss()
 
     async def close(self) -> None:
-        """Close the shares."""
-        await self._shares.close()
+        """Close the quotas."""
+        await self._quotas.close()
 
-    def _reserved(self, source: Source, call: Call) -> Reservation:
-        return self._reservations.of(source.model, call, source.prices.largest_usd)
+    def _reserved(self, backend: Backend, call: Call) -> Reservation:
+        return self._reservations.of(backend.model, call, backend.prices.largest_usd)
 
-    def _counted_by_provider(self, source: Source, call: Call) -> dict[str, int]:
+    def _counted_by_provider(self, backend: Backend, call: Call) -> dict[str, int]:
         """What a call takes of the requests and tokens that its provider allows each minute, as an estimate."""
-        rates = source.model.rates
+        rates = backend.model.rates
         if not rates:
             return {}
         read = len(call.prompt.system + call.prompt.user) // CHARS_PER_TOKEN
@@ -192,25 +192,25 @@ class Permits(Gate):
         needed = {REQUESTS: 1, INPUT_TOKENS: read, OUTPUT_TOKENS: written, TOKENS: read + written}
         counted = {}
         for kind, rate in rates.items():
-            name = f"{source.model.throttled_as}, {kind}{A_MINUTE}"
-            self._shares.set_rate(name, rate)
+            name = f"{backend.model.throttled_as}, {kind}{A_MINUTE}"
+            self._quotas.set_rate(name, rate)
             counted[name] = min(needed[kind], rate.each_minute)  # a call that needs more is for the provider to refuse
         return counted
 
 
 class Departures(Gate):
-    """Lets calls go that the journal has leased, until the run ends."""
+    """Lets calls go that the recorder has allotted, until the run ends."""
 
-    def __init__(self, leases: CallLeases) -> None:
-        self._leases = leases
+    def __init__(self, allotment: CallAllotment) -> None:
+        self._allotment = allotment
         self._may_send = True
 
     def enter(self, attempt: Attempt) -> Awaitable[None] | None:
-        """Take one call of the lease."""
-        return None if self._may_send and self._leases.take_now(attempt.most) else self._wait(attempt)
+        """Take one call of the allotment."""
+        return None if self._may_send and self._allotment.take_now(attempt.most) else self._wait(attempt)
 
     async def _wait(self, attempt: Attempt) -> None:
-        await self._leases.take(attempt.most)
+        await self._allotment.take(attempt.most)
         if not self._may_send:
             raise NotSent(attempt.call.id.election.path)
 
@@ -219,8 +219,8 @@ class Departures(Gate):
         self._may_send = False
 
     async def close(self) -> None:
-        """Close the leases."""
-        await self._leases.close()
+        """Close the allotment."""
+        await self._allotment.close()
 
 
 def _counted(name: str, estimate: int, usage: Usage) -> int:

@@ -11,19 +11,19 @@ from microagents.errors import MicroagentsError
 from microagents.models.model import Call, Model, Most, checked_sample
 from microagents.models.rates import Rate
 from microagents.replies.chat import Sample, Usage
-from microagents.roles.solver.sources import Source
+from microagents.roles.solver.backends import Backend
 
 
 class Group:
     """Draws that wait for the samples of one request.
 
     Args:
-        source: their model.
+        backend: their model.
         loop: the running event loop.
     """
 
-    def __init__(self, source: Source, loop: asyncio.AbstractEventLoop) -> None:
-        self.source = source
+    def __init__(self, backend: Backend, loop: asyncio.AbstractEventLoop) -> None:
+        self.backend = backend
         self.request: asyncio.Task[None] | None = None
         """Sends the request, and gives the samples out."""
         self._loop = loop
@@ -50,7 +50,7 @@ class Group:
 
     def parts(self) -> Iterator[Group]:
         """The group in parts, each for one request; draws that stay alone are left to be drawn singly."""
-        most = self.source.model.max_samples
+        most = self.backend.model.max_samples
         parts: list[list[tuple[Call, asyncio.Future[Sample | int]]]] = []
         for each in sorted(((call, drawn) for call, drawn in self._waiting if not drawn.done()), key=lambda each: each[0].id.seq):
             follows = parts and each[0].id.seq == parts[-1][-1][0].id.seq + 1  # choice i is the i-th seq from the first
@@ -59,7 +59,7 @@ class Group:
             else:
                 parts.append([each])
         for waiting in parts:
-            part = Group(self.source, self._loop)
+            part = Group(self.backend, self._loop)
             part._waiting = waiting
             if len(waiting) == 1:
                 part.leave(0)

@@ -14,19 +14,19 @@ from microagents.aio import TaskScope
 from microagents.elections.admission import FollowAdmission
 from microagents.elections.election import Draw
 from microagents.errors import MicroagentsError, ModelUnavailable
-from microagents.journal.messages import LeaseCalls, RecordCalls, RecordOutage, Report
+from microagents.journal.messages import AllotCalls, RecordCalls, RecordOutage, Report
 from microagents.messages import resolve
 from microagents.models.latencies import LEAST_STRAGGLER_S
 from microagents.models.model import Call, checked_sample
 from microagents.replies.chat import Reply, Sample, Usage
+from microagents.roles.limits.quotas import HoldQuotas, Quotas, Trade
 from microagents.roles.limits.reservations import Reservations
-from microagents.roles.limits.shares import HoldShares, Shares, Trade
+from microagents.roles.solver.backends import Backend, Backends
 from microagents.roles.solver.call_accounts import CallAccounts
-from microagents.roles.solver.call_leases import AT_ONCE, LEAST, CallLeases
-from microagents.roles.solver.gates import Attempt, Connections, Departures, Gate, Permits
+from microagents.roles.solver.call_allotment import AT_ONCE, LEAST, CallAllotment
+from microagents.roles.solver.gates import Attempt, ConnectionGate, Departures, Gate, Permits
 from microagents.roles.solver.groups import Group, Several
 from microagents.roles.solver.outages import TRIAL_S, Outage, OutageReports
-from microagents.roles.solver.sources import Source, Sources
 
 STRAGGLER = "straggler"
 """The reason of such a second call in the account."""
@@ -38,15 +38,15 @@ class Solver(Role):
     Only the solver accounts for calls, so that the calls in flight of a dead replica are known.
     """
 
-    asks = (LeaseCalls, RecordCalls, RecordOutage, FollowAdmission, HoldShares, Report, Trade)
+    asks = (AllotCalls, RecordCalls, RecordOutage, FollowAdmission, HoldQuotas, Report, Trade)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._sources = Sources(context, self._report_unpriced)
+        self._backends = Backends(context, self._report_unpriced)
         self._replaces: bool = context.settings.get("resend_stragglers", True)
         """Whether stragglers are sent again."""
         self._groups: dict[Hashable, Group] = {}
-        """Draws of this turn of the loop that may go in one request, by what they have in common."""
+        """Draws of this iteration of the loop that may go in one request, by what they have in common."""
         self._max_outage_s: float = context.settings["max_outage_s"]
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
@@ -59,13 +59,13 @@ class Solver(Role):
 
     async def start(self) -> None:
         """Open every model of the run, so that a wrong name or a missing key is reported before the first call."""
-        self._sources.open_all()
-        at_once = all(source.answers_at_once for source in self._sources)
+        self._backends.open_all()
+        at_once = all(backend.answers_at_once for backend in self._backends)
         if not at_once:
-            self._sources.refuse((await self.ask(Report())).refused)
-        leases = CallLeases(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
-        shares = Shares(self.context.name, self.stream, self.ask)
-        self._gates = (Connections(self._sources), Permits(Reservations(self.context.settings), shares), Departures(leases))
+            self._backends.refuse((await self.ask(Report())).refused)
+        allotment = CallAllotment(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
+        quotas = Quotas(self.context.name, self.stream, self.ask)
+        self._gates = (ConnectionGate(self._backends), Permits(Reservations(self.context.settings), quotas), Departures(allotment))
         self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
@@ -74,9 +74,9 @@ class Solver(Role):
         for gate in self._gates:
             await gate.close()
         self._accounts.report()
-        for source in self._sources:
-            source.health.close()
-            await source.model.close()
+        for backend in self._backends:
+            backend.health.close()
+            await backend.model.close()
 
     @eager
     async def draw(self, request: Draw) -> Sample:
@@ -87,7 +87,7 @@ class Solver(Role):
             Stopped: the provider was out for longer than ``--max-outage``.
             ModelUnavailable: the provider refuses the request for good.
         """
-        source = self._sources.delivering(request.model)
+        backend = self._backends.delivering(request.model)
         call = Call(
             id=request.id,
             prompt=request.prompt,
@@ -100,50 +100,50 @@ class Solver(Role):
             choices=request.choices,
             is_followed=request.is_followed,
         )
-        if source.takes_several and not call.rejected and (source.model.joins_guesses or not request.is_followed):
-            drawn = await self._draw_together(source, call)
+        if backend.takes_several and not call.rejected and (backend.model.joins_guesses or not request.is_followed):
+            drawn = await self._draw_together(backend, call)
             if isinstance(drawn, Sample):
-                return _marked(drawn, source, request.model)
+                return _marked(drawn, backend, request.model)
             call = structs.replace(call, attempt=drawn)
-            source = self._sources.delivering(request.model)
-        return await self._draw_singly(request, source, call)
+            backend = self._backends.delivering(request.model)
+        return await self._draw_singly(request, backend, call)
 
-    async def _draw_singly(self, request: Draw, source: Source, call: Call) -> Sample:
+    async def _draw_singly(self, request: Draw, backend: Backend, call: Call) -> Sample:
         """Take a sample in a request of its own, by another model while the first one does not deliver."""
         outage = Outage(request.id, self._max_outage_s)
         while True:
             try:
-                if source.answers_at_once:
-                    sample = await self._attempt(source, call)
+                if backend.answers_at_once:
+                    sample = await self._attempt(backend, call)
                 else:
-                    sample = await self._first_reply(source, self._substitute_of(source, request), call, outage)
+                    sample = await self._first_reply(backend, self._substitute_of(backend, request), call, outage)
             except _Unsent:
-                source = self._sources.delivering(request.model)
+                backend = self._backends.delivering(request.model)
             except ModelUnavailable as error:
-                other = self._sources.one_that_delivers(request.model)
-                if other is None or other is source:
+                other = self._backends.one_that_delivers(request.model)
+                if other is None or other is backend:
                     if error.retryable:
                         self._outages.begin(str(error))
-                    await outage.wait(error, source.health)
-                source = self._sources.delivering(request.model)
+                    await outage.wait(error, backend.health)
+                backend = self._backends.delivering(request.model)
                 self._accounts.repeat(error.kind)
                 call = structs.replace(call, attempt=call.attempt + 1)
             else:
                 self._outages.end()
-                return _marked(sample, source, request.model)
+                return _marked(sample, backend, request.model)
 
-    async def _draw_together(self, source: Source, call: Call) -> Sample | int:
-        """Take a sample in one request with those of the same election that are drawn in this turn of the loop.
+    async def _draw_together(self, backend: Backend, call: Call) -> Sample | int:
+        """Take a sample in one request with those of the same election that are drawn in this iteration of the loop.
 
         Returns:
             The sample; or, where it has to be drawn singly, the number of attempts that were made.
         """
         # The order of arrival decides what goes together, and thus the price alone: a sample is that of its id in any request.
-        temperature = None if "temperature" in source.model.refused else call.temperature
-        like = (call.id.election, source.spec, temperature, call.prompt)
+        temperature = None if "temperature" in backend.model.refused else call.temperature
+        like = (call.id.election, backend.spec, temperature, call.prompt)
         group = self._groups.get(like)
         if group is None:
-            group = self._groups[like] = Group(source, self._loop)
+            group = self._groups[like] = Group(backend, self._loop)
             self._loop.call_soon(self._send_group, like)
         return await group.sample(call)
 
@@ -153,24 +153,24 @@ class Solver(Role):
 
     async def _draw_group(self, group: Group) -> None:
         """Take the samples of a group in one request; what it does not give is left to be drawn singly."""
-        source, attempts = group.source, 0
+        backend, attempts = group.backend, 0
         outage = Outage(group.calls[0].id, self._max_outage_s)
         try:
-            while len(calls := group.calls) > 1 and source.takes_several:
-                several = Several(source.model, [structs.replace(call, attempt=attempts) for call in calls], group, self._accounts.join)
+            while len(calls := group.calls) > 1 and backend.takes_several:
+                several = Several(backend.model, [structs.replace(call, attempt=attempts) for call in calls], group, self._accounts.join)
                 attempts += 1
                 try:
-                    if not await self._request(source, several, outage):
+                    if not await self._request(backend, several, outage):
                         break
                 except ModelUnavailable as error:
-                    if source.health.is_out and self._sources.fallbacks:
+                    if backend.health.is_out and self._backends.fallbacks:
                         self._accounts.repeat(error.kind)
                         break
                     if not error.retryable:  # single draws meet the same refusal, unless it is one of several samples at a time
-                        source.is_refused_several = True
+                        backend.is_refused_several = True
                         break
                     self._outages.begin(str(error))
-                    await outage.wait(error, source.health)
+                    await outage.wait(error, backend.health)
                     self._accounts.repeat(error.kind)
                 else:
                     self._outages.end()
@@ -181,34 +181,34 @@ class Solver(Role):
         finally:
             group.leave(attempts)
 
-    async def _request(self, source: Source, several: Several, outage: Outage) -> bool:
+    async def _request(self, backend: Backend, several: Several, outage: Outage) -> bool:
         """Make one attempt at several samples; returns False where it takes too long, or another model has to be asked.
 
         Raises:
             ModelUnavailable: the attempt gave no reply.
         """
-        if source.health.is_out and self._sources.is_replaceable(source):
+        if backend.health.is_out and self._backends.is_replaceable(backend):
             return False
-        first, through = structs.replace(several.calls[0], samples=len(several.calls)), source.through(several)
-        if source.model.answers_at_once:
+        first, through = structs.replace(several.calls[0], samples=len(several.calls)), backend.through(several)
+        if backend.model.answers_at_once:
             await self._attempt(through, first)
             return True
         sent: asyncio.Future[float] = self._loop.create_future()
         attempts = TaskScope()
         try:
             attempt = attempts.start(self._attempt(through, first, sent))
-            if not await self._straggles(attempt, sent, source, outage):
+            if not await self._straggles(attempt, sent, backend, outage):
                 await attempt
                 return True
             self._accounts.repeat(STRAGGLER)
         except _Unsent:
             pass
         finally:
-            source.reported_refusals = through.reported_refusals
+            backend.reported_refusals = through.reported_refusals
             await attempts.close()
         return False
 
-    async def _first_reply(self, source: Source, substitute: Source, call: Call, outage: Outage) -> Sample:
+    async def _first_reply(self, backend: Backend, substitute: Backend, call: Call, outage: Outage) -> Sample:
         """Make one attempt. If it is a straggler, make another one beside it; the first reply counts, and the other call is cancelled.
 
         Raises:
@@ -218,8 +218,8 @@ class Solver(Role):
         sent: asyncio.Future[float] = self._loop.create_future()
         attempts = TaskScope()
         try:
-            first = attempts.start(self._attempt(source, call, sent))
-            if await self._straggles(first, sent, source, outage):
+            first = attempts.start(self._attempt(backend, call, sent))
+            if await self._straggles(first, sent, backend, outage):
                 again: asyncio.Future[float] = self._loop.create_future()
                 again.add_done_callback(lambda _: self._accounts.repeat(STRAGGLER))
                 second = attempts.start(self._attempt(substitute, structs.replace(call, attempt=call.attempt + 1), again))
@@ -233,42 +233,42 @@ class Solver(Role):
         finally:
             await attempts.close()
 
-    async def _straggles(self, attempt: asyncio.Task[Sample], sent: asyncio.Future[float], source: Source, outage: Outage) -> bool:
+    async def _straggles(self, attempt: asyncio.Task[Sample], sent: asyncio.Future[float], backend: Backend, outage: Outage) -> bool:
         """Wait until an attempt is over, or a straggler; returns whether it is one.
 
         Raises:
             _Unsent: the model is out before it is sent, and a fallback has to be asked.
             Stopped: the outage lasted longer than ``--max-outage``.
         """
-        with source.health.waiting() as out:
+        with backend.health.waiting() as out:
             ends: list[asyncio.Future[Any]] = [attempt, sent, out]
-            is_trial = source.health.is_out and self._sources.is_replaceable(source)
+            is_trial = backend.health.is_out and self._backends.is_replaceable(backend)
             while not any(each.done() for each in ends):
-                within_s = TRIAL_S if is_trial else outage.left_s(source.health)
+                within_s = TRIAL_S if is_trial else outage.left_s(backend.health)
                 done, _ = await asyncio.wait(ends, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
                 if not done and is_trial:
                     raise _Unsent
                 if not done:
-                    outage.check(source.health)
+                    outage.check(backend.health)
             if not attempt.done() and not sent.done():
                 raise _Unsent
 
         # The limit changes with every reply of the model, and before the first ones there is none.
         while not attempt.done():
-            limit_s = source.straggler_s if self._replaces else None
+            limit_s = backend.straggler_s if self._replaces else None
             left_s = LEAST_STRAGGLER_S if limit_s is None else sent.result() + limit_s - self._loop.time()
             if left_s <= 0:
-                source.replaced += 1
+                backend.replaced += 1
                 return True
             await asyncio.wait([attempt], timeout=left_s)
         return False
 
-    async def _attempt(self, source: Source, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
+    async def _attempt(self, backend: Backend, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
         """Make one attempt, once every gate has let it pass. ``sent`` gets the time at which the call is sent."""
-        gates = self._gates_of.get(source.spec)
+        gates = self._gates_of.get(backend.spec)
         if gates is None:
-            gates = self._gates_of[source.spec] = [gate for gate in self._gates if gate.concerns(source)]
-        attempt, passed = Attempt(source, call, sent), 0
+            gates = self._gates_of[backend.spec] = [gate for gate in self._gates if gate.concerns(backend)]
+        attempt, passed = Attempt(backend, call, sent), 0
         try:
             for gate in gates:
                 wait = gate.enter(attempt)
@@ -283,35 +283,35 @@ class Solver(Role):
 
     async def _send(self, attempt: Attempt) -> Sample:
         """Send one call, and account for it."""
-        source, call, sent = attempt.source, attempt.call, attempt.sent
+        backend, call, sent = attempt.backend, attempt.call, attempt.sent
         attempt.may_be_billed = True
         if sent is not None:
             sent.set_result(self._loop.time())
         self._accounts.send()
-        source.health.in_flight += 1
+        backend.health.in_flight += 1
         try:
-            sample = attempt.sample = checked_sample(await source.model.complete(call), type(source.model).__name__)
-            if len(refused := source.model.refused) != source.reported_refusals:
-                source.reported_refusals = len(refused)
-                self._accounts.refuse(source.spec, refused)
+            sample = attempt.sample = checked_sample(await backend.model.complete(call), type(backend.model).__name__)
+            if len(refused := backend.model.refused) != backend.reported_refusals:
+                backend.reported_refusals = len(refused)
+                self._accounts.refuse(backend.spec, refused)
             if sent is not None:
-                source.latencies.add(self._loop.time() - sent.result())
-            source.health.delivered()
+                backend.latencies.add(self._loop.time() - sent.result())
+            backend.health.delivered()
         except ModelUnavailable as error:
             attempt.fail(error)
-            source.health.failed(error)
+            backend.health.failed(error)
             raise
         else:
             return sample
         finally:
-            source.health.in_flight -= 1
+            backend.health.in_flight -= 1
             # A cancelled call is accounted for as well: the provider may bill it.
             if attempt.sample is not None:
                 usage = attempt.sample.usage
                 is_measured = not call.needs_length or usage.visible_tokens is not None
-                self._accounts.end_answered(usage, source.prices, measured=is_measured, most=attempt.most)
+                self._accounts.end_answered(usage, backend.prices, measured=is_measured, most=attempt.most)
             elif attempt.may_be_billed:
-                self._accounts.end_unanswered(source.prices, attempt.most)
+                self._accounts.end_unanswered(backend.prices, attempt.most)
             else:
                 self._accounts.end_unbilled()
 
@@ -323,18 +323,18 @@ class Solver(Role):
                         gate.dismiss()
                     break
 
-    def _substitute_of(self, source: Source, request: Draw) -> Source:
+    def _substitute_of(self, backend: Backend, request: Draw) -> Backend:
         """The model that is asked where a call takes too long: the next one of the pool, if the call is not one to a fallback."""
-        return self._sources.of(request.substitute) if request.substitute and source.spec == request.model else source
+        return self._backends.of(request.substitute) if request.substitute and backend.spec == request.model else backend
 
     def _report_unpriced(self) -> None:
         """Make the cost of the run unknown at once."""
         self.tell(RecordCalls(source=self.context.name, usage=Usage(cost_usd=None)))
 
 
-def _marked(sample: Sample, source: Source, asked: str) -> Sample:
+def _marked(sample: Sample, backend: Backend, asked: str) -> Sample:
     """A sample with the fallback that gave it, if one did."""
-    return sample if source.spec == asked else structs.replace(sample, fallback=source.spec)
+    return sample if backend.spec == asked else structs.replace(sample, fallback=backend.spec)
 
 
 class _Unsent(Exception):

@@ -26,7 +26,7 @@ from microagents.runs.driver.execute import execute_plan
 from microagents.runs.driver.notebook import notebook_progress
 from microagents.runs.driver.output import Outputs
 from microagents.runs.inspection.runs import recorded_result
-from microagents.runs.plan import Plan, plan_of, recorded_limits
+from microagents.runs.plan import RunPlan, plan_of, recorded_limits
 from microagents.runs.result import Result, Results
 from microagents.runs.settings import Models, Settings, check_for_ray, check_name, model_pools, strategy_of, validated
 from microagents.runs.short_forms import SHORT_FORMS
@@ -98,7 +98,7 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
     return await _execute(plan, given, runs_dir=runs_dir, accepted=given.get("accept_changes", ()))
 
 
-def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> Plan:
+def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> RunPlan:
     """The plan of a run, from the arguments of `run`.
 
     Raises:
@@ -119,7 +119,7 @@ def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -
     named = {"models": pools.pools, "run_id": new_run_id(tasks[0]) if run_id is None else run_id}
     own = validated(Settings, "the run", {**settings, **named})
     check_for_ray(settings, own.runtime)
-    return Plan(tasks=tasks, listed=not isinstance(task, Task), strategy=chosen, settings=own, model_objects=pools.objects)
+    return RunPlan(tasks=tasks, listed=not isinstance(task, Task), strategy=chosen, settings=own, model_objects=pools.objects)
 
 
 async def resume(
@@ -158,7 +158,7 @@ async def resume(
     return result
 
 
-def _changed_plan(plan: Plan, changed: dict[str, Any]) -> Plan:
+def _changed_plan(plan: RunPlan, changed: dict[str, Any]) -> RunPlan:
     """A recorded plan with other settings and options.
 
     Raises:
@@ -171,7 +171,7 @@ def _changed_plan(plan: Plan, changed: dict[str, Any]) -> Plan:
 
 
 async def _execute(
-    plan: Plan,
+    plan: RunPlan,
     control: RunControl,
     *,
     runs_dir: str | Path | None,

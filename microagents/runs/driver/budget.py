@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from microagents.journal.reading import Ending
+from microagents.journal.reading import RunEnding
 from microagents.runs.result import Result
 from microagents.runs.settings import LIMITS, Settings
 
@@ -57,7 +57,7 @@ class Budget:
         return time.monotonic() - self._began_s
 
 
-def stops_again(limits: Settings, ending: Ending | None) -> bool:
+def stops_again(limits: Settings, ending: RunEnding | None) -> bool:
     """Whether a run was stopped by a limit that is still the same: then no call may be sent."""
     if ending is None or ending.outcome != "stopped":
         return False

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 from microagents.journal.messages import Account
-from microagents.roles.decision_teller import OnDecision
+from microagents.roles.decision_callback import OnDecision
 from microagents.runs.driver.batch import OnEnding
 from microagents.runs.driver.following import OnSolution
 from microagents.runs.driver.forecast import OnForecast

@@ -10,17 +10,17 @@ from microagents.actors import Deployment
 from microagents.aio import loop_has_threads
 from microagents.errors import InvalidUsage
 from microagents.journal.experiment import Experiment
+from microagents.journal.writer import JournalConfig
 from microagents.registry import unknown
 from microagents.roles.limits.limiter import Limiter
-from microagents.roles.recorder import JournalConfig
-from microagents.runs.plan import Plan
+from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, validated
 
 VIRTUAL_COMMIT_S = 0.005
 """Duration of a commit in virtual time."""
 
 
-def deployments_of(plan: Plan, recorder: Deployment) -> list[Deployment]:
+def deployments_of(plan: RunPlan, recorder: Deployment) -> list[Deployment]:
     """The roles of a run, in the order of their start. The recorder starts first, so that a wrong journal is refused before all else."""
     strategy, settings = plan.strategy, plan.settings
     limiter = Deployment(role=Limiter, in_driver=True)

@@ -30,7 +30,7 @@ from microagents.runs.driver.following import follow_solution, read_solution
 from microagents.runs.driver.forecast import Forecast, forecast_of
 from microagents.runs.driver.output import Outputs
 from microagents.runs.inspection.runs import remove_run
-from microagents.runs.plan import Plan, experiment_of
+from microagents.runs.plan import RunPlan, experiment_of
 from microagents.runs.result import Result, results_of
 from microagents.runs.task_list import dump_options
 from microagents.runtimes.dispatcher import RoleMessenger
@@ -46,7 +46,7 @@ _thresholds: list[tuple[int, int, int]] = []
 
 
 async def execute_plan(
-    plan: Plan,
+    plan: RunPlan,
     *,
     runs_dir: str | Path | None,
     only: Sequence[int] | None = None,
@@ -88,7 +88,14 @@ class _Sitting:
     """
 
     def __init__(
-        self, plan: Plan, path: Path | None, *, only: Sequence[int] | None, accepted: Sequence[str], control: RunControl, outputs: Outputs
+        self,
+        plan: RunPlan,
+        path: Path | None,
+        *,
+        only: Sequence[int] | None,
+        accepted: Sequence[str],
+        control: RunControl,
+        outputs: Outputs,
     ) -> None:
         self._plan = plan
         self._path = path
@@ -252,7 +259,7 @@ class _Sitting:
         )
 
 
-def _warn_of(plan: Plan) -> None:
+def _warn_of(plan: RunPlan) -> None:
     """Name what looks like a mistake, but may be meant."""
     kind = type(plan.tasks[0])
     cautions = [f"{kind.__name__}.{name} overrides nothing; did you mean {near}?" for name, near in near_misses(kind)]

@@ -14,7 +14,7 @@ from microagents.aio import wait_to_end
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
 from microagents.logs import log
-from microagents.runs.plan import Plan
+from microagents.runs.plan import RunPlan
 
 READ_EVERY_S = 1.0
 """Least interval of reads."""
@@ -25,7 +25,7 @@ OnSolution = Callable[[Struct], bool]
 
 
 async def follow_solution(
-    journal: Path, plan: Plan, report: Callable[[], Awaitable[Account]], in_thread: Sequence[OnSolution], on_loop: OnSolution | None
+    journal: Path, plan: RunPlan, report: Callable[[], Awaitable[Account]], in_thread: Sequence[OnSolution], on_loop: OnSolution | None
 ) -> None:
     """Read the work on the only input about once a second, as long as it changes and a callback wants it. It never ends.
 
@@ -49,7 +49,7 @@ async def follow_solution(
     await asyncio.Event().wait()
 
 
-def read_solution(journal: Path, plan: Plan) -> Struct | None:
+def read_solution(journal: Path, plan: RunPlan) -> Struct | None:
     """The recorded work on the only input; None if it cannot be read now."""
     try:
         with Reader(journal) as reader:
@@ -61,7 +61,7 @@ def read_solution(journal: Path, plan: Plan) -> Struct | None:
         return None
 
 
-def _read_and_pass_on(journal: Path, plan: Plan, callbacks: Sequence[OnSolution]) -> tuple[Struct | None, Sequence[OnSolution]]:
+def _read_and_pass_on(journal: Path, plan: RunPlan, callbacks: Sequence[OnSolution]) -> tuple[Struct | None, Sequence[OnSolution]]:
     """Read the work; returns it, and the callbacks that want it again."""
     solution = read_solution(journal, plan)
     return solution, callbacks if solution is None else [each for each in callbacks if each(solution)]

@@ -13,13 +13,13 @@ from microagents.elections.rules import Tally
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.messages import Account
 from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import Ending, Reader, journal_of
+from microagents.journal.reading import Reader, RunEnding, journal_of
 from microagents.models.model import Model, ModelSpec, open_model
 from microagents.models.prices import Tariff
 from microagents.registry import MODELS
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.driver.budget import stops_again
-from microagents.runs.plan import Plan
+from microagents.runs.plan import RunPlan
 from microagents.task import Task
 from microagents.user_code import called
 from microagents.words.prices import money, specs_in
@@ -64,7 +64,7 @@ OnForecast = Callable[[Forecast], None]
 """Gets the expected cost of a run before it begins. What it raises ends the run, and leaves nothing behind."""
 
 
-def forecast_of(plan: Plan, path: Path | None) -> Forecast | None:
+def forecast_of(plan: RunPlan, path: Path | None) -> Forecast | None:
     """The expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent.
 
     Args:
@@ -93,7 +93,7 @@ def forecast_of(plan: Plan, path: Path | None) -> Forecast | None:
     return found if before is None else _continued(found, before)
 
 
-def announce_forecast(plans: Iterable[Plan], runs_dir: str | Path, on_forecast: OnForecast | None) -> None:
+def announce_forecast(plans: Iterable[RunPlan], runs_dir: str | Path, on_forecast: OnForecast | None) -> None:
     """Tell the expected cost of several runs."""
     if on_forecast is None:
         return
@@ -120,7 +120,7 @@ def total_of(forecasts: Iterable[Forecast | None]) -> Forecast | None:
     )
 
 
-def _tariff(text: str, plan: Plan) -> Tariff | None:
+def _tariff(text: str, plan: RunPlan) -> Tariff | None:
     """The tariff of a shipped provider's model. Others tell their cost only with their replies."""
     if text in plan.model_objects:
         return None
@@ -144,7 +144,7 @@ def _calls(strategy: Strategy, tasks: Sequence[Task]) -> float | None:
     return sum(known) / len(known) * len(tasks) if len(known) == len(calls) else None
 
 
-def _replies_per_call(plan: Plan, paid: Sequence[str]) -> float:
+def _replies_per_call(plan: RunPlan, paid: Sequence[str]) -> float:
     """Replies that a call gives where draws go together: those that an election launches at first, of which seq 0 goes alone."""
     if plan.settings.runtime == "ray":  # on Ray keys are where solvers live
         return 1.0
@@ -159,7 +159,7 @@ def _prompt_tokens(task: Task) -> int:
     return len(f"{system_with_instructions(asked.system, reply, task.format)}{asked.user}".encode("utf-8", "replace")) // CHARS_PER_TOKEN
 
 
-def _recorded(path: Path) -> tuple[Account | None, Ending | None]:
+def _recorded(path: Path) -> tuple[Account | None, RunEnding | None]:
     try:
         with Reader(path) as reader:
             return reader.account(), reader.ending()

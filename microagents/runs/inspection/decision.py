@@ -22,7 +22,7 @@ from microagents.messages import resolve
 from microagents.replies.chat import Reply
 from microagents.replies.parsing import malformed_reason
 from microagents.runs.inspection.climbs import step_of
-from microagents.runs.inspection.rebuilding import Asked, asked_at, asked_at_step
+from microagents.runs.inspection.rebuilding import RebuiltQuestion, asked_at, asked_at_step
 from microagents.runs.plan import settings_of
 from microagents.strategies.lookahead import lookahead_in
 from microagents.task import ChainTask
@@ -88,7 +88,7 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     """Whether the task's oracle accepts the value; None without a value, an oracle or the state of the step."""
     cost_usd: float | None
     began_at: str
-    """Time at which the run began. The journal has no time of a single decision."""
+    """Time at which the run began."""
     ended_at: str | None
     """Time at which the input ended; None if it has not."""
     settled_at: str | None
@@ -189,7 +189,7 @@ def _pool(reader: Reader) -> tuple[str, ...]:
 
 
 def _replies(
-    ballots: Sequence[Ballot | Flagged], value: bytes | None, texts: Sequence[KeptText], asked: Asked | None, *, is_vote: bool
+    ballots: Sequence[Ballot | Flagged], value: bytes | None, texts: Sequence[KeptText], asked: RebuiltQuestion | None, *, is_vote: bool
 ) -> list[RecordedReply]:
     kept = {each.seq: each for each in texts}
     count = None if asked is None else Count(asked.question)
@@ -233,7 +233,7 @@ def _count(ballots: Sequence[Ballot | Flagged], question: Question) -> Count:
     return count
 
 
-def _judged(asked: Asked, value: bytes) -> bool | None:
+def _judged(asked: RebuiltQuestion, value: bytes) -> bool | None:
     """Whether the oracle of a chain accepts a value."""
     if asked.step is None or not isinstance(asked.task, ChainTask):
         return None

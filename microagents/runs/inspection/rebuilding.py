@@ -21,20 +21,20 @@ from microagents.journal.reading import Reader
 from microagents.messages import Message
 from microagents.runs.inspection.climbs import RUNG_DEPTH, step_of
 from microagents.runs.inspection.replay import conducted, replayed_question
-from microagents.runs.plan import Plan, plan_of, settings_of
-from microagents.strategies.chain import Chain, ChainConductor, Past, Step
+from microagents.runs.plan import RunPlan, plan_of, settings_of
+from microagents.strategies.chain import Chain, ChainConductor, ChainStep, Past
 from microagents.strategies.lookahead import Lookahead, lookahead_in
 from microagents.task import ChainTask, Task
 from microagents.work.durable import Work
 from microagents.work.elections import put_to
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class RebuiltQuestion(Struct, frozen=True, kw_only=True):
     """A question that was built again as it was asked."""
 
     task: Task
     question: Question
-    step: Step | None
+    step: ChainStep | None
     """The step of a chain whose reply is asked for; None for any other question."""
 
 
@@ -56,7 +56,7 @@ class _Unasked:
         return False
 
 
-def asked_at(reader: Reader, path: str, digest: bytes) -> tuple[Asked | None, str | None]:
+def asked_at(reader: Reader, path: str, digest: bytes) -> tuple[RebuiltQuestion | None, str | None]:
     """The question at a path, if it can be built again and has the recorded digest; else the reason."""
     unknown = "the prompt is not in the journal, and cannot be rebuilt"
     try:
@@ -76,14 +76,14 @@ def asked_at(reader: Reader, path: str, digest: bytes) -> tuple[Asked | None, st
     return asked, None
 
 
-def asked_at_step(reader: Reader, path: str) -> Asked | None:
+def asked_at_step(reader: Reader, path: str) -> RebuiltQuestion | None:
     """The question of the step that a rung is about; None where it cannot be built again."""
     step = step_of(path)
     row = reader.decision_at(step)
     return None if row is None else asked_at(reader, step, row.question_digest)[0]
 
 
-def _rebuilt(reader: Reader, path: str) -> Asked:
+def _rebuilt(reader: Reader, path: str) -> RebuiltQuestion:
     plan, of_input, place = plan_of(reader), input_of(path), path.removesuffix(ESCALATED)
     task, kind = plan.tasks[of_input], plan.strategy.conductor
     if isinstance(task, ChainTask) and issubclass(kind, ChainConductor):
@@ -92,22 +92,22 @@ def _rebuilt(reader: Reader, path: str) -> Asked:
         match place.split("/")[1:]:
             case ["step", number] if number.isdecimal():
                 step = steps.step(int(number), steps.chain(_Unasked()))
-                return Asked(task=task, question=step.question, step=step)
+                return RebuiltQuestion(task=task, question=step.question, step=step)
             case ["step", number, *rung] if number.isdecimal() and has_rungs:
                 question = replayed_question(reader, plan, place, lambda messenger: steps.climb(int(number), messenger))
                 # A rung asks for a reply to the step, what is below it for something else.
                 step = steps.step(int(number), steps.chain(_Unasked()))
-                return Asked(task=task, question=question, step=step if len(rung) == 1 else None)
+                return RebuiltQuestion(task=task, question=question, step=step if len(rung) == 1 else None)
             case ["rollout", *_, start, _] if start.isdecimal() and has_rungs:
                 question = replayed_question(reader, plan, place, lambda messenger: steps.roll_out(int(start), place, messenger))
-                return Asked(task=task, question=question, step=None)
-    return Asked(task=task, question=replayed_question(reader, plan, place, conducted(of_input)), step=None)
+                return RebuiltQuestion(task=task, question=question, step=None)
+    return RebuiltQuestion(task=task, question=replayed_question(reader, plan, place, conducted(of_input)), step=None)
 
 
 class _Steps:
     """The steps of the chain of one input, in their recorded states."""
 
-    def __init__(self, reader: Reader, plan: Plan, kind: type[ChainConductor[Any]], of_input: int) -> None:
+    def __init__(self, reader: Reader, plan: RunPlan, kind: type[ChainConductor[Any]], of_input: int) -> None:
         self._reader = reader
         self._plan = plan
         self._kind = kind
@@ -120,7 +120,7 @@ class _Steps:
         conductor = self._kind(self._plan.context(), messenger)
         return conductor.chain(Work(conductor, self._input, recalls=True))
 
-    def step(self, number: int, chain: Chain) -> Step:
+    def step(self, number: int, chain: Chain) -> ChainStep:
         """A step as it was asked."""
         return chain.step(number, self._state_at(number, chain))
 

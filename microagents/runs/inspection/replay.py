@@ -14,7 +14,7 @@ from microagents.errors import InvalidUsage, Undecided
 from microagents.journal.messages import HasRecords, Recall, RecallCheckpoint, Recalled
 from microagents.journal.reading import Reader
 from microagents.messages import Message
-from microagents.runs.plan import Plan
+from microagents.runs.plan import RunPlan
 from microagents.work.conductor import Conduct
 from microagents.work.durable import DurableRequest, DurableRole
 
@@ -22,7 +22,7 @@ MAX_REPLAY_S = 60.0
 """Longest replay. Everything answers at once, so a longer one waits for something that will not come."""
 
 
-def replayed_question(reader: Reader, plan: Plan, path: str, work: Callable[[Messenger], Awaitable[object]]) -> Question:
+def replayed_question(reader: Reader, plan: RunPlan, path: str, work: Callable[[Messenger], Awaitable[object]]) -> Question:
     """The question that some work puts at a path, if every call before it is answered as recorded.
 
     Roles with durable calls are run again, in this process; no other role is, and no model is asked.
@@ -62,7 +62,7 @@ def conducted(of_input: int) -> Callable[[Messenger], Awaitable[object]]:
 class _Replay:
     """The messenger of all roles: requests to durable roles are handled at once, and the recorder's answers come from the journal."""
 
-    def __init__(self, reader: Reader, plan: Plan, path: str) -> None:
+    def __init__(self, reader: Reader, plan: RunPlan, path: str) -> None:
         self.found: Question | None = None
         self._reader = reader
         self._path = path

@@ -16,7 +16,7 @@ from microagents.errors import InvalidUsage
 from microagents.journal.books import UndecidedElection
 from microagents.journal.interventions import decide_in, remove
 from microagents.journal.messages import RunOutcome
-from microagents.journal.reading import Ending, Reader, reader_of
+from microagents.journal.reading import Reader, RunEnding, reader_of
 from microagents.journal.requests import Decide, leave_request, request_of
 from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
@@ -74,7 +74,7 @@ def recorded_at(recorded: Sequence[Result | None]) -> str | None:
     return min(began) if len(began) == len(recorded) else None
 
 
-def _outcome(reader: Reader, ending: Ending | None) -> tuple[RunOutcome, str | None]:
+def _outcome(reader: Reader, ending: RunEnding | None) -> tuple[RunOutcome, str | None]:
     """The outcome of a run and its reason. A run with a lease is running; one without lease and ending was cut off."""
     lease = reader.lease()
     if lease.holder is not None and not lease.may_be_taken:

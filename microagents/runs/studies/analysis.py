@@ -17,10 +17,10 @@ from microagents.strategies.study import Studied
 HARD = 0.5
 """Error rate above which voting decides a step wrong rather than right."""
 HARDEST_SHARE = 0.1
-"""Share of the steps that `Lookahead.hardest` is about."""
+"""Share of the steps that `RolloutAccuracy.hardest` is about."""
 
 
-class Share(Struct, frozen=True, kw_only=True):
+class Proportion(Struct, frozen=True, kw_only=True):
     """A share with its 95 % interval."""
 
     share: float
@@ -36,21 +36,21 @@ class StepErrors(Struct, frozen=True, kw_only=True):
     wrong: int
     valid: int
     """Number of valid samples."""
-    rate: Share | None
+    rate: Proportion | None
     """Share of the valid samples that are wrong; None where there are none."""
 
 
 class Errors(Struct, frozen=True, kw_only=True):
     """Error rates of single steps (figure 3)."""
 
-    mean: Share | None
+    mean: Proportion | None
     hard: int
     """Number of steps with a rate above one half."""
     surely_hard: int
     """Number of steps whose interval lies above one half."""
     ordinary: int
     """Number of all other steps: those with a rate of at most one half."""
-    p: Share | None
+    p: Proportion | None
     """Mean share of right samples at these: the ``p`` of a ladder."""
     steps: tuple[StepErrors, ...]
 
@@ -63,7 +63,7 @@ class Errors(Struct, frozen=True, kw_only=True):
 class Accuracies(Struct, frozen=True, kw_only=True):
     """How right the steps are."""
 
-    accuracy: Share | None
+    accuracy: Proportion | None
     """Mean over the steps."""
     by_step: tuple[float | None, ...]
     """Accuracies of the steps in their order; None without a valid prediction."""
@@ -71,12 +71,12 @@ class Accuracies(Struct, frozen=True, kw_only=True):
     """The same in rising order (figure 6)."""
 
 
-class Position(Accuracies, frozen=True, kw_only=True):
+class PositionAccuracy(Accuracies, frozen=True, kw_only=True):
     """What is said of steps from one position: asked alone, or so many steps into a rollout (figure 7)."""
 
     position: int
     """0 for a step that is asked alone, 1 for the first step of a rollout."""
-    given_first: Share | None
+    given_first: Proportion | None
     """The accuracy among rollouts whose first step is right; None for position 0."""
     missing: int
     """Number of predictions that rollouts which ended early do not give."""
@@ -86,17 +86,17 @@ class Hardest(Struct, frozen=True, kw_only=True):
     """The hardest tenth of the steps. One half of the samples asked alone chooses them, the other half gives their accuracy."""
 
     steps: tuple[int, ...]
-    alone: Share
-    ahead: tuple[Share | None, ...]
+    alone: Proportion
+    ahead: tuple[Proportion | None, ...]
     """Accuracy at these steps by position, from +1 on."""
-    pooled: Share | None
+    pooled: Proportion | None
     """The same over all positions."""
 
 
-class Lookahead(Struct, frozen=True, kw_only=True):
+class RolloutAccuracy(Struct, frozen=True, kw_only=True):
     """Steps asked alone against steps of rollouts."""
 
-    positions: tuple[Position, ...]
+    positions: tuple[PositionAccuracy, ...]
     pooled: Accuracies
     """What rollouts say of a step from all positions, each with the same weight."""
     hardest: Hardest | None
@@ -116,23 +116,23 @@ class Distances(Struct, frozen=True, kw_only=True):
     matrix: tuple[tuple[float | None, ...], ...]
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class FieldAccuracy(Struct, frozen=True, kw_only=True):
     """How often a field is right where all fields before it are (figures 4 and 10)."""
 
     name: str
-    single: Share | None
+    single: Proportion | None
     """Mean over steps of the share of samples."""
-    majority: Share | None
+    majority: Proportion | None
     """Share of the steps at which the most frequent value is right."""
     errors_per_walk: float
     """Mean number of steps of a whole walk at which this is the first wrong field."""
 
 
-class Parts(Struct, frozen=True, kw_only=True):
+class FieldAccuracies(Struct, frozen=True, kw_only=True):
     """Accuracy by field of the reply, and of the whole reply."""
 
-    fields: tuple[Part, ...]
-    whole: Part
+    fields: tuple[FieldAccuracy, ...]
+    whole: FieldAccuracy
 
 
 def errors_in(studied: Studied) -> Errors:
@@ -153,7 +153,7 @@ def errors_in(studied: Studied) -> Errors:
     )
 
 
-def lookahead_in(studied: Studied, horizon: int) -> Lookahead:
+def lookahead_in(studied: Studied, horizon: int) -> RolloutAccuracy:
     """Accuracies by position."""
     alone = [_accuracy(studied, each.samples) for each in studied.steps]
     positions = [_position(0, alone, missing=0)]
@@ -170,7 +170,7 @@ def lookahead_in(studied: Studied, horizon: int) -> Lookahead:
     said_of = [_known([each.by_step[step] for each in positions[1:]]) for step in range(len(studied.steps))]
     by_step = [fmean(each) if each else None for each in said_of]
     pooled = Accuracies(accuracy=_mean(_known(by_step)), by_step=tuple(by_step), ranked=tuple(sorted(_known(by_step))))
-    return Lookahead(positions=tuple(positions), pooled=pooled, hardest=_hardest(studied, positions, pooled))
+    return RolloutAccuracy(positions=tuple(positions), pooled=pooled, hardest=_hardest(studied, positions, pooled))
 
 
 def distances_between(studied: Mapping[str, Studied]) -> Distances:
@@ -191,20 +191,20 @@ def distances_between(studied: Mapping[str, Studied]) -> Distances:
     return Distances(models=tuple(studied), errors=tuple(counts), matrix=tuple(matrix))
 
 
-def parts_in(studied: Studied) -> Parts:
+def parts_in(studied: Studied) -> FieldAccuracies:
     """Accuracy by field."""
     fields = tuple([_part(studied, number) for number in range(len(studied.fields))])
     accuracies = [_accuracy(studied, each.samples) for each in studied.steps]
-    whole = Part(
+    whole = FieldAccuracy(
         name="whole reply",
         single=_mean(_known(accuracies)),
         majority=_mean([float(each.majority) for each in studied.steps if each.majority is not None]),
         errors_per_walk=sum(1 - each for each in _known(accuracies)),
     )
-    return Parts(fields=fields, whole=whole)
+    return FieldAccuracies(fields=fields, whole=whole)
 
 
-def _part(studied: Studied, field: int) -> Part:
+def _part(studied: Studied, field: int) -> FieldAccuracy:
     singles, majorities, errors = [], [], 0.0
     for step in studied.steps:
         drawn = [each for each in step.samples if each >= field]
@@ -213,12 +213,12 @@ def _part(studied: Studied, field: int) -> Part:
             errors += step.samples.count(field) / len(step.samples)
         if (majority := step.field_majorities[field]) is not None:
             majorities.append(float(majority))
-    return Part(name=studied.fields[field], single=_mean(singles), majority=_mean(majorities), errors_per_walk=errors)
+    return FieldAccuracy(name=studied.fields[field], single=_mean(singles), majority=_mean(majorities), errors_per_walk=errors)
 
 
-def _position(position: int, by_step: Sequence[float | None], *, missing: int, given_first: Share | None = None) -> Position:
+def _position(position: int, by_step: Sequence[float | None], *, missing: int, given_first: Proportion | None = None) -> PositionAccuracy:
     known = _known(by_step)
-    return Position(
+    return PositionAccuracy(
         position=position,
         accuracy=_mean(known),
         given_first=given_first,
@@ -228,7 +228,7 @@ def _position(position: int, by_step: Sequence[float | None], *, missing: int, g
     )
 
 
-def _hardest(studied: Studied, positions: Sequence[Position], pooled: Accuracies) -> Hardest | None:
+def _hardest(studied: Studied, positions: Sequence[PositionAccuracy], pooled: Accuracies) -> Hardest | None:
     """The hardest steps. Those that fail most by chance would look harder than they are, so other samples give their accuracy."""
     chosen_by = [_accuracy(studied, each.samples[0::2]) for each in studied.steps]
     shown = [_accuracy(studied, each.samples[1::2]) for each in studied.steps]
@@ -273,11 +273,11 @@ def _known(values: Sequence[float | None]) -> list[float]:
     return [each for each in values if each is not None]
 
 
-def _rate(hits: float, trials: int) -> Share:
+def _rate(hits: float, trials: int) -> Proportion:
     low, high = wilson_interval(hits, trials)
-    return Share(share=hits / trials, low=low, high=high)
+    return Proportion(share=hits / trials, low=low, high=high)
 
 
-def _mean(shares: Sequence[float]) -> Share | None:
+def _mean(shares: Sequence[float]) -> Proportion | None:
     """The mean of shares, one of each step, with its interval over the steps."""
     return _rate(min(sum(shares), len(shares)), len(shares)) if shares else None

@@ -16,11 +16,11 @@ from microagents.models.model import ModelObject
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.control import SharedKeywords, without_control
-from microagents.runs.plan import Plan
+from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Models, Settings, check_for_ray, check_strategy, model_pools, strategy_of, validated
 from microagents.runs.short_forms import long_form
 from microagents.runs.studies.comparison import ENDED, Comparison, row_of
-from microagents.runs.studies.series import Planned, Series, short_digest
+from microagents.runs.studies.series import Series, SeriesRun, short_digest
 from microagents.runs.task_list import compact_options, dump_options, tasks_of
 from microagents.task import Task
 from microagents.user_code import called
@@ -91,7 +91,7 @@ async def compare(
     compared = dump_options(task) if isinstance(task, Task) else _options_of(inputs)
     plans = _plans(chosen, inputs, shared, pools.objects, run_id or _run_id_prefix(first, compared, shared, len(inputs)))
     titles = [f"{_title(each)} (row {number} of {len(chosen)})" for number, each in enumerate(chosen, 1)]
-    series = Series("comparison", [*map(Planned, titles, plans)], Path(runs_dir), ended=ENDED)
+    series = Series("comparison", [*map(SeriesRun, titles, plans)], Path(runs_dir), ended=ENDED)
     outcome, reason, results = await series.do(given, on_row)
     judged = first.oracle_judges_result
     rows = [
@@ -193,7 +193,7 @@ def _title(row: _Chosen) -> str:
 
 def _plans(
     chosen: Sequence[_Chosen], inputs: Sequence[Task], shared: Settings, objects: Mapping[str, ModelObject], prefix: str
-) -> list[Plan]:
+) -> list[RunPlan]:
     """The run of each row."""
     roles = [_role_names(each.strategy) for each in chosen]
     everywhere = [role for each in roles for role in each]
@@ -206,7 +206,7 @@ def _plans(
             "deploy": _for_roles(shared.deploy, own, everywhere),
         }
         settings = validated(Settings, "the comparison", {**shared.model_dump(), **of_row})
-        found.append(Plan(tasks=inputs, listed=True, strategy=strategy, settings=settings, model_objects=objects))
+        found.append(RunPlan(tasks=inputs, listed=True, strategy=strategy, settings=settings, model_objects=objects))
     return found
 
 

@@ -11,7 +11,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from microagents.errors import InvalidUsage, read_failure
-from microagents.runs.studies.analysis import HARD, Errors, Lookahead, Part, Share
+from microagents.runs.studies.analysis import HARD, Errors, FieldAccuracy, Proportion, RolloutAccuracy
 from microagents.runs.studies.comparison import Comparison, Row
 from microagents.runs.studies.study import Kind, StudyReport
 from microagents.words.summary import options_text
@@ -127,7 +127,7 @@ def _errors(report: StudyReport) -> Figure:
 def _lookahead(report: StudyReport) -> Figure:
     figure, panels = _panels(report, "Steps asked alone, and as a part of rollouts", height=3.1, columns=2)
     for (left, right), model in zip(panels, report.models, strict=True):
-        assert isinstance(model.lookahead, Lookahead)
+        assert isinstance(model.lookahead, RolloutAccuracy)
         alone, *ahead = model.lookahead.positions
         colours = mpl.colormaps["viridis"]
         for each in ahead:
@@ -211,11 +211,11 @@ _FIGURES: dict[Kind, Callable[[StudyReport], Figure]] = {
 }
 
 
-def _single(part: Part) -> Share | None:
+def _single(part: FieldAccuracy) -> Proportion | None:
     return part.single
 
 
-def _majority(part: Part) -> Share | None:
+def _majority(part: FieldAccuracy) -> Proportion | None:
     return part.majority
 
 
@@ -235,7 +235,9 @@ def _title(report: StudyReport, subject: str, *, chars: int = TITLE_CHARS) -> st
     return f"{subject}\n{textwrap.fill(f'{report.task}{options_text(report.options)}: {drawn}', chars)}"
 
 
-def _with_intervals(panel: Any, shares: Sequence[tuple[float, Share | None]], colour: str, label: str | None, *, marker: str = "o") -> None:
+def _with_intervals(
+    panel: Any, shares: Sequence[tuple[float, Proportion | None]], colour: str, label: str | None, *, marker: str = "o"
+) -> None:
     """Points with their intervals; without a marker the intervals alone."""
     known = [(at, each) for at, each in shares if each is not None]
     panel.errorbar(

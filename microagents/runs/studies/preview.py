@@ -24,7 +24,7 @@ from microagents.replies.chat import Reply, Sample, decoder_of
 from microagents.replies.parsing import malformed_reason
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.roles.recorder import AwaitFailure
-from microagents.runs.plan import Plan
+from microagents.runs.plan import RunPlan
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LocalRuntime
 from microagents.strategies.chain import Chain, ChainConductor
@@ -200,7 +200,7 @@ class StepConductor(ChainConductor[Strategy]):
         return Judged(correct=right if decision.decided else None, leader_correct=right, climbs_to=rungs[0].name if rungs else None)
 
 
-async def show_step(plan: Plan, step: int) -> ShownStep:
+async def show_step(plan: RunPlan, step: int) -> ShownStep:
     """Ask one question, and show it with its prompt, all replies and the vote.
 
     Args:

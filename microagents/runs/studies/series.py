@@ -18,21 +18,21 @@ from microagents.runs.driver.control import RunControl, is_ended_by_caller
 from microagents.runs.driver.execute import execute_plan
 from microagents.runs.driver.forecast import announce_forecast
 from microagents.runs.inspection.runs import recorded_at, recorded_result
-from microagents.runs.plan import Plan, experiment_of
+from microagents.runs.plan import RunPlan, experiment_of
 from microagents.runs.result import Result
 
 SeriesOutcome = Literal["completed", "stopped", "interrupted"]
 
 
-class Planned(NamedTuple):
+class SeriesRun(NamedTuple):
     """A run of a series."""
 
     title: str
     """Its name in messages."""
-    plan: Plan
+    plan: RunPlan
 
 
-class Ended(NamedTuple):
+class SeriesEnd(NamedTuple):
     """The end of a series."""
 
     outcome: SeriesOutcome
@@ -65,7 +65,7 @@ class Series:
         JournalMismatch: a journal belongs to another series; nothing was started.
     """
 
-    def __init__(self, kind: str, runs: Sequence[Planned], runs_dir: Path, *, ended: Collection[str]) -> None:
+    def __init__(self, kind: str, runs: Sequence[SeriesRun], runs_dir: Path, *, ended: Collection[str]) -> None:
         self._runs = runs
         self._runs_dir = runs_dir
         self._ended = ended
@@ -77,7 +77,7 @@ class Series:
         """When the first of the recorded runs began that give all results; None if a part of the work is left."""
         return recorded_at([self._done.get(each.plan.settings.run_id) for each in self._runs])
 
-    async def do(self, control: RunControl, on_run: Callable[[str], None] | None) -> Ended:
+    async def do(self, control: RunControl, on_run: Callable[[str], None] | None) -> SeriesEnd:
         """Do the runs that are left.
 
         Args:
@@ -97,9 +97,9 @@ class Series:
                 results.append(before)
                 continue
             if is_ended_by_caller(control):
-                return Ended("interrupted", f"interrupted before {title}", results)
+                return SeriesEnd("interrupted", f"interrupted before {title}", results)
             if (limit := budget.spent_before(plan.settings.run_id)) is not None:
-                return Ended("stopped", f"{limit} is reached before {title}", results)
+                return SeriesEnd("stopped", f"{limit} is reached before {title}", results)
             if on_run is not None:
                 on_run(title)
             try:
@@ -111,27 +111,27 @@ class Series:
             budget.take(results[-1])
             if (end := self._early_end(title, results, budget)) is not None:
                 return end
-        return Ended("completed", None, results)
+        return SeriesEnd("completed", None, results)
 
-    async def _execute(self, plan: Plan, budget: Budget, control: RunControl) -> Result:
+    async def _execute(self, plan: RunPlan, budget: Budget, control: RunControl) -> Result:
         run_id = plan.settings.run_id
         limited = structs.replace(plan, settings=plan.settings.model_copy(update=budget.left_for(run_id)))
         only = self._recorded[run_id].left if run_id in self._recorded else None
         silent: RunControl = {**control, "on_forecast": None}  # one forecast of all runs was told
         return await execute_plan(limited, runs_dir=self._runs_dir, only=only, control=silent)
 
-    def _early_end(self, title: str, results: list[Result], budget: Budget) -> Ended | None:
+    def _early_end(self, title: str, results: list[Result], budget: Budget) -> SeriesEnd | None:
         """The end of the series after its last result; None where it continues."""
         result = results[-1]
         if result.outcome == "interrupted":
-            return Ended("interrupted", f"interrupted in {title}", results)
+            return SeriesEnd("interrupted", f"interrupted in {title}", results)
         if result.outcome in self._ended:
             return None
         limit = budget.reached(result)
-        return Ended("stopped", f"{limit} is reached in {title}" if limit else f"stopped in {title}: {result.reason}", results)
+        return SeriesEnd("stopped", f"{limit} is reached in {title}" if limit else f"stopped in {title}: {result.reason}", results)
 
 
-def _recorded(kind: str, run: Planned, runs_dir: Path) -> _Recorded | None:
+def _recorded(kind: str, run: SeriesRun, runs_dir: Path) -> _Recorded | None:
     """What the journal of a run has of it; None without a journal.
 
     Raises:

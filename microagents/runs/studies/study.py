@@ -14,11 +14,20 @@ from microagents.messages import address_of
 from microagents.registry import TASKS, unknown
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.control import SharedKeywords, without_control
-from microagents.runs.plan import Plan
+from microagents.runs.plan import RunPlan
 from microagents.runs.result import Result
 from microagents.runs.settings import OneModel, Settings, check_for_ray, model_pools, strategy_of, validated
-from microagents.runs.studies.analysis import Distances, Errors, Lookahead, Parts, distances_between, errors_in, lookahead_in, parts_in
-from microagents.runs.studies.series import Planned, Series, SeriesOutcome, short_digest
+from microagents.runs.studies.analysis import (
+    Distances,
+    Errors,
+    FieldAccuracies,
+    RolloutAccuracy,
+    distances_between,
+    errors_in,
+    lookahead_in,
+    parts_in,
+)
+from microagents.runs.studies.series import Series, SeriesOutcome, SeriesRun, short_digest
 from microagents.runs.task_list import dump_options
 from microagents.strategies.study import Studied, Study
 from microagents.task import ChainTask, Task
@@ -45,8 +54,8 @@ class ModelStudy(Struct, frozen=True, kw_only=True):
     steps: int
     """Number of steps of the task."""
     errors: Errors | None = None
-    lookahead: Lookahead | None = None
-    parts: Parts | None = None
+    lookahead: RolloutAccuracy | None = None
+    parts: FieldAccuracies | None = None
 
 
 class StudyReport(Struct, frozen=True, kw_only=True):
@@ -108,7 +117,7 @@ async def study(
     rollouts = {} if horizon is None else {"rollouts": samples, "horizon": horizon}
     strategy = validated(Study, "the study", {"samples": samples, **rollouts})
     plans = _plans(task, strategy, models, run_id, without_control(given))
-    series = Series("study", [Planned(*each) for each in plans.items()], Path(runs_dir), ended=("completed",))
+    series = Series("study", [SeriesRun(*each) for each in plans.items()], Path(runs_dir), ended=("completed",))
     outcome, reason, begun = await series.do(given, on_model)
     results = {spec: result for spec, result in zip(plans, begun, strict=False) if result.outcome == "completed"}
     studied = {spec: msgspec.convert(result.value, Studied) for spec, result in results.items()}
@@ -176,7 +185,7 @@ def _horizon(task: Task, kind: Kind, given: int | None) -> int | None:
     return min(DEFAULT_HORIZON, total or DEFAULT_HORIZON) if given is None else given
 
 
-def _plans(task: Task, strategy: Study, models: Sequence[OneModel], run_id: str | None, settings: Mapping[str, Any]) -> dict[str, Plan]:
+def _plans(task: Task, strategy: Study, models: Sequence[OneModel], run_id: str | None, settings: Mapping[str, Any]) -> dict[str, RunPlan]:
     """The run of each model, by its spec."""
     plans = {}
     address = address_of(type(task))
@@ -188,7 +197,7 @@ def _plans(task: Task, strategy: Study, models: Sequence[OneModel], run_id: str 
         studied = (address, dump_options(task), dump_options(strategy), shared.seed)
         prefix = run_id or f"study-{TASKS.name_of(address).lower()}-{short_digest(studied)}"
         named = validated(Settings, "the study", {**shared.model_dump(), "run_id": f"{prefix}-{short_digest(spec)}"})
-        plans[spec] = Plan(tasks=[task], listed=False, strategy=strategy, settings=named, model_objects=given.objects)
+        plans[spec] = RunPlan(tasks=[task], listed=False, strategy=strategy, settings=named, model_objects=given.objects)
     return plans
 
 

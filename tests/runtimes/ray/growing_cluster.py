@@ -15,7 +15,7 @@ from ray.cluster_utils import Cluster
 from ray.experimental.internal_kv import _internal_kv_get
 
 from microagents import run
-from microagents.runtimes.ray import runtime as ray_module
+from microagents.runtimes.ray.runtime import RayRuntime
 from microagents.tasks.drift import Drift
 from tests.runtimes.ray.one_node import write_end
 from tests.runtimes.ray.three_nodes import MODEL
@@ -34,15 +34,15 @@ async def end_of_a_run(cluster: Cluster) -> dict[str, Any]:
     """A run that is interrupted as soon as it has all lanes."""
     grown = asyncio.Event()
     lanes: list[int] = []
-    add_lane = ray_module.RayRuntime._add_lane
+    add_lane = RayRuntime._add_lane
 
-    async def noted(self: ray_module.RayRuntime) -> None:
+    async def noted(self: RayRuntime) -> None:
         lanes.append(self._lanes)
         await add_lane(self)
         if self._lanes == LANES:
             grown.set()
 
-    ray_module.RayRuntime._add_lane = noted  # type: ignore[method-assign]
+    RayRuntime._add_lane = noted  # type: ignore[method-assign]
 
     async def scale() -> None:
         while (asked := asked_cpus()) < LANES:  # noqa: ASYNC110 - an autoscaler looks, too

@@ -11,7 +11,7 @@ from ray.cluster_utils import Cluster
 
 from microagents import run
 from microagents.journal.messages import Account
-from microagents.runtimes.ray import runtime as ray_module
+from microagents.runtimes.ray.runtime import RayRuntime
 from microagents.tasks.drift import Drift
 from tests.runtimes.ray.one_node import write_end
 from tests.runtimes.ray.three_nodes import MODEL
@@ -22,13 +22,13 @@ INPUTS = [Drift(length=25)] * 24
 async def end_of_a_run(cluster: Cluster) -> list[object]:
     """A run that gets a node once it is under way, and ends only after that node has a lane."""
     begun, lanes = asyncio.Event(), [1]
-    add_lane = ray_module.RayRuntime._add_lane
+    add_lane = RayRuntime._add_lane
 
-    async def counted(self: ray_module.RayRuntime) -> None:
+    async def counted(self: RayRuntime) -> None:
         await add_lane(self)
         lanes.append(lanes[-1] + 1)
 
-    ray_module.RayRuntime._add_lane = counted  # type: ignore[method-assign]
+    RayRuntime._add_lane = counted  # type: ignore[method-assign]
 
     async def join() -> None:
         await begun.wait()

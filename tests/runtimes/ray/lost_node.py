@@ -17,7 +17,8 @@ from structlog.testing import capture_logs
 
 from microagents import run
 from microagents.journal.messages import Account
-from microagents.runtimes.ray import runtime as ray_module
+from microagents.runtimes.ray import starting
+from microagents.runtimes.ray.actor_group import ActorGroup
 from tests.runtimes.ray.joining_node import INPUTS
 from tests.runtimes.ray.three_nodes import MODEL
 
@@ -26,13 +27,13 @@ async def end_of_a_run(cluster: Cluster, doomed: str) -> dict[str, object]:
     """A run that loses the node of one of its lanes once it is under way."""
     lost = asyncio.Event()
     slots: dict[str, str | None] = {}
-    start_all = ray_module.RayRuntime._start_all
+    start = ActorGroup.start
 
-    async def noted(self: ray_module.RayRuntime) -> None:
-        await start_all(self)
-        slots.update({name: slot.node for name, slot in self._slots.items()})
+    async def noted(self: ActorGroup) -> None:
+        await start(self)
+        slots.update({name: slot.node for name, slot in self.slots.items()})
 
-    ray_module.RayRuntime._start_all = noted  # type: ignore[method-assign]
+    ActorGroup.start = noted  # type: ignore[method-assign]
 
     async def lose() -> None:
         await lost.wait()
@@ -57,7 +58,7 @@ async def end_of_a_run(cluster: Cluster, doomed: str) -> dict[str, object]:
 
 def main() -> None:
     """Write the nodes of the lanes, the deaths and the digests as JSON."""
-    ray_module.READY_S = 300.0
+    starting.READY_S = 300.0
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     doomed, _ = [cluster.add_node(num_cpus=1) for _ in range(2)]
     ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)

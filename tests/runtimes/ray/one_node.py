@@ -12,7 +12,7 @@ from pathlib import Path
 import ray
 from ray.cluster_utils import Cluster
 
-from microagents.runtimes.ray import runtime as ray_module
+from microagents.runtimes.ray import runtime, starting
 
 
 def write_end(end_of_a_run: Callable[[Cluster], Awaitable[object]]) -> None:
@@ -21,7 +21,7 @@ def write_end(end_of_a_run: Callable[[Cluster], Awaitable[object]]) -> None:
     async def ended() -> object:
         return await end_of_a_run(cluster)
 
-    ray_module.READY_S, ray_module.GROW_EVERY_S = 300.0, 0.5
+    starting.READY_S, runtime.GROW_EVERY_S = 300.0, 0.5
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
     Path(sys.argv[1]).write_text(json.dumps(asyncio.run(ended())))

@@ -23,7 +23,7 @@ from microagents.errors import InvalidDefinition, PeerLost
 from microagents.runs.driver.execute import runtime_of
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.dispatcher import RoleMessenger
-from microagents.runtimes.ray import runtime as ray_module
+from microagents.runtimes.ray import actor_group, starting, watching
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
@@ -132,7 +132,7 @@ async def with_kills(task: Task | Sequence[Task], seed: int, **options: Any) -> 
 
 @pytest.mark.slow
 def test_actors_that_are_killed_at_random_change_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "MAX_DEATHS", 100)
+    monkeypatch.setattr(actor_group, "MAX_DEATHS", 100)
     result = asyncio.run(with_kills(TASKS["drift"], 2, deploy=TWICE))
     assert digests(result) == undisturbed("drift", SLOW)
     account = result.account
@@ -143,7 +143,7 @@ def test_actors_that_are_killed_at_random_change_no_decision(monkeypatch: pytest
 
 @pytest.mark.slow
 def test_hard_steps_are_decided_the_same_by_every_rung_while_actors_die(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "MAX_DEATHS", 100)
+    monkeypatch.setattr(actor_group, "MAX_DEATHS", 100)
     strategy = Maker(k=3, max_draws=12, ladder="judge,paraphrase,lookahead", p=0.9, false_alarms=5)
     hard: dict[str, Any] = {"models": f"{HARD},latency=0.03", "strategy": strategy, "k": None, "on_undecided": "leader"}
     right = asyncio.run(done(TASKS["drift"], **hard))
@@ -154,7 +154,7 @@ def test_hard_steps_are_decided_the_same_by_every_rung_while_actors_die(monkeypa
 
 @pytest.mark.slow
 def test_lanes_that_are_killed_at_random_change_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "MAX_DEATHS", 100)
+    monkeypatch.setattr(actor_group, "MAX_DEATHS", 100)
     inputs = [Drift(length=length) for length in (30, 1, 12, 5, 3, 18, 25, 9)]
     right = asyncio.run(done(inputs, models=SLOW))
     result = asyncio.run(with_kills(inputs, 3, lanes=2))
@@ -165,7 +165,7 @@ def test_lanes_that_are_killed_at_random_change_no_decision(monkeypatch: pytest.
 
 @pytest.mark.slow
 def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_problem_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "MAX_DEATHS", 100)
+    monkeypatch.setattr(actor_group, "MAX_DEATHS", 100)
     problem = Multiplication(digits=5)
     slower = f"{MODEL},latency=0.15"  # it has few turns one after another
     right = asyncio.run(run(problem, models=slower, k=2, runs_dir=None))
@@ -179,7 +179,7 @@ def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_prob
 
 @pytest.mark.slow
 async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "MAX_DEATHS", 1)
+    monkeypatch.setattr(actor_group, "MAX_DEATHS", 1)
     async with opened(Mortal, Summer) as messenger:
         with capture_logs() as logs, pytest.raises(PeerLost, match=r"^Mortal/0 is lost: it died 2 times within 10 minutes"):
             await messenger.ask(Die())
@@ -191,11 +191,11 @@ async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch
 
 @pytest.mark.slow
 async def test_whoever_comes_after_a_role_was_given_up_hears_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "MAX_DEATHS", 0)
+    monkeypatch.setattr(actor_group, "MAX_DEATHS", 0)
     async with opened(Mortal, Relay) as messenger:
         with pytest.raises(PeerLost, match="Mortal/0"):
             await messenger.ask(PassOn())
-        monkeypatch.setattr(ray_module, "MAX_DEATHS", 5)
+        monkeypatch.setattr(actor_group, "MAX_DEATHS", 5)
         (victim,) = actors_of(os.getpid())
         kill(victim)
         with pytest.raises(PeerLost, match="Mortal/0"):
@@ -213,7 +213,7 @@ async def test_one_that_dies_while_it_takes_the_place_of_another_is_followed_as_
 
 @pytest.mark.slow
 async def test_a_role_that_asks_a_mortal_while_it_starts_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "MAX_DEATHS", 1)
+    monkeypatch.setattr(actor_group, "MAX_DEATHS", 1)
     with pytest.raises(PeerLost, match=r"Mortal/0 .* it died while it was started, 2 times"):
         async with opened(Hasty, Mortal):
             pytest.fail("it must not open")
@@ -221,8 +221,9 @@ async def test_a_role_that_asks_a_mortal_while_it_starts_ends_the_start(monkeypa
 
 @pytest.mark.slow
 async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"MAX_DEATHS": 0, "PING_EVERY_S": 0.1, "SILENT_S": 1.0}.items():
-        monkeypatch.setattr(ray_module, name, value)
+    monkeypatch.setattr(actor_group, "MAX_DEATHS", 0)
+    for name, value in {"PING_EVERY_S": 0.1, "SILENT_S": 1.0}.items():
+        monkeypatch.setattr(watching, name, value)
     async with opened(Blocker) as messenger:
         with pytest.raises(PeerLost, match=r"Blocker/0 .* it was not heard of for 1 s: something in it keeps its event loop"):
             await messenger.ask(Block())
@@ -326,7 +327,7 @@ def test_a_driver_that_is_killed_leaves_nothing_and_the_run_is_resumed_to_the_sa
 
 SOON_MISSED = {"RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "3"}
 """Ray asks its nodes so often that one which has ended is missed after two seconds instead of fifteen; a slow one has as much time."""
-WATCHFUL = "from microagents.runtimes.ray import runtime; runtime.PING_EVERY_S = 1.0; from microagents.cli import main; main()"
+WATCHFUL = "from microagents.runtimes.ray import watching; watching.PING_EVERY_S = 1.0; from microagents.cli import main; main()"
 
 
 @pytest.mark.slow
@@ -434,7 +435,7 @@ async def test_what_ray_does_not_take_is_one_sentence(deploy: dict[str, Any]) ->
 
 
 async def test_what_no_node_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_module, "PLACE_S", 1.0)
+    monkeypatch.setattr(starting, "PLACE_S", 1.0)
     with pytest.raises(PeerLost, match=r"Summer/0 .* no room for it within 1 s: it needs 3 unobtainium on one node, and the largest has 0"):
         async with opened(Deployment(role=Summer, resources={"unobtainium": 3})):
             pytest.fail("it must not open")
@@ -522,11 +523,11 @@ async def test_two_runs_of_one_program_share_a_ray() -> None:
 async def test_an_actor_that_cannot_be_created_ends_the_run_at_once_with_the_whole_error(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = "a module with a long name " * 20
 
-    class Unable(ray_module.Host):
+    class Unable:
         def __init__(self, *_: object) -> None:
             raise ImportError(missing)
 
-    monkeypatch.setattr(ray_module, "Host", Unable)
+    monkeypatch.setattr(starting, "Host", Unable)
     with capture_logs() as logs, pytest.raises(PeerLost) as lost:
         await run(Drift(length=1), models="sim:perfect", runtime="ray", runs_dir=None)
     assert f"it cannot be created: ImportError: {missing.strip()}" in str(lost.value)

@@ -17,7 +17,7 @@ from ray.cluster_utils import Cluster
 
 from microagents import run
 from microagents.journal.messages import Account
-from microagents.runtimes.ray import runtime as ray_module
+from microagents.runtimes.ray import starting
 from microagents.tasks.drift import Drift
 
 MODEL = "sim:perfect@error=0.4,flag=0.1,latency=0.03"
@@ -44,7 +44,7 @@ async def end_of_a_run(cluster: Cluster, doomed: Any) -> list[str]:
 
 def main() -> None:
     """Write outcome and digests as JSON."""
-    ray_module.READY_S = 300.0
+    starting.READY_S = 300.0
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)

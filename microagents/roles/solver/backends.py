@@ -21,7 +21,7 @@ REPLACED_SHARE = 0.2
 """Largest share of calls to a model that are sent again as stragglers: where more are slow, the model is, and more calls do not help it."""
 
 
-class Source:
+class Backend:
     """A model, and the experience of this replica with it."""
 
     def __init__(self, model: Model, spec: str = "", on_out: Callable[[ModelUnavailable], None] | None = None) -> None:
@@ -45,8 +45,8 @@ class Source:
         """Whether a request may ask for several samples."""
         return self.model.max_samples > 1 and not self.is_refused_several
 
-    def through(self, model: Model) -> Source:
-        """The same source with its model behind another one."""
+    def through(self, model: Model) -> Backend:
+        """The same backend with its model behind another one."""
         other = copy(self)
         other.model = model
         return other
@@ -57,7 +57,7 @@ class Source:
         return None if self.replaced > REPLACED_SHARE * self.latencies.count else self.latencies.straggler_s
 
 
-class Sources:
+class Backends:
     """The models of a run by spec, each opened on first use.
 
     Args:
@@ -70,9 +70,9 @@ class Sources:
         self._on_unpriced = on_unpriced
         self.fallbacks = context.models.get("fallback", ())
         """Models that are asked while another one is out."""
-        self._opened: dict[str, Source] = {}
+        self._opened: dict[str, Backend] = {}
 
-    def __iter__(self) -> Iterator[Source]:
+    def __iter__(self) -> Iterator[Backend]:
         """Those that are open."""
         return iter(self._opened.values())
 
@@ -88,26 +88,26 @@ class Sources:
             if spec in self._opened:
                 self._opened[spec].model.refuse(parameters)
 
-    def delivering(self, spec: str) -> Source:
+    def delivering(self, spec: str) -> Backend:
         """The model of a spec, or the first of its fallbacks that delivers while it is out."""
         return self.one_that_delivers(spec) or self.of(spec)
 
-    def one_that_delivers(self, spec: str) -> Source | None:
+    def one_that_delivers(self, spec: str) -> Backend | None:
         """The same; None while none delivers."""
-        source = self.of(spec)
-        if not self.fallbacks or source.health.may_be_asked():
-            return source
+        backend = self.of(spec)
+        if not self.fallbacks or backend.health.may_be_asked():
+            return backend
         return next((other for other in self._alike(spec) if other.health.may_be_asked()), None)
 
-    def is_replaceable(self, source: Source) -> bool:
+    def is_replaceable(self, backend: Backend) -> bool:
         """Whether a fallback of the model delivers."""
-        return any(not other.health.is_out for other in self._alike(source.spec))
+        return any(not other.health.is_out for other in self._alike(backend.spec))
 
-    def _alike(self, spec: str) -> list[Source]:
+    def _alike(self, spec: str) -> list[Backend]:
         """The fallbacks of a model: those that weigh options if it does, and those that vote if it votes."""
         return [self.of(each) for each in self.fallbacks if each != spec and at_least((each,)) == at_least((spec,))]
 
-    def of(self, spec: str) -> Source:
+    def of(self, spec: str) -> Backend:
         """The model of a spec.
 
         Raises:
@@ -115,9 +115,9 @@ class Sources:
         """
         return self._opened.get(spec) or self._open(spec)
 
-    def _open(self, spec: str) -> Source:
+    def _open(self, spec: str) -> Backend:
         model = checked_model(open_model(spec, self._context), spec)
-        opened = self._opened[spec] = Source(model, spec, partial(_warn_out, spec) if self.fallbacks else None)
+        opened = self._opened[spec] = Backend(model, spec, partial(_warn_out, spec) if self.fallbacks else None)
         if not model.priced:
             self._check_unlimited(spec)
             if spec not in self.fallbacks:  # of a fallback only once it is asked

@@ -1,4 +1,4 @@
-"""Leases of calls: a solver sends a call only once the journal says that it may. So the journal of a killed run bounds the calls sent."""
+"""Allotments of calls: a solver sends a call only once the journal says that it may. So the journal of a killed run bounds those sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import exp, inf
 
 from microagents.aio import Notifier, TaskScope
 from microagents.errors import MicroagentsError
-from microagents.journal.messages import LeaseCalls
+from microagents.journal.messages import AllotCalls
 from microagents.models.model import Most
 
 LEAST = 4
@@ -20,12 +20,12 @@ AHEAD_S = 0.06
 """A block is for the calls of this time, three intervals of commits, and the next one is asked for when half of it is left. So after a kill
 at most 1.5 blocks are counted too many, about the calls of 0.1 s: a tenth of those in flight where a reply takes a second."""
 HEADROOM = 1.25
-"""A lease is for calls that use so many times the most of the largest one so far."""
+"""An allotment is for calls that use so many times the most of the largest one so far."""
 MEMORY_S = 0.2
 """Calls that were sent this long ago count for a third in the rate of calls."""
 
 
-class CallLeases:
+class CallAllotment:
     """The calls that one solver replica may send.
 
     Args:
@@ -34,7 +34,7 @@ class CallLeases:
         first: calls of the first block.
     """
 
-    def __init__(self, source: str, ask: Callable[[LeaseCalls], Awaitable[bool]], first: int = LEAST) -> None:
+    def __init__(self, source: str, ask: Callable[[AllotCalls], Awaitable[bool]], first: int = LEAST) -> None:
         self._source = source
         self._ask = ask
         self._loop = asyncio.get_running_loop()
@@ -42,7 +42,7 @@ class CallLeases:
         self._left: float = 0
         self._block = 0
         self._most = Most(tokens=0, cost_usd=0.0)
-        """The most that a call of the lease may use."""
+        """The most that a call of the allotment may use."""
         self._wanted = self._most
         """The most that any call wanted to use."""
         self._sent = self._waiting = 0
@@ -55,7 +55,7 @@ class CallLeases:
         self._failure: MicroagentsError | None = None
 
     async def take(self, most: Most | None = None) -> None:
-        """Take one call of the lease; where none is left, or none that may use so much, wait for the next block.
+        """Take one call of the allotment; where none is left, or none that may use so much, wait for the next block.
 
         Args:
             most: the most that the call can use; None where neither tokens nor cost are limited.
@@ -74,7 +74,7 @@ class CallLeases:
                 self._waiting -= 1
 
     def take_now(self, most: Most | None = None) -> bool:
-        """Take one call of the lease; False where none is left, or none that may use so much."""
+        """Take one call of the allotment; False where none is left, or none that may use so much."""
         if self._left < 1 or (most is not None and self._is_beyond(most)):
             return False
         self._left -= 1
@@ -84,9 +84,9 @@ class CallLeases:
         return True
 
     def _is_beyond(self, most: Most) -> bool:
-        """Whether the lease is for smaller calls. The next one then is for somewhat larger ones, since prompts grow slowly."""
-        leased = self._most
-        if most.tokens <= leased.tokens and (most.cost_usd or 0.0) <= (leased.cost_usd or 0.0):
+        """Whether the allotment is for smaller calls. The next one then is for somewhat larger ones, since prompts grow slowly."""
+        allotted = self._most
+        if most.tokens <= allotted.tokens and (most.cost_usd or 0.0) <= (allotted.cost_usd or 0.0):
             return False
         self._wanted = Most(
             tokens=max(self._wanted.tokens, round(most.tokens * HEADROOM)),
@@ -107,8 +107,8 @@ class CallLeases:
         calls, most = self._next_block(), self._wanted
         self._block = calls
         try:
-            leased = LeaseCalls(source=self._source, calls=calls, call_tokens=most.tokens, call_usd=most.cost_usd or 0.0)
-            if await self._ask(leased):
+            request = AllotCalls(source=self._source, calls=calls, call_tokens=most.tokens, call_usd=most.cost_usd or 0.0)
+            if await self._ask(request):
                 self._left, self._most = self._left + calls, most
             else:
                 self._left, self._most = inf, Most(tokens=sys.maxsize, cost_usd=inf)

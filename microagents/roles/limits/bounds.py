@@ -1,4 +1,4 @@
-"""Pools: the bounds of a run, and how they are dealt out in shares. Pure: no messages, no clock."""
+"""Bounds of a run, and how they are dealt out in quotas. Pure: no messages, no clock."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from microagents.journal.digests import in_order
-from microagents.roles.limits.shares import Change
+from microagents.roles.limits.quotas import Change
 
 SPREAD = 2
-"""Of what can be used up, each share is at most the part of one in so many times the number of holders: the last shares are small."""
+"""Of what can be used up, each quota is at most the part of one in so many times the number of holders: the last quotas are small."""
 
 
-class Position:
-    """The share of one holder in one pool, as the limiter sees it."""
+class Holding:
+    """The quota of one holder, as the limiter sees it."""
 
     def __init__(self, holder: int) -> None:
         self.holder = holder
@@ -36,8 +36,8 @@ class Position:
         return (self.first is None, self.first or (), self.holder)
 
 
-class Pool:
-    """One bound, and the shares of it.
+class Bound:
+    """One bound, and the quotas of it.
 
     While all holders have what they want, they keep it. Where they want more than there is, each may keep as much as all can have
     (`level`), and what is over goes, call by call, to the lowest call of all. Of what can be used up nothing may be kept then, so that no
@@ -57,7 +57,7 @@ class Pool:
         self.lost = 0
         """The amount held by holders that have died. Part of it may be spent."""
         self._held = 0
-        self._positions: dict[int, Position] = {}
+        self._positions: dict[int, Holding] = {}
 
     @property
     def free(self) -> int:
@@ -94,7 +94,7 @@ class Pool:
         """Take what a holder gives back, and note what it wants."""
         position = self._positions.get(holder)
         if position is None:
-            position = self._positions[holder] = Position(holder)
+            position = self._positions[holder] = Holding(holder)
         position.held -= change.returned + change.spent
         self._held -= change.returned + change.spent
         self.total -= change.spent
@@ -105,7 +105,7 @@ class Pool:
         position.least_lacks = change.first - change.spare
 
     def leave(self, holder: int) -> None:
-        """Free the share of a holder that has left. The part of it that was used up is unknown."""
+        """Free the quota of a holder that has left. The part of it that was used up is unknown."""
         position = self._positions.pop(holder, None)
         if position is None:
             return
@@ -155,7 +155,7 @@ class Pool:
             if not self.renews and not self.is_held and each.first is not None and each.least_lacks <= self.free:
                 yield self._grant(each, self.free)  # nothing comes back, so the first call has to do with what is left
 
-    def _grant(self, position: Position, amount: int) -> tuple[int, int]:
+    def _grant(self, position: Holding, amount: int) -> tuple[int, int]:
         position.held += amount
         position.granted += amount
         position.wanted = max(0, position.wanted - amount)

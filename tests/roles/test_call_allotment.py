@@ -1,4 +1,4 @@
-"""Leases of calls: no call is sent before the journal says that it may be, and what was leased and not sent stays small."""
+"""Allotments of calls: no call is sent before the journal says that it may be, and what was allotted and not sent stays small."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from microagents import Stopped, resume, run
 from microagents.journal.books import Totals
-from microagents.journal.messages import LeaseCalls
+from microagents.journal.messages import AllotCalls
 from microagents.journal.reading import Reader
-from microagents.roles.solver.call_leases import AT_ONCE, LEAST, CallLeases
+from microagents.roles.solver.call_allotment import AT_ONCE, LEAST, CallAllotment
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from tests.journal.test_store import called
@@ -24,14 +24,14 @@ COMMIT_S = 0.025
 
 
 class Journal:
-    """Grants leases, as a recorder does."""
+    """Allots calls, as a recorder does."""
 
     def __init__(self, answer: Callable[[], Awaitable[bool]] | None = None) -> None:
         self.asked: list[int] = []
         self.granted = 0
         self._answer = answer
 
-    async def ask(self, request: LeaseCalls) -> bool:
+    async def ask(self, request: AllotCalls) -> bool:
         self.asked.append(request.calls)
         if self._answer is None:
             await asyncio.sleep(COMMIT_S)
@@ -40,24 +40,24 @@ class Journal:
         return needed
 
 
-def leasing(journal: Journal, first: int = LEAST) -> CallLeases:
-    return CallLeases("Solver/0", journal.ask, first)
+def allotment_of(journal: Journal, first: int = LEAST) -> CallAllotment:
+    return CallAllotment("Solver/0", journal.ask, first)
 
 
-async def sends(leases: CallLeases, journal: Journal, calls: int, every_s: float) -> float:
+async def sends(allotment: CallAllotment, journal: Journal, calls: int, every_s: float) -> float:
     """Send so many calls at a steady rate; gives the time that they had to wait."""
     loop = asyncio.get_running_loop()
     waited_s = 0.0
     for number in range(calls):
         began_s = loop.time()
-        await leases.take()
+        await allotment.take()
         waited_s += loop.time() - began_s
         assert number < journal.granted
         await asyncio.sleep(every_s)
     return waited_s
 
 
-def test_no_call_is_sent_before_its_lease_is_granted() -> None:
+def test_no_call_is_sent_before_it_is_allotted() -> None:
     async def sent() -> list[int]:
         may = asyncio.Event()
 
@@ -66,30 +66,30 @@ def test_no_call_is_sent_before_its_lease_is_granted() -> None:
             return True
 
         journal, found = Journal(grants), []
-        leases = leasing(journal)
-        calls = [asyncio.ensure_future(leases.take()) for _ in range(10)]
+        allotment = allotment_of(journal)
+        calls = [asyncio.ensure_future(allotment.take()) for _ in range(10)]
         for _ in range(3):
             await asyncio.sleep(1)
             found.append(sum(call.done() for call in calls))
             may.set()
         await asyncio.gather(*calls)
-        await leases.close()
+        await allotment.close()
         return found
 
     assert run_virtual(sent()) == [0, 10, 10]
 
 
 @pytest.mark.parametrize("every_s", [0.0005, 0.005, 0.05, 1.0])
-def test_a_steady_rate_soon_waits_for_no_lease_and_leaves_at_most_the_calls_of_a_tenth_of_a_second_unsent(every_s: float) -> None:
+def test_a_steady_rate_soon_waits_for_no_allotment_and_leaves_at_most_the_calls_of_a_tenth_of_a_second_unsent(every_s: float) -> None:
     async def measured() -> tuple[float, float]:
         journal = Journal()
-        leases = leasing(journal)
-        await sends(leases, journal, max(100, int(1 / every_s)), every_s)
+        allotment = allotment_of(journal)
+        await sends(allotment, journal, max(100, int(1 / every_s)), every_s)
         before = journal.granted
         calls = max(100, int(1 / every_s))
-        waited_s = await sends(leases, journal, calls, every_s)
+        waited_s = await sends(allotment, journal, calls, every_s)
         assert abs(journal.granted - before - calls) <= max(2 * LEAST, 0.1 / every_s)
-        await leases.close()
+        await allotment.close()
         return waited_s, max(journal.asked[len(journal.asked) // 2 :])
 
     waited_s, largest = run_virtual(measured())
@@ -100,13 +100,13 @@ def test_a_steady_rate_soon_waits_for_no_lease_and_leaves_at_most_the_calls_of_a
 def test_calls_that_are_sent_at_once_wait_for_one_block_and_the_next_one_is_small() -> None:
     async def measured() -> tuple[float, list[int]]:
         journal = Journal()
-        leases = leasing(journal)
-        await asyncio.gather(*[leases.take() for _ in range(512)])
+        allotment = allotment_of(journal)
+        await asyncio.gather(*[allotment.take() for _ in range(512)])
         took_s = asyncio.get_running_loop().time()
         await asyncio.sleep(10)
-        await leases.take()
+        await allotment.take()
         await asyncio.sleep(1)
-        await leases.close()
+        await allotment.close()
         return took_s, journal.asked
 
     took_s, asked = run_virtual(measured())
@@ -118,24 +118,24 @@ def test_calls_that_are_sent_at_once_wait_for_one_block_and_the_next_one_is_smal
 def test_where_models_answer_at_once_the_first_block_is_large() -> None:
     async def first() -> list[int]:
         journal = Journal()
-        leases = leasing(journal, AT_ONCE)
-        await leases.take()
-        await leases.close()
+        allotment = allotment_of(journal, AT_ONCE)
+        await allotment.take()
+        await allotment.close()
         return journal.asked
 
     assert run_virtual(first()) == [AT_ONCE]
 
 
-def test_without_a_journal_a_lease_is_asked_for_once() -> None:
+def test_without_a_journal_an_allotment_is_asked_for_once() -> None:
     async def asked() -> list[int]:
         async def needs_none() -> bool:
             return False
 
         journal = Journal(needs_none)
-        leases = leasing(journal)
+        allotment = allotment_of(journal)
         for _ in range(10_000):
-            await leases.take()
-        await leases.close()
+            await allotment.take()
+        await allotment.close()
         return journal.asked
 
     assert run_virtual(asked()) == [LEAST]
@@ -144,13 +144,13 @@ def test_without_a_journal_a_lease_is_asked_for_once() -> None:
 def test_a_call_that_is_cancelled_while_it_waits_takes_nothing() -> None:
     async def left() -> float:
         journal = Journal()
-        leases = leasing(journal)
-        calls = [asyncio.ensure_future(leases.take()) for _ in range(LEAST)]
+        allotment = allotment_of(journal)
+        calls = [asyncio.ensure_future(allotment.take()) for _ in range(LEAST)]
         await asyncio.sleep(0)
         calls[0].cancel()
         await asyncio.wait(calls)
-        found = journal.granted - leases._left
-        await leases.close()
+        found = journal.granted - allotment._left
+        await allotment.close()
         return found
 
     assert run_virtual(left()) == LEAST - 1
@@ -161,11 +161,11 @@ def test_a_journal_that_cannot_be_written_lets_no_call_be_sent() -> None:
         async def fails() -> bool:
             raise Stopped("the journal cannot be written")
 
-        leases = leasing(Journal(fails))
+        allotment = allotment_of(Journal(fails))
         for _ in range(2):
             with pytest.raises(Stopped):
-                await leases.take()
-        await leases.close()
+                await allotment.take()
+        await allotment.close()
 
     run_virtual(refused())
 
@@ -178,9 +178,9 @@ def leased() -> dict[str, int]:
     return msgspec.json.decode(totals, type=Totals).leased
 
 
-def test_a_killed_process_leaves_its_calls_in_flight_and_its_lease_as_lost() -> None:
+def test_a_killed_process_leaves_its_calls_in_flight_and_its_allotment_as_lost() -> None:
     there = opened()
-    there.commit([LeaseCalls(source="Solver/0", calls=10), called(sent=7, ended=4), LeaseCalls(source="Solver/1", calls=5)])
+    there.commit([AllotCalls(source="Solver/0", calls=10), called(sent=7, ended=4), AllotCalls(source="Solver/1", calls=5)])
     there._db.close()
     sql("UPDATE lease SET holder = NULL")
     with Reader(JOURNAL) as reader:
@@ -190,7 +190,7 @@ def test_a_killed_process_leaves_its_calls_in_flight_and_its_lease_as_lost() -> 
     again.close()
 
 
-async def test_a_run_that_ends_in_order_gives_its_lease_back() -> None:
+async def test_a_run_that_ends_in_order_gives_its_allotment_back() -> None:
     options: dict[str, Any] = {"models": "sim:perfect@error=0.4,latency=0.002", "k": 2, "run_id": "r", "runs_dir": RUNS}
     stopped = await run(Drift(length=40), **options, max_calls=50)
     assert (stopped.outcome, leased()) == ("stopped", {})

@@ -1,4 +1,4 @@
-"""Decisions as a caller's callback gets them."""
+"""The callback of a caller that gets each decision once it is durable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OnDecision = Callable[[RecordedDecision], Awaitable[None] | None]
 """Gets each decision once it is durable. A plain function or an async one."""
 
 
-class DecisionTeller:
+class DecisionCallback:
     """Calls a callback with each decision once it is durable, one after the other.
 
     Args:
@@ -26,9 +26,9 @@ class DecisionTeller:
         self._on_decision: OnDecision | None = on_decision
         self._taken: list[RecordDecision | RecordAnswer] = []
         """Decisions of the commit that is under way."""
-        self._untold: deque[RecordedDecision] = deque()
+        self._waiting: deque[RecordedDecision] = deque()
         """Durable decisions that the callback does not know yet."""
-        self._released, self._told = Notifier(), Notifier()
+        self._released, self._called = Notifier(), Notifier()
 
     def take(self, record: RecordDecision | RecordAnswer) -> None:
         """Keep a decision of the commit that is under way."""
@@ -37,35 +37,35 @@ class DecisionTeller:
     def release(self, committed_at: str | None) -> None:
         """Let the callback know the decisions that are durable now."""
         if self._on_decision is not None:
-            self._untold += [told for record in self._taken if (told := _decided(record, committed_at)) is not None]
+            self._waiting += [each for record in self._taken if (each := _decided(record, committed_at)) is not None]
             self._released.notify()
         self._taken.clear()
 
-    async def tell(self) -> TaskFailed:
+    async def run(self) -> TaskFailed:
         """Call the callback with each decision; returns its failure, after which it is not called again."""
         while True:
             try:
-                while self._untold and self._on_decision is not None:
-                    told = self._on_decision(self._untold[0])
-                    if told is not None:
-                        await told
-                    self._untold.popleft()
+                while self._waiting and self._on_decision is not None:
+                    called = self._on_decision(self._waiting[0])
+                    if called is not None:
+                        await called
+                    self._waiting.popleft()
             except (Exception, asyncio.CancelledError) as error:  # a caller's code may raise anything
                 if isinstance(error, asyncio.CancelledError) and is_cancelled():
                     raise
                 self._on_decision = None
-                self._untold.clear()
+                self._waiting.clear()
                 return TaskFailed("on_decision()", f"raised {error!r}")
             finally:
-                self._told.notify()
+                self._called.notify()
             await self._released.wait()
 
-    async def tell_all(self, within_s: float) -> None:
+    async def wait(self, within_s: float) -> None:
         """Wait until the callback knows every durable decision, at most for this time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while self._untold:
-                    await self._told.wait()
+                while self._waiting:
+                    await self._called.wait()
 
 
 def _decided(record: RecordDecision | RecordAnswer, committed_at: str | None) -> RecordedDecision | None:

@@ -1,4 +1,4 @@
-"""Shares of the bounds of a run: exact, without asking for each call, fair, and free again when their holder dies."""
+"""Quotas of the bounds of a run: exact, without asking for each call, fair, and free again when their holder dies."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from microagents.errors import NotSent, Stopped
-from microagents.roles.limits.pools import Pool
-from microagents.roles.limits.shares import Change
+from microagents.roles.limits.bounds import Bound
+from microagents.roles.limits.quotas import Change
 from microagents.roles.recorder import AwaitFailure
 from microagents.runtimes.testing.lossy import Faults
 from microagents.runtimes.testing.virtual import run_virtual
@@ -84,7 +84,7 @@ def test_never_is_more_billed_than_allowed_and_all_that_is_allowed_is_used(first
 
 def test_a_holder_that_gives_parts_back_gets_an_amount_whole_once_it_has_told_of_the_part_on_its_way() -> None:
     """Granted the difference, it gave back each part as the other one was on its way, for ever."""
-    pool = Pool(60, renews=False)
+    pool = Bound(60, renews=False)
     pool.keep = 0
     pool.trade(1, Change(wanted=6, first=6, path="0/step/9"))
     part = dict(pool.deal())[1]

@@ -1,6 +1,6 @@
-"""Shares: what a replica of the solver may use of the bounds of a run. It takes from them call by call, without asking.
+"""Quotas: what a replica of the solver may use of the bounds of a run. It takes from them call by call, without asking.
 
-A bound has a name and a total, such as 250 calls in flight. The limiter deals it out in shares, and moves them between replicas.
+A bound has a name and a total, such as 250 calls in flight. The limiter deals it out in quotas, and moves them between replicas.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Grant(Struct, frozen=True, kw_only=True):
     holder: int
     """Number of the holder, which all its trades name."""
     amounts: dict[str, int] = {}
-    """Additions to its shares, by the name of the bound."""
+    """Additions to its quotas, by the name of the bound."""
     keep: dict[str, int | None] = {}
-    """The largest share that it may keep while others wait; None once no other waits."""
+    """The largest quota that it may keep while others wait; None once no other waits."""
     epochs: dict[str, int] = {}
     """Epochs of throttles (`microagents.models.throttle`), as they change."""
 
 
-class HoldShares(Stream[Grant], frozen=True, kw_only=True):
-    """Hold shares of the bounds. They last until the holder closes the stream, or dies."""
+class HoldQuotas(Stream[Grant], frozen=True, kw_only=True):
+    """Hold quotas of the bounds. They last until the holder closes the stream, or dies."""
 
     asker: str
     """Name of the solver's replica."""
@@ -66,7 +66,7 @@ class Outcomes(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """What a holder tells of its share of one bound."""
+    """What a holder tells of its quota of one bound."""
 
     returned: int = 0
     """The amount that it gives back."""
@@ -91,7 +91,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class Trade(Request[None], frozen=True, kw_only=True):
-    """Give back parts of shares, and ask for others."""
+    """Give back parts of quotas, and ask for others."""
 
     holder: int
     changes: dict[str, Change]
@@ -113,7 +113,7 @@ class Waiter:
         return self._order < other._order
 
 
-class Share:
+class Quota:
     """The part of one bound that a replica holds. The lowest step goes first, then the earliest launch.
 
     Args:
@@ -151,7 +151,7 @@ class Share:
         self._failure: MicroagentsError | None = None
 
     async def take(self, sample: SampleId, amount: int, least: int) -> int:
-        """Take an amount for a call, and wait for it where the share has not so much free.
+        """Take an amount for a call, and wait for it where the quota has not so much free.
 
         Returns:
             The amount; less, but the least one or more, where that is all that is left of the bound.
@@ -177,7 +177,7 @@ class Share:
             if waiter.granted.cancelled():
                 self._needed -= amount
                 self._settle()
-            elif waiter.granted.exception() is None and (granted := waiter.granted.result()):  # in the turn of the cancellation
+            elif waiter.granted.exception() is None and (granted := waiter.granted.result()):  # as it was cancelled
                 self.give_back(granted)
             raise
         if granted is None:
@@ -190,7 +190,7 @@ class Share:
         Args:
             amount: what was taken.
             spent: the part that is used up.
-            to_all: whether the rest leaves the share, because the bound may be lower now.
+            to_all: whether the rest leaves the quota, because the bound may be lower now.
         """
         self._in_use -= amount
         self._spent += spent
@@ -283,7 +283,7 @@ class Share:
             return wanted != told
         if keep is None:
             return wanted > told
-        # While others wait, it is enough that the limiter knows of a need: more of it changes nothing. Where shares are too small to be
+        # While others wait, it is enough that the limiter knows of a need: more of it changes nothing. Where quotas are too small to be
         # kept, each call competes with those of other replicas.
         return self._told_first is None or wanted < told // 2 or (keep == 0 and self._told_first != first.number)
 
@@ -339,13 +339,13 @@ class Share:
             self._tell()
 
 
-class Shares:
-    """The shares of one replica of the solver.
+class Quotas:
+    """The quotas of one replica of the solver.
 
     A call takes amounts of several bounds: ``{"concurrency": 1, "calls": 1}``. Of a bound that is used up (``calls``) it may take an
     estimate and tell what it has really spent when it gives the rest back, so a bound may as well count tokens or money, in whole units.
     Amounts are taken one after the other, in the order of the mapping. All callers name bounds in one order: first what comes again
-    each minute, then what every call gives back (`Pool.renews`), then what is used up. So no two calls wait for each other.
+    each minute, then what every call gives back (`Bound.renews`), then what is used up. So no two calls wait for each other.
 
     Args:
         asker: name of the replica.
@@ -356,14 +356,14 @@ class Shares:
     def __init__(
         self,
         asker: str,
-        stream: Callable[[HoldShares], AsyncGenerator[Grant]],
+        stream: Callable[[HoldQuotas], AsyncGenerator[Grant]],
         ask: Callable[[Trade], Awaitable[None]],
     ) -> None:
         self._asker = asker
         self._stream = stream
         self._ask = ask
         self._loop = asyncio.get_running_loop()
-        self._shares: dict[str, Share] = {}
+        self._quotas: dict[str, Quota] = {}
         self._holder: int | None = None
         self._is_telling = False
         self._is_over = False
@@ -371,12 +371,12 @@ class Shares:
         self._scope = TaskScope()
 
     async def close(self) -> None:
-        """Give all shares back."""
+        """Give all quotas back."""
         self._holder = None  # a call that ends later tells nothing
         await self._scope.close()
 
     async def take(self, sample: SampleId, amounts: Mapping[str, int], least: Mapping[str, int] = {}) -> dict[str, int]:
-        """Take amounts for a call, and wait for those that the shares have not free.
+        """Take amounts for a call, and wait for those that the quotas have not free.
 
         Args:
             sample: its place in the order of all calls.
@@ -392,63 +392,63 @@ class Shares:
         taken: dict[str, int] = {}
         try:
             for name, amount in amounts.items():
-                taken[name] = await self._share(name).take(sample, amount, least.get(name, amount))
+                taken[name] = await self._quota(name).take(sample, amount, least.get(name, amount))
         except BaseException:
             self.give_back(taken, {})
             raise
         return taken
 
     def give_back(self, amounts: Mapping[str, int], spent: Mapping[str, int], *, to_all: str | None = None) -> None:
-        """End the use of amounts, except for what was spent of them; ``to_all`` names a share that does not keep the rest."""
+        """End the use of amounts, except for what was spent of them; ``to_all`` names a quota that does not keep the rest."""
         for name, amount in amounts.items():
-            self._shares[name].give_back(amount, spent.get(name, 0), to_all=name == to_all)
+            self._quotas[name].give_back(amount, spent.get(name, 0), to_all=name == to_all)
 
     def epoch(self, name: str) -> int:
         """The epoch of a throttle."""
-        return self._shares[name].epoch
+        return self._quotas[name].epoch
 
     def note(self, name: str, outcome: Outcome, epoch: int, wait_s: float | None = None) -> None:
         """Note how a call to a throttled model has ended; ``epoch`` is the one in which it was sent."""
-        self._shares[name].note(outcome, epoch, wait_s)
+        self._quotas[name].note(outcome, epoch, wait_s)
 
     def set_rate(self, name: str, rate: Rate) -> None:
         """Tell that a bound comes again each minute; the limiter learns it with the first amount that is wanted."""
-        share = self._share(name)
-        share.rate = share.rate or rate
+        quota = self._quota(name)
+        quota.rate = quota.rate or rate
 
     def dismiss(self, failure: MicroagentsError | None = None) -> None:
         """Let no call take anything from now on: the work is over, or the limiter is lost."""
         self._is_over, self._failure = True, failure
-        for share in self._shares.values():
-            share.dismiss(failure)
+        for quota in self._quotas.values():
+            quota.dismiss(failure)
 
-    def _share(self, name: str) -> Share:
-        found = self._shares.get(name)
+    def _quota(self, name: str) -> Quota:
+        found = self._quotas.get(name)
         if found is None:
-            if not self._shares and not self._is_over:
+            if not self._quotas and not self._is_over:
                 self._scope.start(self._receive())
-            found = self._shares[name] = Share(self._tell_soon)
+            found = self._quotas[name] = Quota(self._tell_soon)
             if self._is_over:
                 found.dismiss(self._failure)
         return found
 
     async def _receive(self) -> None:
         try:
-            async with aclosing(self._stream(HoldShares(asker=self._asker))) as grants:
+            async with aclosing(self._stream(HoldQuotas(asker=self._asker))) as grants:
                 async for grant in grants:
                     self._holder = grant.holder
                     for name, epoch in grant.epochs.items():
-                        self._share(name).epoch = epoch
+                        self._quota(name).epoch = epoch
                     for name, most in grant.keep.items():
-                        self._share(name).keep(most)
+                        self._quota(name).keep(most)
                     for name, amount in grant.amounts.items():
-                        self._share(name).receive(amount)
+                        self._quota(name).receive(amount)
                     self._tell_soon()
         except MicroagentsError as error:
             self.dismiss(error)
 
     def _tell_soon(self) -> None:
-        """Trade once for all that happens in this turn of the loop, after the trade that is under way."""
+        """Trade once for all that happens in this iteration of the loop, after the trade that is under way."""
         if not self._is_telling and self._holder is not None:
             self._is_telling = True
             self._loop.call_soon(self._begin_to_trade)
@@ -467,4 +467,4 @@ class Shares:
             self._is_telling = False
 
     def _changes(self) -> dict[str, Change]:
-        return {name: change for name, share in self._shares.items() if (change := share.change()) is not None}
+        return {name: change for name, quota in self._quotas.items() if (change := quota.change()) is not None}

@@ -1,0 +1,151 @@
+"""Durability: records wait in a queue, and one commit after the other writes all that wait, so no sender waits for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from microagents.aio import Notifier
+from microagents.errors import MicroagentsError, RoleFailed
+from microagents.journal.messages import Account, Record
+from microagents.journal.store import Store
+from microagents.journal.writer import AnyStore, Inline, NullStore, Writer
+
+T = TypeVar("T")
+
+MAX_QUEUED = 1024
+"""Number of queued records at which no more elections open. A crash loses queued records, and their calls are paid twice."""
+MAX_COMMIT_S = 0.05
+"""Duration of a commit after which no more elections open, for the same reason."""
+COMMIT_EVERY_S = 0.02
+"""Interval of commits under load: one commit costs as much as thirty more records in it. The first after a pause is made at once."""
+
+
+class Commits:
+    """Queues records and commits them in the order of their arrival. Without a journal it adds them up at once.
+
+    Args:
+        writer: runs the commits.
+        on_durable: called with the time of each commit.
+        on_requests: called after a commit if other processes may have made requests.
+    """
+
+    def __init__(self, writer: Writer | Inline, on_durable: Callable[[str | None], None], on_requests: Callable[[], None]) -> None:
+        self._writer = writer
+        self.on_backlog: Callable[[], None] = lambda: None
+        """Called when commits may have fallen behind, and after each."""
+        self._on_durable = on_durable
+        self._on_requests = on_requests
+        store = writer.store if isinstance(writer, Inline) else None
+        self.null: NullStore | None = store if isinstance(store, NullStore) else None
+        """The store of a run without a journal."""
+        self._durable = Account()
+        """The account as of the last commit."""
+        self._queue: list[Record] = []
+        self.received = 0
+        """Number of records received."""
+        self._committed = 0
+        self._is_late = self._is_writing = self._has_ended = False
+        """Whether a commit takes too long; whether one is under way; whether none follows."""
+        self.is_hasty = False
+        """Whether commits are not spaced, since the end of the run waits for them."""
+        self._woken: asyncio.Future[None] | None = None
+        """Done once a record is queued, while `write` waits for one."""
+        self.changed = Notifier()
+        """Notifies of commits; without a journal of records."""
+        self.failure: MicroagentsError | None = None
+        """Why the journal cannot be written any more."""
+
+    def begin(self, account: Account) -> None:
+        """Continue from the account of the journal."""
+        self._durable = account
+
+    @property
+    def account(self) -> Account:
+        """The account as of the last commit; without a journal the current one."""
+        return self._durable if self.null is None else self.null.books.account()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether too much waits to be committed."""
+        return self._is_late or len(self._queue) >= MAX_QUEUED or self.failure is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every record is durable."""
+        return not (self._queue or self._is_writing)
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Take records."""
+        if self.null is not None:
+            self.null.add(records)
+            self._on_durable(None)
+            self.changed.notify()
+            return
+        self._queue += records
+        self.received += len(records)
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+        if len(self._queue) >= MAX_QUEUED:
+            self.on_backlog()
+
+    async def write(self) -> None:
+        """Commit all queued records, again and again. Records that arrive during a commit go into the next one."""
+        try:
+            await self._write()
+        finally:
+            self._has_ended = True
+            self.changed.notify()
+
+    async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_s = loop.time()
+        while self.failure is None:
+            if not self._queue:
+                self._woken = loop.create_future()
+                await self._woken
+            if loop.time() < next_s and not self.is_hasty:
+                await asyncio.sleep(next_s - loop.time())
+            next_s = loop.time() + COMMIT_EVERY_S
+            batch, self._queue = self._queue, []
+            self._is_writing = True
+            late = loop.call_later(MAX_COMMIT_S, self._note_late)
+            try:
+                self._durable, committed_at, has_requests = await self._writer.do(partial(_commit, batch))
+                self._committed += len(batch)
+                self._on_durable(committed_at)
+                if has_requests:
+                    self._on_requests()
+            except MicroagentsError as error:
+                self.failure = error
+            except Exception as error:  # a defect here must stop the run, not leave it waiting for ever
+                self.failure = RoleFailed("Recorder", "a commit", f"{type(error).__name__}: {error}")
+                raise
+            finally:
+                late.cancel()
+                self._is_writing = self._is_late = False
+                self.on_backlog()
+                self.changed.notify()
+
+    def _note_late(self) -> None:
+        self._is_late = True
+        self.on_backlog()
+
+    async def flush(self) -> None:
+        """Wait until every record received so far is durable, or the journal cannot be written any more."""
+        received = self.received
+        while self.failure is None and self._committed < received and not self._has_ended:
+            await self.changed.wait()
+
+    async def ask(self, query: Callable[[AnyStore], T]) -> T:
+        """Ask the store, which has every record received so far."""
+        await self.flush()
+        return await self._writer.do(query)
+
+
+def _commit(batch: Sequence[Record], store: AnyStore) -> tuple[Account, str | None, bool]:
+    """Commit records; returns the account, the time of the commit, and whether there may be requests."""
+    assert isinstance(store, Store)
+    return store.commit(batch), store.committed_at, store.has_requests

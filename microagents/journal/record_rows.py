@@ -1,0 +1,150 @@
+"""Rows of records: what one commit writes of decisions, samples, replies, progress and totals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from microagents.journal.books import COMPLETED, Books
+from microagents.journal.encoding import Places, decision_row, packed_text, sample_row
+from microagents.journal.messages import (
+    InputEnding,
+    Record,
+    RecordAnswer,
+    RecordDecision,
+    RecordProgress,
+    RecordReply,
+    RecordSample,
+    RowRecord,
+)
+from microagents.journal.queries import began_s, moment, read_checkpoint
+from microagents.journal.requests import now
+from microagents.journal.rows import Rows, chunks
+from microagents.journal.tables import TIMED_VERSION, UNDECIDED_CODE
+
+
+class RecordRows:
+    """Writes records as rows, in the transactions of its caller, and adds them to the books.
+
+    Args:
+        rows: the journal.
+        places: the keys of its paths.
+        books: the totals so far.
+        sampled: keys of open elections.
+        wall_s: seconds that the run took before this sitting.
+    """
+
+    def __init__(self, rows: Rows, places: Places, books: Books, sampled: set[int], wall_s: float) -> None:
+        self._rows = rows
+        self._places = places
+        self._books = books
+        self._sampled = sampled
+        self._began_s = began_s(rows)
+        self._earlier_s = wall_s
+        self._working_since_s: float | None = None
+        """Time at which the work began, after the start of a Ray."""
+        self.committed_at: str | None = None
+        """Time of the last commit, in UTC, as the rows of its decisions have it; None in journals of versions before 4."""
+
+    def begin_work(self) -> None:
+        """Count the time of the sitting from the first call of this on."""
+        self._working_since_s = self._working_since_s or time.monotonic()
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Write records."""
+        samples: list[RecordSample] = []
+        decided: list[RecordDecision | RecordAnswer] = []
+        replies: list[tuple[object, ...]] = []
+        touched: dict[int, None] = {}
+        others: dict[str, list[RowRecord]] = {}
+        after_ms = max(0, round((time.time() - self._began_s) * 1000))
+        for record in records:
+            match record:
+                case RecordSample():
+                    samples.append(record)
+                case RecordDecision() | RecordAnswer():
+                    decided.append(record)
+                case RecordReply(id=id_, text=text):
+                    replies.append((self._places.key(id_.election.path), id_.election.question_digest, id_.seq, *packed_text(text)))
+                case _:
+                    self._books.add(record)
+                    if isinstance(record, RecordProgress):
+                        touched[record.input] = None
+                    elif isinstance(record, RowRecord):
+                        others.setdefault(record.table, []).append(record)
+        paths = [*[sample.id.election.path for sample in samples], *[record.id.path for record in decided]]
+        keys = {path: self._places.key(path) for path in dict.fromkeys(paths)}
+        # One look-up for the whole batch. The first decision at a path counts, be it in the file or in this batch.
+        known = self.outcomes(keys)
+        undecided = [key for key, outcome in known.items() if outcome == UNDECIDED_CODE]
+        decisions = self._first_decisions(decided, keys, known, after_ms)
+        self.committed_at = moment(self._began_s, after_ms if self._rows.version >= TIMED_VERSION else None)
+        touched.update((record.id.input, None) for record in decided)
+        rows = self._rows
+        rows.insert("place", self._places.new)
+        self._places.written()
+        rows.replace("decision", list(decisions.values()), [row[0] for row in decisions.values() if row[0] in undecided])
+        rows.insert("reply", replies, "INSERT OR IGNORE")
+        for table, given in others.items():
+            replaced: dict[Any, tuple[object, ...]] = {row[0]: row for row in [each.row(now()) for each in given]}
+            rows.replace(table, list(replaced.values()), list(replaced))
+        # Last, since an election decided in this batch keeps none of its samples.
+        self._write_samples(samples, keys, known, decisions)
+        self._write_progress(touched)
+        self.write_totals()
+        for each in (*touched, *[record.input for record in records if isinstance(record, InputEnding)]):
+            self._books.forget(each)
+
+    def outcomes(self, keys: Mapping[str, int]) -> dict[int, int]:
+        """The outcomes that the file already has for these keys."""
+        found: dict[int, int] = {}
+        for some in chunks(list(keys.values())):
+            found.update(self._rows.db.execute(f"SELECT key, outcome FROM decision WHERE key IN ({','.join('?' * len(some))})", some))
+        return found
+
+    def _first_decisions(
+        self, decided: Sequence[RecordDecision | RecordAnswer], keys: Mapping[str, int], known: dict[int, int], after_ms: int
+    ) -> dict[str, tuple[Any, ...]]:
+        """Rows of the decisions and answers, by path. Only the first record at a path counts; an undecided row may be replaced."""
+        decisions: dict[str, tuple[Any, ...]] = {}
+        for record in decided:
+            path = record.id.path
+            if known.get(keys[path], UNDECIDED_CODE) == UNDECIDED_CODE:
+                row = decisions[path] = decision_row(keys[path], record, after_ms)
+                known[row[0]] = row[2]
+                self._books.add(record)
+        return decisions
+
+    def _write_samples(
+        self, samples: Sequence[RecordSample], keys: Mapping[str, int], known: Mapping[int, int], decisions: Mapping[str, tuple[Any, ...]]
+    ) -> None:
+        """Write samples of open elections. A verdict deletes the samples of its election: its row contains the counted ballots."""
+        rows = []
+        for sample in samples:
+            path = sample.id.election.path
+            if path not in decisions and known.get(keys[path], UNDECIDED_CODE) == UNDECIDED_CODE:
+                rows.append(sample_row(keys[path], sample.id.election.question_digest, sample.ballot))
+        over = [row[0] for row in decisions.values() if row[0] in self._sampled]
+        self._rows.delete("sample", over)
+        self._sampled.difference_update(over)
+        self._rows.insert("sample", rows, "INSERT OR IGNORE")
+        self._sampled.update(row[0] for row in rows)
+
+    def _write_progress(self, touched: Iterable[int]) -> None:
+        books, rows = self._books, []
+        for of_input in touched:
+            done, reached = books.progress(of_input), books.reached.get(of_input)
+            if reached is None and (done[0] or books.ended[of_input] == COMPLETED):  # it is forgotten once the input has completed
+                reached = read_checkpoint(self._rows, of_input)
+            last = (None, None, None) if reached is None else (reached.done, reached.state.decode(), reached.value.decode())
+            rows.append((of_input, *done, *last, *books.recorded_digests(of_input)))
+        self._rows.replace("progress", rows, [row[0] for row in rows])
+
+    def write_totals(self) -> None:
+        """Write the totals of the books, and the time that the run has taken."""
+        totals = msgspec.json.encode(self._books.totals).decode()
+        wall_s = self._earlier_s + (0.0 if self._working_since_s is None else time.monotonic() - self._working_since_s)
+        self._rows.set_only("account", (totals, wall_s, now()))

@@ -1,0 +1,124 @@
+"""The beginning of a sitting: what it finds in the journal, and what its first commit changes there."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from microagents.journal.books import Books, Totals
+from microagents.journal.experiment import INPUTS, Change, Experiment
+from microagents.journal.lease import read_lease
+from microagents.journal.opening import connect_to_read, unreadable
+from microagents.journal.queries import damage, other_inputs, read_books, read_experiment, read_open_elections
+from microagents.journal.requests import now
+from microagents.journal.rows import Rows
+from microagents.journal.tables import create_tables
+from microagents.journal.transactions import refuse_if_leased
+from microagents.packages import installed_version
+
+INPUTS_PER_INSERT = 5000
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """What a journal holds when it is opened."""
+
+    epoch: int
+    books: Books
+    changes: list[Change]
+    changed_inputs: list[int]
+    """Numbers of the inputs that are new, or whose options changed by ``--accept-change inputs``."""
+    is_changed: bool
+    """Whether ``--accept-change`` altered the run, now or before."""
+    sampled: set[int]
+    """Keys of open elections."""
+    wall_s: float
+
+
+class Sitting:
+    """One sitting of a run: its experiment, compared with the recorded one.
+
+    Args:
+        experiment: the experiment of this run.
+        own: per input, as JSON, the options that differ from those of the first input.
+        accepted: names of fields of the experiment that may differ from the recorded ones.
+    """
+
+    def __init__(self, experiment: Experiment, own: Sequence[str], accepted: Sequence[str]) -> None:
+        self._experiment = experiment
+        self._own = own
+        self._accepted = accepted
+        self._is_recorded = False
+
+    def read_before_writing(self, path: Path) -> Found:
+        """Read and check all of a journal through a connection that changes no byte: every refusal comes here."""
+        with closing(connect_to_read(path)) as db:
+            rows = Rows(db)
+            refuse_if_leased(self._experiment.run_id, read_lease(rows))
+            found = self.read(rows)
+            if (problem := next(damage(rows), None)) is not None:
+                raise unreadable(path, problem)
+            read_open_elections(rows)  # what is wrong with them must be found now
+            return found
+
+    def read(self, rows: Rows) -> Found:
+        """Read a journal.
+
+        Raises:
+            JournalMismatch: it belongs to another experiment.
+        """
+        given, recorded = self._experiment, read_experiment(rows)
+        changes = recorded.changes(given, self._accepted)
+        others = other_inputs(rows, recorded, given, self._own) if INPUTS in [field for field, _, _ in changes] else ()
+        return Found(
+            epoch=read_lease(rows).epoch,
+            books=read_books(rows, given.inputs, in_order=given.in_order),
+            changes=changes,
+            changed_inputs=[number for number, _, _ in others],
+            is_changed=bool(changes) or rows.first("change") is not None,
+            sampled={key for (key,) in rows.db.execute("SELECT DISTINCT key FROM sample")},
+            wall_s=float(rows.only("account")[1]),
+        )
+
+    def create_tables(self, db: sqlite3.Connection) -> bool:
+        """Make the tables of a new journal; False if another process was first."""
+        db.execute("BEGIN IMMEDIATE")
+        if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            db.execute("ROLLBACK")
+            return False
+        create_tables(db)
+        at, totals = now(), Totals()
+        rows = Rows(db, totals.checksums)
+        rows.insert("run", [(self._experiment.run_id, installed_version(), at, _json(self._experiment))])
+        self._insert_inputs(rows)
+        rows.insert("lease", [(0, None, 0.0)])
+        rows.insert("account", [(_json(totals), 0.0, at)])
+        db.execute("COMMIT")
+        return True
+
+    def _insert_inputs(self, rows: Rows) -> None:
+        numbered = enumerate(self._own)
+        while some := list(islice(numbered, INPUTS_PER_INSERT)):  # there may be a million
+            rows.insert("input", some)
+
+    def record(self, rows: Rows, found: Found) -> None:
+        """Write the accepted changes with the first commit of a sitting: a run refused before that commit changes nothing."""
+        if self._is_recorded:
+            return
+        self._is_recorded = True
+        rows.insert("change", [(now(), *change) for change in found.changes])
+        rows.set_only("run", (*rows.only("run")[:3], _json(self._experiment)))
+        if found.changed_inputs:
+            rows.delete_all("input")
+            self._insert_inputs(rows)
+            rows.delete("input_ending", found.changed_inputs)
+        rows.db.execute("DELETE FROM ending")
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,140 @@
+"""Write transactions of a journal: each checks the lease of this process first, and renews it where that is due."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from microagents.errors import InvalidUsage, Stopped, TakenOver
+from microagents.journal.creating import creation_error
+from microagents.journal.encoding import UNREADABLE
+from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease, read_lease
+from microagents.journal.opening import unreadable
+from microagents.journal.rows import Rows
+
+
+class Transactions:
+    """Write transactions of one process on a journal whose lease it takes.
+
+    Args:
+        path: path of the journal.
+        run_id: its run.
+        is_new: whether this process makes the file.
+    """
+
+    def __init__(self, path: Path, run_id: str, *, is_new: bool) -> None:
+        self._path = path
+        self._run_id = run_id
+        self._is_new = is_new
+        self._holder = Holder.here()
+        self._epoch = 0
+        self._renewed_s = time.monotonic()
+        self._rows: Rows
+
+    def take_lease(self, rows: Rows, epoch: int | None) -> None:
+        """Take the lease, unless another process holds it, or took it after the ``epoch`` that this one read."""
+        self._rows = rows
+        # Check and update in one transaction: of two processes that start at once, the second sees the epoch of the first.
+        rows.db.execute("BEGIN IMMEDIATE")
+        lease = read_lease(rows)
+        try:
+            refuse_if_leased(self._run_id, lease, epoch)
+        except InvalidUsage:
+            rows.db.execute("ROLLBACK")
+            raise
+        self._epoch = lease.epoch + 1
+        self._write_lease(self._holder)
+        rows.db.execute("COMMIT")
+
+    def release_lease(self) -> bool:
+        """Release the lease; False if another process has it, or if the file cannot be written."""
+        if not self._epoch:
+            return False
+        try:
+            with self._transaction():
+                self._write_lease(None)
+        except (sqlite3.Error, TakenOver):
+            return False
+        return True
+
+    def renew(self) -> None:
+        """Renew the lease, unless a commit did so recently."""
+        if self._is_renewal_due():
+            with self.write():
+                pass  # the transaction itself renews the lease
+
+    def _is_renewal_due(self) -> bool:
+        return time.monotonic() >= self._renewed_s + RENEW_EVERY_S
+
+    def _write_lease(self, holder: Holder | None) -> None:
+        written = None if holder is None else msgspec.json.encode(holder).decode()
+        self._rows.set_only("lease", (self._epoch, written, time.time()))
+        self._renewed_s = time.monotonic()
+
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        """Run the body in one transaction.
+
+        Raises:
+            TakenOver: another process has taken the lease. Nothing is written.
+            Stopped: the journal cannot be written. Nothing is written.
+        """
+        with self.translating_errors(), self._transaction():
+            yield
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._rows.db.execute("BEGIN IMMEDIATE")
+        try:
+            # A process that was suspended for longer than STALE_AFTER_S may have lost the lease without noticing.
+            lease = read_lease(self._rows)
+            if lease.epoch != self._epoch:
+                raise TakenOver(self._run_id, _describe(lease.holder))  # noqa: TRY301 - the handler below rolls back
+            yield
+            if self._is_renewal_due():
+                self._write_lease(self._holder)
+            self._rows.db.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self._rows.db.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def translating_errors(self) -> Iterator[None]:
+        """Translate errors of SQLite, of the disk and of damaged rows.
+
+        Raises:
+            Stopped: the journal cannot be written.
+            InvalidUsage: the journal is damaged.
+        """
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if self._is_new and not self._epoch:
+                raise creation_error(self._path, error) from None
+            raise Stopped(
+                f"the journal {str(self._path)!r} cannot be written: {error}; everything in it is kept; make it writable again, then "
+                f"resume run {self._run_id}"
+            ) from None
+        except UNREADABLE as error:
+            raise unreadable(self._path, error) from None
+
+
+def refuse_if_leased(run_id: str, lease: Lease, epoch: int | None = None) -> None:
+    """Refuse a journal that another process writes, or wrote after this ``epoch``."""
+    if not lease.may_be_taken:
+        raise InvalidUsage(
+            f"run {run_id} is being run by {_describe(lease.holder)}, last active {lease.age_s:.0f} s ago; nothing was changed; "
+            f"watch it with `microagents show {run_id}`, or wait until it has ended"
+        )
+    if epoch not in (None, lease.epoch):
+        raise InvalidUsage(f"run {run_id} was written by another process at the same time; nothing was changed; try again")
+
+
+def _describe(holder: Holder | None) -> str:
+    return "another process" if holder is None else f"process {holder.pid} on {holder.host}"

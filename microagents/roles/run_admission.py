@@ -1,0 +1,81 @@
+"""The admission of a run: what may begin while the journal keeps up, and the wait for work in flight before the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from microagents.aio import Notifier
+from microagents.elections.admission import Admission
+from microagents.journal.commits import Commits
+
+MAX_DRAIN_S = 60.0
+"""Longest wait for calls in flight when a run is ended early."""
+
+
+class RunAdmission:
+    """Admits elections while commits keep up, and nothing once the run is ending.
+
+    Args:
+        commits: the commits of the run's records.
+    """
+
+    def __init__(self, commits: Commits) -> None:
+        self._commits = commits
+        commits.on_backlog = self._update
+        self._admission: Admission = "elections"
+        self._changed = Notifier()
+        self._followers = 0
+        """Number of followers of the admission. Each may have draws in flight."""
+        self.is_ending = False
+        """Whether nothing more is admitted."""
+        self.outage: str | None = None
+        """Why a provider does not deliver; None while all do."""
+
+    def _update(self) -> None:
+        """Admit what the commits allow now."""
+        admission: Admission = "nothing" if self.is_ending else "draws" if self._commits.is_behind else "elections"
+        if admission != self._admission:
+            self._admission = admission
+            self._changed.notify()
+
+    def note_outage(self, error: str | None) -> None:
+        """Note the start or the end of a provider's outage."""
+        self.outage = error
+        self._commits.changed.notify()
+
+    async def follow(self) -> AsyncGenerator[Admission]:
+        """Yield the admission as it changes."""
+        sent: Admission = "elections"
+        self._followers += 1
+        try:
+            while True:
+                if self._admission != sent:
+                    sent = self._admission
+                    yield sent
+                else:
+                    await self._changed.wait()
+        finally:
+            self._followers -= 1
+            self._commits.changed.notify()
+
+    def end(self) -> None:
+        """Admit nothing from the next change on."""
+        self.is_ending = self._commits.is_hasty = True
+
+    async def drain(self) -> None:
+        """Admit nothing, and wait until no work is in flight, the journal fails or a provider is out, at most `MAX_DRAIN_S`."""
+        self.end()
+        self._update()
+        try:
+            async with asyncio.timeout(MAX_DRAIN_S):
+                await asyncio.sleep(0)  # draws that were launched before send their records in this turn of the loop
+                # During an outage calls are repeated for up to hours, so the end of the run does not wait for them.
+                while self._commits.failure is None and self.outage is None and self._has_work_in_flight():
+                    await self._commits.changed.wait()
+        except TimeoutError:
+            return
+
+    def _has_work_in_flight(self) -> bool:
+        # A follower leaves only after its last record, so draws whose records are not sent yet are waited for, too.
+        return self._followers > 0 or not self._commits.is_idle or self._commits.account.in_flight > 0

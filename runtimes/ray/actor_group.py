@@ -1,0 +1,252 @@
+"""The actors of a run with the driver's dispatcher: started together, replaced one by one, stopped in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
+
+import ray
+from ray.exceptions import ActorUnavailableError, RayError
+
+from microagents.actors import Context, Deployment
+from microagents.aio import TaskScope, retrieve_exception, wait_to_end
+from microagents.errors import MicroagentsError, NoHandler, PeerLost
+from microagents.journal.messages import RecordLost
+from microagents.runtimes.dispatcher import Dispatcher
+from microagents.runtimes.ray import starting, watching
+from microagents.runtimes.ray.calls import DEATHS, ActorDied, call_role, future_of, gather, try_calls, unless_dead
+from microagents.runtimes.ray.host import RayLink, encode_error
+from microagents.runtimes.ray.placement import ActorSlot, place_replicas, slots_of
+from microagents.runtimes.ray.starting import ActorStarter
+from microagents.runtimes.ray.watching import collect_until_death, kill_if_silent, log
+from microagents.runtimes.role_group import DRIVER, STOP_S, RoleGroup, replica_names
+
+MAX_DEATHS, WITHIN_S = 5, 600.0
+"""A slot is given up after more than `MAX_DEATHS` deaths within `WITHIN_S` seconds."""
+FLUSH_BEFORE_STOP_S = 1.0
+"""Seconds that the driver's roles wait, before they stop, for one-way messages and log lines from actors."""
+
+
+class ActorGroup:
+    """The actors of one attempt to start a run.
+
+    Args:
+        context: the context of the roles.
+        deployments: all roles, also those of the driver.
+        starter: starts processes.
+
+    Raises:
+        InvalidDefinition: roles cannot be placed like this.
+    """
+
+    def __init__(self, context: Context, deployments: Sequence[Deployment], starter: ActorStarter) -> None:
+        self._context = context
+        self._deployments = deployments
+        self._starter = starter
+        self.slots = {slot.name: slot for slot in slots_of(deployments)}
+        self.scope = TaskScope()
+        """Tasks that end with the actors."""
+        self.has_ray_ended = False
+        """Whether Ray has ended on the driver's machine."""
+        self._slot_of = {replica: slot for slot in self.slots.values() for replica in slot.replicas}
+        self._dispatcher = Dispatcher(DRIVER)
+        self._roles = RoleGroup(self._dispatcher, deployments, place_replicas(deployments, list(self.slots.values())))
+        self.messenger = self._roles.messenger(DRIVER)
+        self._connecting = asyncio.Lock()
+        self._lost: dict[str, bytes] = {}
+        """Encoded errors of the slots that are given up, by name."""
+        self._is_started = asyncio.Event()
+        self._early_death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Raises `ActorDied` when an actor dies while roles are started."""
+        self._early_death.add_done_callback(retrieve_exception)
+
+    async def flush(self) -> None:
+        """Wait until all one-way messages sent so far have arrived, except those from and to actors that die."""
+        await try_calls([slot.actor.flush.remote() for slot in self.slots.values()], STOP_S)
+        await self._dispatcher.flush()
+
+    # -- starting ---------------------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start all roles, in the order of their deployments.
+
+        Raises:
+            ActorDied: an actor died meanwhile. No work is done yet, so all of them may start anew.
+        """
+        work = asyncio.ensure_future(self._start())
+        try:
+            await asyncio.wait([work, self._early_death], return_when=asyncio.FIRST_COMPLETED)
+            if self._early_death.done():  # the start may not wait for the actor that died
+                await self._early_death
+            await work
+        except (ActorDied, asyncio.CancelledError):
+            work.add_done_callback(retrieve_exception)
+            work.cancel()
+            await wait_to_end([work])
+            raise
+        self._is_started.set()
+
+    async def _start(self) -> None:
+        slots = list(self.slots.values())
+        for slot in slots:
+            self._starter.create(slot)
+        await gather([unless_dead(slot.name, self._starter.wait_ready(slot)) for slot in slots])
+        for slot in slots:
+            self._dispatcher.connect(slot.name, RayLink(DRIVER, 0, slot.actor))
+        await gather([unless_dead(slot.name, self._starter.build(slot, self.slots)) for slot in slots])
+        for deployment in self._deployments:
+            for replica in replica_names(deployment) if deployment.in_driver else ():
+                self._roles.build(replica, deployment, self._context)
+        self._roles.connect()
+        for slot in slots:
+            self.scope.start(self._collect(slot))
+            self.scope.start(self._ping(slot, slot.actor))
+        for deployment in self._deployments:
+            for replica in replica_names(deployment):
+                if deployment.in_driver:
+                    await self._roles.start(replica)
+                else:
+                    slot = self._slot_of[replica]
+                    await unless_dead(slot.name, call_role(slot.actor.start.remote(replica)))
+
+    async def extend(self, deployments: Sequence[Deployment]) -> None:
+        """Start the further replicas of these deployments while the others work."""
+        self._deployments = deployments
+        new = [slot for slot in slots_of(deployments) if slot.name not in self.slots]
+        for slot in new:
+            self.slots[slot.name] = slot
+            self._slot_of.update(dict.fromkeys(slot.replicas, slot))
+        for slot in new:
+            await self._start_process(slot)
+        self._roles.extend(deployments, place_replicas(deployments, list(self.slots.values())))
+
+    async def _start_process(self, slot: ActorSlot) -> None:
+        """Start a process in a slot while the others work."""
+        self._starter.create(slot)
+        actor, incarnation = slot.actor, slot.incarnation
+        self.scope.start(self._collect(slot))  # from now on its death is noticed
+        await self._starter.wait_ready(slot)
+        # One successor at a time, so that each is built with the current process of every other slot and is made known to all of them.
+        async with self._connecting:
+            if slot.incarnation != incarnation:  # it died while it waited for the lock, and its own successor starts already
+                return
+            await self._starter.build(slot, self.slots)
+            for name, failed in self._lost.items():
+                await future_of(actor.lose.remote(name, failed))
+            others = [each for each in self.slots.values() if each is not slot and each.is_ready]
+            await try_calls([each.actor.connect.remote(slot.name, actor, incarnation) for each in others], watching.SILENT_S)
+            self._dispatcher.connect(slot.name, RayLink(DRIVER, 0, actor), incarnation)
+        self.scope.start(self._ping(slot, actor))
+        try:
+            async with asyncio.timeout(starting.READY_S):
+                for replica in slot.replicas:
+                    await call_role(actor.start.remote(replica))
+                await call_role(actor.open.remote())
+        except TimeoutError:
+            raise PeerLost(slot.name, f"it took the place of one that died, but did not start within {starting.READY_S:g} s") from None
+
+    # -- deaths -----------------------------------------------------------------------------------------------------------------------
+
+    async def _collect(self, slot: ActorSlot) -> None:
+        """Receive what the current process sends until it dies, and put another one into its slot then."""
+        async with self._losing_on_error(slot):
+            cause = await collect_until_death(slot, self._dispatcher)
+            if slot.is_unreachable and slot.node is not None:
+                self._starter.avoid(slot.node)
+            if not self._is_started.is_set() and not self._early_death.done():
+                self._early_death.set_exception(ActorDied(slot.name, cause))
+            await self._replace(slot, cause)
+
+    async def _ping(self, slot: ActorSlot, actor: Any) -> None:
+        async with self._losing_on_error(slot):
+            await kill_if_silent(slot, actor)
+
+    @asynccontextmanager
+    async def _losing_on_error(self, slot: ActorSlot) -> AsyncGenerator[None]:
+        """Give a slot up on an unexpected error in the body, so that no caller waits for it for ever."""
+        try:
+            yield
+        except Exception as error:
+            await self._lose(slot, PeerLost(slot.name, f"{type(error).__name__}: {error}"))
+            raise
+
+    async def _replace(self, slot: ActorSlot, cause: str) -> None:
+        """Put another process into the slot of one that died, or give the slot up after too many deaths."""
+        await self._is_started.wait()
+        if slot.name in self._lost:
+            return
+        log("warning", "an actor died; another takes its place", {"replica": slot.name, "cause": cause})
+        with suppress(NoHandler):  # a run without a recorder
+            for replica in slot.replicas:
+                self.messenger.tell(RecordLost(source=replica))
+        deaths = slot.count_death(asyncio.get_running_loop().time(), WITHIN_S)
+        try:
+            if deaths > MAX_DEATHS:
+                raise PeerLost(slot.name, f"it died {deaths} times within {WITHIN_S / 60:g} minutes, last because {cause}")
+            slot.begin_incarnation()
+            await self._starter.find_nodes_again()
+            await self._start_process(slot)
+        except DEATHS as error:  # the successor has died as well, which its own `_collect` notices
+            if isinstance(error, ActorUnavailableError):
+                ray.kill(slot.actor)
+        except MicroagentsError as error:
+            await self._lose(slot, error)
+
+    async def _lose(self, slot: ActorSlot, error: MicroagentsError) -> None:
+        """Give a slot up: all open and later calls to it raise the error."""
+        failed = self._lost[slot.name] = encode_error(error)
+        ray.kill(slot.actor)  # it may still wait for resources
+        slot.mark_lost()
+        self._dispatcher.lose(slot.name, error)
+        others = [each for each in self.slots.values() if each is not slot]
+        await try_calls([each.actor.lose.remote(slot.name, failed) for each in others], watching.SILENT_S)
+
+    async def watch_ray(self) -> None:
+        """Give all slots up when Ray ends on the driver's machine."""
+        await watching.wait_for_rays_end()
+        self.has_ray_ended = True
+        for slot in self.slots.values():
+            slot.mark_lost()
+            self._dispatcher.lose(slot.name, PeerLost(slot.name, "Ray has ended on the machine of the driver"))
+
+    # -- stopping ---------------------------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Stop all roles, then end the actors."""
+        self._is_started.clear()  # from now on a death starts no successor
+        actors = [slot.actor for slot in self.slots.values() if slot.is_ready]
+        async with AsyncExitStack() as steps:  # in reverse order, each even if one before it fails or is cancelled
+            steps.callback(self._kill_actors)
+            steps.callback(self._dispatcher.disconnect)
+            steps.push_async_callback(self.scope.close)
+            steps.push_async_callback(_wait_for, "ping", actors)  # what they have logged comes before the answer to a later call
+            for deployment in self._deployments:
+                for replica in replica_names(deployment):
+                    if deployment.in_driver:
+                        steps.push_async_callback(self._roles.stop, replica)
+                        steps.push_async_callback(_wait_for, "flush", actors)
+                    elif self._slot_of[replica].is_ready:
+                        steps.push_async_callback(self._stop_replica, replica)
+            steps.push_async_callback(self._dispatcher.close)
+            await try_calls([actor.close.remote() for actor in actors], STOP_S)
+
+    def _kill_actors(self) -> None:
+        for slot in self.slots.values():
+            if slot.actor is not None and not self.has_ray_ended:
+                ray.kill(slot.actor)
+
+    async def _stop_replica(self, replica: str) -> None:
+        try:
+            async with asyncio.timeout(STOP_S):
+                await future_of(self._slot_of[replica].actor.stop.remote(replica))
+        except TimeoutError as error:
+            log("warning", "a role did not stop cleanly", {"role": replica.partition("/")[0], "error": repr(error)})
+        except RayError:
+            return  # its actor has died
+
+
+async def _wait_for(method: str, actors: Sequence[Any]) -> None:
+    """Wait a moment for the answers of actors to a call."""
+    await try_calls([getattr(actor, method).remote() for actor in actors], FLUSH_BEFORE_STOP_S)

@@ -1,0 +1,87 @@
+"""Calls of Ray actors: awaited for a while, for ever, or until their actor dies."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Coroutine, Iterable
+from contextlib import suppress
+from typing import Any
+
+from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
+
+from microagents.aio import TaskScope
+from microagents.runtimes.ray.host import decode_error
+
+NOT_CREATED = "it cannot be created"
+"""The beginning of the cause of a death that every successor would have, too."""
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+DEATHS = (RayActorError, ActorUnschedulableError)
+"""What a call of an actor raises that has died, or whose node has gone before it began."""
+
+
+class ActorDied(Exception):
+    """An actor died while roles were started."""
+
+    def __init__(self, replica: str, cause: str) -> None:
+        super().__init__(replica, cause)
+        self.replica = replica
+        self.cause = cause
+
+
+def future_of(reference: Any) -> asyncio.Future[Any]:
+    """The result of a call as a future of this event loop."""
+    return asyncio.wrap_future(reference.future())
+
+
+async def call_role(reference: Any) -> None:
+    """Await a `Host` method that runs code of roles, and raise the error that it returns."""
+    failed = await future_of(reference)
+    if failed is not None:
+        raise decode_error(failed)
+
+
+async def try_calls(references: Iterable[Any], timeout_s: float) -> None:
+    """Await calls side by side for a while; the death of an actor is no error here."""
+    await gather([_try_call(each, timeout_s) for each in references])
+
+
+async def _try_call(reference: Any, timeout_s: float) -> None:
+    with suppress(RayError, TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await future_of(reference)
+
+
+async def unless_dead(name: str, work: Awaitable[None]) -> None:
+    """Await a call of the actor with this name; its death is raised as `ActorDied`."""
+    try:
+        await work
+    except DEATHS as error:
+        raise ActorDied(name, cause_of(error)) from None
+
+
+def cause_of(error: RayError) -> str:
+    """The cause of a death in Ray's words, without Ray's advice."""
+    lines = [" ".join(line.split()) for line in _ESCAPES.sub("", str(error)).splitlines() if line.strip()]
+    if isinstance(error, RayActorError) and error.actor_init_failed:  # its lines are a traceback, with the error last
+        return f"{NOT_CREATED}: {lines[-1]}"
+    text = " ".join(lines)
+    found = re.search(r"because (.+?)(?:\. Some common causes|$)", text)
+    return found[1] if found else text
+
+
+async def ends_within(work: asyncio.Future[Any], timeout_s: float) -> bool:
+    """Whether a future ends in time. It is not cancelled at the timeout, and its exception is raised."""
+    done, _ = await asyncio.wait([work], timeout=timeout_s)
+    for each in done:
+        each.result()
+    return bool(done)
+
+
+async def gather(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines side by side; the first error is raised and cancels the others."""
+    scope = TaskScope()
+    try:
+        await asyncio.gather(*[scope.start(each) for each in work])
+    finally:
+        await scope.close()

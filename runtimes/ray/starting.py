@@ -1,0 +1,115 @@
+"""Starting of actors: a process for a slot, on a node with room for it, with its roles built."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from microagents.errors import InvalidDefinition, PeerLost
+from microagents.runtimes.ray.blueprint import Blueprint, import_folders
+from microagents.runtimes.ray.calls import call_role, ends_within, future_of
+from microagents.runtimes.ray.cluster import aside, missing_resource
+from microagents.runtimes.ray.host import Host
+from microagents.runtimes.ray.lanes import nodes_for_lanes
+from microagents.runtimes.ray.placement import ActorSlot
+
+PLACE_S = 30.0
+"""Seconds that an actor may wait for resources that the cluster does not have."""
+READY_S = 120.0
+"""Seconds that an actor may take to start where the cluster has room for it."""
+
+
+class ActorStarter:
+    """Starts the processes of slots.
+
+    Args:
+        run_id: the run, whose name the processes have in their logs.
+        blueprint: what they build their roles from.
+    """
+
+    def __init__(self, run_id: str, blueprint: Blueprint) -> None:
+        self._run_id = run_id
+        self._blueprint = blueprint
+        self._nodes: list[str] = []
+        """Ids of nodes by lane; empty for a single lane."""
+        self._unreachable: dict[str, None] = {}
+        """Ids of nodes with an actor that could not be reached; Ray may not have noticed yet that they have gone."""
+
+    async def find_nodes(self) -> None:
+        """Spread lanes over the nodes that are there now."""
+        self._nodes = await aside(nodes_for_lanes)
+
+    async def find_nodes_again(self) -> None:
+        """Look for nodes after a death, if lanes are spread over them."""
+        if self._nodes:
+            await self.find_nodes()
+
+    def avoid(self, node: str) -> None:
+        """Start nothing more on a node."""
+        self._unreachable[node] = None
+
+    def create(self, slot: ActorSlot) -> None:
+        """Ask Ray for a process.
+
+        Raises:
+            InvalidDefinition: no actor can have these resources.
+        """
+        level = logging.getLevelNamesMapping().get(os.environ.get("MICROAGENTS_LOG", "info").upper(), logging.INFO)
+        # Ray takes GPUs and memory as options with names of their own, not among the resources.
+        named = {"num_gpus": slot.resources.get("GPU", 0), "memory": slot.resources.get("memory", 0)}
+        try:
+            actor = (
+                ray.remote(Host)
+                .options(
+                    num_cpus=slot.num_cpus,
+                    resources={name: amount for name, amount in slot.resources.items() if name not in ("GPU", "memory")},
+                    **{name: amount for name, amount in named.items() if amount},
+                    # The driver itself creates the next process, so that each has its own handle and incarnation.
+                    max_restarts=0,
+                    max_task_retries=0,
+                    scheduling_strategy=self._strategy_of(slot),
+                    enable_task_events=False,
+                )
+                .remote(self._run_id, slot.name, slot.incarnation, level)
+            )
+        except ValueError as error:
+            raise InvalidDefinition(f"{slot.name} cannot be deployed like this: {' '.join(str(error).split())}") from None
+        slot.occupy(actor)
+
+    def _strategy_of(self, slot: ActorSlot) -> Any:
+        """Where Ray should start an actor: those of one lane on one node, as long as it is there and has room."""
+        nodes = [each for each in self._nodes if each not in self._unreachable]
+        if not nodes:
+            return "SPREAD"
+        lane = int(slot.name.rpartition("/")[2])
+        # Ray takes a soft affinity for nothing where an actor needs nothing (measured), and a hard one must not keep it from a GPU.
+        return NodeAffinitySchedulingStrategy(node_id=nodes[lane % len(nodes)], soft=bool(slot.num_cpus or slot.resources))
+
+    async def wait_ready(self, slot: ActorSlot) -> None:
+        """Wait until the process answers.
+
+        Raises:
+            PeerLost: the cluster has no room for it, or it does not start in time.
+        """
+        ready = asyncio.ensure_future(future_of(slot.actor.ping.remote()))
+        try:
+            if not await ends_within(ready, PLACE_S):
+                lacking = await aside(missing_resource, slot.num_cpus, slot.resources)
+                if lacking is not None:
+                    raise PeerLost(slot.name, f"there was no room for it within {PLACE_S:g} s: {lacking}")
+                if not await ends_within(ready, READY_S - PLACE_S):
+                    raise PeerLost(slot.name, f"its process did not start within {READY_S:g} s; Ray's logs say why (`ray logs`)")
+            slot.mark_ready(ready.result())
+        finally:
+            ready.cancel()
+
+    async def build(self, slot: ActorSlot, slots: Mapping[str, ActorSlot]) -> None:
+        """Build the roles of a slot, connected to the processes of the others."""
+        peers = {each.name: (each.actor, each.incarnation) for each in slots.values() if each is not slot}
+        await call_role(slot.actor.build.remote(import_folders(), self._blueprint.context, self._blueprint.deployments, peers))
