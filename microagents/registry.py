@@ -123,8 +123,8 @@ class Registry(Struct, frozen=True, kw_only=True):
         except InvalidDefinition as error:
             raise InvalidUsage(f"{self.kind} {name!r}: {error}") from None
         except (Exception, SystemExit) as error:  # a user's file may raise anything while it is imported
-            lacking = (isinstance(error, ModuleNotFoundError) and error.name) or "."
-            if lacking in REQUIREMENTS or (name in self.shipped and "." not in lacking):
+            lacking = (error.name or ".").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+            if lacking in REQUIREMENTS or (lacking and name in self.shipped and lacking != "microagents"):
                 raise missing_package(f"{self.kind} {name!r}", lacking) from None
             raise InvalidUsage(f"{self.kind} {name!r} cannot be imported: {described(error)}") from error
 
