@@ -524,7 +524,7 @@ async def test_two_runs_of_one_program_share_a_ray() -> None:
 async def test_an_actor_that_cannot_be_created_ends_the_run_at_once_with_the_whole_error(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = "a module with a long name " * 20
 
-    class Unable(Host):  # type: ignore[misc]  # Ray types its actors as Any
+    class Unable(Host):
         def __init__(self, *_: object) -> None:
             raise ImportError(missing)
 
