@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self
 
-import structlog
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
+from microagents.logs import log
 from microagents.problems.problem import Problem
 from microagents.replies.chat import Reply, Sampling
 from microagents.tasks.confinement import LEAST_MEMORY_BYTES, MEMORY_BYTES, Ending, run_confined
@@ -96,7 +96,7 @@ class Code(Problem[Program]):
 
 @cache
 def _tell_that_nothing_is_scored() -> None:
-    structlog.get_logger().warning(NOT_SCORED)
+    log().warning(NOT_SCORED)
 
 
 def _bare(code: str) -> str | None:

@@ -96,6 +96,8 @@ class Settings(BaseModel):
 it. [default: auto for many inputs, else 1]"""
     durability: Annotated[Literal["full", "normal"], Flag()] = "full"
     """`full`: records survive a power cut. `normal`: they survive a kill of the process."""
+    keep_texts: Annotated[Literal["all", "lost", "none"], Flag()] = "lost"
+    """Texts of replies that the journal keeps: `all`, `none`, or those that `lost` or were flagged, and all of undecided elections."""
     on_undecided: Annotated[str, Flag("stop|leader|SPEC")] = "stop"
     """Action after an undecided election: `stop` the run, take the `leader` and mark it, or ask another model, given by its SPEC."""
     max_output_tokens: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
@@ -207,6 +209,7 @@ class SettingKeywords(TypedDict, total=False):
     deploy: dict[str, dict[str, Any]]
     lanes: int | str | None
     durability: Literal["full", "normal"]
+    keep_texts: Literal["all", "lost", "none"]
     on_undecided: str
     max_output_tokens: int | None
     flag_above_tokens: int | None

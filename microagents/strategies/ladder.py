@@ -25,7 +25,7 @@ from microagents.replies.chat import Prompt, decoder_of, vote_of
 from microagents.roles.judge import Choose, Judge
 from microagents.roles.paraphraser import Paraphrase, Paraphraser
 from microagents.strategies.chain import Chain, ChainStep, Rung
-from microagents.strategies.lookahead import lookahead_in
+from microagents.strategies.lookahead import Lookahead, lookahead_in
 from microagents.task import ChainTask, Task
 from microagents.user_code import called
 from microagents.work.elections import put_to
@@ -169,6 +169,11 @@ or `discard` it."""
                 case _:
                     made.append(JudgeOfCandidates(name=name, margin=self.margin))
         return tuple(made)
+
+    @property
+    def draws_rollouts(self) -> bool:
+        """Whether a rung is a lookahead."""
+        return any(isinstance(rung, Lookahead) for rung in self.rungs)
 
     @property
     def caution(self) -> str | None:

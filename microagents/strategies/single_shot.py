@@ -57,6 +57,11 @@ class SingleShot(Strategy):
         """One."""
         return 1.0
 
+    @property
+    def draws_rollouts(self) -> bool:
+        """True: of a chain, all steps in one reply."""
+        return True
+
     @cached_property
     def default_rule(self) -> Rule:
         """The rule of the answer: there is no vote."""

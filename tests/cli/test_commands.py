@@ -47,7 +47,7 @@ CONTRACT = {
 """The keys of ``run --json`` that scripts rely on."""
 
 BEYOND = {
-    *("created_at", "reason", "settled_at", "climbed", "lost_in_flight", "go_on", "k", "unit"),
+    *("created_at", "reason", "settled_at", "climbed", "lost_in_flight", "go_on", "k", "unit", "checked"),
     *("votes", "samples", "votes_per_decision", "outvoted", "misled", "unvoted_success"),
     *("repeated", "refused", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),
     *("expected_usd", "unsettled_usd", "unsettled_tokens", "joined", "fallbacks"),
@@ -140,7 +140,7 @@ def test_a_person_is_told_that_the_model_is_simulated() -> None:
     assert (ran.code, ran.err) == (COMPLETED, "")
     assert "simulated: no real model was asked" in ran.out
     assert "7 of 7 steps" in ran.out
-    assert "none found wrong" in ran.out
+    assert "all checked by the task's own oracle: none wrong" in ran.out
 
 
 @pytest.mark.parametrize("run_id", ["a", "My-run_2.1", "7" * 100])
@@ -579,6 +579,30 @@ def test_estimate_judges_a_given_k_and_takes_the_options_of_a_run() -> None:
     chosen = microagents(*words, "--max-draws", "2e2", "--rule", "first-to", "--rivals", "2", "--valid", "0.5").json
     assert (chosen["max_draws"], chosen["rule"], chosen["rivals"]) == (200, "first-to", 2)
     assert chosen["expected_calls"] == pytest.approx(2000 * chosen["expected_votes_per_step"])
+
+
+def test_estimate_judges_a_given_k_without_a_target() -> None:
+    words = ("estimate", "--p", "0.99", "--steps", "1e3")
+    judged, wanted = (microagents(*words, *more, "-k", "2", "--json").json for more in ((), ("--target", "0.95")))
+    assert judged == {**wanted, "k_min": None, "max_draws_min": None}
+    assert "a chance of" not in microagents(*words, "-k", "2").out
+    assert_one_sentence(microagents(*words), "give the wanted chance, --target T, or the margin to judge, -k K")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("hanoi --disks 3", "disks is an option of the task; write -o disks=3"),
+        ("--disks=3 hanoi", "disks is an option of the task; write -o disks=3"),
+        ("hanoi disks=3", "disks is an option of the task; write -o disks=3"),
+        ("hanoi --k 3", "there is no option --k; write -k 3"),
+        ("hanoi --strategy lead --samples 3", "samples is an option of the strategy; write -s samples=3"),
+        ("hanoi --effort low", "effort is an option of a model; write it into its spec: --model PROVIDER:MODEL@effort=low"),
+        ("hanoi --temperature 0.5", "the temperature belongs to the task: write sampling = Sampling(temperature=0.5) into its class"),
+    ],
+)
+def test_an_option_that_stands_elsewhere_is_refused_with_what_to_write(words: str, said: str) -> None:
+    assert_one_sentence(microagents("run", *words.split()), said)
 
 
 def test_estimate_speaks_to_people_too_and_names_the_cap_that_makes_its_promise_true() -> None:

@@ -21,6 +21,7 @@ from microagents.runs.inspection.runs import inspect_run
 from microagents.runs.settings import SettingKeywords, Settings, plain_type
 from microagents.strategies import Maker
 from microagents.tasks.drift import RING, Drift
+from tests.cli.commands import microagents
 
 DRIFT = Drift(length=3)
 MODELS = "sim:perfect@error=0.2,flag=0.1,alternatives=1"
@@ -184,6 +185,8 @@ async def test_a_program_resumes_a_run_of_its_own_task_and_model_and_another_pro
         monkeypatch.setattr(sys.modules["__main__"], each.__name__, each, raising=False)
     stopped = await run(Own(length=9), models=count_on, k=1, max_calls=3, run_id="a", runs_dir=tmp_path)
     assert stopped.outcome == "stopped"
+    assert str(stopped).splitlines()[-1] == f"go on    start the program again with run_id='a', runs_dir='{tmp_path}', max_calls=6"
+    assert microagents("show", "a", "--runs-dir", str(tmp_path)).rows["go on"] == str(stopped).splitlines()[-1].removeprefix("go on    ")
     for name, said in (("Own", "the task of run a, __main__:Own, cannot be imported"), ("count_on", "was given as an object")):
         with monkeypatch.context() as elsewhere:
             elsewhere.delattr(sys.modules["__main__"], name)
