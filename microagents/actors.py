@@ -349,6 +349,11 @@ class Strategy(BaseModel):
             InvalidUsage: it cannot.
         """
 
+    @property
+    def draws_rollouts(self) -> bool:
+        """Whether it asks for replies with several steps of a chain; by default False."""
+        return False
+
     def trial_questions(self, task: Task) -> Sequence[tuple[Prompt, type[Reply]]]:
         """Questions that not every expert of such a task knows, by default the first. The simulated model tries them before a run."""
         # The expert of a chain knows its steps. `Strategy` itself, which stands for any in an endpoint, solves nothing.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from heapq import heappop, heappush
 from typing import Any, Self, TypeVar
 
-import structlog
+from microagents.logs import log
 
 T = TypeVar("T")
 
@@ -196,7 +196,7 @@ class TaskScope:
             await wait_to_end(self._tasks, within_s=within_s)
         finally:
             if left := [repr(task.get_coro()) for task in self._tasks if not task.done()]:
-                structlog.get_logger().warning("tasks were cancelled and did not end", within_s=within_s, tasks=left)
+                log().warning("tasks were cancelled and did not end", within_s=within_s, tasks=left)
 
 
 class Notifier:

@@ -9,6 +9,14 @@ from __future__ import annotations
 from typing import Self
 
 
+def refusal(name: str, said: str, given: object) -> str:
+    """Say what a value must be, from a message of pydantic such as "Input should be greater than 0"."""
+    _, should, wanted = said.partition(" should ")
+    if not should:
+        return f"{name}={given!r:.100}: {said[:1].lower()}{said[1:]}"
+    return f"{name} must {wanted.partition(', not ')[0]}, not {given!r:.100}"
+
+
 class MicroagentsError(Exception):
     """Root of all errors that this package raises on purpose."""
 

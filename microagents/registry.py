@@ -25,6 +25,8 @@ from microagents.packages import REQUIREMENTS, missing_package
 from microagents.user_code import described
 
 C = TypeVar("C")
+OBJECT = "object"
+"""The provider in specs of models that were given as objects."""
 
 
 class Registry(Struct, frozen=True, kw_only=True):
@@ -111,8 +113,8 @@ class Registry(Struct, frozen=True, kw_only=True):
         except InvalidDefinition as error:
             raise InvalidUsage(f"{self.kind} {name!r}: {error}") from None
         except (Exception, SystemExit) as error:  # a user's file may raise anything while it is imported
-            lacking = (isinstance(error, ModuleNotFoundError) and error.name) or "."
-            if lacking in REQUIREMENTS or (name in self.shipped and "." not in lacking):
+            lacking = (error.name or ".").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+            if lacking in REQUIREMENTS or (lacking and name in self.shipped and lacking != "microagents"):
                 raise missing_package(f"{self.kind} {name!r}", lacking) from None
             raise InvalidUsage(f"{self.kind} {name!r} cannot be imported: {described(error)}") from error
 
@@ -196,6 +198,11 @@ def reference_to(named: Any) -> str:
     if file is not None and named.__module__ != "__main__" and "." not in module.__name__ and not hasattr(module, "__path__"):
         return f"{Path(file).resolve()}:{named.__qualname__}"
     return address_of(named)
+
+
+def has_name(source: str) -> bool:
+    """Tell whether another program may find a source, or the model of a spec."""
+    return "<locals>" not in source and not source.startswith(("__main__:", f"{OBJECT}:"))
 
 
 def can_be_found(reference: str) -> bool:

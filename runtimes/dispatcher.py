@@ -12,11 +12,10 @@ from contextlib import aclosing
 from hashlib import blake2b
 from typing import Any
 
-import structlog
-
 from microagents.actors import Role
 from microagents.aio import TaskScope
 from microagents.errors import DeadlinePassed, MicroagentsError, NoHandler
+from microagents.logs import log
 from microagents.messages import Message, R, Request, Stream, resolve
 from microagents.runtimes import wire
 from microagents.runtimes.incoming_calls import IncomingCall
@@ -267,7 +266,7 @@ class Dispatcher:
             self._replicas[sent.replica].tell(wire.unpack(sent.body, message, as_json=message.as_json))
         except Exception as error:  # noqa: BLE001 - any error of a user's message class; the rest of the batch must still be handled
             # The sender awaits no reply. If the mailbox refused the message because of an earlier error, the next ask raises that error.
-            structlog.get_logger().warning("a one-way message was lost", replica=sent.replica, message=sent.message, error=str(error))
+            log().warning("a one-way message was lost", replica=sent.replica, message=sent.message, error=str(error))
 
     def _start(self, incoming: IncomingCall) -> asyncio.Task[None]:
         return self._scope.start(self._handle(incoming), incoming.end)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-import structlog
 from msgspec import structs
 
 from microagents.actors import Context, Deployment, Role, asked_by, check_graph
 from microagents.aio import is_cancelled
 from microagents.errors import MicroagentsError
+from microagents.logs import log
 from microagents.messages import Message
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger, Route
 from microagents.user_code import role_failed
@@ -137,7 +137,7 @@ class RoleGroup:
             async with asyncio.timeout(STOP_S):
                 await self._roles[name].stop()
         except (Exception, asyncio.CancelledError, SystemExit) as error:
-            structlog.get_logger().warning("a role did not stop cleanly", role=type(self._roles[name]).__name__, error=repr(error))
+            log().warning("a role did not stop cleanly", role=type(self._roles[name]).__name__, error=repr(error))
             # A role may also await a future that was cancelled, which is its failure; only the caller's own cancellation is passed on.
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self
 
-import structlog
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
+from microagents.logs import log
 from microagents.problems.problem import Problem
 from microagents.replies.chat import Reply, Sampling
 from microagents.tasks.confinement import LEAST_MEMORY_BYTES, MEMORY_BYTES, Ending, run_confined
@@ -69,8 +69,11 @@ class Code(Problem[Program]):
         return self
 
     def statement(self) -> str:
+        return self.text
+
+    def background(self) -> str:
         tests = "\n".join(self.test_list[: self.shown])
-        return f"{self.text}\n\nThe program is a Python module, and it must pass this:\n{tests}" if tests else self.text
+        return f"The program is a Python module, and it must pass this:\n{tests}" if tests else ""
 
     def flag(self, reply: Reply) -> str | None:
         """Flag ``no_python`` for a text that Python cannot read, ``long_code`` for more than 20,000 characters."""
@@ -93,7 +96,7 @@ class Code(Problem[Program]):
 
 @cache
 def _tell_that_nothing_is_scored() -> None:
-    structlog.get_logger().warning(NOT_SCORED)
+    log().warning(NOT_SCORED)
 
 
 def _bare(code: str) -> str | None:

@@ -113,15 +113,18 @@ class Hanoi(ChainTask[Towers, Step, Solved]):
         return self._next(last, pegs)
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Step:  # noqa: ARG002 - the right reply tells enough
-        """Make a move to the wrong peg, a state that does not follow from it, or a second disk moved in the state."""
+        """Make mostly another move, with the state that follows: LEAD's figure 10. Else move one disk more in the state."""
         assert isinstance(right, Step)
         disk, source, target = right.move
-        other = 3 - source - target
         kind = rng.randrange(3)
-        if kind == 0:  # the wrong peg, with the state that follows
-            return Step(move=(disk, source, other), next_state=_moved(right.next_state, disk, target, other))
-        if kind == 1:  # the right move, with a wrong state
-            return Step(move=right.move, next_state=_moved(right.next_state, disk, target, other))
+        if kind == 0:  # the turn of disk 1 taken for that of another, or the other way round
+            before = _moved(right.next_state, disk, target, source)
+            other = self._next(right.move if disk == 1 else None, before)
+            if other != right:
+                return other
+        if kind < 2:  # the wrong peg  # noqa: PLR2004 - two of three kinds
+            peg = 3 - source - target
+            return Step(move=(disk, source, peg), next_state=_moved(right.next_state, disk, target, peg))
         filled = [peg for peg in range(3) if right.next_state[peg]]
         peg = rng.choice(filled)
         top = right.next_state[peg][-1]

@@ -174,8 +174,10 @@ class MultipleChoice(PublicQuestion[Letter]):
         return self.letters[index] if 0 <= index < len(self.letters) else None
 
     def statement(self) -> str:
-        choices = "\n".join(f"{letter}) {text}" for letter, text in zip(self.letters, self.choices, strict=True))
-        return f"{self.question}\n\n{choices}"
+        return self.question
+
+    def background(self) -> str:
+        return "\n".join(f"{letter}) {text}" for letter, text in zip(self.letters, self.choices, strict=True))
 
     def flag(self, reply: Reply) -> str | None:
         """Flag ``no_choice`` for a label that no choice has."""
@@ -219,7 +221,10 @@ class MultiHop(PublicQuestion[ShortAnswer]):
         return [given] if isinstance(given, str) else given
 
     def statement(self) -> str:
-        return f"{self.context}\n\n{self.question}" if self.context else self.question
+        return self.question
+
+    def background(self) -> str:
+        return self.context
 
     def flag(self, reply: Reply) -> str | None:
         """Flag ``unreadable_answer`` for an answer without a word."""

@@ -22,11 +22,13 @@ from microagents.problems.questions import (
     ToCompose,
     ToContract,
     ToCriticize,
+    ToEnsemble,
     ToFollow,
     ToRevise,
     ToSolve,
     ToTrace,
     asked_in,
+    prompt_of,
 )
 from microagents.replies.chat import Prompt, Reply
 from microagents.replies.trajectories import Trajectory
@@ -260,7 +262,7 @@ class WordProblem(WorkedProblem[Total]):
         """Make a wrong step, and all that follows from it; in a contraction a given number that is off."""
         asked = asked_in(prompt)
         match asked:
-            case ToSolve() | ToFollow() | ToRevise():
+            case ToSolve() | ToFollow() | ToEnsemble() | ToRevise():
                 story = Story.read(asked.problem)
                 wrong = story.values((rng.choice(story.steps() or story.order()).name, _slip(rng)))
                 total = Total(total=wrong[story.asked])
@@ -274,12 +276,16 @@ class WordProblem(WorkedProblem[Total]):
                 return Contraction(question=story.with_givens({given.name: given.number + _slip(rng)}).text())
         return super().mistake(prompt, right, rng)
 
-    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:  # noqa: ARG002 - the prompt tells what is wanted
+    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:
         asked = asked_in(prompt)
         match asked:
             case ToSolve() | ToRevise():
                 a, b = ANSWER_ERROR
                 return 1 - exp(-a * self.steps_of(asked.problem) ** b)
+            case ToEnsemble():
+                right = self.expert_answer(asked.problem)
+                alone = self.difficulty(prompt_of("", ToSolve(problem=asked.problem)), reply)
+                return JUDGE_ERROR if any(msgspec.json.decode(each.answer, type=Total) == right for each in asked.solutions) else alone
             case ToFollow():
                 return 1 - (1 - FOLLOWED_ERROR) ** len(asked.subquestions)
             case ToTrace():

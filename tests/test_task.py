@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from microagents import Call, InvalidUsage, Prompt, Reply, TaskFailed, run
@@ -263,3 +265,15 @@ async def test_a_method_that_looks_like_a_misspelt_one_is_warned_of_when_a_run_b
 
 def test_a_task_that_is_spelt_well_has_no_method_that_looks_misspelt() -> None:
     assert [*near_misses(Drift), *near_misses(Parity), *near_misses(OldForm)] == []
+
+
+async def test_a_library_logs_nothing_unless_its_program_configures_a_log(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    structlog.reset_defaults()
+    await run(Misspelt(length=1), models="sim:perfect", runs_dir=None)
+    assert capfd.readouterr() == ("", "")
+    assert [(each.name, each.levelname) for each in caplog.records] == [("microagents", "WARNING")] * 4, "of the standard library's logging"
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stdout))
+    await run(Misspelt(length=1), models="sim:perfect", runs_dir=None)
+    assert capfd.readouterr().out.count("overrides nothing") == 4

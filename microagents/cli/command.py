@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -19,6 +19,8 @@ from microagents.registry import STRATEGIES, TASKS, Registry
 from microagents.task import Task
 from microagents.words.summary import printable
 
+SPEC_OPTIONS = ("effort", "service_tier", "timeout_s", "base_url", "api_key_env", "votes_per_request", "error", "flag")
+"""Options in the specs of models that people look for on the command line."""
 MAX_DEFAULT_CHARS = 60
 """Of a longer default only the beginning is shown."""
 
@@ -66,8 +68,13 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the files before the command line, which goes before them."""
-        given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        parser = self.make_parser(ctx)
+        parser.ignore_unknown_options = True
+        given, unknown, _ = parser.parse_args(args=list(args))
         ctx.meta[__name__] = given
+        if not ctx.resilient_parsing and (hint := self._hint([given.get("task"), *unknown], given.get("strategy"))):
+            with exit_on_error():
+                raise InvalidUsage(hint)
         if not ctx.resilient_parsing and not given.get("help"):  # help is shown even if a file is broken
             with exit_on_error():
                 if not given.get("no_config") and any(each.name == "no_config" for each in self.params):
@@ -83,7 +90,31 @@ class Command(TyperCommand):
                 raise
             name = str(error.param and error.param.name)
             with exit_on_error():
-                raise InvalidUsage(f"{file} gives {name}={ctx.default_map[name]!r:.100}, which will not do: {error.message}") from None
+                raise InvalidUsage(f"{file} gives {name}={ctx.default_map[name]!r:.100}: {error.message}") from None
+
+    def _hint(self, words: Sequence[str | None], strategy: Any) -> str | None:
+        """What was meant by the first word that is no option of the command, but one of the task, the strategy or a model."""
+        if not words[1:]:
+            return None
+        given = [word for word in words if word]
+        kinds: list[Any] = [] if words[0] is None else [kind for word in given if isinstance(kind := _found(TASKS, word, Task), type)][:1]
+        if kinds:
+            named = strategy if isinstance(strategy, str) else kinds[0].default_strategy
+            kinds += [kind] if isinstance(kind := _found(STRATEGIES, named, Strategy), type) else []
+        for word, after in zip(given, [*given[1:], ""], strict=True):
+            name, equals, value = word.lstrip("-").partition("=")
+            name, value = name.replace("-", "_"), value if equals else after or "VALUE"
+            is_option = word.startswith("--")
+            if is_option and any(f"-{name}" in each.opts for each in self.params):
+                return f"there is no option --{name}; write -{name} {value}"
+            for kind, what, flag in zip(kinds, ("task", "strategy"), ("-o", "-s"), strict=False):
+                if (is_option or equals) and name in kind.model_fields:
+                    return f"{name} is an option of the {what}; write {flag} {name}={value}"
+            if kinds and is_option and name == "temperature":
+                return f"the temperature belongs to the task: write sampling = Sampling(temperature={value}) into its class"
+            if kinds and is_option and name in SPEC_OPTIONS:
+                return f"{name} is an option of a model; write it into its spec: --model PROVIDER:MODEL@{name}={value}"
+        return None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options of the command, and below them those of the task and of the strategy that the command line names."""

@@ -290,7 +290,7 @@ def check_picture(file: Path | None) -> None:
     if file.is_dir() or not file.absolute().parent.is_dir():
         raise InvalidUsage(f"{str(file)!r} cannot be written: it is a folder, or its folder is not there")
     if file.suffix.lower() != ".svg":
-        raise InvalidUsage(f"{str(file)!r} will not do: --svg draws SVG only, so the name of its file ends in .svg")
+        raise InvalidUsage(f"the name of a file for --svg must end in .svg, not be {str(file)!r}")
 
 
 def draw_picture(report: Comparison | StudyReport, file: Path | None) -> None:

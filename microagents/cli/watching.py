@@ -76,7 +76,7 @@ def run_in_terminal(
 
 def kept_in(run_id: str, runs_dir: Path) -> str:
     """The sentence about a run that was left at once."""
-    return f"run {run_id} was left at once, and its recorded decisions are kept; go on: {resume_command(run_id, 'interrupted', runs_dir)}"
+    return f"run {run_id} was left at once, and its recorded decisions are kept; go on: {resume_command(run_id, runs_dir)}"
 
 
 def kept_in_runs(work: str) -> str:

@@ -213,6 +213,8 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
     """Number of flagged replies."""
     probability: float | None = None
     """Probability of the value, where a model weighed the options; None after a vote."""
+    rungs: tuple[Decision[A], ...] = ()
+    """The rungs of a ladder that did not decide it either."""
 
     @property
     def decided(self) -> bool:
@@ -227,12 +229,16 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
         """
         if not self.decided or self.value is None:
             draws = sum(votes for _, votes in self.tally) + self.flagged
-            shown = ", ".join(f"{votes} x {reply}"[:200] for reply, votes in self.tally[:4])
             replies = [reply for reply, _ in self.tally]
+            shown = self._votes()
             if len(replies) >= MANY_VOTES and all(votes == 1 for _, votes in self.tally):
                 shown = disagreement(replies) or shown
-            raise Undecided(self.path, draws, f"{shown or 'no valid reply'}; {self.flagged} flagged")
+            rungs = "".join(f"; then {each.path.rpartition('/')[2]}: {each._votes() or 'no valid reply'}" for each in self.rungs)  # noqa: SLF001
+            raise Undecided(self.path, draws, f"{shown or 'no valid reply'}; {self.flagged} flagged{rungs}")
         return self.value
+
+    def _votes(self) -> str:
+        return ", ".join(f"{votes} x {reply}"[:200] for reply, votes in self.tally[:4])
 
 
 class Elect(Request[Verdict], frozen=True, kw_only=True):

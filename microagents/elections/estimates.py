@@ -75,7 +75,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
 def estimate(
     p: float,
     steps: int,
-    target: float,
+    target: float | None = None,
     *,
     valid: float = 1.0,
     steps_per_call: int = 1,
@@ -84,7 +84,7 @@ def estimate(
     rule: str | RuleAtK = "ahead-by",
     rivals: int = 1,
 ) -> Estimate:
-    """Estimate a task, with the smallest margin that reaches the target or with the given k.
+    """Estimate a task, with the smallest margin that reaches the target or with the given k, which needs no target.
 
     Against several rivals the figures of one election are exact to 1e-10, or simulated if there are too many courses of the race.
 
@@ -98,13 +98,18 @@ def estimate(
     if k is not None and not rule.has_k:
         raise InvalidUsage(f"the rule {rule.name} has no k; leave -k out")
     _check_rivals(p, rivals)
-    check_target(target)
+    if target is not None:
+        check_target(target)
+    elif k is None and rule.has_k:
+        raise InvalidUsage("give the wanted chance, --target T, or the margin to judge, -k K")
     check_steps(steps, steps_per_call)
     check_whole("max_draws", max_draws)
     votes_per_draw = votes_per_sample(p, valid=valid, steps_per_call=steps_per_call)
-    task = _Task(p=p, rule=rule, rivals=rivals, steps=steps, steps_per_call=steps_per_call, target=target, votes_per_draw=votes_per_draw)
+    task = _Task(
+        p=p, rule=rule, rivals=rivals, steps=steps, steps_per_call=steps_per_call, target=target or 1.0, votes_per_draw=votes_per_draw
+    )
     elections = task.elections
-    enough = task.smallest_k() if rule.has_k else None
+    enough = task.smallest_k() if rule.has_k and target is not None else None
     used = 1 if not rule.has_k else enough if k is None else k
     if used is None:
         raise InvalidUsage(f"the smallest k of the rule {rule.name!r} is too large to be computed; choose one: -k K")
@@ -118,7 +123,7 @@ def estimate(
         k_min=enough,
         k=used if rule.has_k else None,
         max_draws=max_draws,
-        max_draws_min=None if course is None else task.smallest_cap(course),
+        max_draws_min=None if course is None or target is None else task.smallest_cap(course),
         p_success=_power(ending.wrong + ending.undecided, elections),
         p_undecided=1 - _power(ending.undecided, elections),
         expected_votes_per_step=ending.draws * votes_per_draw,

@@ -303,7 +303,7 @@ def portable(rule: Rule) -> PortableRule:
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise InvalidDefinition(f"the options of rule {address} cannot be written as JSON and read back: {error}") from None
     if not known:
-        raise InvalidDefinition(f"rule {address} is another one when it is read back; give its class a name of its own, and plain options")
+        raise InvalidDefinition(f"rule {address} does not survive JSON; give its class a name of its own, and options that JSON can hold")
     by_address = RuleByAddress(address=address, options=options)
     if not Tally(by_address).votes_needed:
         raise InvalidDefinition(

@@ -65,7 +65,7 @@ class UndecidedElection(Struct, frozen=True, kw_only=True):
 class Totals(Struct, kw_only=True):
     """The part of the books that is stored as JSON with every commit."""
 
-    account: Account = field(default_factory=lambda: Account(outvoted=0))
+    account: Account = field(default_factory=lambda: Account(outvoted=0, checked=0))
     in_flight: dict[str, int] = {}
     """Calls in flight by the name of the solver replica that sent them."""
     leased: dict[str, int] = {}
@@ -243,6 +243,7 @@ class Books:
             self._count_ballots(record, valid, flagged)
         if record.correct is not None:
             account.errors = (account.errors or 0) + (not record.correct)
+            account.checked = None if account.checked is None else account.checked + 1
         self.take_in(path, verdict.outcome, verdict.winner, verdict.ballots)
         if record.done is not None and verdict.winner is not None:
             done, total = self.progress(record.id.input)

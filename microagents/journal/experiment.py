@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
 from microagents.errors import InvalidUsage, JournalMismatch
+from microagents.registry import has_name
 
 QUESTION = "question"
 """The field that ``--accept-change`` names to accept another question at a place. The change is found only when the question is asked."""
@@ -41,6 +43,9 @@ _OPTIONS_SINCE = {
     "margin": 3,
     "reuse": True,
     "votes": "exact",
+    "contradicting": "discard",
+    "judge": "picks",
+    "prune": False,
 }
 """Options of strategies that earlier journals lack, and the values as which those were made."""
 
@@ -59,6 +64,12 @@ class Recipe(Struct, frozen=True, kw_only=True):
     def run_settings(self) -> dict[str, Any]:
         """The settings of the run by their names now, without those that have become options of strategies."""
         return {RENAMED_SETTINGS.get(name, name): value for name, value in self.settings.items() if name not in _MOVED_SETTINGS}
+
+    @property
+    def needs_program(self) -> bool:
+        """Whether only the program that began the run can continue it: its task, strategy or a model is an object or code of its own."""
+        named = [self.task, self.strategy, *chain.from_iterable(self.run_settings["models"].values())]
+        return not all(map(has_name, named))
 
     @property
     def deciding_votes(self) -> int | None:

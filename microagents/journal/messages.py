@@ -56,7 +56,7 @@ class RecordSample(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
-    """The text of a reply that lost or was flagged, for later inspection."""
+    """The text of a reply, for later inspection: as ``keep_texts`` says, of one that lost or was flagged."""
 
     id: SampleId
     text: str
@@ -288,6 +288,8 @@ class Account(Struct, kw_only=True):
     """Decided elections."""
     errors: int | None = None
     """Decisions that the task's oracle calls wrong; None without an oracle."""
+    checked: int | None = None
+    """Decisions and final answers that the task's oracle could judge; None in earlier versions."""
     calls: int = 0
     """Requests sent to a model that the provider may bill."""
     in_flight: int = 0

@@ -43,9 +43,15 @@ class RecordRows:
         self._books = books
         self._sampled = sampled
         self._began_s = began_s(rows)
-        self._earlier_s = wall_s - time.monotonic()
+        self._earlier_s = wall_s
+        self._working_since_s: float | None = None
+        """Time at which the work began, after the start of a Ray."""
         self.committed_at: str | None = None
         """Time of the last commit, in UTC, as the rows of its decisions have it; None in journals of versions before 4."""
+
+    def begin_work(self) -> None:
+        """Count the time of the sitting from the first call of this on."""
+        self._working_since_s = self._working_since_s or time.monotonic()
 
     def write(self, records: Sequence[Record]) -> None:
         """Write records."""
@@ -140,4 +146,5 @@ class RecordRows:
     def write_totals(self) -> None:
         """Write the totals of the books, and the time that the run has taken."""
         totals = msgspec.json.encode(self._books.totals).decode()
-        self._rows.set_only("account", (totals, self._earlier_s + time.monotonic(), now()))
+        wall_s = self._earlier_s + (0.0 if self._working_since_s is None else time.monotonic() - self._working_since_s)
+        self._rows.set_only("account", (totals, wall_s, now()))

@@ -18,13 +18,13 @@ from typing import Annotated, Any
 from uuid import uuid4
 
 import msgspec
-import structlog
 from msgspec import Meta, Struct
 
 from microagents.errors import InvalidUsage
 from microagents.journal.encoding import key_at
 from microagents.journal.rows import Rows
 from microagents.journal.tables import UNDECIDED_CODE
+from microagents.logs import log
 
 ENDING = ".requests"
 """Added to the name of a journal."""
@@ -189,4 +189,4 @@ class Inbox:
     def _warn(self, why: str) -> None:
         if not self._is_bad:
             self._is_bad = True
-            structlog.get_logger().warning("a request to this run is ignored", file=str(self._path), why=why[:200])
+            log().warning("a request to this run is ignored", file=str(self._path), why=why[:200])

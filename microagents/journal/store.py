@@ -198,6 +198,7 @@ class Store:
 
     def checkpoint(self, of_input: int) -> Checkpoint | None:
         """The last decided step of an input; None before the first, and in work that cannot resume after a step."""
+        self._records.begin_work()  # a conductor asks for the checkpoint before it does anything else
         with self._transactions.translating_errors():
             return self.books.reached.get(of_input) or read_checkpoint(self._rows, of_input)
 

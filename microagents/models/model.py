@@ -19,12 +19,8 @@ from microagents.elections.election import SampleId
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.models.prices import Tariff
 from microagents.models.rates import Rate
-from microagents.registry import MODELS, can_be_found, reference_to
+from microagents.registry import MODELS, OBJECT, can_be_found, reference_to
 from microagents.replies.chat import Prompt, Reply, Sample
-
-OBJECT = "object"
-"""The provider in specs of models that were given as objects."""
-
 
 TEMPLATE_TOKENS = 512
 """Tokens that a server may add to a prompt: the marks of messages, and instructions of its own."""
@@ -152,7 +148,7 @@ class Model:
             prices: the user's prices by ``provider:model``.
 
         Raises:
-            InvalidUsage: a price in the spec will not do.
+            InvalidUsage: a price in the spec is refused.
         """
         return None
 

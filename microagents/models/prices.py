@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from microagents.errors import InvalidUsage, read_failure
+from microagents.errors import InvalidUsage, read_failure, refusal
 from microagents.files import read_text
 from microagents.packages import require_packages
 from microagents.registry import unknown
@@ -97,7 +97,7 @@ def _own_price(name: object, price: object, where: str) -> OwnPrice:
             case "missing":
                 why = f"{field} is missing"
             case _:
-                why = f"{field} {first['msg'].replace('Input should', 'must')}, not {first['input']!r:.100}"
+                why = refusal(field, first["msg"], first["input"])
         raise InvalidUsage(f"{where}: the price of {name!r}: {why}") from None
 
 

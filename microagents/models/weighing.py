@@ -137,7 +137,7 @@ def question_in(call: Call) -> Prompt:
     system = call.prompt.system
     for form in ("lines", "json"):
         system = system.removesuffix(instructions(call.reply, form)).rstrip("\n")
-    return Prompt(system=system, user=call.prompt.user)
+    return structs.replace(call.prompt, system=system)
 
 
 def by_letter(call: Call) -> Prompt:
@@ -151,7 +151,7 @@ def by_letter(call: Call) -> Prompt:
         raise ModelUnavailable("refused", f"{len(options.values)} options are more than {len(LETTERS)}, which logprobs can weigh at a time")
     listed = "\n".join(f"{letter} = {option}" for letter, option in zip(LETTERS, in_order(call, options), strict=False))
     last = f"Which value of `{options.field}` is right? Answer with its letter alone, without any other text.\n{listed}"
-    return Prompt(system=asked.system, user=f"{asked.user}\n\n{last}")
+    return structs.replace(asked, user=f"{asked.user}\n\n{last}")
 
 
 def weighed_by_letter(call: Call, found: Mapping[str, float], written: Sample) -> Sample:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from random import Random
 from typing import Any, ClassVar, Generic
 
 import msgspec
+from msgspec import Struct
 
 from microagents.errors import InvalidDefinition
 from microagents.problems.questions import (
@@ -22,6 +24,7 @@ from microagents.problems.questions import (
     ToContract,
     ToCriticize,
     ToDecompose,
+    ToEnsemble,
     ToFollow,
     ToRevise,
     ToSolve,
@@ -63,11 +66,15 @@ class Problem(Task[Any], Generic[A]):
         Raises:
             TaskFailed: ``statement()`` raised, or gave something else than a text.
         """
-        return direct_prompt(ToSolve(problem=text_of(self)))
+        return direct_prompt(self)
 
     def statement(self) -> str:
-        """The question, complete in itself."""
+        """The question, complete in itself but for the background."""
         raise NotImplementedError
+
+    def background(self) -> str:
+        """What the question is about, such as passages or choices. Every question to models shows it, also one about a part."""
+        return ""
 
     def flag(self, reply: Reply) -> str | None:  # noqa: ARG002 - for tasks to override
         """Name of the task's red flag for a reply; None for none. It sees the replies of all roles, also a `Choice`."""
@@ -77,10 +84,23 @@ class Problem(Task[Any], Generic[A]):
         """Whether an answer is right; None where code cannot tell."""
         return None
 
+    def f1(self, reply: A) -> float | None:  # noqa: ARG002 - as above
+        """F1 of the words of an answer and of a right one; None for a problem whose answers have none. `compare` gives the mean."""
+        return None
 
-def direct_prompt(asked: ToSolve) -> Prompt:
+
+def direct_prompt(task: Problem[Any]) -> Prompt:
     """The prompt that asks for a direct answer to a problem, without cutting it."""
-    return prompt_of(DIRECTLY, asked)
+    return prompt_about(task, DIRECTLY, ToSolve(problem=text_of(task)))
+
+
+def prompt_about(task: Task, system: str, asked: Struct) -> Prompt:
+    """The prompt of a question about a problem or a part of it, with the background.
+
+    Raises:
+        TaskFailed: ``background()`` raised, or did not return a text that UTF-8 can encode.
+    """
+    return prompt_of(system, asked, background_of(task) if isinstance(task, Problem) else "")
 
 
 class WorkedProblem(Problem[A], Generic[A]):
@@ -123,7 +143,7 @@ class WorkedProblem(Problem[A], Generic[A]):
         """A wrong reply: in a vote another candidate; for a decomposition the opposite choice; for an answer as in `Task.mistake`."""
         asked = asked_in(prompt)
         match asked:
-            case ToSolve() | ToFollow() | ToRevise() if isinstance(right, Trajectory):
+            case ToSolve() | ToFollow() | ToEnsemble() | ToRevise() if isinstance(right, Trajectory):
                 return msgspec.structs.replace(right, answer=self.mistake(prompt, right.answer, rng))
             case ToTrace():
                 assert isinstance(right, Subquestions)
@@ -141,10 +161,10 @@ class WorkedProblem(Problem[A], Generic[A]):
             case _:
                 return super().mistake(prompt, right, rng)
 
-    def _right_reply(self, asked: Votable | ToFollow | ToCriticize | ToRevise, reply: type[Reply]) -> Reply:
+    def _right_reply(self, asked: Votable | ToFollow | ToEnsemble | ToCriticize | ToRevise, reply: type[Reply]) -> Reply:
         right: Reply
         match asked:
-            case ToSolve() | ToFollow() | ToRevise():
+            case ToSolve() | ToFollow() | ToEnsemble() | ToRevise():
                 right = called(self.expert_answer, asked.problem, gives=self.reply_type())
                 if issubclass(reply, Trajectory):
                     right = reply(reasoning=called(self.expert_reasoning, asked.problem, gives=str), answer=right)
@@ -190,9 +210,18 @@ def text_of(task: Problem[Any]) -> str:
     Raises:
         TaskFailed: ``statement()`` raised, or did not return a text that UTF-8 can encode.
     """
-    text: str = called(task.statement, gives=str)
+    return _text(task.statement)
+
+
+def background_of(task: Problem[Any]) -> str:
+    """The background of a problem, checked; raises as `text_of` does."""
+    return _text(task.background)
+
+
+def _text(method: Callable[[], str]) -> str:
+    text: str = called(method, gives=str)
     if any("\ud800" <= each <= "\udfff" for each in text):
-        raise mistyped(task.statement, text, "a text that UTF-8 can encode")
+        raise mistyped(method, text, "a text that UTF-8 can encode")
     return text
 
 

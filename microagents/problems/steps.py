@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from microagents.elections.red_flags import EMPTY, REFUSAL, TOO_LONG, UNSURE
-from microagents.problems.questions import data_in, one_spaced
+from microagents.problems.questions import Labelled, data_in, one_spaced
 from microagents.replies.chat import CheckedReply, Prompt, Reply, Unvoted
 
 MAX_STEPS = 1000
@@ -146,18 +146,11 @@ class ToCompress(Struct, frozen=True, tag_field="wanted", tag="summary", omit_de
     lessons: tuple[str, ...] = ()
 
 
-class Offered(Struct, frozen=True):
-    """A candidate behind its label."""
-
-    label: str
-    reply: Raw
-
-
 class ToPick(Struct, frozen=True, tag_field="wanted", tag="pick"):
     """Pick the best of several replies to a question, or ask for more of them."""
 
     question: ToPlan | ToWork | ToAssemble
-    candidates: tuple[Offered, ...]
+    candidates: tuple[Labelled, ...]
     may_ask_for_more: bool
 
 

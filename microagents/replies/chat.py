@@ -445,13 +445,14 @@ def schema(reply: type[Reply]) -> dict[str, Any]:
         raise InvalidDefinition(f"{reply.__qualname__} has no JSON schema: {' '.join(str(error).split())}") from None
 
 
+_WRITER = msgspec.json.Encoder(decimal_format="number")  # a prompt asks for a number
+
+
 def write(reply: Reply, form: Format = "lines") -> str:
     """Write a reply in the form that `instructions` ask for."""
     if form == "json":
-        return msgspec.json.encode(reply).decode()
-    return "\n".join(
-        f"{field.encode_name} = {msgspec.json.encode(getattr(reply, field.name)).decode()}" for field in fields_of(type(reply))
-    )
+        return _WRITER.encode(reply).decode()
+    return "\n".join(f"{field.encode_name} = {_WRITER.encode(getattr(reply, field.name)).decode()}" for field in fields_of(type(reply)))
 
 
 @lru_cache(maxsize=256)

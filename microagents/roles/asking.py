@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 
 from microagents.elections.rules import FirstTo
 from microagents.messages import reply_type
-from microagents.problems.problem import answer_type_of
+from microagents.problems.problem import answer_type_of, prompt_about
 from microagents.problems.questions import prompt_of
 from microagents.replies.chat import Reply, Sampling
 from microagents.task import Task
@@ -30,6 +30,8 @@ class Consult(RecordedRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_onl
     A subclass names the question's data and the class of replies, or `Raw` for answers to the problem as JSON.
     """
 
+    shows_background: ClassVar[bool] = True
+    """Whether its prompts show the background of a problem; False where the data hold another prompt, which shows it."""
     asked: Q
     """The data of the question."""
     needed: bool = False
@@ -88,7 +90,10 @@ async def consulted(work: Work[Any, Any], request: Consult[Any, A], system: str,
         Undecided: there is no valid reply where one is needed, or too many ballots were flagged.
     """
     reply = request.reply_class(work.task)
-    prompts = [prompt_of(system.replace("{manner}", manner), request.asked) for manner in request.manners]
+    prompts = [
+        prompt_about(work.task, said, request.asked) if request.shows_background else prompt_of(said, request.asked)
+        for said in [system.replace("{manner}", manner) for manner in request.manners]
+    ]
     given: dict[str, Any] = {"max_draws": request.max_draws, "sampling": request.sampling}
     replies: Sequence[Any]
     if request.k is not None:

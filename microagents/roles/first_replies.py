@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from microagents.elections.election import Flagged, Rejected
+from microagents.elections.election import Flagged, Rejected, SampleId
 from microagents.elections.red_flags import CUT_OFF, EMPTY, MALFORMED, TOO_LONG, is_shipped
 from microagents.journal.messages import RecordReply, RecordSample
 from microagents.replies.parsing import Malformed, parse
@@ -45,16 +45,18 @@ class FirstReplies:
         """Inputs with flagged replies."""
         self._replies = 0
         self._flags: Counter[str] = Counter()
+        self._flagged: SampleId | None = None
+        """The last flagged reply, and its text."""
         self._text = ""
-        """The last flagged reply."""
 
     def add(self, record: RecordSample | RecordReply) -> None:
         """Add the record of a reply, or the text of one."""
         if isinstance(record, RecordReply):
-            self._text = record.text
+            self._text = record.text if record.id == self._flagged else self._text
         elif self._replies < SHARE_OF and not isinstance(record.ballot, Rejected):  # a rejected reply may still be mended
             self._replies += 1
             if isinstance(record.ballot, Flagged):
+                self._flagged = record.id
                 self._flags[record.ballot.flag] += 1
                 self._flagged_inputs.add(record.id.election.input)
 

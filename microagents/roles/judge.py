@@ -10,9 +10,11 @@ from msgspec import Raw, Struct
 
 from microagents.elections.rules import FirstTo, FirstToAheadBy
 from microagents.problems.candidates import MAX_ORDERS, chosen_index, in_orders, labels_of
-from microagents.problems.questions import prompt_of
-from microagents.problems.steps import MORE, Offered, Pick, StepQuestion, ToPick
+from microagents.problems.problem import prompt_about
+from microagents.problems.questions import Labelled, prompt_of
+from microagents.problems.steps import MORE, Pick, StepQuestion, ToPick
 from microagents.replies.chat import Prompt, Reply, Sampling
+from microagents.roles.discriminator import COPIES
 from microagents.task import Task
 from microagents.user_code import called
 from microagents.work.durable import DurableRequest, DurableRole
@@ -124,6 +126,8 @@ class PickBest(RecordedRequest[Picked], frozen=True, kw_only=True):
     """The question that was put."""
     candidates: tuple[Raw, ...]
     """Distinct replies."""
+    copies: tuple[int, ...]
+    """Number of workers that gave each reply. The judge sees these numbers unless all are 1."""
     may_ask_for_more: bool
     k: int
     """Number of votes that decide."""
@@ -183,9 +187,16 @@ class Judge(DurableRole):
             Undecided: too many ballots were flagged, or none has k votes.
         """
         work, labels = self.work_on(request), labels_of(request.candidates)
-        offered = {label: Offered(label=label, reply=reply) for label, reply in zip(labels, request.candidates, strict=True)}
+        told = max(request.copies) > 1
+        offered = {
+            label: Labelled(label=label, reply=reply, copies=copies if told else None)
+            for label, reply, copies in zip(labels, request.candidates, request.copies, strict=True)
+        }
+        system = PICK_SYSTEM + COPIES * told
         prompts = [
-            prompt_of(PICK_SYSTEM, ToPick(question=request.asked, candidates=candidates, may_ask_for_more=request.may_ask_for_more))
+            prompt_about(
+                work.task, system, ToPick(question=request.asked, candidates=candidates, may_ask_for_more=request.may_ask_for_more)
+            )
             for candidates in in_orders(offered, 2 * request.k - 1, opposite=work.weighs)
         ]
         decision = await work.elect(

@@ -47,6 +47,7 @@ class Match(Reply, frozen=True):
 class MeanTheSame(Consult[ToMatch, Match], frozen=True, kw_only=True):
     """Compare two replies to a question. Without a valid reply they count as different."""
 
+    shows_background = False
     k: int | None = 1
     max_draws: int = 5
     sampling: Sampling = Sampling(first_temperature=0.0, temperature=0.1, max_output_tokens=1024, flag_above_tokens=None)

@@ -161,13 +161,19 @@ class Recorder(Role):
 
     def draws(self, request: RecordDraws) -> None:
         """Record samples and the texts of replies."""
-        self._commits.add(request.records)
+        self._commits.add(self._kept(request.records))
         if self._first_replies is not None:
             self._check_first_replies(self._first_replies, request.records)
 
+    def _kept(self, records: Sequence[RecordSample | RecordReply]) -> Sequence[RecordSample | RecordReply]:
+        """The records that the journal is to keep: with ``keep_texts`` none, no texts."""
+        if self.context.settings.get("keep_texts") != "none":
+            return records
+        return [each for each in records if isinstance(each, RecordSample)]
+
     def batch(self, request: RecordBatch) -> None:
         """Record what a process has sent together."""
-        self._commits.add([*request.calls, *request.draws, *request.decisions, *request.progress])
+        self._commits.add([*request.calls, *self._kept(request.draws), *request.decisions, *request.progress])
         if self._first_replies is not None:
             self._first_replies.add_valid(request.valid)
             self._check_first_replies(self._first_replies, request.draws)

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 
-import structlog
 from msgspec import structs
 
 from microagents.actors import Context, Messenger, Role
@@ -19,6 +18,7 @@ from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flag
 from microagents.elections.rules import FirstValid
 from microagents.errors import MicroagentsError, NotSent
 from microagents.journal.messages import FollowDecisions, RecallOpen, RecordDraws, RecordReply, RecordSample
+from microagents.logs import log
 from microagents.messages import resolve
 from microagents.replies.chat import Prompt, Reply, decoder_of
 from microagents.roles.matcher import MeanTheSame
@@ -55,6 +55,7 @@ class Voter(Role):
         """Whether `_flush` is due."""
         self.flags_by_state = any(flags_by_state(task) for task in context.tasks[:1])
         """Whether the red-flagger needs the state of a step; all tasks have one class."""
+        self.keeps_all_texts = context.settings.get("keep_texts") == "all"
         self.draws_are_eager = False
         """Whether draws begin in the iteration of the loop in which they are launched, since solver and red-flagger are in this process."""
 
@@ -226,7 +227,7 @@ class RunningElection:
         self._flagged_ahead = 0
         """Number of flagged replies among them."""
         self._texts: dict[int, str] = {}
-        """Raw replies by seq. After the decision those that lost are recorded."""
+        """Valid raw replies by seq, unless they are recorded already. After the decision those that lost are, and else all."""
         self._updates = Notifier()
         """Notifies followers of ballots and of the verdict."""
         self._loop = asyncio.get_running_loop()
@@ -309,9 +310,10 @@ class RunningElection:
         except Exception as error:  # noqa: BLE001 - a user's reply class or flag may raise anything
             problem = described(error)
         if problem is not None:
-            structlog.get_logger().warning("the decision of a person is ignored", path=self.id.path, why=problem)
+            log().warning("the decision of a person is ignored", path=self.id.path, why=problem)
             return
         self._person = value
+        self._record_texts()
         self.close_count(None)
 
     def _mistake_in(self, value: bytes) -> str | None:
@@ -397,13 +399,13 @@ class RunningElection:
             self.close_count(error)
             return
         except Exception as error:  # noqa: BLE001 - a defect here must fail the election, not leave its followers waiting
-            structlog.get_logger().error("a draw failed", path=self.id.path, seq=seq, error=described(error))
+            log().error("a draw failed", path=self.id.path, seq=seq, error=described(error))
             self.close_count(role_failed("Voter", "Elect", error))
             return
         finally:
             self.draws.pop(seq, None)  # one that ended with its first step was never in flight
         self._voter.record(RecordSample(id=sample_id, ballot=ballot))
-        if isinstance(ballot, Flagged):
+        if isinstance(ballot, Flagged) or self._voter.keeps_all_texts:
             self._voter.record(RecordReply(id=sample_id, text=sample.text))
         else:
             self._texts[seq] = sample.text
@@ -434,7 +436,7 @@ class RunningElection:
         try:
             self._count_arrived()
             if not self._count.tally.votes_needed or len(self._count.ballots) == self._question.max_draws:
-                self._record_losers()
+                self._record_texts()
                 self.close_count(None)
         except Exception as error:  # noqa: BLE001 - a defect here must fail the election, not leave its followers waiting
             self.close_count(error if isinstance(error, MicroagentsError) else role_failed("Voter", "Elect", error))
@@ -467,8 +469,10 @@ class RunningElection:
         if not self.count_is_closed:
             self.launch()
 
-    def _record_losers(self) -> None:
-        for seq in self._count.losers():
+    def _record_texts(self) -> None:
+        """Record the texts of replies that lost; all of them where a person may decide, or has decided."""
+        is_by_vote = self._person is None and self._count.tally.outcome is not None
+        for seq in self._count.losers() if is_by_vote else self._texts:
             if seq in self._texts:
                 self._voter.record(RecordReply(id=SampleId(election=self.id, seq=seq), text=self._texts[seq]))
 

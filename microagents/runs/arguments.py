@@ -40,4 +40,4 @@ def check_arguments(given: Mapping[str, object]) -> None:
     """Refuse arguments of wrong types. Settings are checked by `Settings`."""
     for name, (wanted, fits) in _KINDS.items():
         if name in given and not fits(given[name]):
-            raise InvalidUsage(f"{name}={given[name]!r:.100} will not do: it must be {wanted}; nothing was started")
+            raise InvalidUsage(f"{name} must be {wanted}, not {given[name]!r:.100}; nothing was started")

@@ -62,6 +62,8 @@ async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False
     findings = [each for some in found for each in some]
     if all(each.subject != "clock" for each in findings):
         findings.append(_ok("clock", f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC; compared with a provider's where one is asked"))
+    if not any(os.environ.get(name, "").strip() for name in KEYS.values()):
+        findings.append(_missing("keys", "none is set: only simulated models and servers without a key can be asked", is_needed=False))
     return findings
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 from typing import Any, Generic, overload
 
 import msgspec
@@ -15,7 +16,7 @@ from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
 from microagents.task import V
 from microagents.words.prices import specs_in
-from microagents.words.summary import FailedInput, RunFacts, summary
+from microagents.words.summary import FailedInput, RunFacts, counted, progress_text, summary, summary_rows
 from microagents.words.voting import unvoted_success
 
 MAX_SHOWN = 10
@@ -46,6 +47,16 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return summary(self)
+
+    def __repr__(self) -> str:
+        return f"<Result of run {self.run_id}: {self.outcome}, {self.task}, {progress_text(self)}, {counted(self.calls, 'call')}>"
+
+    def _repr_html_(self) -> str:
+        """The summary as a table, which notebooks show for a result at the end of a cell."""
+        cells = "".join(
+            f"<tr><th>{escape(name)}</th><td style='text-align: left'>{escape(text)}</td></tr>" for name, text in summary_rows(self)
+        )
+        return f"<table>{cells}</table>"
 
     def decisions(self) -> Iterator[RecordedDecision]:
         """Read every decision from the journal, in the order of paths. Each unpacks into its path and its value.
@@ -95,6 +106,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "unit": self.unit,
             "decided": account.decided,
             "errors": account.errors,
+            "checked": account.checked,
             "calls": account.calls,
             "valid": account.valid,
             "flagged": account.flagged,

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 
 from microagents.actors import Strategy
 from microagents.documents.document import Document
-from microagents.errors import InvalidUsage, read_failure
+from microagents.errors import InvalidUsage, read_failure, refusal
 from microagents.files import read_text
 from microagents.journal.experiment import RENAMED_SETTINGS
 from microagents.messages import address_of
@@ -96,6 +96,8 @@ class Settings(BaseModel):
 it. [default: auto for many inputs, else 1]"""
     durability: Annotated[Literal["full", "normal"], Flag()] = "full"
     """`full`: records survive a power cut. `normal`: they survive a kill of the process."""
+    keep_texts: Annotated[Literal["all", "lost", "none"], Flag()] = "lost"
+    """Texts of replies that the journal keeps: `all`, `none`, or those that `lost` or were flagged, and all of undecided elections."""
     on_undecided: Annotated[str, Flag("stop|leader|SPEC")] = "stop"
     """Action after an undecided election: `stop` the run, take the `leader` and mark it, or ask another model, given by its SPEC."""
     max_output_tokens: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
@@ -207,6 +209,7 @@ class SettingKeywords(TypedDict, total=False):
     deploy: dict[str, dict[str, Any]]
     lanes: int | str | None
     durability: Literal["full", "normal"]
+    keep_texts: Literal["all", "lost", "none"]
     on_undecided: str
     max_output_tokens: int | None
     flag_above_tokens: int | None
@@ -255,8 +258,8 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
             said = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
             raise InvalidUsage(f"{subject}: {said}") from None
         allowed = allowed_values(model, name)
-        why = f"{first['msg'][:1].lower()}{first['msg'][1:]}" if allowed is None else f"it must be {allowed}"
-        raise InvalidUsage(f"{subject}: {name}={first['input']!r:.100}{_as_flag(model, name)} will not do: {why}") from None
+        said = first["msg"] if allowed is None else f"Input should be {allowed}"
+        raise InvalidUsage(f"{subject}: {refusal(name + _as_flag(model, name), said, first['input'])}") from None
 
 
 def check_name(name: str, model: type[BaseModel] = Settings) -> None:
@@ -389,7 +392,7 @@ def _kind_of(task: Task) -> str:
 def check_strategy(given: object) -> None:
     """Refuse what is neither the name of a strategy nor an instance."""
     if not isinstance(given, str | Strategy):
-        raise InvalidUsage(f"strategy={given!r:.100} will not do: give a name, or an instance such as Maker(k=3); nothing was started")
+        raise InvalidUsage(f"strategy must be a name, or an instance such as Maker(k=3), not {given!r:.100}; nothing was started")
 
 
 WHERE_SET = "it is set on the command line, in a MICROAGENTS_ variable or in a file microagents.toml"

@@ -11,13 +11,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
 from itertools import count
 
-import structlog
 from aiohttp import web
 from msgspec import Struct, json
 
 from microagents.actors import Context, Strategy
 from microagents.aio import TaskScope
 from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable
+from microagents.logs import log
 from microagents.models.model import Call, Model, open_model
 from microagents.models.sample_keys import HEADER
 from microagents.replies.chat import Sample
@@ -76,7 +76,7 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
     """Serve an endpoint as long as the block.
 
     Raises:
-        InvalidUsage: the model or the task will not do, the port is taken, or others could use it without a token.
+        InvalidUsage: the model or the task is refused, the port is taken, or others could use it without a token.
     """
     if endpoint.token is None and not _is_loopback(endpoint.host):
         raise InvalidUsage(
@@ -89,10 +89,10 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
     application.router.add_get("/v1/models", handler.models)
     for wire in WIRES:
         application.router.add_post(wire.path, handler.answering(wire))
-    log = logging.Logger("microagents.serving")  # noqa: LOG001 - it belongs to no tree of loggers
-    log.addHandler(_KindsOfFailures())
+    of_server = logging.Logger("microagents.serving")  # noqa: LOG001 - it belongs to no tree of loggers
+    of_server.addHandler(_KindsOfFailures())
     runner = web.AppRunner(
-        application, access_log=None, logger=log, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S, keepalive_timeout=IDLE_S
+        application, access_log=None, logger=of_server, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S, keepalive_timeout=IDLE_S
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(model.close)
@@ -117,7 +117,7 @@ class _KindsOfFailures(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = record.exc_info[0] if record.exc_info else None
-        structlog.get_logger().warning("a request failed", kind=record.levelname if kind is None else kind.__name__)
+        log().warning("a request failed", kind=record.levelname if kind is None else kind.__name__)
 
 
 class _Handler:
@@ -168,7 +168,7 @@ class _Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             self.served.requests += 1
             fault = self._faults.next()
-            structlog.get_logger().info("request", path=request.path, key=request.headers.get(HEADER), fault=fault)
+            log().info("request", path=request.path, key=request.headers.get(HEADER), fault=fault)
             if fault is not None:
                 self.served.faults[fault] += 1
                 return await self._fail(request, wire, fault)

@@ -7,6 +7,7 @@ state. The chain ends where the next state's answer is not picked.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -17,26 +18,28 @@ from pydantic import Field, field_validator, model_validator
 from microagents.actors import Deployment
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import OpenElection, Recalled
-from microagents.problems.problem import Problem, answer_type_of, text_of
+from microagents.problems.candidates import merged
+from microagents.problems.problem import Problem, answer_type_of, background_of, prompt_about, text_of
 from microagents.problems.questions import (
     Contraction,
     Known,
     Planned,
+    ReasonedAnswer,
     Subquestion,
     Subquestions,
     ToContract,
+    ToEnsemble,
     ToFollow,
     ToSolve,
     ToTrace,
     problem_id,
-    prompt_of,
 )
 from microagents.problems.tree import ROOT, Branch, Ending, ProblemNode, Solution, Turn
 from microagents.replies.chat import Prompt, Reply
 from microagents.replies.trajectories import Trajectory, trajectory_of
 from microagents.roles.contractor import Contract, Contractor
 from microagents.roles.decomposer import TRACE_SYSTEM, Decomposer, Trace
-from microagents.roles.discriminator import Discriminate, Discriminator
+from microagents.roles.discriminator import Discriminate, Discriminator, Ensemble
 from microagents.strategies.chain_of_thought import REASONED
 from microagents.strategies.problem_conductor import MakesProblem, ProblemMaker
 from microagents.strategies.turns import AskedTurns, Direct, RecordedTurns, Turns, check_cap, most_ballots, sampling_at
@@ -109,8 +112,6 @@ class ChainEnd(Struct, frozen=True, kw_only=True):
     transitions: int
     """Number of transitions to the last state."""
     ending: Ending
-    weight: int = 1
-    """Number of equal chains that it stands for."""
 
 
 class Reduction(Struct, frozen=True, kw_only=True):
@@ -139,7 +140,7 @@ class ReducedSolution(Solution, frozen=True, kw_only=True):
 class AotConductor(ProblemMaker["Aot"]):
     """Leads a question through its states."""
 
-    asks = (Trace, Contract, Discriminate)
+    asks = (Trace, Contract, Discriminate, Ensemble)
     handles_no_message = ("reduce",)
 
     async def conduct(self, work: AotWork) -> ReducedSolution:
@@ -183,9 +184,10 @@ async def reduced(root: ProblemNode, strategy: Aot, turns: Turns) -> Reduction:
         InvalidUsage: the question is too long.
     """
     root.problem = text_of(turns.task)
-    if len(root.problem) > MAX_QUESTION_CHARS:
+    length = len(root.problem) + len(background_of(turns.task))
+    if length > MAX_QUESTION_CHARS:
         raise InvalidUsage(
-            f"the question has {len(root.problem):,} characters, and aot takes at most {MAX_QUESTION_CHARS:,}: it sends the whole of it at "
+            f"the question has {length:,} characters, and aot takes at most {MAX_QUESTION_CHARS:,}: it sends the whole of it at "
             "every turn; shorten it, or use another strategy"
         )
     trees = [root]
@@ -197,7 +199,7 @@ async def reduced(root: ProblemNode, strategy: Aot, turns: Turns) -> Reduction:
     ended = [each for tree in await turns.all_ended([chains.tree(each) for each in trees]) for each in tree]
     counts: dict[object, int] = {}
     for each in ended:
-        counts[each.answer.vote()] = counts.get(each.answer.vote(), 0) + each.weight
+        counts[each.answer.vote()] = counts.get(each.answer.vote(), 0) + 1
     best = max(ended, key=lambda each: counts[each.answer.vote()])
     is_majority = 2 * counts[best.answer.vote()] > sum(counts.values())
     return Reduction(chains=tuple(ended), best=best, is_majority=is_majority, argmax=tuple(sorted(turns.argmax)))
@@ -225,29 +227,28 @@ class _Chains:
         return await self._grow(_state(node, solved, None if left == ADAPTIVE else int(left)))
 
     async def _grow(self, state: State) -> list[ChainEnd]:
-        """The ends of all chains from a state. Branches that lead to the same question become one."""
+        """The ends of all chains from a state. Branches that lead to the same question go on as one; those that end vote each."""
         if state.left == 0:
-            return [_ended(state, state.node, state.answer, "transitions")]
+            return [_leaf(state)]
         at, depth, branches = state.node.at, state.node.depth + 1, self._strategy.branches
         nodes = [ProblemNode(at=f"{at}/{each}", depth=depth, branch=Branch(number=each)) for each in range(1, branches + 1)]
         if branches == 1:
             nodes[0].branch = None
         state.node.children = tuple(nodes)
         outcomes = await self._turns.all_ended([self._transition(state, node) for node in nodes])
-        ended = [each for each in outcomes if isinstance(each, ChainEnd)]
+        ended = [each if isinstance(each, ChainEnd) else _leaf(each) for each in outcomes if isinstance(each, ChainEnd) or each.left == 0]
         states: dict[bytes, list[State]] = {}
         for each in outcomes:
-            if isinstance(each, State):
+            if isinstance(each, State) and each.left != 0:
                 states.setdefault(problem_id(each.node.problem), []).append(each)
-        for first, *others in states.values():
-            for each in others:
-                assert each.node.branch is not None
-                assert first.node.branch is not None
-                each.node.branch = Branch(number=each.node.branch.number, same_as=first.node.branch.number)
-        grown = await self._turns.all_ended([self._grow(same[0]) for same in states.values()])
-        for same, ends in zip(states.values(), grown, strict=True):
-            ended += [structs.replace(each, weight=each.weight * len(same)) for each in ends]
-        return ended
+        onward = [_as_one(same) for same in states.values()]
+        if self._strategy.prune and len(onward) > 1:
+            questions = [Contraction(question=each.node.problem) for each in onward]
+            best = await self._turns.elect(state.node, f"{at}/{Turn.PRUNE}", ToContract(problem=self._question), questions)
+            for same, question in zip(states.values(), questions, strict=True):
+                ended += [_ended(each, each.node, each.answer, "pruned") for each in same if question is not best]
+            onward = [each for each, question in zip(onward, questions, strict=True) if question is best]
+        return ended + [each for ends in await self._turns.all_ended([self._grow(each) for each in onward]) for each in ends]
 
     async def _transition(self, state: State, node: ProblemNode) -> State | ChainEnd:
         """The next state, or the end of the chain. A transition that the judge finds worse is tried again at a place of its own."""
@@ -292,12 +293,27 @@ class _Chains:
         # Equal answers are one candidate, and the next state's comes first: no tie goes against it.
         answers: list[Reply] = [each.answer for each in (solved, followed) if each is not None]
         asked = ToSolve(problem=self._question)
-        chosen = await self._turns.elect(tried.asker, f"{tried.place}/{Turn.JUDGE}", asked, [*answers, tried.state.answer])
+        answers, at = [*answers, tried.state.answer], f"{tried.place}/{Turn.JUDGE}"
+        if self._strategy.judge == "writes" and len(merged(answers)) > 1:
+            ways = [*(each.reasoning for each in (solved, followed) if each is not None), tried.state.reasoning]
+            written = await self._turns.take(tried.asker, Ensemble(at=at, asked=self._ensemble(ways, answers), **self._draws), asked)
+            assert written is not None
+            chosen = written.answer
+        else:
+            chosen = await self._turns.elect(tried.asker, at, asked, answers)
         if solved is None or chosen.vote() != solved.vote():
             return _ended(tried.state, tried.node, chosen, "not picked")
         self._done += 1
         self._turns.progress(self._done)
         return _state(tried.node, structs.replace(solved, answer=chosen), left - 1, tried.state.transitions + 1)
+
+    def _ensemble(self, ways: Sequence[str], answers: Sequence[Reply]) -> ToEnsemble:
+        """The question for a judge that writes, with the solutions in an order that does not depend on where each comes from."""
+        solutions = [
+            ReasonedAnswer(reasoning=way, answer=Raw(msgspec.json.encode(answer))) for way, answer in zip(ways, answers, strict=True)
+        ]
+        by_hash = sorted(solutions, key=lambda each: problem_id(msgspec.json.encode(each).decode()))
+        return ToEnsemble(problem=self._question, solutions=tuple(by_hash))
 
     async def _follow(self, tried: Transition, graph: Subquestions | None) -> Trajectory | None:
         """The elected answer to a state along its graph; None without a graph, or where no reply is valid."""
@@ -334,8 +350,24 @@ def _known(node: Subquestion) -> Known:
 def _state(node: ProblemNode, solved: Trajectory, left: int | None, transitions: int = 0) -> State:
     state = State(node=node, answer=solved.answer, reasoning=solved.reasoning, transitions=transitions, left=left)
     if left == 0:
-        _ended(state, node, state.answer, "transitions")  # the node says so at once, the vote on all chains comes later
+        _leaf(state)  # the node says so at once, the vote on all chains comes later
     return state
+
+
+def _as_one(same: Sequence[State]) -> State:
+    """The state as which states with one question go on: the first one, with the most frequent answer."""
+    first, *others = same
+    for each in others:
+        assert each.node.branch is not None
+        assert first.node.branch is not None
+        each.node.branch = Branch(number=each.node.branch.number, same_as=first.node.branch.number)
+    counts = Counter(each.answer.vote() for each in same)
+    best = max(same, key=lambda each: counts[each.answer.vote()])
+    return structs.replace(first, answer=best.answer, reasoning=best.reasoning)
+
+
+def _leaf(state: State) -> ChainEnd:
+    return _ended(state, state.node, state.answer, "transitions")
 
 
 def _ended(state: State, node: ProblemNode, answer: Reply, ending: Ending) -> ChainEnd:
@@ -367,10 +399,14 @@ class Aot(MakesProblem):
     """Maximum number of transitions; `adaptive`: the longest path of the first graph of subquestions."""
     k: Annotated[int, Field(ge=1, le=100)] = 1
     """Number of votes that decide. With k = 1, as in the paper, there is one candidate at each turn, and one ballot of the judge."""
+    judge: Literal["picks", "writes"] = "picks"
+    """`picks`: the judge picks one of the answers. `writes`: where they differ it sees their reasoning too, and may write a better one."""
     refine: Annotated[int, Field(ge=0, le=2)] = 0
     """Number of times that a transition is tried again which a judge finds worse than the question before it."""
     branches: Annotated[int, Field(ge=1, le=10)] = 1
     """Number of transitions that are tried from every state: with 3, as in the paper, a tree search. The answer is then voted on."""
+    prune: bool = False
+    """Of the states that the branches of a state lead to, only the best goes on, as a vote finds; the others end with their answers."""
     trees: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of independent beginnings: a forest. The answer is then voted on."""
     without: Literal["nothing", "decomposition", "guidance"] = "nothing"
@@ -406,7 +442,7 @@ class Aot(MakesProblem):
         direct = super().trial_questions(task)
         if self.without == "decomposition" or self.transitions == 0:
             return [*direct]
-        return [*direct, (prompt_of(TRACE_SYSTEM, ToTrace(problem=text_of(task), reasoning="")), Subquestions)]
+        return [*direct, (prompt_about(task, TRACE_SYSTEM, ToTrace(problem=text_of(task), reasoning="")), Subquestions)]
 
     def solution(
         self,

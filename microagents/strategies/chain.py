@@ -25,7 +25,7 @@ from microagents.task import ChainTask, chain_types
 from microagents.user_code import called, mistyped
 from microagents.work.conductor import Conductor
 from microagents.work.durable import Work
-from microagents.work.elections import Resolution, encode_state
+from microagents.work.elections import Resolution, decision_of, encode_state
 
 MAX_TIMES_LONGER, MAX_MORE_STEPS = 10, 100
 """A chain that takes so many times its number of steps, and so many more, is endless."""
@@ -214,24 +214,28 @@ class Chain:
         """
         work, election = self.work, step.election
         verdict = self.as_taken(verdict)
-        resolution = Resolution(id=election, verdict=verdict) if verdict.outcome == "decided" else await self.climb(step, verdict)
+        tried: list[tuple[ElectionId, Verdict]] = []
+        resolution = Resolution(id=election, verdict=verdict) if verdict.outcome == "decided" else await self.climb(step, verdict, tried)
         if resolution is None:
             resolution = await work.settle(election, step.question, verdict)
             resolution = structs.replace(resolution, verdict=self.as_taken(resolution.verdict))
         done = step.number + 1 if checkpoint else None
-        return work.commit(
+        decision = work.commit(
             resolution, self.reply_type, lambda reply: self.correct(step.state, reply, step.number), done=done, state=step.question.state
         )
+        if decision.decided or len(tried) <= 1:
+            return decision
+        return structs.replace(decision, rungs=tuple([decision_of(place.path, each, self.reply_type) for place, each in tried[1:]]))
 
     def as_taken(self, verdict: Verdict) -> Verdict:
         """A verdict as the chain takes it: a plurality (``argmax``) decides no step."""
         return structs.replace(verdict, outcome="undecided") if verdict.outcome == "argmax" else verdict
 
-    async def climb(self, step: ChainStep, verdict: Verdict) -> Resolution | None:
-        """Try the rungs of the ladder; None where none decides the step."""
+    async def climb(self, step: ChainStep, verdict: Verdict, tried: list[tuple[ElectionId, Verdict]]) -> Resolution | None:
+        """Try the rungs of the ladder; None where none decides the step. What decides nothing is added to ``tried``."""
         if verdict.outcome in ("leader", "person"):
             return None
-        tried = [(step.election, verdict)]
+        tried.append((step.election, verdict))
         for rung in self._rungs:
             held = _checked(rung, await rung.hold(self, step, [each for _, each in tried]))
             if held is not None and held[1].outcome in ("decided", "inferred"):
@@ -312,15 +316,13 @@ class Chain:
             return msgspec.json.decode(state, type=self.state_type)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             name = self.state_type.__qualname__
-            raise InvalidDefinition(
-                f"a {name} cannot be read back from the journal: {error}; give its fields types that JSON has"
-            ) from None
+            raise InvalidDefinition(f"a {name} cannot be read back from the journal: {error}; use field types that JSON can hold") from None
 
     def _check_readable(self, state: Struct) -> None:
         # Without this check, a state that cannot be read back would fail only when a long run is resumed.
         written = encode_state(state)
         if encode_state(self._read_state(written)) != written:
-            raise InvalidDefinition(f"{state!r:.200} is another state when it is read back from JSON; give its fields types that JSON has")
+            raise InvalidDefinition(f"{state!r:.200} does not survive JSON; use field types that JSON can hold")
 
 
 def _checked(rung: Rung, held: object) -> tuple[ElectionId, Verdict] | None:

@@ -9,8 +9,8 @@ from msgspec import Raw
 from pydantic import Field
 
 from microagents.actors import Strategy
-from microagents.problems.problem import Problem, answer_type_of, text_of
-from microagents.problems.questions import Critique, ToCriticize, ToRevise, ToSolve, prompt_of
+from microagents.problems.problem import Problem, answer_type_of, prompt_about, text_of
+from microagents.problems.questions import Critique, ToCriticize, ToRevise, ToSolve
 from microagents.problems.tree import Solution
 from microagents.replies.trajectories import Trajectory, trajectory_of
 from microagents.strategies.problem_conductor import ProblemConductor, concluded_by_plurality
@@ -47,11 +47,13 @@ class SelfRefineConductor(ProblemConductor["SelfRefine"]):
         (best,) = await _reasoned(work, strategy.temperature, samples=1, max_draws=strategy.max_draws)
         for number in range(1, strategy.rounds + 1):
             answer = Raw(msgspec.json.encode(best.answer))
-            criticize = prompt_of(CRITICIZE, ToCriticize(problem=problem, reasoning=best.reasoning, answer=answer))
+            criticize = prompt_about(work.task, CRITICIZE, ToCriticize(problem=problem, reasoning=best.reasoning, answer=answer))
             found = await work.sample(f"critique/{number}", criticize, Critique, sampling=sampling, max_draws=strategy.max_draws)
             if not found or not found[0].fault.strip():
                 break
-            revise = prompt_of(REVISE, ToRevise(problem=problem, reasoning=best.reasoning, answer=answer, fault=found[0].fault))
+            revise = prompt_about(
+                work.task, REVISE, ToRevise(problem=problem, reasoning=best.reasoning, answer=answer, fault=found[0].fault)
+            )
             revised = await work.sample(f"revision/{number}", revise, type(best), sampling=sampling, max_draws=strategy.max_draws)
             if not revised:
                 break
@@ -62,7 +64,7 @@ class SelfRefineConductor(ProblemConductor["SelfRefine"]):
 async def _reasoned(work: Work[Any, Any], temperature: float, *, samples: int, max_draws: int | None = None) -> list[Trajectory]:
     return await work.sample(
         "answer",
-        prompt_of(REASONED, ToSolve(problem=text_of(work.task))),
+        prompt_about(work.task, REASONED, ToSolve(problem=text_of(work.task))),
         trajectory_of(answer_type_of(work.task)),
         n=samples,
         sampling=sampling_at(work.task, temperature),

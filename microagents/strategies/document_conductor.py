@@ -29,8 +29,7 @@ from microagents.documents.writing import (
 )
 from microagents.errors import Stopped
 from microagents.journal.messages import OpenElection, Recalled
-from microagents.problems.problem import Problem, text_of
-from microagents.problems.questions import prompt_of
+from microagents.problems.problem import Problem, prompt_about, text_of
 from microagents.replies.chat import Prompt, Reply
 from microagents.strategies.problem_conductor import ProblemConductor
 from microagents.strategies.turns import sampling_at
@@ -197,11 +196,13 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             agent = agents[ask.agent]
             system = WRITE.format(tokens=strategy.segment_tokens, manner=agent.manner)
             written = await work.sample(
-                ask.at, prompt_of(system, asked), Segment, model=agent.model, sampling=sampling, max_draws=strategy.max_draws
+                ask.at, prompt_about(work.task, system, asked), Segment, model=agent.model, sampling=sampling, max_draws=strategy.max_draws
             )
             return written[0] if written else Missing.FLAGGED
         assert isinstance(asked, ToSummarize)
-        summaries = await work.sample(ask.at, prompt_of(SUMMARIZE, asked), Summary, sampling=sampling, max_draws=strategy.max_draws)
+        summaries = await work.sample(
+            ask.at, prompt_about(work.task, SUMMARIZE, asked), Summary, sampling=sampling, max_draws=strategy.max_draws
+        )
         return summaries[0] if summaries else Missing.FLAGGED
 
     async def ask_batch(

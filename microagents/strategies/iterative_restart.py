@@ -32,6 +32,11 @@ class IterativeRestart(Strategy):
     horizon: Annotated[int, Field(ge=1, le=10_000)] = 50
     """Greatest number of steps that a reply is asked for."""
 
+    @property
+    def draws_rollouts(self) -> bool:
+        """True: its replies have many steps."""
+        return True
+
     @cached_property
     def default_rule(self) -> Rule:
         """The rule of every reply: there is no vote."""

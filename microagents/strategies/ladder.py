@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from functools import cached_property
 from types import NoneType
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from msgspec import Raw, Struct, structs
 from pydantic import Field, field_validator, model_validator
@@ -25,7 +25,7 @@ from microagents.replies.chat import Prompt, decoder_of, vote_of
 from microagents.roles.judge import Choose, Judge
 from microagents.roles.paraphraser import Paraphrase, Paraphraser
 from microagents.strategies.chain import Chain, ChainStep, Rung
-from microagents.strategies.lookahead import Lookahead
+from microagents.strategies.lookahead import Lookahead, lookahead_in
 from microagents.task import ChainTask, Task
 from microagents.user_code import called
 from microagents.work.elections import put_to
@@ -88,7 +88,9 @@ class JudgeOfCandidates(Struct, frozen=True, kw_only=True):
         )
         chosen = await chain.work.ask(asked)
         tally = tuple((first[vote], number) for vote, number in votes.items())
-        verdict = Verdict(outcome="undecided" if chosen is None else "inferred", leader=chosen, tally=tally, ballots=(), cost_usd=0.0)
+        verdict = Verdict(outcome="inferred", leader=chosen, tally=tally, ballots=(), cost_usd=0.0)
+        if chosen is None:
+            verdict = structs.replace(verdict, outcome="undecided", tally=())
         return ElectionId(path=f"{step.election.path}/{self.name}", question_digest=step.election.question_digest), verdict
 
 
@@ -116,6 +118,9 @@ votes are improbable; without it only at half the cap. `lead` needs none."""
     """Lead that decides among predictions of rollouts, and among the ballots of a judge."""
     reuse: bool = True
     """Let rollouts that were drawn for earlier steps count for later ones."""
+    contradicting: Literal["count", "discard"] = "discard"
+    """What becomes of a rollout that differs from a decided step between its start and the step: `count` its vote, as in the paper, \
+or `discard` it."""
 
     @field_validator("ladder")
     @classmethod
@@ -160,10 +165,15 @@ votes are improbable; without it only at half the cap. `lead` needs none."""
                 case "model":
                     made.append(OtherModel(name=name, spec=spec))
                 case "lookahead":
-                    made.append(Lookahead(horizon=self.horizon, history=self.history, margin=self.margin, reuse=self.reuse))
+                    made.append(lookahead_in(dict(self)))
                 case _:
                     made.append(JudgeOfCandidates(name=name, margin=self.margin))
         return tuple(made)
+
+    @property
+    def draws_rollouts(self) -> bool:
+        """Whether a rung is a lookahead."""
+        return any(isinstance(rung, Lookahead) for rung in self.rungs)
 
     @property
     def caution(self) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, convert, json, msgpack, structs
 
@@ -39,6 +39,8 @@ class Lookahead(Struct, frozen=True, kw_only=True):
     margin: int = 3
     reuse: bool = True
     """Whether rollouts that were drawn for earlier steps count for later ones as well."""
+    contradicting: Literal["count", "discard"] = "discard"
+    """Whether a rollout votes that differs from a decided step between its start and the step."""
 
     @property
     def name(self) -> str:
@@ -77,7 +79,10 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         return place, structs.replace(verdict, outcome="inferred") if decided else structs.replace(verdict, outcome="undecided", ballots=())
 
     def _digest(self, step: ChainStep) -> bytes:
-        return blake2b(step.election.question_digest + msgpack.encode(structs.astuple(self)), digest_size=16).digest()
+        settings = structs.astuple(self)
+        if self.contradicting == "discard":  # settings of journals from before there was a choice
+            settings = settings[:-1]
+        return blake2b(step.election.question_digest + msgpack.encode(settings), digest_size=16).digest()
 
     async def _rollouts(self, chain: Chain, step: ChainStep, starts: Sequence[ChainStep | Past], seqs: range) -> list[Rollout | Flagged]:
         """The rollouts with these seqs, drawn side by side. They take turns among the starting points."""
@@ -117,7 +122,9 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         flag: str | None = None
         if len(predicted) <= offset or (len(predicted) < self.horizon and not _ends(chain, first, predicted)):
             flag = ENDS_EARLY
-        elif any(vote_of(each.reply) != vote_of(predicted[index]) for index, each in enumerate(reversed(between))):
+        elif self.contradicting == "discard" and any(
+            vote_of(each.reply) != vote_of(predicted[index]) for index, each in enumerate(reversed(between))
+        ):
             flag = CONTRADICTS
         else:
             value = json.encode(predicted[offset])

@@ -9,8 +9,7 @@ from pydantic import Field, model_validator
 
 from microagents.elections.rules import FirstTo, FirstToAheadBy, Rule
 from microagents.errors import InvalidUsage
-from microagents.problems.problem import Problem, answer_type_of, direct_prompt, text_of
-from microagents.problems.questions import ToSolve
+from microagents.problems.problem import Problem, answer_type_of, direct_prompt
 from microagents.problems.tree import Solution
 from microagents.strategies.ladder import check_no_ladder
 from microagents.strategies.problem_conductor import concluded, is_problem
@@ -32,7 +31,7 @@ async def _answer(work: Work[Any, Maker]) -> Solution:
     if strategy.known_inputs:
         raise InvalidUsage(f"{type(task).__name__} has no steps, so their inputs are not known; run it without --known-inputs")
     check_no_ladder(task, strategy)
-    prompt = direct_prompt(ToSolve(problem=text_of(task)))
+    prompt = direct_prompt(task)
     decision = await work.elect("answer", prompt, answer_type_of(task), max_draws=strategy.max_draws)
     return concluded(work, decision.require())
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError, create_model, model_validator
 
 from microagents.actors import Context, Deployment, Messenger, Role, Strategy, asked_by
 from microagents.elections.rules import Rule
-from microagents.errors import InvalidUsage
+from microagents.errors import InvalidUsage, refusal
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.problems.problem import Problem, restated, text_of
 from microagents.problems.tree import ROOT, ProblemNode
@@ -232,7 +232,7 @@ def _built(part: PairMember, options: Mapping[str, Any]) -> Strategy:
         said = first["msg"].removeprefix("Value error, ")
         if not first["loc"] or first["type"] == "value_error":
             raise ValueError(f"{part.prefix}: {said}") from None
-        raise ValueError(f"{part.prefix}.{first['loc'][0]}={first['input']!r:.100} will not do: {said[:1].lower()}{said[1:]}") from None
+        raise ValueError(refusal(f"{part.prefix}.{first['loc'][0]}", said, first["input"])) from None
 
 
 def _deeper(node: ProblemNode) -> ProblemNode:

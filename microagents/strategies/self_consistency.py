@@ -10,8 +10,7 @@ from pydantic import Field, model_validator
 
 from microagents.elections.election import Verdict
 from microagents.elections.rules import FirstValid, Rule
-from microagents.problems.problem import Problem, answer_type_of, direct_prompt, text_of
-from microagents.problems.questions import ToSolve
+from microagents.problems.problem import Problem, answer_type_of, direct_prompt
 from microagents.problems.tree import Solution
 from microagents.strategies.chain import Chain, ChainConductor, step_by_step
 from microagents.strategies.ladder import Climbing, check_no_ladder
@@ -56,7 +55,7 @@ async def _most_frequent(work: Work[Any, SelfConsistency]) -> Solution:
     check_no_ladder(work.task, strategy)
     replies = await work.sample(
         "answer",
-        direct_prompt(ToSolve(problem=text_of(work.task))),
+        direct_prompt(work.task),
         answer_type_of(work.task),
         n=strategy.samples,
         sampling=sampling_at(work.task, strategy.temperature),

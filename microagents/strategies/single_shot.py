@@ -10,8 +10,7 @@ from pydantic import Field
 
 from microagents.actors import Strategy
 from microagents.elections.rules import FirstValid, Rule
-from microagents.problems.problem import Problem, answer_type_of, direct_prompt, text_of
-from microagents.problems.questions import ToSolve
+from microagents.problems.problem import Problem, answer_type_of, direct_prompt
 from microagents.problems.tree import Solution
 from microagents.strategies.chain import Chain, ChainConductor
 from microagents.strategies.long_replies import in_long_replies
@@ -36,7 +35,7 @@ class SingleShotConductor(ChainConductor["SingleShot"]):
 async def _answer(work: Work[Any, SingleShot]) -> Solution:
     (answer,) = await work.sample(
         "answer",
-        direct_prompt(ToSolve(problem=text_of(work.task))),
+        direct_prompt(work.task),
         answer_type_of(work.task),
         sampling=structs.replace(work.task.sampling, first_temperature=work.strategy.temperature),
         max_draws=1,
@@ -57,6 +56,11 @@ class SingleShot(Strategy):
     def expected_calls(self, task: Task) -> float | None:  # noqa: ARG002 - of every task
         """One."""
         return 1.0
+
+    @property
+    def draws_rollouts(self) -> bool:
+        """True: of a chain, all steps in one reply."""
+        return True
 
     @cached_property
     def default_rule(self) -> Rule:

@@ -13,11 +13,10 @@ from collections.abc import Hashable
 from contextlib import aclosing
 from typing import Any
 
-import structlog
-
 from microagents.aio import TaskScope
 from microagents.elections.election import Ballot, Verdict
 from microagents.elections.rules import Tally
+from microagents.logs import log
 from microagents.replies.chat import Reply, decoder_of, vote_of
 from microagents.strategies.chain import Chain, ChainStep
 from microagents.work.elections import no_verdict
@@ -112,7 +111,7 @@ class _Window:
             if not self._chain.is_done(state, last.step.number + 1):
                 self._open(last.step.number + 1, state)
         except Exception as error:  # noqa: BLE001 - a user's code may raise anything in a state that no decision leads to
-            structlog.get_logger().debug("the task refused the state of a guess", step=last.step.number, error=repr(error))
+            log().debug("the task refused the state of a guess", step=last.step.number, error=repr(error))
 
     def _drop(self, index: int) -> None:
         """Cancel the open steps from an index on, first launched first."""

@@ -89,6 +89,11 @@ class Study(Strategy):
         steps = called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else None
         return None if steps is None else float(steps * (self.samples + self.rollouts))
 
+    @property
+    def draws_rollouts(self) -> bool:
+        """Whether rollouts are asked for."""
+        return self.rollouts > 0
+
     @cached_property
     def default_rule(self) -> Rule:
         """The rule of every sample: there is no vote."""

@@ -17,8 +17,8 @@ from microagents.elections.election import Ballot, ElectionId, Verdict
 from microagents.errors import RoleFailed, Undecided
 from microagents.journal.messages import OpenElection, Recalled, RecordDecision
 from microagents.problems.candidates import Candidate, merged
-from microagents.problems.problem import Problem, answer_type_of, text_of
-from microagents.problems.questions import problem_id, prompt_of
+from microagents.problems.problem import Problem, answer_type_of, prompt_about, text_of
+from microagents.problems.questions import problem_id
 from microagents.problems.step_records import LoopRecord, StepRecord, SwarmRecord, SwarmTurn, swarm_record
 from microagents.problems.steps import (
     Done,
@@ -230,6 +230,7 @@ class _LoopOfSwarm:
                 at=at,
                 asked=asked,
                 candidates=tuple(each.json for each in candidates),
+                copies=tuple(each.copies for each in candidates),
                 may_ask_for_more=may_ask_for_more,
                 **self._judged,
             )
@@ -322,7 +323,7 @@ class Swarm(Strategy):
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
         """The question for a plan."""
         assert isinstance(task, Problem)
-        return [(prompt_of(planner.SYSTEM, ToPlan(problem=text_of(task))), Plan)]
+        return [(prompt_about(task, planner.SYSTEM, ToPlan(problem=text_of(task))), Plan)]
 
     def solution(
         self,

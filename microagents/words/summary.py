@@ -35,8 +35,11 @@ MAX_OPTION_CHARS = 60
 """For a longer option of a task only its length is shown."""
 WHOLE = "whole"
 """Number of a document that has no subtasks, or was split into them."""
+_CHECKS = {"problem": ("the task's own check", "WRONG"), "subtask": ("the checks of the brief", "FAILED")}
+"""What code checks of a work, by its unit, and the word for a check that finds a fault. A chain has an oracle."""
 _LIMIT = re.compile(r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d[\d.e+-]*) is reached")
 """The beginning of the reason of a run that was stopped by a limit. That of time is anew in each sitting."""
+_KEYWORDS = {"--max-calls": "max_calls", "--max-tokens": "max_tokens", "--max-cost": "max_cost_usd"}
 
 
 class FailedInput(Struct, frozen=True, kw_only=True):
@@ -74,6 +77,8 @@ class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
     """Inputs of a list that failed or are undecided; None for a run with one task and no list."""
     options: dict[str, Any] = {}
     """Options of the task; empty for a list of inputs."""
+    needs_program: bool = False
+    """Whether only the program that began the run can continue it, since its task, strategy or a model has no name for others."""
     outputs: tuple[Path, ...] = ()
     """Files that hold the texts of documents, as written by this process or found complete; empty without output files."""
 
@@ -84,17 +89,26 @@ class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
 
     @property
     def go_on(self) -> str | None:
-        """The command that continues it; None for a run without a journal, and where there is nothing to continue."""
-        return None if self.journal is None else resume_command(self.run_id, self.outcome, self.journal.parent, self.reason)
+        """How to continue it; None for a run without a journal, and where there is nothing to continue."""
+        return None if self.journal is None else _go_on_text(self, self.journal.parent)
 
 
-def resume_command(run_id: str, outcome: str, runs_dir: Path, reason: str | None = None) -> str | None:
-    """Write the command that continues a run, with a reached limit doubled. None if it is completed or running."""
-    if outcome in ("completed", "running"):
+def _go_on_text(result: RunFacts[Any], runs_dir: Path) -> str | None:
+    """Write how to continue a run, with a reached limit doubled. None if it is completed or running."""
+    if result.outcome in ("completed", "running"):
         return None
-    limit = _LIMIT.match(reason or "") if outcome == "stopped" else None
-    raised = "" if limit is None else f" {limit['option']} {2 * Decimal(limit['value']):f}"
-    return f"{_command('resume', run_id, runs_dir)}{raised}"
+    limit = _LIMIT.match(result.reason or "") if result.outcome == "stopped" else None
+    most = "" if limit is None else f"{2 * Decimal(limit['value']):f}"
+    if result.needs_program:
+        raised = f", {_KEYWORDS[limit['option']]}={most}" if limit is not None else ""
+        return f"start the program again with run_id={result.run_id!r}, runs_dir={str(runs_dir)!r}{raised}"
+    raised = f" {limit['option']} {most}" if limit is not None else ""
+    return f"{resume_command(result.run_id, runs_dir)}{raised}"
+
+
+def resume_command(run_id: str, runs_dir: Path) -> str:
+    """Write the command that continues a run."""
+    return _command("resume", run_id, runs_dir)
 
 
 def _command(name: str, run_id: str, runs_dir: Path) -> str:
@@ -150,7 +164,14 @@ def _votes_text(account: Account, unit: str) -> str:
 
 
 def summary(result: RunFacts[Any], *, with_text: bool = True) -> str:
-    """Write the summary of a run, for a person.
+    """Write the summary of a run, for a person. The arguments are those of `summary_rows`."""
+    rows = summary_rows(result, with_text=with_text)
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(_wrapped(f"{name:<{width}}  ", text) for name, text in rows)
+
+
+def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple[str, str]]:
+    """List the rows of the summary of a run: a name, and a text that is printable.
 
     Args:
         result: the result of the run.
@@ -169,7 +190,11 @@ def summary(result: RunFacts[Any], *, with_text: bool = True) -> str:
     has_counted = account.valid or account.flagged
     replies = counted(account.calls, "call") + (f", {_by_name(account.flagged, 'red-flagged')}" if has_counted or not account.calls else "")
     rows.append(("how", f"{result.strategy}: {', '.join(taken) or 'no decision'}; {replies}"))
-    rows += [(name, text) for name, text in (("voting", _voting_text(result)), ("climbed", _climbed_text(result))) if text is not None]
+    rows += [
+        (name, text)
+        for name, text in (("voting", _voting_text(result)), ("climbed", _climbed_text(result)), ("judge", _picks_text(result)))
+        if text is not None
+    ]
     models = result.models
     rows.append(("model", ", ".join(models) + _cost_text(result, models)))
     of_calls = (
@@ -181,7 +206,8 @@ def summary(result: RunFacts[Any], *, with_text: bool = True) -> str:
     )
     rows += [(name, text) for name, text in of_calls if text is not None]
     rate = account.steps / result.wall_s if result.wall_s else 0
-    rows.append(("took", f"{result.wall_s:,.1f} s, {rate:,.0f} {result.unit}s a second; run {result.run_id}"))
+    speed = f", {rate:,.0f} {result.unit}s a second" if rate >= 1 else f", {rate * 3600:,.0f} {result.unit}s an hour" if rate else ""
+    rows.append(("took", f"{result.wall_s:,.1f} s{speed}; run {result.run_id}"))
     if result.failed_inputs:
         rows += [(each.outcome, f"input {each.input}: {each.reason}") for each in result.failed_inputs[:MAX_FAILED_SHOWN]]
         if (more := len(result.failed_inputs) - MAX_FAILED_SHOWN) > 0:
@@ -196,8 +222,7 @@ def summary(result: RunFacts[Any], *, with_text: bool = True) -> str:
         rows.append(("journal", str(result.journal)))
         if result.go_on is not None:
             rows.append(("go on", result.go_on))
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(_wrapped(f"{name:<{width}}  ", printable(text)) for name, text in rows)
+    return [(name, printable(text)) for name, text in rows]
 
 
 def _checked_text(result: RunFacts[Any]) -> str:
@@ -210,13 +235,24 @@ def _checked_text(result: RunFacts[Any]) -> str:
     )
     if not (account.decided or account.steps or account.errors):
         return decisions
-    match account.errors:
-        case None:
-            return f"{decisions}, not checked by an oracle"
-        case 0:
-            return f"{decisions}, none found wrong by the task's own oracle"
-        case errors:
-            return f"{decisions}, {errors:,} found WRONG by the task's own oracle"
+    if account.errors is None:
+        return f"{decisions}, not checked by an oracle"
+    by, wrong = _CHECKS.get(result.unit, ("the task's own oracle", "WRONG"))
+    found = f"{account.errors:,} {wrong}" if account.errors else f"none {wrong.lower()}"
+    return f"{decisions}, {_share_checked(result)} checked by {by}: {found}"
+
+
+def _share_checked(result: RunFacts) -> str:
+    """Write how much of a run was checked: of a problem or a text only the end can be."""
+    account, checked = result.account, result.account.checked
+    if checked is None:  # a journal of an earlier version
+        return "some"
+    if result.unit == "step" and checked == account.decided:
+        return "all"
+    if result.unit == "step" and checked > account.inputs:
+        return f"{checked:,} of them" if account.decided else counted(checked, "reply", "replies")
+    what = "text" if result.unit == "subtask" else "answer"
+    return f"only the final {what}" if checked == 1 else f"only {checked:,} final {what}s"
 
 
 def _calls_text(account: Account, price: Price) -> str | None:
@@ -269,6 +305,15 @@ def _timeouts_text(account: Account) -> str | None:
 def _by_name(counts: Mapping[str, int], what: str) -> str:
     names = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
     return f"{sum(counts.values()):,} {what}" + (f" ({names})" if names else "")
+
+
+def _picks_text(result: RunFacts[Any]) -> str | None:
+    """Say how often the judge of Atom of Thoughts picked the answer of the contracted question; None for other work."""
+    values = [each for each in (result.value if isinstance(result.value, list) else [result.value]) if isinstance(each, dict)]
+    chains = [each for each in values if {"transitions", "endings"} <= each.keys()]
+    picked = sum(sum(each["transitions"]) for each in chains)
+    judged = picked + sum(each["endings"].count("not picked") for each in chains)
+    return f"picked the contracted question's answer at {picked:,} of {counted(judged, 'transition')}" if judged else None
 
 
 def _voting_text(result: RunFacts[Any]) -> str | None:

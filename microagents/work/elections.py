@@ -157,7 +157,7 @@ class Elections(Generic[T, G]):
     def _form_of(self, reply: type[A], options: ElectionOptions, max_draws: int) -> Question:
         address = address_of(reply)
         if resolve(address, Reply) is not reply:
-            raise InvalidDefinition(f"there are two classes {address}; an election names its reply by it: give one another name")
+            raise InvalidDefinition(f"rename one of the two reply classes at {address}; an election names its reply by this address")
         context, task, model = self.role.context, self.task, options.get("model")
         limits = {name: limit for name in _SAMPLING_LIMITS if (limit := context.settings.get(name)) is not None}
         return Question(

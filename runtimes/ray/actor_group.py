@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import ray
-import structlog
 from ray.exceptions import ActorUnavailableError, RayError
 
 from microagents.actors import Context, Deployment
@@ -243,7 +242,7 @@ class ActorGroup:
             async with asyncio.timeout(STOP_S):
                 await future_of(self._slot_of[replica].actor.stop.remote(replica))
         except TimeoutError as error:
-            structlog.get_logger().warning("a role did not stop cleanly", role=replica.partition("/")[0], error=repr(error))
+            log("warning", "a role did not stop cleanly", {"role": replica.partition("/")[0], "error": repr(error)})
         except RayError:
             return  # its actor has died
 

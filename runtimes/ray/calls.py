@@ -13,6 +13,9 @@ from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
 from microagents.aio import TaskScope
 from microagents.runtimes.ray.host import decode_error
 
+NOT_CREATED = "it cannot be created"
+"""The beginning of the cause of a death that every successor would have, too."""
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 DEATHS = (RayActorError, ActorUnschedulableError)
 """What a call of an actor raises that has died, or whose node has gone before it began."""
 
@@ -59,9 +62,12 @@ async def unless_dead(name: str, work: Awaitable[None]) -> None:
 
 def cause_of(error: RayError) -> str:
     """The cause of a death in Ray's words, without Ray's advice."""
-    text = " ".join(str(error).split())
+    lines = [" ".join(line.split()) for line in _ESCAPES.sub("", str(error)).splitlines() if line.strip()]
+    if isinstance(error, RayActorError) and error.actor_init_failed:  # its lines are a traceback, with the error last
+        return f"{NOT_CREATED}: {lines[-1]}"
+    text = " ".join(lines)
     found = re.search(r"because (.+?)(?:\. Some common causes|$)", text)
-    return (found[1] if found else text)[:300]
+    return found[1] if found else text
 
 
 async def ends_within(work: asyncio.Future[Any], timeout_s: float) -> bool:

@@ -10,6 +10,8 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
+from shutil import rmtree
 from typing import Any, ParamSpec, TypeVar
 
 import grpc
@@ -73,7 +75,19 @@ def disconnect() -> None:
         if _connected:
             _connected.pop()
             if not _connected:
+                folder = None if _joined else Path(vars(ray._private.worker)["_global_node"].get_session_dir_path())  # noqa: SLF001 - no other way
                 ray.shutdown()
+                if folder is not None:
+                    _remove_session(folder)
+
+
+def _remove_session(folder: Path) -> None:
+    """Remove the folder of logs and sockets of a Ray that was started for a run."""
+    latest = folder.with_name("session_latest")
+    with suppress(OSError):
+        if latest.readlink() == folder:
+            latest.unlink()
+    rmtree(folder, ignore_errors=True)
 
 
 async def aside(question: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:

@@ -16,17 +16,17 @@ from itertools import count
 from types import TracebackType
 from typing import Self
 
-import structlog
 from ray.exceptions import RayError
 
-from microagents.actors import Context, Deployment
+from microagents.actors import Context, Deployment, check_graph
 from microagents.aio import finish, wait_to_end
 from microagents.errors import PeerLost
+from microagents.logs import log
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.ray import actor_group, watching
 from microagents.runtimes.ray.actor_group import ActorGroup
 from microagents.runtimes.ray.blueprint import Blueprint
-from microagents.runtimes.ray.calls import ActorDied
+from microagents.runtimes.ray.calls import NOT_CREATED, ActorDied
 from microagents.runtimes.ray.cluster import Cluster, aside, connect, disconnect, may_grow, request_cpus
 from microagents.runtimes.ray.lanes import AUTO, number_of_lanes, with_lanes
 from microagents.runtimes.ray.starting import ActorStarter
@@ -47,6 +47,7 @@ class RayRuntime:
     """The driver's messenger, which may send every message that a deployed role handles."""
 
     def __init__(self, context: Context, deployments: Sequence[Deployment]) -> None:
+        check_graph(deployments)
         self._cluster = Cluster(address=context.settings.get("address"), insecure=context.settings.get("insecure", False))
         self._context = context
         self._given = deployments
@@ -118,13 +119,15 @@ class RayRuntime:
         """Start all roles; when an actor dies, start all of them anew, since no work is done yet.
 
         Raises:
-            PeerLost: more than `MAX_DEATHS` attempts failed.
+            PeerLost: more than `MAX_DEATHS` attempts failed, or an actor cannot be created.
         """
         for attempt in count(1):
             self._place(deployments)
             try:
                 await self._actors.start()
             except ActorDied as died:
+                if died.cause.startswith(NOT_CREATED):
+                    raise PeerLost(died.replica, died.cause) from None
                 if attempt > actor_group.MAX_DEATHS:
                     raise PeerLost(died.replica, f"it died while it was started, {attempt} times, last because {died.cause}") from None
                 fields = {"replica": died.replica, "cause": died.cause}
@@ -158,7 +161,7 @@ class RayRuntime:
 
     async def _add_lane(self) -> None:
         await self._actors.extend(self._with_lanes(self._lanes + 1))
-        structlog.get_logger().info("a lane was added for a node that joined", lanes=self._lanes)
+        log().info("a lane was added for a node that joined", lanes=self._lanes)
 
     async def _stop(self) -> None:
         try:

@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 import ray
-import structlog
 from ray.exceptions import ActorUnavailableError, RayError
 
+from microagents.logs import log as library_log
 from microagents.runtimes.dispatcher import Dispatcher
 from microagents.runtimes.ray.calls import DEATHS, cause_of, future_of
 from microagents.runtimes.ray.cluster import aside
@@ -94,4 +94,4 @@ async def wait_for_rays_end() -> None:
 def log(level: str, event: Any, fields: Mapping[str, Any]) -> None:
     """Log a line. A log that cannot be written, such as a pipe that its reader has closed, must not end the run."""
     with suppress(OSError, ValueError):
-        getattr(structlog.get_logger(), level, structlog.get_logger().warning)(event, **fields)
+        getattr(library_log(), level, library_log().warning)(event, **fields)

@@ -1,7 +1,9 @@
 """Atom of Thoughts in figures: ``python -m tests.benchmarks.aot``.
 
 `--part table`: success over transitions beside chain of thought, self-consistency at equal tokens, self-refine and the ablations, each with
-the chance by a Monte Carlo that does not use the engine (`aot_monte_carlo`). `--part ablations`: these on more problems.
+the chance by a Monte Carlo that does not use the engine (`aot_monte_carlo`). `--part ablations`: these, and a judge that
+writes its answer, on more problems.
+`--part votes`: trees whose judge errs in 30 of 100 ballots, pruned and not.
 `--part states`: do accepted contractions keep the answer, how long is the last answer, and figures 5 to 7 of the paper.
 `--part pairs`: aot before recursive, on products of six digits. `--part time`: virtual time beside the critical path.
 `--part digests`: over orders of events, runtimes and kills.
@@ -20,12 +22,13 @@ from statistics import mean, median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from microagents import Deployment, Result, Strategy, run
+from microagents import Deployment, Prompt, Reply, Result, Strategy, run
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
+from microagents.problems.questions import ToChoose, asked_in
 from microagents.problems.tree import ProblemNode
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.settings import strategy_of
@@ -51,6 +54,7 @@ RATES = Rates(
     critique=word_problems.CRITIQUE_ERROR,
     judge=word_problems.JUDGE_ERROR,
 )
+MISJUDGED = 0.3
 TRIALS = 20_000
 SIGMAS_99 = 2.5758
 
@@ -72,13 +76,13 @@ async def solved(tasks: Sequence[Any], strategy: str | Strategy, seed: int, mode
     return Row(right=right, problems=n, calls=result.calls / n, tokens=(account.input_tokens + account.output_tokens) / n)
 
 
-def told(name: str, row: Row, chance: Callable[[MonteCarlo], bool] | None = None) -> str:
+def told(name: str, row: Row, chance: Callable[[MonteCarlo], bool] | None = None, rates: Rates = RATES) -> str:
     """A line of the table: success with its 95 % interval, cost, and the Monte Carlo's chance with 99 % of samples of as many problems."""
     low, high = wilson_interval(row.right, row.problems, 0.95)
     line = f"{name:<28} {row.right / row.problems:.3f} ({low:.3f} to {high:.3f})  {row.calls:>6.1f} calls  {row.tokens:>8,.0f} tokens"
     if chance is None:
         return line
-    monte_carlo = MonteCarlo(RATES, name)
+    monte_carlo = MonteCarlo(rates, name)
     expected = mean(chance(monte_carlo) for _ in range(TRIALS))
     half = SIGMAS_99 * sqrt(expected * (1 - expected) / row.problems) + 0.5 / row.problems
     inside = "inside" if abs(row.right / row.problems - expected) <= half else "OUTSIDE"
@@ -108,6 +112,7 @@ async def table(problems: int, seed: int) -> None:
         **{f"aot, k = 2, {transitions} transitions": Aot(k=2, transitions=transitions) for transitions in range(4)},
         "aot, refine = 2": Aot(refine=2),
         "aot+tree (3 branches)": AotTree(),
+        "aot+tree, pruned": AotTree(prune=True),
         **{f"forest of {trees} trees": Aot(trees=trees) for trees in (2, 4, 8)},
         "tree, refine = 2": AotTree(refine=2),
     }
@@ -116,11 +121,33 @@ async def table(problems: int, seed: int) -> None:
 
 
 async def ablations(problems: int, seed: int) -> None:
-    """Print both ablations at three transitions, on ten times as many problems: the smaller difference needs them."""
+    """Print both ablations and a judge that writes at three transitions, on ten times as many problems: small differences need them."""
     tasks = [WordProblem(instance=instance) for instance in range(10 * problems)]
+    row = await solved(tasks, Aot(judge="writes"), seed)
+    print(told("judge writes", row, lambda each: each.chain(3, "nothing", writes=True)[0]), flush=True)
     for without in ("nothing", "guidance", "decomposition"):
         row = await solved(tasks, Aot(without=without), seed)
         print(told(f"without {without}", row, lambda each, w=without: each.chain(3, w)[0]), flush=True)  # type: ignore[misc]
+
+
+class Misjudged(WordProblem):
+    """A problem whose judge errs in 30 of 100 ballots."""
+
+    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:
+        return MISJUDGED if isinstance(asked_in(prompt), ToChoose) else super().difficulty(prompt, reply)
+
+
+async def votes(problems: int, seed: int) -> None:
+    """Print trees of several widths and depths with a judge that often errs, each beside a tree of the same that is pruned."""
+    tasks = [Misjudged(instance=instance) for instance in range(problems)]
+    for transitions in (1, 2, 3):
+        for branches in (1, 3, 5):
+            for prune in (False, True)[: transitions if branches > 1 else 1]:
+                row = await solved(tasks, Aot(transitions=transitions, branches=branches, prune=prune), seed)
+                name = f"{transitions} transitions, {branches} branches{', pruned' if prune else ''}"
+                told_rates = structs.replace(RATES, judge=MISJUDGED)
+                chance = partial(MonteCarlo.tree, branches=branches, transitions=transitions, prune=prune)
+                print(told(name, row, chance, told_rates), flush=True)
 
 
 class Walk(Struct, frozen=True, kw_only=True):
@@ -333,7 +360,7 @@ def _digests(result: Result) -> tuple[str, str]:
     return result.account.decisions_sha256, result.account.ballots_sha256
 
 
-PARTS = ("table", "ablations", "states", "pairs", "time", "digests")
+PARTS = ("table", "votes", "ablations", "states", "pairs", "time", "digests")
 
 
 def main() -> None:
@@ -350,6 +377,8 @@ def main() -> None:
         match part:
             case "table":
                 asyncio.run(table(options.problems, options.seed))
+            case "votes":
+                asyncio.run(votes(options.problems, options.seed))
             case "ablations":
                 asyncio.run(ablations(options.problems, options.seed))
             case "states":

@@ -7,13 +7,18 @@ wrong has a wrong number as its right answer. An answer that is drawn again is w
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import count
 from math import exp
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
+Wrong = Any
+"""An answer: 0 if it is right. A wrong one names the question and the slip that led to it, which lead to it each time."""
+Question = tuple[tuple[int, ...], Wrong]
+"""The steps in its layers, and the right answer to it, which is wrong where the contraction was."""
 Without = Literal["nothing", "decomposition", "guidance"]
 
 
@@ -42,9 +47,10 @@ class MonteCarlo:
         depth = self._random.randint(2, 5)
         return [*(self._random.randint(1, 2) for _ in range(depth - 1)), 1]
 
-    def chain(self, transitions: int, without: Without) -> tuple[bool, int, int]:
+    def chain(self, transitions: int, without: Without, *, writes: bool = False) -> tuple[bool, int, int]:
         """One question: whether it is solved, the accepted transitions, and those of them whose question has another answer."""
         layers, truth, accepted, strayed = self.layers(), 0, 0, 0
+        steps_at_first = sum(layers)
         answer = self._answer(sum(layers), truth)
         for _ in range(transitions):
             steps = sum(layers)
@@ -56,11 +62,56 @@ class MonteCarlo:
             candidates = [self._answer(sum(following), next_truth), answer]
             if without != "decomposition":
                 candidates.append(truth if self._random.random() < (1 - self._rates.followed) ** steps else next(self._wrong))
-            chosen = self._judged(candidates)
+            chosen = self._written(candidates, steps_at_first) if writes else self._judged(candidates)
             if chosen != candidates[0]:
                 return chosen == 0, accepted, strayed
             layers, truth, answer, accepted, strayed = following, next_truth, chosen, accepted + 1, strayed + (next_truth != 0)
         return answer == 0, accepted, strayed
+
+    def tree(self, branches: int, transitions: int, *, prune: bool = False) -> bool:
+        """One question by a tree of transitions, each of which is walked by itself, and a vote of all leaves: whether it is solved."""
+        question: Question = (tuple(self.layers()), 0)
+        level, leaves = [(question, self._drawn(question))], list[Wrong]()
+        for depth in range(transitions):
+            following = []
+            for state, answer in (each for each in level for _ in range(branches)):
+                contracted, candidates = self._tried(state, answer)
+                chosen = self._chosen(candidates)
+                if contracted is None or chosen != candidates[0]:
+                    leaves.append(chosen)
+                else:
+                    following.append((contracted, chosen))
+            level = following
+            if prune and level and depth < transitions - 1:
+                best = self._chosen([each for each, _ in level], lambda each: (each[1] != 0, sum(each[0])))
+                leaves += [answer for each, answer in level if each != best]
+                level = [next(each for each in level if each[0] == best)]
+        leaves += [answer for _, answer in level]
+        leader, _ = Counter(leaves).most_common(1)[0]
+        return bool(leader == 0)
+
+    def _drawn(self, question: Question) -> Wrong:
+        layers, truth = question
+        return (question, "answer") if self._random.random() < self._error(sum(layers)) else truth
+
+    def _tried(self, state: Question, answer: Wrong) -> tuple[Question | None, list[Wrong]]:
+        """The next question, and the answers among which the judge picks: the next one's comes first."""
+        (first, *rest), truth = state
+        if not rest:
+            return None, [answer]
+        slips = self._random.random() < self._rates.trace, self._random.random() < self._rates.contraction
+        contracted: Question = (tuple(rest), (state, *slips) if any(slips) else truth)
+        follows = self._random.random() < (1 - self._rates.followed) ** (first + sum(rest))
+        return contracted, [self._drawn(contracted), truth if follows else (state, "followed"), answer]
+
+    def _chosen(self, candidates: list[Any], worth: Callable[[Any], Any] = lambda each: each != 0) -> Any:
+        """The judge's pick: the right candidate, or by mistake one of the others. Asked the same it errs in the same way."""
+        distinct = sorted(set(candidates), key=repr)
+        random = Random(repr(distinct))
+        random.shuffle(distinct)
+        best = min(distinct, key=worth)
+        others = [each for each in distinct if each != best]
+        return random.choice(others) if others and self._random.random() < self._rates.judge else best
 
     def most_frequent(self, samples: int) -> bool:
         """One question by the most frequent of many answers: whether it is solved."""
@@ -95,6 +146,13 @@ class MonteCarlo:
             went_wrong = traced or self._random.random() < self._rates.unguided
             left = [layers[0] - 1, *layers[1:]] if without == "guidance" and layers[0] > 1 else layers[1:]
         return left, next(self._wrong) if went_wrong else truth
+
+    def _written(self, candidates: list[int], steps: int) -> int:
+        """The answer of a judge that writes: where none is right it solves the question itself."""
+        if len(set(candidates)) == 1:
+            return candidates[0]
+        rate = self._rates.judge if 0 in candidates else self._error(steps)
+        return next(self._wrong) if self._random.random() < rate else 0
 
     def _judged(self, candidates: list[int]) -> int:
         distinct = list(dict.fromkeys(candidates))

@@ -1,13 +1,11 @@
-"""LEAD's algorithm 1 and its baselines, written anew without the engine: only coins, and which of them are loaded.
+"""LEAD's algorithm 1 and its baselines, written from the paper alone, without the engine and its rules: only loaded coins.
 
-A step is wrong with a rate of its own when it is asked alone. In a rollout the rate depends on the position, too. A rollout that was wrong
-before a step contradicts what was decided there, and has no vote on it.
+A step is wrong with a rate of its own when it is asked alone. In a rollout the rate depends on the position, too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from random import Random
 
 from msgspec import Struct
@@ -43,44 +41,38 @@ class Coins(Struct, frozen=True, kw_only=True):
 
 
 class Lead(Struct, frozen=True, kw_only=True):
-    """Settings of LEAD."""
+    """Settings of algorithm 1, by its letters."""
 
-    samples: int = 8
-    horizon: int = 8
-    history: int = 3
-    margin: int = 3
-    cap: int = 100
-    reuse: bool = True
+    v: int = 8
+    """Base votes."""
+    k: int = 8
+    """Lookahead depth."""
+    h: int = 3
+    """History window."""
+    t: int = 3
+    """Threshold."""
 
 
-def led(coins: Coins, lead: Lead, random: Random) -> tuple[bool, int]:
-    """One run of LEAD: whether every step was decided right, and the number of rollouts."""
-    drawn: dict[tuple[int, int, int], tuple[int, int]] = {}
+def led(coins: Coins, lead: Lead, random: Random) -> bool:
+    """One run of algorithm 1: whether every step was decided right. Nothing is reused, discarded or capped."""
     for step in range(coins.steps):
-        replies = {coins.reply(random, step, None) for _ in range(lead.samples)}
-        winner = replies.pop() if len(replies) == 1 else _looked_ahead(coins, lead, random, step, drawn)
+        replies = {coins.reply(random, step, None) for _ in range(lead.v)}
+        winner = replies.pop() if len(replies) == 1 else _looked_ahead(coins, lead, random, step)
         if winner != 0:
-            return False, len(drawn)
-    return True, len(drawn)
+            return False
+    return True
 
 
-def _looked_ahead(coins: Coins, lead: Lead, random: Random, step: int, drawn: dict[tuple[int, int, int], tuple[int, int]]) -> int | None:
-    starts = min(lead.history, step + 1)
-    votes: Counter[int] = Counter()
-    for seq in range(lead.cap):
-        start, number = step - seq % starts, seq // starts
-        key = (start, number, 0 if lead.reuse else step)
-        if key not in drawn:
-            drawn[key] = coins.first_error(random, start, lead.horizon)
-        wrong_at, reply = drawn[key]
-        if wrong_at < step:
-            continue
-        votes[reply if wrong_at == step else 0] += 1
-        if votes.total() % starts == 0:
-            (leader, most), (_, second) = [*votes.most_common(2), (0, 0)][:2]
-            if most - second >= lead.margin:
-                return leader
-    return None
+def _looked_ahead(coins: Coins, lead: Lead, random: Random, step: int) -> object:
+    votes: Counter[object] = Counter()
+    while True:
+        for back in range(min(lead.h, step + 1)):
+            wrong_at, reply = coins.first_error(random, step - back, lead.k)
+            # What follows from a wrong state is wrong as well, and the same wherever the rollout began.
+            votes[0 if wrong_at > step else (wrong_at, reply)] += 1
+        (leader, most), (_, second) = [*votes.most_common(2), (0, 0)][:2]
+        if most - second >= lead.t:
+            return leader
 
 
 def voted(coins: Coins, k: int, random: Random, cap: int = 100) -> bool:
@@ -102,8 +94,3 @@ def voted(coins: Coins, k: int, random: Random, cap: int = 100) -> bool:
 def restarted(coins: Coins, horizon: int, random: Random) -> bool:
     """One run by long replies: whether every step was right."""
     return all(coins.first_error(random, start, horizon)[0] == coins.steps for start in range(0, coins.steps, horizon))
-
-
-def share(found: Sequence[bool]) -> float:
-    """The share of successes."""
-    return sum(found) / len(found)

@@ -1,6 +1,6 @@
 """The swarm on a relay of steps, written anew without the engine: only coins, and which facts a prompt shows.
 
-A reply is 0 if it is right, else the number of one of a few equally likely wrong ones.
+A reply is 0 if it is right, else the number of one of a few equally likely wrong ones of its persona.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ class Rates(Struct, frozen=True, kw_only=True):
     verifier: float
     drop: float
     assembly: float
+    hard: float = 0.0
+    """Share of steps that a persona finds hard: each time it is asked it gives the same wrong reply at the rate ``hard_error``."""
+    hard_error: float = 0.0
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -35,6 +38,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     compress: bool = True
     verify: bool = True
     loops: int = 3
+    personas: int = 6
+    """Number of different personas. Workers of one persona are asked the same, and differ by temperature alone."""
 
 
 class Trial(Struct, kw_only=True):
@@ -74,7 +79,7 @@ def _loop(
     steps: Sequence[tuple[int, int | None]], rates: Rates, settings: Settings, random: Random, trial: Trial, *, is_first: bool
 ) -> tuple[bool | None, bool, int]:
     """Whether the answer is right (None: there is none), whether it passed, and the number of steps that did not pass."""
-    plan, _, _ = _turn(settings, rates, random, rate=rates.plan, is_given=True, alternatives=1)
+    plan, _, _ = _turn(settings, rates, random, rate=rates.plan, is_given=True, personas=[False])
     count = len(steps) if plan == 0 else len(steps) - 1
     truths: dict[int, bool] = {}
     """Whether the number of a finished step is the right one."""
@@ -90,8 +95,9 @@ def _loop(
         is_given = needs is None or needs > left_out or needs in summary
         last: int | None = None
         passed = False
+        hard = _hard(settings, rates, random)
         for _ in range(1 + settings.retries):
-            picked, workers, judged = _turn(settings, rates, random, rate=rates.worker, is_given=is_given)
+            picked, workers, judged = _turn(settings, rates, random, rate=rates.worker, is_given=is_given, personas=hard)
             if is_first:
                 trial.workers += workers
                 trial.judged += judged
@@ -101,29 +107,39 @@ def _loop(
             passed = not settings.verify or (picked == 0 and is_given) != (random.random() < rates.verifier)
             if passed:
                 break
+            hard = _hard(settings, rates, random)  # with the rejected result it is another question; without a result it is the same
         if last is None:  # no worker gave a valid result: the loop ends
             return None, False, unverified
         unverified += not passed
         truths[number] = last == 0 and is_given and (needs is None or truths[needs])
         if is_first:
             trial.carried += truths[number]
-    whole, _, _ = _turn(settings, rates, random, rate=rates.assembly, is_given=True)
+    whole, _, _ = _turn(settings, rates, random, rate=rates.assembly, is_given=True, personas=[False] * settings.personas)
     right = plan == 0 and whole == 0 and truths[count]
     return right, not settings.verify or right != (random.random() < rates.verifier), unverified
 
 
+def _hard(settings: Settings, rates: Rates, random: Random) -> list[bool]:
+    """For each persona, whether it finds a question hard."""
+    return [random.random() < rates.hard for _ in range(settings.personas)]
+
+
 def _turn(
-    settings: Settings, rates: Rates, random: Random, *, rate: float, is_given: bool, alternatives: int = ALTERNATIVES
+    settings: Settings, rates: Rates, random: Random, *, rate: float, is_given: bool, personas: Sequence[bool]
 ) -> tuple[int | None, int, int]:
     """The picked reply, None where none is valid; and the numbers of worker samples and of judge calls.
 
-    Without the result that a step needs, right workers say that they are unsure and are discarded; wrong ones guess.
+    ``personas`` tells for each whether it finds the step hard. Without the result that a step needs, right workers say that they are unsure
+    and are discarded; wrong ones guess.
     """
     copies: Counter[int] = Counter()
     drawn = judged = 0
     for size in settings.workers:
-        for _ in range(size - drawn):
-            reply = random.randint(1, alternatives) if random.random() < rate else 0
+        for worker in range(drawn, size):
+            persona = worker % len(personas)
+            is_hard = personas[persona]
+            wrong = ALTERNATIVES * persona + (1 if is_hard else random.randint(1, ALTERNATIVES))
+            reply = wrong if random.random() < (rates.hard_error if is_hard else rate) else 0
             if reply or is_given:
                 copies[reply] += 1
         drawn = size

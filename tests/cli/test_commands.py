@@ -47,7 +47,7 @@ CONTRACT = {
 """The keys of ``run --json`` that scripts rely on."""
 
 BEYOND = {
-    *("created_at", "reason", "settled_at", "climbed", "lost_in_flight", "go_on", "k", "unit"),
+    *("created_at", "reason", "settled_at", "climbed", "lost_in_flight", "go_on", "k", "unit", "checked"),
     *("votes", "samples", "votes_per_decision", "outvoted", "misled", "unvoted_success"),
     *("repeated", "refused", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),
     *("expected_usd", "unsettled_usd", "unsettled_tokens", "joined", "fallbacks"),
@@ -140,7 +140,7 @@ def test_a_person_is_told_that_the_model_is_simulated() -> None:
     assert (ran.code, ran.err) == (COMPLETED, "")
     assert "simulated: no real model was asked" in ran.out
     assert "7 of 7 steps" in ran.out
-    assert "none found wrong" in ran.out
+    assert "all checked by the task's own oracle: none wrong" in ran.out
 
 
 @pytest.mark.parametrize("run_id", ["a", "My-run_2.1", "7" * 100])
@@ -365,7 +365,7 @@ def test_a_text_that_is_the_name_of_a_file_is_warned_of_and_taken() -> None:
 
 
 def test_a_value_may_hold_equals_signs() -> None:
-    assert_one_sentence(microagents("run", "hanoi", "-o", "disks=a=b"), "disks='a=b'")
+    assert_one_sentence(microagents("run", "hanoi", "-o", "disks=a=b"), "not 'a=b'")
 
 
 def test_repeated_models_are_a_pool_that_samples_rotate_through() -> None:
@@ -425,7 +425,9 @@ def test_keys_of_the_config_are_the_flags_names(table: str) -> None:
     shown = microagents("run", "drift", "-o", "length=2", "--config", write("run.toml", table), "-s", "window=9", "--json").json
     assert shown["models"] == ["sim:perfect"]
     assert "sampling_rounds" in shown["result"]
-    assert_one_sentence(microagents("run", "drift", "--config", write("set.toml", "[set]\nk = 0"), "--json"), "k='0'")
+    assert_one_sentence(
+        microagents("run", "drift", "--config", write("set.toml", "[set]\nk = 0"), "--json"), "k must be an integer of at least 1, not '0'"
+    )
 
 
 def test_an_unknown_key_of_the_config_is_refused() -> None:
@@ -579,6 +581,30 @@ def test_estimate_judges_a_given_k_and_takes_the_options_of_a_run() -> None:
     assert chosen["expected_calls"] == pytest.approx(2000 * chosen["expected_votes_per_step"])
 
 
+def test_estimate_judges_a_given_k_without_a_target() -> None:
+    words = ("estimate", "--p", "0.99", "--steps", "1e3")
+    judged, wanted = (microagents(*words, *more, "-k", "2", "--json").json for more in ((), ("--target", "0.95")))
+    assert judged == {**wanted, "k_min": None, "max_draws_min": None}
+    assert "a chance of" not in microagents(*words, "-k", "2").out
+    assert_one_sentence(microagents(*words), "give the wanted chance, --target T, or the margin to judge, -k K")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("hanoi --disks 3", "disks is an option of the task; write -o disks=3"),
+        ("--disks=3 hanoi", "disks is an option of the task; write -o disks=3"),
+        ("hanoi disks=3", "disks is an option of the task; write -o disks=3"),
+        ("hanoi --k 3", "there is no option --k; write -k 3"),
+        ("hanoi --strategy lead --samples 3", "samples is an option of the strategy; write -s samples=3"),
+        ("hanoi --effort low", "effort is an option of a model; write it into its spec: --model PROVIDER:MODEL@effort=low"),
+        ("hanoi --temperature 0.5", "the temperature belongs to the task: write sampling = Sampling(temperature=0.5) into its class"),
+    ],
+)
+def test_an_option_that_stands_elsewhere_is_refused_with_what_to_write(words: str, said: str) -> None:
+    assert_one_sentence(microagents("run", *words.split()), said)
+
+
 def test_estimate_speaks_to_people_too_and_names_the_cap_that_makes_its_promise_true() -> None:
     ran = microagents("estimate", "--p", "0.7", "--steps", "1000", "--target", "0.95")
     assert ran.out.splitlines()[0] == "the smallest k that does 1,000 steps with a chance of 0.95, where no cap ends an election: 12"
@@ -622,10 +648,10 @@ BLIND = """
     [
         ("hanio", ["no task 'hanio'", "did you mean 'hanoi'", "hanoi, ", "path/file.py:Class"]),
         ("hanoi -o disk=3", ["'disk'", "did you mean 'disks'", "known: disks"]),
-        ("hanoi -o disks=0", ["task 'hanoi': disks='0' will not do: it must be an integer from 1 to 64"]),
-        ("hanoi -o disks=65", ["disks='65' will not do: it must be an integer from 1 to 64"]),
-        ("hanoi -o disks=abc", ["disks='abc' will not do: it must be an integer from 1 to 64"]),
-        ("hanoi -o disks=", ["disks=''"]),
+        ("hanoi -o disks=0", ["task 'hanoi': disks must be an integer from 1 to 64, not '0'"]),
+        ("hanoi -o disks=65", ["disks must be an integer from 1 to 64, not '65'"]),
+        ("hanoi -o disks=abc", ["disks must be an integer from 1 to 64, not 'abc'"]),
+        ("hanoi -o disks=", ["disks must be an integer from 1 to 64, not ''"]),
         ("hanoi -o disks", ["-o 'disks'", "NAME=VALUE"]),
         ("hanoi -o =3", ["-o '=3'", "NAME=VALUE"]),
         ("hanoi -o disks=@nowhere.txt", ["microagents: 'nowhere.txt' cannot be read: no such file or directory"]),
@@ -668,9 +694,9 @@ def test_a_task_that_cannot_be_had_is_refused(words: str, said: list[str]) -> No
         (["--strategy", "makr"], ["no strategy 'makr'", "did you mean 'maker'", "known: ", " maker, "]),
         (["-s", "kk=2"], ["'kk'", "did you mean 'k'"]),
         (["-s", "k"], ["-s 'k'", "NAME=VALUE"]),
-        (["-k", "0"], ["k=0", "it must be an integer of at least 1"]),
-        (["-s", "max_draws=0"], ["max_draws='0'"]),
-        (["-s", "rule=loudest"], ["rule='loudest' will not do: it must be one of ahead-by, first-to"]),
+        (["-k", "0"], ["k must be an integer of at least 1, not 0"]),
+        (["-s", "max_draws=0"], ["max_draws must be an integer from 1 to 1000000, not '0'"]),
+        (["-s", "rule=loudest"], ["rule must be one of ahead-by, first-to, not 'loudest'"]),
         (["--model", "sim:gpt-4.1-mni"], ["did you mean sim:gpt-4.1-mini", "sim:o3-mini"]),
         (["--model", "smi:perfect"], ["'smi:perfect'", "did you mean sim:", "openai, "]),
         (["--model", "perfect"], ["write a model as provider:model", "not 'perfect'"]),
@@ -827,7 +853,8 @@ def test_a_package_that_is_needed_and_missing_is_named_before_anything_starts(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     monkeypatch.setitem(sys.modules, missing, None)  # as Python marks a module that cannot be imported
-    monkeypatch.delitem(sys.modules, "microagents.runtimes.ray.runtime", raising=False)
+    for name in [name for name in sys.modules if name.startswith(("microagents.runtimes.ray.", f"{missing}."))]:
+        monkeypatch.delitem(sys.modules, name)
     assert_one_sentence(microagents("run", watched_task(), *words.split()), said)
 
 
@@ -1040,12 +1067,12 @@ def test_a_file_in_the_place_of_a_command_or_a_task_is_told() -> None:
     ("words", "said"),
     [
         (("drift", "--runtime", "moon"), "no runtime 'moon'; known: local, linked, ray"),
-        (("drift", "--concurrency", "0"), "concurrency=0 will not do: it must be an integer of at least 1"),
+        (("drift", "--concurrency", "0"), "concurrency must be an integer of at least 1, not 0"),
         (("drift", "--prices", "none.toml"), "the prices file 'none.toml' cannot be read: no such file"),
-        (("drift", "--max-cost", "-1"), "max_cost_usd=-1.0 (--max-cost) will not do: it must be a number above 0"),
+        (("drift", "--max-cost", "-1"), "max_cost_usd (--max-cost) must be a number above 0, not -1.0"),
         (("drift", "--lanes", "2"), "lanes='2' are engines on Ray, but the runtime is 'local'; add --runtime ray, or leave"),
         (("drift", "--lanes", "many"), "lanes is a number from 1 on or `auto`, not 'many'"),
-        (("gsm8k", "-o", "question= "), "question=' ' will not do: it must be a text of 1 or more characters that is not blank"),
+        (("gsm8k", "-o", "question= "), "question must be a text of 1 or more characters that is not blank, not ' '"),
         (("drift", "--prices", "prices.toml"), "there is no field called 'ouput'; did you mean 'output'"),
     ],
 )

@@ -33,6 +33,7 @@ ROW = {
         "given",
         "run_id",
         "solved",
+        "f1",
         "completed",
         "repeat",
         "rate",
@@ -195,11 +196,11 @@ def test_a_failure_of_the_whole_comparison_ends_with_1_and_one_sentence() -> Non
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-k", "0"], ["strategy 'recursive': k=0 will not do"]),
+        (["-k", "0"], ["strategy 'recursive': k must be"]),
         (["--strategy", "seqcv"], ["seqcv solves documents, and multiplication is a problem; its own strategy is recursive"]),
         (["-s", "depth"], ["-s 'depth' is not of the form NAME=VALUE"]),
         (["-o", "digit=3"], ["'digit'; did you mean 'digits'"]),
-        (["--max-cost", "0"], ["max_cost_usd=0.0 (--max-cost) will not do"]),
+        (["--max-cost", "0"], ["max_cost_usd (--max-cost) must be a number above 0, not 0.0"]),
     ],
     ids=str,
 )
@@ -320,7 +321,7 @@ def test_a_row_may_have_options_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("named", "sentence"),
     [
-        ("aot@transitions=1,k", "options behind a name are of the form NAME=VALUE, with commas between them"),
+        ("aot@transitions=1,k", "options behind a name must be NAME=VALUE, with commas between them"),
         ("aot@transitions=-1", "transitions is a number from 0 to 100, or `adaptive`, not '-1'"),
         ("aot@nothing=1", "named 'nothing'"),
     ],
@@ -342,3 +343,11 @@ def test_a_picture_shows_rates_over_tokens_and_the_same_comparison_gives_the_sam
 def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_asked() -> None:
     ran = microagents(*STORIES, *CHAINS, "--svg", "nowhere/a.svg")
     assert (ran.code, Path("runs").exists()) == (WRONG_USAGE, False)
+
+
+def test_the_mean_f1_of_questions_with_words_is_told_below_the_table() -> None:
+    write("said.jsonl", '{"path": "0/answer", "seq": 0, "text": "{\\"answer\\": \\"the old water mill\\"}"}')
+    write("lines.jsonl", '{"question": "Where?", "context": "Mills are old.", "answer": "the old mill"}')
+    ran = microagents("compare", "multi-hop", "--inputs", "lines.jsonl", "--model", "scripted:said.jsonl", "--strategy", "single-shot")
+    assert ran.code == COMPLETED
+    assert "mean F1 of the answers: single-shot 0.800" in ran.out

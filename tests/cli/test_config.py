@@ -161,11 +161,11 @@ def test_a_broken_file_of_the_folder_is_refused_in_one_sentence(text: str, said:
 
 
 @pytest.mark.parametrize("words", [(), ("--no-config", "--config", "microagents.toml")], ids=["folder", "config"])
-def test_a_value_that_will_not_do_is_refused_with_its_file(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_value_is_refused_with_its_file(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     write("microagents.toml", "k = 'few'")
     ran = microagents(*SHORT, *words)
     assert (ran.code, ran.out) == (WRONG_USAGE, "")
-    assert ran.err.splitlines()[-1].startswith("microagents: microagents.toml gives k='few', which will not do: ")
+    assert ran.err.splitlines()[-1].startswith("microagents: microagents.toml gives k='few': ")
     assert "microagents.toml gives k=" not in microagents(*SHORT, *words, "-k", "more").err
     monkeypatch.setenv("MICROAGENTS_K", "more")
     assert "microagents.toml gives k=" not in microagents(*SHORT, *words).err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import re
 import sys
@@ -114,7 +115,7 @@ def test_every_command_that_prints_a_price_calls_a_simulated_one_simulated(words
 def result(account: Account, **fields: object) -> Result:
     settings = Settings(models={"": ("openai:x",)}, run_id="r")
     given = {"outcome": "completed", "reason": None, "value": None, "run_id": "r", "task": "t", "strategy": "maker", "k": 3, **fields}
-    return Result(settings=settings, account=account, wall_s=1.0, journal=None, **given)  # type: ignore[arg-type]
+    return Result(settings=settings, account=account, journal=None, **{"wall_s": 1.0, **given})  # type: ignore[arg-type]
 
 
 def rows_of(account: Account, **fields: object) -> dict[str, str]:
@@ -138,6 +139,34 @@ def test_the_summary_warns_of_timeouts_above_one_percent_of_the_samples() -> Non
     many = Account(steps=1, calls=250, valid=180, flagged={"malformed": 20}, repeated={"timeout": 3, "busy": 50})
     assert rows_of(many)["timeouts"].startswith("3 calls timed out for 200 samples: slow answers are being selected out")
     assert "timeouts" not in rows_of(Account(steps=1, calls=250, valid=180, flagged={"malformed": 20}, repeated={"timeout": 2, "busy": 50}))
+
+
+def test_a_result_has_a_short_repr_and_a_table_for_notebooks() -> None:
+    shown = result(Account(steps=7, total_steps=7, decided=7, calls=9), task="<b>", value={"a": "<i>"})
+    assert repr(shown) == "<Result of run r: completed, <b>, 7 of 7 steps, 9 calls>"
+    cells = re.findall(r"<tr><th>(.*?)</th><td[^>]*>(.*?)</td></tr>", shown._repr_html_())
+    assert [tuple(map(html.unescape, row)) for row in cells] == [tuple(line.split(maxsplit=1)) for line in str(shown).splitlines()]
+    assert "<i>" not in shown._repr_html_()
+
+
+def test_a_slow_run_tells_its_steps_by_the_hour() -> None:
+    assert rows_of(Account(steps=1), wall_s=7.2)["took"] == "7.2 s, 500 steps an hour; run r"
+    assert rows_of(Account(), wall_s=7.2)["took"] == "7.2 s; run r"
+
+
+@pytest.mark.parametrize(
+    ("unit", "account", "said"),
+    [
+        ("step", Account(steps=7, decided=7, checked=7, errors=0), "7 decisions, all checked by the task's own oracle: none wrong"),
+        ("step", Account(steps=7, decided=7, checked=3, errors=2), "7 decisions, 3 of them checked by the task's own oracle: 2 WRONG"),
+        ("problem", Account(steps=7, checked=1, errors=1), "only the final answer checked by the task's own check: 1 WRONG"),
+        ("problem", Account(steps=7, inputs=4, checked=4, errors=0), "only 4 final answers checked by the task's own check: none wrong"),
+        ("subtask", Account(steps=3, checked=1, errors=1), "only the final text checked by the checks of the brief: 1 FAILED"),
+        ("step", Account(steps=7, decided=7, errors=0), "7 decisions, some checked by the task's own oracle: none wrong"),
+    ],
+)
+def test_the_summary_says_how_much_was_checked_and_by_what(unit: str, account: Account, said: str) -> None:
+    assert rows_of(account, unit=unit)["completed"].endswith(f"s, {said}")
 
 
 def test_the_summary_tells_the_share_of_cached_input() -> None:
@@ -188,5 +217,5 @@ def test_a_great_number_of_tries_is_a_power_of_ten() -> None:
 
 def test_a_tree_in_which_all_agreed_counts_its_problems_and_samples() -> None:
     rows = microagents("run", "multiplication", "-o", "digits=2", "-k", "1", "--run-id", "r").rows
-    assert re.search(r": (\d+) of \1 problems, none found wrong by the task's own oracle$", rows["completed"])
+    assert re.search(r": (\d+) of \1 problems, only the final answer checked by the task's own check: none wrong$", rows["completed"])
     assert re.match(r"recursive: \d+ samples; \d+ calls, 0 red-flagged$", rows["how"])

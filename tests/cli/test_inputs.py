@@ -481,8 +481,8 @@ def test_a_list_of_inputs_is_another_run_than_one_task() -> None:
         (b'{"length": 2}\n\xff{}\n', ["line 2 of 'items.jsonl' is no JSON:"]),
         (b"[" * 100_000, ["line 1 of 'items.jsonl' is no JSON:"]),
         (b'{"length": 2}\n{"lenght": 2}\n', ["line 2 of 'items.jsonl'", "'lenght'; did you mean 'length'?"]),
-        (b'{"length": 2}\n\n{"length": 0}\n', ["line 3 of 'items.jsonl': length=0 will not do"]),
-        (b'{"length": "many"}\n', ["line 1 of 'items.jsonl': length='many' will not do"]),
+        (b'{"length": 2}\n\n{"length": 0}\n', ["line 3 of 'items.jsonl': length must be an integer of at least 1, not 0"]),
+        (b'{"length": "many"}\n', ["line 1 of 'items.jsonl': length must be an integer of at least 1, not 'many'"]),
     ],
 )
 def test_what_is_no_input_is_refused_by_its_line(content: bytes, said: list[str]) -> None:

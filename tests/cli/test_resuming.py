@@ -655,7 +655,7 @@ def test_a_person_may_think_again_until_the_run_goes_on() -> None:
         assert microagents("decide", "stuck", path, f'{{"number": {number}}}').code == COMPLETED
     microagents("resume", "stuck", "--on-undecided", "leader")
     assert rows_of("stuck", f"SELECT value FROM decisions WHERE path = '{path}'") == [('{"number":6}',)]
-    assert_one_sentence(microagents("decide", "stuck", path, '{"number": 7}'), f"'{path}' is not undecided", "undecided is nothing")
+    assert_one_sentence(microagents("decide", "stuck", path, '{"number": 7}'), f"'{path}' is not undecided", "no election is undecided")
 
 
 @pytest.mark.parametrize("path", ["0/step/0", "0/step/59", "1/step/0", "0/step", "step", "", "%s/", " %s", "%s/undecided"])

@@ -19,6 +19,7 @@ from tests.cli.test_resuming import ASIDE
 
 NOISY = ("drift", "-o", "length=12", "--model", "sim:perfect@error=0.4,flag=0.3,price_out=1", "-k", "2", "--run-id", "r")
 STALEMATE = ("drift", "--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3", "--run-id", "r")
+EVEN = ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13", "--run-id", "r")
 EXPERT = "sim:perfect@tokens=9"
 
 
@@ -56,6 +57,29 @@ def test_a_person_sees_prompt_replies_flags_votes_and_a_simulated_price() -> Non
     assert (ran.code, ran.err) == (COMPLETED, "")
     for said in (f"{path}: system prompt", "user prompt", "Number: ", "RED FLAG malformed: ", "=> vote {", "(text not kept)", " simulated"):
         assert said in ran.out
+
+
+def test_the_person_who_decides_an_undecided_election_sees_all_replies_before_and_after() -> None:
+    (path,) = microagents("run", *EVEN, "--json").json["undecided_at"]
+    before = shown(path)["replies"]
+    assert len({json.dumps(each["vote"]) for each in before}) > 1
+    assert None not in [each["text"] for each in before]
+    loser, votes = min(shown(path)["tally"], key=lambda counted: counted[1])
+    assert votes < len(before) / 2
+    microagents("decide", "r", path, json.dumps(loser))
+    microagents("resume", "r", "--on-undecided", "leader")
+    assert shown(path)["replies"] == [{**each, "agrees": each["vote"] == loser} for each in before]
+    assert "OUTVOTED" not in microagents("show", "r", path).out
+
+
+@pytest.mark.parametrize(("keep", "kept"), [("all", {True, False, None}), ("lost", {False, None}), ("none", set())])
+def test_the_journal_keeps_the_texts_that_the_user_wants(keep: str, kept: set[bool | None]) -> None:
+    microagents("run", *NOISY, "--keep-texts", keep)
+    replies = [reply for at in range(12) for reply in shown(f"0/step/{at}")["replies"]]
+    assert {each["agrees"] for each in replies} == {True, False, None}
+    assert {each["agrees"] for each in replies if each["text"] is not None} == kept
+    if keep != "lost":
+        assert not {each["agrees"] for each in replies if each["text"] is None} & kept
 
 
 @pytest.mark.parametrize("words", [("--known-inputs",), ("--no-speculate",), ("--inputs", "items.jsonl")], ids=lambda words: words[0])
@@ -261,9 +285,10 @@ def test_what_cannot_be_shown_is_refused_in_one_sentence(words: tuple[str, ...])
 
 
 @pytest.mark.parametrize("path", ["7", "step/7"])
-def test_a_path_without_its_beginning_is_answered_with_the_whole_one(path: str) -> None:
+def test_the_end_of_a_path_will_do_where_one_path_ends_so(path: str) -> None:
     microagents("run", *NOISY)
-    assert "there is one at '0/step/7'," in microagents("show", "r", path).err
+    assert shown(path) == shown("0/step/7")
+    assert "there is one at '0/step/0'," in microagents("show", "r", "step/99").err
 
 
 def test_what_a_task_prints_does_not_get_into_the_json() -> None:

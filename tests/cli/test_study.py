@@ -114,7 +114,9 @@ def test_a_picture_is_svg_with_labels_and_the_same_study_gives_the_same_bytes(ki
     assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()
 
 
-@pytest.mark.parametrize(("file", "said"), [("nowhere/a.svg", "cannot be written"), (".", "cannot be written"), ("a.png", "ends in .svg")])
+@pytest.mark.parametrize(
+    ("file", "said"), [("nowhere/a.svg", "cannot be written"), (".", "cannot be written"), ("a.png", "must end in .svg")]
+)
 def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_asked(file: str, said: str) -> None:
     pytest.importorskip("matplotlib")
     ran = study("errors", "--svg", file)

@@ -9,16 +9,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from math import sqrt
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
+from microagents import run
+from microagents.actors import Strategy
 from microagents.errors import InvalidUsage, TaskFailed
 from microagents.models.model import Call
 from microagents.models.simulation.simulated import SimulatedModel
 from microagents.replies.chat import Format, Prompt, Reply, Sample, system_with_instructions, write
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
+from microagents.runs.inspection.runs import runs_in
+from microagents.strategies import IterativeRestart, Lead, Maker, SingleShot
 from microagents.task import ChainTask
 from microagents.tasks.drift import RING, Drift, Onward, Place
 from tests.models.simulation import DRIFT, call, model, replies
@@ -263,6 +268,21 @@ def test_a_task_that_cannot_read_its_state_back_is_told_which_method_to_define()
 
     with pytest.raises(InvalidUsage, match=r"Mute has no `state_in`.* define the method"):
         replies(model("sim:perfect", Mute()), [rollout_call(5)])
+
+
+@pytest.mark.parametrize(
+    "strategy", [Lead(), SingleShot(), IterativeRestart(), Maker(ladder="lookahead")], ids=lambda each: type(each).__name__
+)
+async def test_a_strategy_with_rollouts_is_refused_before_the_first_call_where_they_cannot_be_simulated(
+    strategy: Strategy, tmp_path: Path
+) -> None:
+    class Mute(Drift):
+        state_in = ChainTask.state_in
+
+    with pytest.raises(InvalidUsage, match=r"Mute has no `state_in`.* define the method"):
+        await run(Mute(length=40), models="sim:perfect@error=0.3", strategy=strategy, runs_dir=tmp_path, run_id="r")
+    assert "r" not in dict(runs_in(tmp_path))
+    assert (await run(Mute(length=4), models="sim:perfect", runs_dir=None)).outcome == "completed"
 
 
 @pytest.mark.parametrize("option", ["hard_error=1.2", "hard_ahead=-1", "decay=nan"])

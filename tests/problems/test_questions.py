@@ -69,12 +69,17 @@ QUESTIONS: list[Callable[[str], Asked]] = [
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-@given(text=st.one_of(texts, st.just(HOSTILE)))
-def test_a_question_reads_back_from_its_prompt_whatever_its_texts_hold(question: Callable[[str], Asked], text: str) -> None:
+@given(text=st.one_of(texts, st.just(HOSTILE)), background=st.one_of(st.just(""), texts, st.just(HOSTILE)))
+def test_a_question_reads_back_from_its_prompt_whatever_its_texts_hold(
+    question: Callable[[str], Asked], text: str, background: str
+) -> None:
     asked = question(text)
-    prompt = prompt_of("rules", asked)
+    prompt = prompt_of("rules", asked, background)
     assert msgspec.json.decode(msgspec.json.encode(asked_in(prompt))) == msgspec.json.decode(msgspec.json.encode(asked))
-    assert prompt.system == "rules"
+    assert (prompt.system == "rules") == (not background)
+    assert msgspec.json.decode(prompt.user).get("background", "") == background
+    if background:
+        assert msgspec.json.decode(f"{prompt.user_parts[0]}}}") == {"background": background}
 
 
 def test_numbers_in_answers_keep_every_digit_on_their_way_into_a_prompt() -> None:

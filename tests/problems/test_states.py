@@ -84,18 +84,19 @@ async def test_the_branch_whose_chain_gave_the_answer_is_chosen_though_its_own_q
     assert found["solve/1"].answer == Raw(msgspec.json.encode(four("4")))
 
 
-async def test_a_branch_to_the_question_of_an_earlier_one_says_so_and_both_count_in_the_vote() -> None:
+async def test_a_branch_to_the_question_of_an_earlier_one_says_so() -> None:
     script: dict[str, Any] = {
         "solve/answer": [way("4")],
         **transition("solve/1", LAST, followed="5", solved="5", judged=label(four("5"), four("5"), four("4"))),
         **transition("solve/2", NEXT, followed="4", solved="4"),
         **transition("solve/3", NEXT, followed="4", solved="4"),
+        **{f"solve/{number}/{below}/decompose": [chain(1)] for number in (1, 2) for below in (1, 2, 3)},
     }
-    result = await searched(script)
-    assert result.value["answer"]["answer"] == "4"
+    result = await searched(script, transitions=2)
+    assert result.value["answer"]["answer"] == "5", "three chains beside three, and ties go to the first"
     found = branches(drawn())
     assert [found[f"solve/{number}"].same_as for number in (1, 2, 3)] == [None, None, 2]
-    assert [found[f"solve/{number}"].chosen for number in (1, 2, 3)] == [False, True, False]
+    assert [found[f"solve/{number}"].chosen for number in (1, 2, 3)] == [True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from microagents.runs.inspection.runs import inspect_run
 from microagents.runs.settings import SettingKeywords, Settings, plain_type
 from microagents.strategies import Maker
 from microagents.tasks.drift import RING, Drift
+from tests.cli.commands import microagents
 
 DRIFT = Drift(length=3)
 MODELS = "sim:perfect@error=0.2,flag=0.1,alternatives=1"
@@ -78,16 +79,16 @@ async def test_what_the_callback_raises_ends_the_run(length: int, runs_dir: str 
         ("hanoi", {}, "'hanoi' is no task"),
         (DRIFT, {"models": 3}, "a model must be a spec, .*, not 3"),
         (DRIFT, {"models": {3: "sim:perfect"}}, "3 in models names no role"),
-        (DRIFT, {"k": "x"}, "k='x' will not do: it must be an integer"),
-        (DRIFT, {"concurrency": -1}, "concurrency=-1 will not do"),
-        (DRIFT, {"strategy": 3}, "strategy=3 will not do: give a name, or an instance"),
-        (DRIFT, {"strategy": Maker}, "strategy=<class .*> will not do"),
-        (DRIFT, {"run_id": 3}, "run_id=3 will not do"),
-        (DRIFT, {"runs_dir": 3}, "runs_dir=3 will not do: it must be the path of a folder"),
-        (DRIFT, {"accept_changes": "k"}, "accept_changes='k' will not do: it must be a list of names"),
-        (DRIFT, {"on_progress": 3}, "on_progress=3 will not do: it must be a function or None"),
-        (DRIFT, {"on_decision": "print"}, "on_decision='print' will not do"),
-        (DRIFT, {"interrupt": True}, "interrupt=True will not do: it must be an asyncio.Event or None"),
+        (DRIFT, {"k": "x"}, "k must be an integer .*, not 'x'"),
+        (DRIFT, {"concurrency": -1}, "concurrency must be .*, not -1"),
+        (DRIFT, {"strategy": 3}, "strategy must be a name, or an instance such as .*, not 3"),
+        (DRIFT, {"strategy": Maker}, "strategy must be a name, or an instance such as .*, not <class"),
+        (DRIFT, {"run_id": 3}, "run_id must be .*, not 3"),
+        (DRIFT, {"runs_dir": 3}, "runs_dir must be the path of a folder, not 3"),
+        (DRIFT, {"accept_changes": "k"}, "accept_changes must be a list of names, not 'k'"),
+        (DRIFT, {"on_progress": 3}, "on_progress must be a function or None, not 3"),
+        (DRIFT, {"on_decision": "print"}, "on_decision must be .*, not 'print'"),
+        (DRIFT, {"interrupt": True}, "interrupt must be an asyncio.Event or None, not True"),
         (DRIFT, {"inputs": [1]}, r"there is no argument of run\(\) called 'inputs'"),
     ],
 )
@@ -103,10 +104,10 @@ async def test_an_argument_of_a_wrong_type_is_refused_in_one_sentence(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"run_id": 3}, "run_id=3 will not do: it must be the name of a run"),
-        ({"run_id": "a", "runs_dir": None}, "runs_dir=None will not do"),
-        ({"run_id": "a", "inputs": 3}, "inputs=3 will not do: it must be a list of numbers"),
-        ({"run_id": "a", "inputs": [True]}, "inputs=.* will not do"),
+        ({"run_id": 3}, "run_id must be the name of a run, not 3"),
+        ({"run_id": "a", "runs_dir": None}, "runs_dir must be .*, not None"),
+        ({"run_id": "a", "inputs": 3}, "inputs must be a list of numbers, .*, not 3"),
+        ({"run_id": "a", "inputs": [True]}, "inputs must be .*, not .True."),
     ],
 )
 async def test_an_argument_of_a_resume_of_a_wrong_type_is_refused_in_one_sentence(options: dict[str, Any], said: str) -> None:
@@ -117,7 +118,7 @@ async def test_an_argument_of_a_resume_of_a_wrong_type_is_refused_in_one_sentenc
 async def test_run_sync_works_inside_a_running_loop_and_raises_as_run_does() -> None:
     result = run_sync(DRIFT, models="sim:perfect", runs_dir=None)
     assert (result.outcome, result.account.errors) == ("completed", 0)
-    with pytest.raises(InvalidUsage, match="k=0 will not do"):
+    with pytest.raises(InvalidUsage, match=r"k must be .*, not 0"):
         run_sync(DRIFT, models="sim:perfect", k=0)
 
 
@@ -184,6 +185,8 @@ async def test_a_program_resumes_a_run_of_its_own_task_and_model_and_another_pro
         monkeypatch.setattr(sys.modules["__main__"], each.__name__, each, raising=False)
     stopped = await run(Own(length=9), models=count_on, k=1, max_calls=3, run_id="a", runs_dir=tmp_path)
     assert stopped.outcome == "stopped"
+    assert str(stopped).splitlines()[-1] == f"go on    start the program again with run_id='a', runs_dir='{tmp_path}', max_calls=6"
+    assert microagents("show", "a", "--runs-dir", str(tmp_path)).rows["go on"] == str(stopped).splitlines()[-1].removeprefix("go on    ")
     for name, said in (("Own", "the task of run a, __main__:Own, cannot be imported"), ("count_on", "was given as an object")):
         with monkeypatch.context() as elsewhere:
             elsewhere.delattr(sys.modules["__main__"], name)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from microagents import Comparison, InvalidUsage, MicroagentsError, Problem, Reply, Strategy, compare, run_sync
+from microagents import Call, Comparison, InvalidUsage, MicroagentsError, Problem, Reply, Strategy, compare, run_sync
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Account
 from microagents.journal.reading import reader_of
 from microagents.problems.questions import ToSolve, asked_in
-from microagents.replies.chat import Prompt
+from microagents.replies.chat import Prompt, write
 from microagents.runs.studies.comparison import row_of
 from microagents.strategies.recursive import Recursive
 from microagents.strategies.self_consistency import SelfConsistency
@@ -24,6 +24,7 @@ from microagents.strategies.single_shot import SingleShot
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
+from microagents.tasks.reasoning import MultiHop, ShortAnswer
 
 MODEL = "sim:gpt-4.1-mini"
 SMALL = Multiplication(digits=3)
@@ -174,14 +175,15 @@ def test_of_a_row_that_has_not_ended_nothing_is_said_per_input() -> None:
     result = structs.replace(
         result, outcome="interrupted", value=[result.value[0], None], account=Account(inputs=2, inputs_done=1, calls=1)
     )
-    row = row_of(SingleShot(), result, oracle_judges=False)
+    row = row_of(SingleShot(), result, [SMALL, SMALL], oracle_judges=False)
     assert (row.completed, row.repeat, row.calls) == (1, 2, 1)
     assert (row.rate, row.low, row.high, row.calls_per_input, row.cost_per_input) == (None,) * 5
 
 
 def test_an_unknown_cost_is_not_taken_for_none() -> None:
     result = run_sync([SMALL], models=MODEL, strategy="single-shot", runs_dir=None)
-    row = row_of(SingleShot(), structs.replace(result, account=structs.replace(result.account, cost_usd=None)), oracle_judges=False)
+    result = structs.replace(result, account=structs.replace(result.account, cost_usd=None))
+    row = row_of(SingleShot(), result, [SMALL], oracle_judges=False)
     assert (row.cost_usd, row.cost_per_input, row.calls_per_input) == (None, None, 1.0)
 
 
@@ -315,18 +317,18 @@ def test_a_limit_of_time_holds_for_all_rows_together() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"repeat": 0}, "repeat=0 will not do"),
-        ({"repeat": -3}, "repeat=-3 will not do"),
-        ({"k": [0]}, "strategy 'recursive': k=0 will not do"),
+        ({"repeat": 0}, "repeat must be at least 1, not 0"),
+        ({"repeat": -3}, "repeat must be at least 1, not -3"),
+        ({"k": [0]}, "strategy 'recursive': k must be .*, not 0"),
         ({"strategies": ["single-shot"], "k": [2]}, "there is no option of the compared strategies named 'k'; known: votes, temperature"),
         ({"strategies": ["recursiv"]}, "there is no strategy 'recursiv'; did you mean 'recursive'"),
         ({"strategies": ["single-shot", "seqcv"]}, "seqcv solves documents, and multiplication is a problem"),
         ({"strategies": [SingleShot(), SeqCV()]}, "seqcv solves documents"),
         ({"options": {"sampels": 3}}, "named 'sampels'; did you mean 'samples'"),
-        ({"options": {"samples": 0}}, "samples=0 will not do"),
+        ({"options": {"samples": 0}}, "samples must be .*, not 0"),
         ({"run_id": "a/b"}, "unlike run_id='a/b'"),
         ({"models": []}, "names no model"),
-        ({"max_calls": 0}, "max_calls=0 will not do"),
+        ({"max_calls": 0}, "max_calls .*must be .*, not 0"),
         ({"max_colls": 1}, "there is no option of the comparison named 'max_colls'; did you mean 'max_calls'"),
         ({"address": "auto"}, "add --runtime ray"),
     ],
@@ -357,3 +359,15 @@ def test_a_list_of_tasks_is_compared_as_it_is_and_has_a_comparison_of_its_own() 
     assert (found.repeat, found.options) == (3, {"by": None, "instance": 0})
     with reader_of(Path("runs"), found.rows[0].run_id) as reader:
         assert [Multiplication(**each) for each in reader.options()] == problems
+
+
+def test_a_row_has_the_mean_f1_where_the_task_has_one_and_an_input_without_an_answer_counts_as_nothing() -> None:
+    async def says(call: Call) -> str:
+        return "?" if call.id.election.input == 2 else write(ShortAnswer(answer="the old water mill"), "json")
+
+    tasks = [MultiHop(question="Where?", answers=(right,), least_f1=0.5) for right in ("the old mill", "the old water mill", "a mill")]
+    comparison = compared(tasks, models=says, strategies=["single-shot"], repeat=None)
+    (row,) = comparison.rows
+    assert row.solved == 2
+    assert row.f1 == pytest.approx((0.8 + 1 + 0) / 3)
+    assert compared(SMALL, strategies=["single-shot"]).rows[0].f1 is None

@@ -49,6 +49,7 @@ def test_for_the_simulated_model_nothing_is_missing_and_each_key_is_named() -> N
         assert any(said.startswith(subject) for state, said in lines if state == "ok")
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         assert any(f"${name} is not set; set it to use" in said for state, said in lines if state == "optional")
+    assert "none is set: only simulated models and servers without a key can be asked" in ended.out
 
 
 def test_json_has_the_same_and_a_missing_key_of_a_named_model_is_a_failure() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import Struct
 
@@ -12,7 +14,7 @@ from microagents import Reply, Result, resume, run
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader
 from microagents.problems.problem import Problem
-from microagents.problems.questions import Contraction, Subquestion, Subquestions
+from microagents.problems.questions import Contraction, Subquestion, Subquestions, ToEnsemble, asked_in, problem_id
 from microagents.problems.tree import ProblemNode
 from microagents.replies.trajectories import trajectory_of
 from microagents.runs.inspection.runs import solution_of
@@ -21,7 +23,8 @@ from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.aot import MAX_QUESTION_CHARS, Aot, to_contract
 from microagents.tasks.ask import Answer, Ask
 from microagents.tasks.word_problems import WordProblem
-from tests.strategies.scripted import Script, four, label, scripted
+from microagents.words.summary import summary
+from tests.strategies.scripted import Script, four, label, noted_draws, scripted
 
 Way = trajectory_of(Answer)
 QUESTION = "How many limbs are left?"
@@ -291,20 +294,65 @@ async def test_a_transition_that_stays_worse_ends_the_chain(refine: int) -> None
     assert (answer_of(result), result.calls) == (("4", [0], ["worse"]), 1 + 4 * (1 + refine))
 
 
+async def test_a_judge_that_writes_sees_the_reasoning_and_may_give_an_answer_that_nobody_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = noted_draws(monkeypatch)
+    first: dict[str, Any] = {"solve/answer": [way("5")], "solve/1/judge": [way("4")]}
+    script = first | {**transition("solve/1", NEXT, followed="6", solved="7")}
+    result = await reduced(script, transitions=1, judge="writes")
+    assert answer_of(result) == ("4", [0], ["not picked"])
+    (asked,) = [asked_in(each.prompt) for each in drawn if each.id.election.path == "0/solve/1/judge"]
+    assert isinstance(asked, ToEnsemble)
+    assert asked.problem == QUESTION
+    given = [msgspec.json.encode({"reasoning": f"It is {each}.", "answer": {"answer": each}}).decode() for each in "567"]
+    by_hash = [json.loads(each)["reasoning"] for each in sorted(given, key=problem_id)]
+    assert [each.reasoning for each in asked.solutions] == by_hash, "an order that tells nothing, and the same each time"
+
+
+async def test_a_judge_that_writes_the_next_states_answer_goes_on_and_is_not_asked_where_all_agree() -> None:
+    first: dict[str, Any] = {"solve/answer": [way("5")], "solve/1/judge": [way("4")]}
+    script = first | {**transition("solve/1", NEXT, followed="4", solved="4"), **transition("solve/1/1", LAST, followed="4", solved="4")}
+    result = await reduced(script, transitions=2, judge="writes")
+    assert (answer_of(result), states()) == (("4", [2], ["transitions"]), [QUESTION, NEXT, LAST])
+
+
 # -- trees -----------------------------------------------------------------------------------------------------------------------------
 
 
-async def test_branches_to_the_same_question_go_on_as_one_and_count_each_in_the_vote() -> None:
-    other = "Given that there are no legs, how many limbs are left?"
-    script: dict[str, Any] = {
-        "solve/answer": [way("4")],
-        **transition("solve/1", NEXT, followed="4", solved="4"),
-        **transition("solve/2", other, followed="4", solved="7", judged=label(four("7"), four("7"), four("4"))),
-        **transition("solve/3", NEXT, followed="4", solved="4"),
-    }
-    result = await reduced(script, transitions=1, branches=3)
-    assert answer_of(result) == ("4", [1, 1], ["transitions"] * 2)
+def three_branches(*answers: str, questions: tuple[str, str, str] = (NEXT, NEXT, NEXT)) -> dict[str, Any]:
+    """Three transitions from a question whose answer is 4; the judge picks the answer of the next state."""
+    script: dict[str, Any] = {"solve/answer": [way("4")]}
+    for number, (answer, question) in enumerate(zip(answers, questions, strict=True), 1):
+        picked = None if answer == "4" else label(four(answer), four(answer), four("4"))
+        script |= transition(f"solve/{number}", question, followed=answer, solved=answer, judged=picked)
+    return script
+
+
+async def test_every_leaf_votes_its_own_answer_also_where_branches_lead_to_one_question() -> None:
+    result = await reduced(three_branches("7", "21", "21"), transitions=1, branches=3)
+    assert "picked the contracted question's answer at 3 of 3 transitions" in summary(result)
+    assert answer_of(result) == ("21", [1, 1, 1], ["transitions"] * 3)
     assert result.value["argmax"] == [], "two of three"
+
+
+async def test_branches_to_one_question_go_on_as_one_with_their_most_frequent_answer() -> None:
+    onward = {f"solve/1/{number}/decompose": [chain(1)] for number in (1, 2, 3)}
+    result = await reduced(three_branches("7", "21", "21") | onward, transitions=2, branches=3)
+    assert answer_of(result) == ("21", [1, 1, 1], ["nothing to contract"] * 3)
+
+
+async def test_with_prune_the_best_state_of_a_depth_goes_on_and_the_answers_of_the_others_still_vote() -> None:
+    questions = [Contraction(question=each) for each in (NEXT, LAST)]
+    script = three_branches("7", "21", "7", questions=(NEXT, LAST, NEXT)) | {
+        "solve/prune/vote": [label(questions[1], *questions)],
+        **{f"solve/2/{number}/decompose": [chain(1)] for number in (1, 2, 3)},
+    }
+    result = await reduced(script, transitions=2, branches=3, prune=True)
+    assert answer_of(result) == ("21", [1] * 5, [*["pruned"] * 2, *["nothing to contract"] * 3])
+    with Reader(Path("runs/solved.sqlite")) as reader:
+        tree = solution_of(reader, 0)
+    assert isinstance(tree, ProblemNode)
+    assert [turn.turn for turn in tree.turns] == ["answer", "prune"]
+    assert [child.branch and child.branch.ending for child in tree.children] == ["pruned", None, "pruned"]
 
 
 async def test_trees_of_a_forest_begin_apart_and_vote() -> None:
@@ -363,7 +411,11 @@ def digests(result: Result) -> tuple[str, str]:
     return result.account.decisions_sha256, result.account.ballots_sha256
 
 
-@pytest.mark.parametrize("options", [{}, {"k": 2, "refine": 2}, {"branches": 3, "trees": 2}], ids=["chain", "voted", "forest"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"k": 2, "refine": 2}, {"branches": 3, "trees": 2}, {"branches": 3, "prune": True, "judge": "writes"}],
+    ids=["chain", "voted", "forest", "pruned and written"],
+)
 def test_decisions_do_not_depend_on_time_nor_on_where_roles_run(options: dict[str, Any]) -> None:
     found = {
         digests(

@@ -146,6 +146,16 @@ async def test_a_rollout_that_cannot_count_is_flagged_by_name_and_others_take_it
     assert rollout_flags() == [None, None, flag, None]
 
 
+async def test_a_rollout_that_contradicts_a_decided_step_votes_where_it_is_to_count_as_in_the_paper() -> None:
+    def astray(start: int, _number: int, right: list[int]) -> Steps:
+        return [WRONG, *right[1:]] if start == HARD - 2 else right
+
+    model = Puzzler({HARD: torn}, astray)
+    result = await led(model, history=3, contradicting="count")
+    assert (result.outcome, result.account.errors, len(model.drawn)) == ("completed", 0, 3)
+    assert rollout_flags() == [None] * 3
+
+
 async def test_rollouts_are_reused_for_later_steps_and_drawn_anew_without() -> None:
     hard = {HARD: torn, HARD + 1: lambda seq: RIGHT[HARD + 2] if seq == 0 else WRONG}
     reusing, anew = Puzzler(hard), Puzzler(hard)
@@ -163,6 +173,7 @@ async def test_a_tie_for_ever_ends_at_the_cap_and_the_step_is_undecided_after_th
     model = Puzzler({HARD: torn}, tied)
     result = await led(model, history=2, max_draws=10)
     assert (result.outcome, result.account.undecided_at, len(model.drawn)) == ("undecided", (f"0/step/{HARD}",), 10)
+    assert f"; then lookahead: 5 x Onward(number={RIGHT[HARD + 1]}), 5 x Onward(number={WRONG})" in str(result.reason)
     decide(result.journal.parent, "r", f"0/step/{HARD}", f'{{"number": {RIGHT[HARD + 1]}}}') if result.journal else None
     again = await led(Puzzler({HARD + 1: lambda seq: RIGHT[HARD + 2] if seq else WRONG}), history=2, max_draws=10)
     assert (again.outcome, again.account.errors) == ("completed", 0), "the step after it looks back at what a person decided"
@@ -235,7 +246,7 @@ def test_decisions_do_not_depend_on_the_order_of_tasks(seeds: range) -> None:
     ("options", "said"),
     [
         ({"horizon": 2, "history": 3}, r"a rollout of horizon = 2 steps does not reach a step from history = 3 starts"),
-        ({"margin": 0}, "margin=.0. will not do: it must be an integer of at least 1"),
+        ({"margin": 0}, "margin must be an integer of at least 1, not .0."),
         ({"ladder": "judge"}, "the ladder 'judge' has no lookahead"),
         ({"ladder": "lookahead,pray"}, "there is no rung named 'pray'"),
         ({"ladder": "model=,lookahead"}, "there is no rung named 'model='"),

@@ -373,7 +373,7 @@ async def test_two_reply_classes_of_one_name_are_refused() -> None:
     class PickOne(Strategy):
         solves, conductor = (Picking,), PickConductor
 
-    with pytest.raises(InvalidDefinition, match="there are two classes"):
+    with pytest.raises(InvalidDefinition, match="rename one of the two reply classes"):
         await run(Picking(), models="sim:perfect", strategy=PickOne())
 
 

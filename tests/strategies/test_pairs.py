@@ -90,7 +90,7 @@ def test_an_option_of_all_strategies_is_one_of_the_pair_and_goes_to_both() -> No
     [
         ("aot+recursive", {"k": 2}, "k is an option of both strategies; write aot.k or recursive.k"),
         ("aot+recursive", {"transitions": -1}, "aot: transitions is a number from 0 to 100, or `adaptive`, not '-1'"),
-        ("aot+recursive", {"recursive.k": 0}, "recursive.k=0 will not do: input should be greater than or equal to 1"),
+        ("aot+recursive", {"recursive.k": 0}, "recursive.k must be greater than or equal to 1, not 0"),
         ("aot+recursive", {"recursive.transitions": 1}, "named 'recursive.transitions'"),
         ("recursive+aot", {}, "recursive makes no problem that aot could solve"),
         ("aot+seqcv", {}, "seqcv solves no problems, so it cannot solve what aot makes"),

@@ -131,6 +131,21 @@ async def test_a_judge_picks_where_workers_differ_and_says_why(tmp_path: Path) -
     assert (turn.by, turn.reason, turn.workers, turn.judged) == ("skeptic", "It follows a.", 2, 1)
 
 
+async def test_the_judge_sees_how_many_workers_gave_each_reply() -> None:
+    seen: list[dict[bytes, int | None]] = []
+
+    def said(call: Call, question: AskedInSteps) -> Reply | None:
+        if is_number(question, 2) and call.id.seq == 1:
+            return StepResult(result="x", confidence=9)
+        if isinstance(question, ToPick):
+            seen.append({bytes(each.reply): each.copies for each in question.candidates})
+            assert "`copies`" in call.prompt.system
+        return None
+
+    await swarm(said, workers=(3,))
+    assert [{*each.values()} for each in seen] == [{1, 2}]
+
+
 async def test_a_judge_who_always_wants_more_gets_five_workers_and_no_more(tmp_path: Path) -> None:
     def said(call: Call, question: AskedInSteps) -> Reply | None:
         if is_number(question, 1):

@@ -105,8 +105,8 @@ def test_a_program_whose_process_ends_before_it_is_confined_is_not_scored(monkey
 
 
 def test_the_model_sees_the_first_assertion_only() -> None:
-    assert "double(2)" in TASK.statement()
-    assert "double(-1)" not in TASK.statement()
+    assert "double(2)" in TASK.background()
+    assert "double(-1)" not in TASK.background()
 
 
 def test_layout_and_comments_are_no_difference_between_programs() -> None:

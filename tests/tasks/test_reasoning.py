@@ -70,7 +70,7 @@ def test_a_line_without_an_answer_is_not_scored(task: PublicQuestion[Any]) -> No
 )
 def test_every_form_of_choices_has_one_right_label(line: dict[str, Any]) -> None:
     task = MultipleChoice(**line)
-    assert task.statement().endswith(f"{task.letters[1]}) y\n{task.letters[2]}) z")
+    assert task.background().endswith(f"{task.letters[1]}) y\n{task.letters[2]}) z")
     assert task.correct(Letter(choice=f" ({task.letters[1].lower()})")) is True
     assert task.correct(Letter(choice=task.letters[0])) is False
     assert task.flag(Letter(choice="Q")) == "no_choice"
@@ -85,9 +85,9 @@ def test_every_form_of_choices_has_one_right_label(line: dict[str, Any]) -> None
     ],
     ids=["hotpotqa", "columns", "longbench"],
 )
-def test_contexts_stand_before_the_question_in_every_format(line: dict[str, Any]) -> None:
+def test_contexts_are_the_background_of_the_question_in_every_format(line: dict[str, Any]) -> None:
     task = MultiHop(**line)
-    assert task.statement() == "Mills\nOne is old. One is new.\n\nWhere?"
+    assert (task.background(), task.statement()) == ("Mills\nOne is old. One is new.", "Where?")
     assert task.correct(ShortAnswer(answer="old mill.")) is True
 
 

@@ -163,10 +163,16 @@ def _report(comparison: Comparison) -> Iterator[str]:
             "?: a decision was wrong, or code cannot tell; give the result a field `correct` or `solved` to count the right results, "
             "then repeat with another --run-id"
         )
+    if f1s := [f"{_named(row)} {row.f1:.3f}" for row in comparison.rows if row.f1 is not None]:
+        yield from wrapped(f"mean F1 of the answers: {', '.join(f1s)}")
     for row in comparison.rows:
         if row.failed:
             yield from wrapped(f"{row.run_id}: {row.reason}, or repeat with another --run-id to do all inputs anew")
     yield from closing_notes(comparison.recorded_at, comparison.reason, "decisions")
+
+
+def _named(row: Row) -> str:
+    return f"{row.strategy}@{row.given}" if row.given else row.strategy
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -175,7 +181,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     interval = "-" if row.low is None or row.high is None else f"{row.low:.1%} to {row.high:.1%}"
     cost = "unknown" if row.cost_usd is None else "-" if row.cost_per_input is None else f"${row.cost_per_input:,.4f}"
     return (
-        f"{row.strategy}@{row.given}" if row.given else row.strategy,
+        _named(row),
         "-" if row.k is None else str(row.k),
         solved,
         rate,

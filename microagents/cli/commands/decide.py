@@ -9,7 +9,7 @@ import typer
 from microagents.cli.options import RUNS, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES
 from microagents.runs.inspection.runs import decide, inspect_run
-from microagents.words.summary import printable, resume_command
+from microagents.words.summary import printable
 
 
 def command(
@@ -24,7 +24,7 @@ def command(
     is marked as the decision of a person.
     """
     reply = decide(runs_dir, run, path, value)
-    is_live = inspect_run(runs_dir, run).outcome == "running"
-    then = "the run continues with it" if is_live else f"continue with {resume_command(run, 'undecided', runs_dir)}"
+    go_on = inspect_run(runs_dir, run).go_on
+    then = "the run continues with it" if go_on is None else f"go on: {go_on}"
     typer.echo(printable(f"{path} of run {run} is decided by you: {reply}; {then}"))
     raise typer.Exit(EXIT_CODES["completed"])

@@ -40,7 +40,7 @@ def count(text: str) -> int:
 def command(
     p: Annotated[float, typer.Option("--p", metavar="P", help="Probability that a valid reply is right.")],
     steps: Annotated[int, typer.Option(metavar="S", parser=count, help="Number of steps of the task, such as 1000000 or 1e6.")],
-    target: Annotated[float, typer.Option(metavar="T", help="Wanted probability that all steps are decided right.")],
+    target: Annotated[float | None, typer.Option(metavar="T", help="Wanted probability that all steps are decided right.")] = None,
     valid: Annotated[float, typer.Option(metavar="V", help="Probability that a reply is valid: no red flag discards it.")] = 1.0,
     steps_per_call: Annotated[int, typer.Option(metavar="M", help="Number of steps that one call does.")] = 1,
     k: Annotated[
@@ -73,7 +73,7 @@ def command(
     if as_json:
         typer.echo(json_text(found))
         return
-    if found.k is not None:
+    if found.k is not None and target is not None:
         smallest = "too large to be computed here" if found.k_min is None else found.k_min
         typer.echo(f"the smallest k that does {steps:,} steps with a chance of {target:g}, where no cap ends an election: {smallest}")
     typer.echo("\n".join(_lines(found, target)))
@@ -97,7 +97,7 @@ def _rule_of_ones_own(given: str) -> RuleAtK:
     return RuleAtK(name=given, at=at, has_k=has_k)
 
 
-def _lines(found: Estimate, target: float) -> Iterator[str]:
+def _lines(found: Estimate, target: float | None) -> Iterator[str]:
     worst = "one rival (the worst case for the chance, not for the calls: try --rivals 5)"
     against = worst if found.rivals == 1 else f"{found.rivals:,} rivals"
     k = "" if found.k is None else f"at k = {found.k}, "
@@ -106,6 +106,8 @@ def _lines(found: Estimate, target: float) -> Iterator[str]:
     yield f"  chance of ending undecided        {found.p_undecided:.6f}"
     yield f"  votes a step                      {found.expected_votes_per_step:.4f}"
     yield f"  calls                             {found.expected_calls:,.0f}{_interval(found.expected_calls_interval, ',.0f')}"
+    if target is None:
+        return
     where = "with this rule" if found.k is None else "at this k"
     if found.max_draws_min is not None:
         cap = found.max_draws_min

@@ -42,7 +42,7 @@ def print_decision(shown: InspectedDecision) -> None:
     if shown.outcome == "contested":
         lines.append(_left_to(shown))
     if any(reply.text is None and reply.rollout is None and not reply.shares for reply in shown.replies):
-        lines.append("the journal keeps the texts of replies that lost or were flagged, and of the others what was read from them")
+        lines.append("of replies that agree the journal keeps what was read from them; with --keep-texts all it keeps every text")
     if shown.other_replies:
         lines.append(f"{shown.other_replies} kept replies are to other questions at this path, asked on wrong guesses or before a change")
     is_predicted = any(reply.rollout is not None for reply in shown.replies)
@@ -53,7 +53,8 @@ def print_decision(shown: InspectedDecision) -> None:
 def _read(reply: RecordedReply, shown: InspectedDecision) -> str:
     if reply.flag is not None:
         return f"RED FLAG {reply.flag}{f': {reply.why}' if reply.why else ''}"
-    return {None: "valid", True: "agrees", False: "differs" if shown.outcome == "contested" else "OUTVOTED"}[reply.agrees]
+    is_by_vote = shown.outcome != "contested" and shown.settled_by is None
+    return {None: "valid", True: "agrees", False: "OUTVOTED" if is_by_vote else "differs"}[reply.agrees]
 
 
 def _left_to(shown: InspectedDecision) -> str:

@@ -1,4 +1,4 @@
-"""The options of a model behind HTTP, and what its table says of it, each refused with one sentence where it will not do."""
+"""The options of a model behind HTTP, and what its table says of it, each refused with one sentence where it is wrong."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ class HttpModel(Model, ABC):
         """What the calls to the model of a spec cost; None if its price is unknown.
 
         Raises:
-            InvalidUsage: a price in the spec will not do.
+            InvalidUsage: a price in the spec is refused.
         """
         options = spec.options
         asked = options.get("service_tier")

@@ -9,10 +9,10 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
-import structlog
 from msgspec import Struct, structs
 
 from microagents.elections.red_flags import known_finish
+from microagents.logs import log
 from microagents.models.http.options import either
 from microagents.models.http.sending import Response
 from microagents.replies.chat import Prompt, Sample
@@ -101,7 +101,7 @@ class Substitutes:
             if name in sent and name not in self._wanted and name not in self.refused.values() and error.refuses(name):
                 if name not in self.refused:
                     self.refused[name] = other
-                    structlog.get_logger().warning("model refuses a parameter", model=self._model, parameter=name, sent_instead=other)
+                    log().warning("model refuses a parameter", model=self._model, parameter=name, sent_instead=other)
                 return True
         return False
 

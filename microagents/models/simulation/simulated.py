@@ -286,11 +286,8 @@ class SimulatedModel(Model):
 
     def _chain(self, call: Call) -> ChainTask[Any, Any]:
         task = self._tasks[call.id.election.input]
-        if not isinstance(task, ChainTask) or type(task).state_in is ChainTask.state_in:
-            raise InvalidUsage(
-                f"{type(task).__name__} has no `state_in`, so the simulated model cannot continue from the state that a prompt shows; "
-                "define the method, or name a real model, such as --model openai:gpt-6-luna"
-            )
+        _check_state_in(task)
+        assert isinstance(task, ChainTask)
         return task
 
     def _choose(self, answers: Answers, rate: float, error: float, alternative: float) -> SimulatedReply:
@@ -314,14 +311,29 @@ class SimulatedModel(Model):
         return cool + (warm - cool) * max(0.0, (temperature - 0.1) / 0.9) + added
 
 
+def _check_state_in(task: Task) -> None:
+    """Refuse a task of which no rollout can be simulated.
+
+    Raises:
+        InvalidUsage: it has no `state_in`.
+    """
+    if not isinstance(task, ChainTask) or type(task).state_in is ChainTask.state_in:
+        raise InvalidUsage(
+            f"{type(task).__name__} has no `state_in`, so the simulated model cannot continue from the state that a prompt shows; "
+            "define the method, or name a real model, such as --model openai:gpt-6-luna"
+        )
+
+
 def _check_expert(strategy: Strategy, task: Task) -> None:
     """Refuse a strategy whose questions the task's expert does not know, before the run begins.
 
     Raises:
-        InvalidUsage: it does not know one of them.
+        InvalidUsage: it does not know one of them, or cannot read the state that a rollout goes on from.
     """
     if type(task).expert is Task.expert:
         return
+    if strategy.draws_rollouts and isinstance(task, ChainTask):
+        _check_state_in(task)
     try:
         for prompt, reply in strategy.trial_questions(task):
             called(task.expert, prompt, reply)

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from functools import partial
 
-import structlog
-
 from microagents.actors import Context
 from microagents.aio import Slots
 from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.logs import log
 from microagents.models.latencies import Latencies
 from microagents.models.model import Model, checked_model, open_model
 from microagents.models.weighing import at_least
@@ -142,4 +141,4 @@ class Backends:
 
 
 def _warn_out(spec: str, error: ModelUnavailable) -> None:
-    structlog.get_logger().warning("a model is out, and its fallback is asked", model=spec, error=str(error))
+    log().warning("a model is out, and its fallback is asked", model=spec, error=str(error))

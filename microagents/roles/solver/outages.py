@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Callable
 from hashlib import blake2b
 
-import structlog
-
 from microagents.elections.election import SampleId
 from microagents.errors import ModelUnavailable, Stopped
 from microagents.journal.messages import RecordOutage
+from microagents.logs import log
 from microagents.roles.solver.health import Health
 
 BACKOFF_S = (0.5, 60.0)
@@ -45,9 +44,7 @@ class OutageReports:
         now_s = asyncio.get_running_loop().time()
         if self._warned_s is None or now_s >= self._warned_s + WARN_EVERY_S:
             self._warned_s = now_s
-            structlog.get_logger().warning(
-                "calls are tried again until the provider delivers", error=error, max_outage_s=self._max_outage_s
-            )
+            log().warning("calls are tried again until the provider delivers", error=error, max_outage_s=self._max_outage_s)
 
     def end(self) -> None:
         """Report that the models deliver again, if there was an outage."""
@@ -97,9 +94,7 @@ class Outage:
         self._tries += 1
         self._error = error
         wait_s = min(self._end_if_over(self._started_s), max(error.retry_after_s or 0.0, self._backoff_s()))
-        structlog.get_logger().debug(
-            "a call is tried again", path=self._sample.election.path, tries=self._tries, wait_s=wait_s, error=str(error)
-        )
+        log().debug("a call is tried again", path=self._sample.election.path, tries=self._tries, wait_s=wait_s, error=str(error))
         with health.waiting() as out:
             await asyncio.wait([out], timeout=wait_s)
 
@@ -107,7 +102,9 @@ class Outage:
         """Seconds that the outage may still last."""
         lasted_s = asyncio.get_running_loop().time() - started_s
         if lasted_s >= self._max_outage_s:
-            after = f"after {self._tries} tries in {lasted_s:.0f} s (--max-outage {self._max_outage_s:g})"
+            after = (
+                f"after {self._tries} {'try' if self._tries == 1 else 'tries'} in {lasted_s:.0f} s (--max-outage {self._max_outage_s:g})"
+            )
             raise Stopped(f"{self._error}; gave up {after}; all decisions so far are kept; resume once the provider delivers again")
         return self._max_outage_s - lasted_s
 

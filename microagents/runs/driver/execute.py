@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
-import structlog
 
 from microagents.actors import Context, Deployment, Strategy
 from microagents.agents.agent import AgentTask
@@ -20,6 +19,7 @@ from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError
 from microagents.journal.messages import Account, InputEnding, RecallDecidedInputs, Report, RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
+from microagents.logs import log
 from microagents.messages import address_of
 from microagents.registry import RUNTIMES, STRATEGIES, TASKS
 from microagents.roles.recorder import RecordEnding, Recorder
@@ -141,6 +141,7 @@ class _Sitting:
             roles = await _start_roles(stack, runtime_of(plan.settings.runtime, context, deployments), self._control)
             if roles is None:
                 return INTERRUPTED, Account()
+            self._began_s = time.monotonic()  # a Ray takes seconds to start
             try:
                 return await self._conduct_and_record(roles)
             except MicroagentsError as error:
@@ -228,6 +229,7 @@ class _Sitting:
             options={} if plan.listed else dump_options(plan.tasks[0]),
             failed_inputs=failed,
             created_at=created_at,
+            needs_program=self._experiment.recipe.needs_program,
             k=plan.strategy.deciding_votes,
             unit=type(plan.tasks[0]).progress_unit,
         )
@@ -238,7 +240,7 @@ def _warn_of(plan: RunPlan) -> None:
     kind = type(plan.tasks[0])
     cautions = [f"{kind.__name__}.{name} overrides nothing; did you mean {near}?" for name, near in near_misses(kind)]
     for caution in [*cautions, *filter(None, [plan.strategy.caution])]:
-        structlog.get_logger().warning(caution)
+        log().warning(caution)
 
 
 def runtime_of(name: str, context: Context, deployments: Sequence[Deployment]) -> Runtime:

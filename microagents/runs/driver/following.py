@@ -7,12 +7,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-import structlog
 from msgspec import Struct
 
 from microagents.aio import wait_to_end
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
+from microagents.logs import log
 from microagents.runs.inspection.runs import drawn_solution
 from microagents.runs.plan import RunPlan
 
@@ -55,7 +55,7 @@ def read_solution(journal: Path, plan: RunPlan) -> Struct | None:
         with Reader(journal) as reader:
             return drawn_solution(reader, plan, 0)
     except Exception as error:  # noqa: BLE001 - it calls a user's code; the run does not depend on what is shown of it
-        structlog.get_logger().debug("the work cannot be read from the journal", error=repr(error))
+        log().debug("the work cannot be read from the journal", error=repr(error))
         return None
 
 

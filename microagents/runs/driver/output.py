@@ -12,7 +12,6 @@ from tempfile import TemporaryFile
 from types import NoneType
 
 import msgspec
-import structlog
 from msgspec import Struct
 
 from microagents.documents.document import Document, text_in
@@ -21,6 +20,7 @@ from microagents.errors import InvalidUsage, TaskFailed
 from microagents.journal.messages import InputEnding
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
+from microagents.logs import log
 from microagents.runs.result import Result
 from microagents.task import Task
 from microagents.user_code import called
@@ -122,7 +122,7 @@ class Outputs:
     def _note_failure(self, number: int, path: Path | None, error: Exception) -> None:
         if number not in self._failed:
             self._failed.add(number)
-            structlog.get_logger().warning(
+            log().warning(
                 "the text cannot be written into its output; the run's result has it", input=number, output=str(path), error=str(error)
             )
 
@@ -182,9 +182,7 @@ def _write_whole(path: Path, text: str, *, is_new: bool) -> bool:
     try:
         _rename_unless_there(part, path)
     except FileExistsError:
-        structlog.get_logger().warning(
-            "the output appeared during the run, and was kept; the text is in the other file", output=str(path), text=str(part)
-        )
+        log().warning("the output appeared during the run, and was kept; the text is in the other file", output=str(path), text=str(part))
         return False
     return True
 

@@ -43,7 +43,7 @@ class RecordedReply(Struct, frozen=True, kw_only=True):
     agrees: bool | None
     """Whether it is a vote for the decided value; None for a flagged reply, and without a decision."""
     text: str | None
-    """The text of the model; None where the journal does not keep it: it keeps replies that lost or were flagged."""
+    """The text of the model; None where the journal does not keep it: see ``keep_texts``."""
     text_is_cut: bool
     """Whether the journal keeps only the beginning of the text."""
     cost_usd: float | None
@@ -103,6 +103,9 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     """The decision, or the open election, that a journal has at a path. It imports the task's module, which has the prompts."""
     run_id, row, open_elections = reader.experiment.run_id, reader.decision_at(path), reader.open_elections_at(path)
     if row is None and not open_elections:
+        ending_so = [there for there, _ in reader.decisions() if there.endswith(f"/{path}")]
+        if len(ending_so) == 1:
+            return inspect_decision(reader, ending_so[0])
         near = (each for each in (f"0/{path}", f"0/step/{path}") if reader.decision_at(each) or reader.open_elections_at(each))
         first = next(near, None) or next((there for there, _ in reader.decisions()), None)
         there = "it has none" if first is None else f"there is one at {first!r}, and `microagents export {run_id}` lists all"

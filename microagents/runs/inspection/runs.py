@@ -58,6 +58,7 @@ def recorded_result(reader: Reader) -> Result:
         options={} if reader.experiment.listed else recipe.options,
         failed_inputs=failed,
         created_at=reader.created_at,
+        needs_program=recipe.needs_program,
         k=recipe.deciding_votes,
         unit=reader.experiment.unit,
     )
@@ -157,9 +158,9 @@ def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection
         return undecided[path]
     open_elections = reader.open_elections_at(path) if is_live else []
     if not open_elections:
-        there = ", ".join(list(undecided)[:5]) or "nothing"
+        there = f"undecided is {', '.join(list(undecided)[:5])}" if undecided else "no election is undecided"
         what = "neither undecided nor open" if is_live else "not undecided"
-        raise InvalidUsage(f"{path!r} is {what} in run {run_id}; undecided is {there}")
+        raise InvalidUsage(f"{path!r} is {what} in run {run_id}; {there}")
     found = [asked_at(reader, path, each.id.question_digest) for each in open_elections]
     asked = next((asked for asked, _ in found if asked is not None), None)
     if asked is None:

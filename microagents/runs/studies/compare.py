@@ -96,7 +96,7 @@ async def compare(
     outcome, reason, results = await series.do(given, on_row)
     judged = first.oracle_judges_result
     rows = [
-        structs.replace(row_of(each.strategy, result, oracle_judges=judged), given=each.given)
+        structs.replace(row_of(each.strategy, result, inputs, oracle_judges=judged), given=each.given)
         for each, result in zip(chosen, results, strict=False)
     ]
     return Comparison(
@@ -114,7 +114,7 @@ async def compare(
 
 def _variants(task: Task, repeat: int) -> list[Task]:
     if repeat < 1:
-        raise InvalidUsage(f"repeat={repeat!r} will not do: a comparison needs at least one input")
+        raise InvalidUsage(f"repeat must be at least 1, not {repeat!r}")
     return [called(task.variant, number, gives=type(task)) for number in range(repeat)]
 
 
@@ -169,7 +169,7 @@ def _with_own_options(given: str | Strategy) -> tuple[str | Strategy, dict[str, 
     pairs = [word.partition("=") for word in words.split(",")]
     for option, equals, _ in pairs:
         if not (option and equals):
-            raise InvalidUsage(f"{given!r} will not do: options behind a name are of the form NAME=VALUE, with commas between them")
+            raise InvalidUsage(f"options behind a name must be NAME=VALUE, with commas between them, not {given!r}")
     return name, {option: value for option, _, value in pairs}
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
+from types import NoneType
 from typing import Any, Literal
 
 import msgspec
@@ -10,9 +12,12 @@ from msgspec import Struct
 
 from microagents.actors import Strategy
 from microagents.elections.laws import wilson_interval
+from microagents.problems.problem import Problem, answer_type_of
 from microagents.runs.result import Result
 from microagents.runs.studies.series import SeriesOutcome
 from microagents.runs.task_list import dump_options
+from microagents.task import Task
+from microagents.user_code import called
 from microagents.words.prices import specs_in
 from microagents.words.summary import options_text
 
@@ -44,6 +49,8 @@ class Row(Struct, frozen=True, kw_only=True):
     """Lower end of its 95 % Wilson interval."""
     high: float | None
     """Upper end of the interval."""
+    f1: float | None
+    """Mean F1 of the answers, where the task has one; an undecided or failed input has 0."""
     undecided: int
     """Number of undecided inputs."""
     failed: int
@@ -97,12 +104,13 @@ class Comparison(Struct, frozen=True, kw_only=True):
         return {**written, "models": list(self.models[""]) if len(self.models) == 1 else written["models"]}
 
 
-def row_of(strategy: Strategy, result: Result, *, oracle_judges: bool) -> Row:
+def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle_judges: bool) -> Row:
     """The row of a strategy, from the result of its run.
 
     Args:
         strategy: the strategy.
         result: the result of its run.
+        inputs: its inputs.
         oracle_judges: whether a result without a verdict of its own is right if the oracle found every decision right.
     """
     account, outcome = result.account, result.outcome
@@ -129,6 +137,7 @@ def row_of(strategy: Strategy, result: Result, *, oracle_judges: bool) -> Row:
         rate=rate,
         low=low,
         high=high,
+        f1=_mean_f1(inputs, result.value) if has_ended else None,
         undecided=sum(each.outcome == "undecided" for each in failed),
         failed=sum(each.outcome == "failed" for each in failed),
         argmax=sum(map(len, turns)) if turns else None,
@@ -142,6 +151,19 @@ def row_of(strategy: Strategy, result: Result, *, oracle_judges: bool) -> Row:
         outcome=outcome,
         reason=result.reason,
     )
+
+
+def _mean_f1(inputs: Sequence[Task], values: Sequence[Any]) -> float | None:
+    """The mean F1 of the answers; None where an answer has none."""
+    found: list[float | None] = []
+    for task, value in zip(inputs, values, strict=True):
+        if not isinstance(task, Problem):
+            return None
+        answer = value.get("answer") if isinstance(value, dict) else None
+        reply = None if answer is None else msgspec.convert(answer, answer_type_of(task))
+        found.append(0.0 if reply is None else called(task.f1, reply, gives=(float, int, NoneType)))
+    known = [each for each in found if each is not None]
+    return fmean(known) if any(known) and len(known) == len(found) else None
 
 
 def _count_solved(results: Sequence[Mapping[str, Any]], completed: int, *, all_right: bool) -> int | None:

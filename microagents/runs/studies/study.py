@@ -155,7 +155,7 @@ def _check_kind(kind: Kind, models: Sequence[OneModel], samples: int) -> None:
     if kind == "distance" and len(set(models)) < MIN_COMPARED:
         raise InvalidUsage("a distance is between two or more models; name each with --model SPEC")
     if kind == "distance" and samples < MIN_COMPARED:
-        raise InvalidUsage(f"samples={samples!r} will not do: a distance needs two halves of the samples of each step")
+        raise InvalidUsage(f"samples must be at least 2 for a distance, which compares their halves, not {samples!r}")
 
 
 def _horizon(task: Task, kind: Kind, given: int | None) -> int | None:

@@ -25,6 +25,7 @@ from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.ray import actor_group, starting, watching
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect
+from microagents.runtimes.ray.host import Host
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
@@ -447,7 +448,7 @@ async def test_what_no_node_has_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"solvr": {}}, "did you mean 'solver'"),
         ({"recorder": {"num_replicas": 2}}, "there is no role to deploy called 'recorder'"),
         ({"solver": {"replicas": 2}}, "did you mean 'num_replicas'"),
-        ({"solver": {"num_replicas": 0}}, "num_replicas=0 will not do"),
+        ({"solver": {"num_replicas": 0}}, "num_replicas must be .*, not 0"),
     ],
 )
 def test_a_deployment_that_cannot_be_is_refused_in_a_sentence(deploy: dict[str, Any], said: str) -> None:
@@ -518,3 +519,18 @@ def test_a_process_that_is_connected_to_a_ray_keeps_it() -> None:
 async def test_two_runs_of_one_program_share_a_ray() -> None:
     first, second = await asyncio.gather(*(done(TASKS["drift"], runtime="ray", deploy=CORE) for _ in range(2)))
     assert digests(first) == digests(second) == digests(await done(TASKS["drift"]))
+
+
+async def test_an_actor_that_cannot_be_created_ends_the_run_at_once_with_the_whole_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = "a module with a long name " * 20
+
+    class Unable(Host):
+        def __init__(self, *_: object) -> None:
+            raise ImportError(missing)
+
+    monkeypatch.setattr(starting, "Host", Unable)
+    with capture_logs() as logs, pytest.raises(PeerLost) as lost:
+        await run(Drift(length=1), models="sim:perfect", runtime="ray", runs_dir=None)
+    assert f"it cannot be created: ImportError: {missing.strip()}" in str(lost.value)
+    assert "\x1b" not in str(lost.value)
+    assert not [log for log in logs if "start anew" in log["event"]]

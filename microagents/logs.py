@@ -1,0 +1,25 @@
+"""The log of the library, which is silent unless the program configures structlog or the standard library's logging."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import structlog
+
+_STANDARD = logging.getLogger("microagents")
+_STANDARD.addHandler(logging.NullHandler())  # else Python prints warnings of a program that configures no logging
+_OF_LIBRARY = structlog.wrap_logger(
+    _STANDARD,
+    processors=[
+        structlog.stdlib.filter_by_level,
+        structlog.processors.format_exc_info,
+        structlog.processors.KeyValueRenderer(key_order=["event"]),
+    ],
+    wrapper_class=structlog.stdlib.BoundLogger,
+)
+
+
+def log() -> Any:
+    """The program's structlog, if it has configured it, as the command line does; else the standard library's logger `microagents`."""
+    return structlog.get_logger() if structlog.is_configured() else _OF_LIBRARY
