@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING as _IS_CHECKED
 from microagents import interrupts as _interrupts  # noqa: F401 - first of all: the other imports take most of a second
 from microagents import packages as _packages  # noqa: F401 - finds the folders of a checkout, which later imports need
 from microagents.actors import Context, Deployment, Role, Strategy
+from microagents.agents.actions import Action, AgentState, Observation, ToolCall
+from microagents.agents.agent import AgentTask
 from microagents.elections.election import Ballot, Decision, Draw, Elect, ElectionId, Flagged, Follow, Question, Screen, Verdict
 from microagents.elections.panels import ApprovalShare
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
@@ -18,6 +20,7 @@ from microagents.errors import (
     JournalMismatch,
     MicroagentsError,
     ModelUnavailable,
+    NeedsPerson,
     NoHandler,
     NotSent,
     PeerLost,
@@ -39,6 +42,8 @@ from microagents.runs.settings import Settings
 from microagents.runs.studies.compare import compare
 from microagents.runs.studies.comparison import Comparison
 from microagents.task import ChainTask, Task
+from microagents.tools.mcp_servers import McpServer
+from microagents.tools.tool import EffectKey, RunInput, tool
 from microagents.work.conductor import Conductor
 from microagents.work.durable import DurableRequest, DurableRole, Work
 from microagents.work.elections import Resolution
@@ -48,6 +53,9 @@ if _IS_CHECKED:
 
 __all__ = [
     "Account",
+    "Action",
+    "AgentState",
+    "AgentTask",
     "ApprovalShare",
     "Ballot",
     "BestOf",
@@ -62,6 +70,7 @@ __all__ = [
     "Draw",
     "DurableRequest",
     "DurableRole",
+    "EffectKey",
     "Elect",
     "ElectionId",
     "EndedEarly",
@@ -75,14 +84,17 @@ __all__ = [
     "InvalidDefinition",
     "InvalidUsage",
     "JournalMismatch",
+    "McpServer",
     "Message",
     "MicroagentsError",
     "Model",
     "ModelSpec",
     "ModelUnavailable",
     "Most",
+    "NeedsPerson",
     "NoHandler",
     "NotSent",
+    "Observation",
     "PeerLost",
     "Problem",
     "Prompt",
@@ -95,6 +107,7 @@ __all__ = [
     "Role",
     "RoleFailed",
     "Rule",
+    "RunInput",
     "Sample",
     "Sampling",
     "Screen",
@@ -106,6 +119,7 @@ __all__ = [
     "Tally",
     "Task",
     "TaskFailed",
+    "ToolCall",
     "Unanimity",
     "Undecided",
     "Unvoted",
@@ -117,6 +131,7 @@ __all__ = [
     "resume",
     "run",
     "run_sync",
+    "tool",
 ]
 
 

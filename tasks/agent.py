@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from msgspec import structs
 from pydantic import Field, field_validator
 
-from microagents.agents.agent import AgentTask, Finished
+from microagents.agents.agent import AgentAnswer, AgentTask
 from microagents.registry import TOOLS
 from microagents.tools.mcp_servers import PREFIX, McpServer
 from microagents.tools.toolbox import GivenTool
 
 
-class Agent(AgentTask[Finished]):
+class Agent(AgentTask[AgentAnswer]):
     """Reach a goal with tools. There is no simulated model for it: name a real one with ``--model``."""
 
     goal: str

@@ -41,7 +41,7 @@ class Approval(Reply, frozen=True):
     text: str = ""
 
 
-class Found(Reply, frozen=True):
+class FoundOutcome(Reply, frozen=True):
     """What a person found out about a call whose outcome is unknown."""
 
     was_made: bool
@@ -185,7 +185,7 @@ class Acting:
         made = await self._execute(step, "call/0", call)
         if made.outcome == "unknown":
             why = f"nobody can tell whether {shown} was done ({made.text})"
-            found = await self._ask_person(f"{at}/found", Found, why, "`done VALUE` or `not-done`")
+            found = await self._ask_person(f"{at}/found", FoundOutcome, why, "`done VALUE` or `not-done`")
             if found.was_made:
                 return Observation(outcome="done", text=observation_of(found.value, self._strategy.max_observation))
             made = await self._execute(step, "call/0/again", call)
