@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, Self, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, structs
@@ -13,13 +13,14 @@ from pydantic import Field, field_validator, model_validator
 from microagents.actors import Deployment
 from microagents.agents.actions import END, Action, AgentState, Observation, ToCompressActions, ToolCall
 from microagents.agents.agent import AgentTask
+from microagents.agents.persons import Approval, FoundOutcome, PersonReply
 from microagents.aio import TaskScope
 from microagents.elections.election import ElectionId, Verdict
 from microagents.elections.rules import AheadByHarm, Rule
 from microagents.errors import NeedsPerson, TaskFailed
 from microagents.journal.messages import RecordDecision
 from microagents.messages import address_of
-from microagents.replies.chat import A, Reply, decoder_of
+from microagents.replies.chat import decoder_of
 from microagents.roles.compressor import CompressActions, Compressor
 from microagents.roles.executor import Execute, Executor, effect_key
 from microagents.strategies.chain import Chain, ChainConductor, ChainStep
@@ -33,19 +34,7 @@ from microagents.user_code import called
 from microagents.work.durable import Work
 from microagents.work.elections import no_verdict
 
-
-class Approval(Reply, frozen=True):
-    """What a person says of an action that waits for approval."""
-
-    approved: bool
-    text: str = ""
-
-
-class FoundOutcome(Reply, frozen=True):
-    """What a person found out about a call whose outcome is unknown."""
-
-    was_made: bool
-    value: Any = None
+P = TypeVar("P", bound=PersonReply)
 
 
 class Acted(Struct, frozen=True, kw_only=True):
@@ -178,14 +167,14 @@ class Acting:
         at, shown = f"step/{step.number}/call/0", f"{call.key_text():.300}"
         if self._strategy.needs_approval(call.tool, self._task.toolbox.specs[call.tool].effect):
             why = f"{shown} waits for an approval"
-            approval = await self._ask_person(f"{at}/approval", Approval, why, "`approve` or `reject TEXT`")
+            approval = await self._ask_person(f"{at}/approval", Approval, why)
             if not approval.approved:
                 return Observation(outcome="rejected", text=approval.text or "A person did not approve this call.")
         await self._work.flush()  # the decision is durable before the call
         made = await self._execute(step, "call/0", call)
         if made.outcome == "unknown":
             why = f"nobody can tell whether {shown} was done ({made.text})"
-            found = await self._ask_person(f"{at}/found", FoundOutcome, why, "`done VALUE` or `not-done`")
+            found = await self._ask_person(f"{at}/found", FoundOutcome, why)
             if found.was_made:
                 return Observation(outcome="done", text=observation_of(found.value, self._strategy.max_observation))
             made = await self._execute(step, "call/0/again", call)
@@ -204,7 +193,7 @@ class Acting:
         )
         return await self._work.ask(request)
 
-    async def _ask_person(self, at: str, reply: type[A], why: str, answers: str) -> A:
+    async def _ask_person(self, at: str, reply: type[P], why: str) -> P:
         """Give what a person has said at a place.
 
         Raises:
@@ -212,12 +201,12 @@ class Acting:
         """
         recalled = await self._work.recorded(at)
         if recalled is not None and recalled.is_decision and recalled.value is not None:
-            said: A = decoder_of(reply).decode(recalled.value)
+            said: P = decoder_of(reply).decode(recalled.value)
             return said
         place = ElectionId(path=self._work.path_of(at), question_digest=b"\0" * 16)
         nothing = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
         self._work.role.tell(RecordDecision(id=place, verdict=nothing, correct=None, reply=address_of(reply)))
-        raise NeedsPerson(place.path, why, answers)
+        raise NeedsPerson(place.path, why, *reply.words)
 
 
 class _Reads(dict[str, asyncio.Task[Called]]):

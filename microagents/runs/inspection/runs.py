@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
+from microagents.agents.persons import PersonReply
 from microagents.elections.election import input_of
 from microagents.elections.rules import FirstValid
 from microagents.errors import InvalidUsage
@@ -124,8 +125,21 @@ def _last_write_s(path: Path) -> float:
         return 0.0
 
 
-def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
-    """Decide an undecided election: for the next `resume`, or in a run that is under way also an open one; returns the reply.
+class PersonDecided(NamedTuple):
+    """A decision of a person."""
+
+    path: str
+    reply: Any
+
+
+def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
+    """Decide an undecided election: for the next `resume`, or in a run that is under way also an open one.
+
+    Args:
+        runs_dir: the folder of journals.
+        run_id: name of the run.
+        path: where it is decided. A short one, such as ``step/7``, names what waits at or below it.
+        value: the reply as JSON, or in words where only a person can give it, such as ``approve``.
 
     Raises:
         InvalidUsage: no election is undecided there, the value is not a valid reply, or the run takes no requests.
@@ -134,6 +148,7 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
         is_live, journal = not reader.lease().may_be_taken, reader.path
         if is_live and not reader.takes_requests:
             raise InvalidUsage(f"run {run_id} is running; end it first (Ctrl-C), then decide, then resume")
+        path = _place_of(reader, path)
         undecided = _decidable(reader, path, is_live=is_live)
         task = plan_of(reader).tasks[input_of(path)]  # this imports the module of the reply class, too
         reply = _parse_reply(value, resolve(undecided.reply, Reply))
@@ -142,14 +157,29 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
                 f"{value!r:.100} names none of the candidates at {path!r}; they are {', '.join(undecided.choices)}, and `microagents show "
                 f"{run_id} --json` shows the reply behind each label; nothing was changed"
             )
-        if (flag := flag_of(task, reply, undecided.state.encode())) is not None:
+        if not isinstance(reply, PersonReply) and (flag := flag_of(task, reply, undecided.state.encode())) is not None:
             raise InvalidUsage(f"{type(task).__name__} red-flags {value!r:.100} as {flag!r}; nothing was changed; decide for another reply")
     encoded = msgspec.json.encode(reply).decode()
     if is_live:
         _ask_for(journal, Decide(path=path, value=encoded))
     else:
         decide_in(journal, path, encoded)
-    return reply
+    return PersonDecided(path, reply)
+
+
+def _place_of(reader: Reader, path: str) -> str:
+    """The place that a path names, in full or without the number of its input, or by what it stands above.
+
+    Raises:
+        InvalidUsage: it names several.
+    """
+    waiting = list(reader.undecided())
+    if path in waiting:
+        return path
+    found = [each for each in waiting if f"{each}/".startswith(f"{path}/") or f"{each.partition('/')[2]}/".startswith(f"{path}/")]
+    if len(found) > 1:
+        raise InvalidUsage(f"{path!r} names {len(found)} places in run {reader.experiment.run_id}; give one of {', '.join(found[:5])}")
+    return found[0] if found else next((each for each in (path, f"0/{path}") if reader.open_elections_at(each)), path)
 
 
 def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection:
@@ -195,6 +225,11 @@ def remove_run(runs_dir: Path, run_id: str) -> list[Path]:
 
 
 def _parse_reply(value: str, kind: type[Reply]) -> Reply:
+    if issubclass(kind, PersonReply):
+        if (said := kind.in_words(value)) is not None:
+            return said
+        if not value.startswith("{"):
+            raise InvalidUsage(f"say {' or '.join(f'`{each}`' for each in kind.words)} there, not {value!r:.100}; nothing was changed")
     try:
         reply = msgspec.json.decode(value, type=kind)
         given, known = msgspec.json.decode(value), msgspec.json.decode(msgspec.json.encode(reply))
