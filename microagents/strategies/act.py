@@ -200,12 +200,14 @@ class Acting:
             NeedsPerson: nobody has.
         """
         recalled = await self._work.recorded(at)
-        if recalled is not None and recalled.is_decision and recalled.value is not None:
-            said: P = decoder_of(reply).decode(recalled.value)
-            return said
         place = ElectionId(path=self._work.path_of(at), question_digest=b"\0" * 16)
+        said = None if recalled is None or not recalled.is_decision else recalled.value
         nothing = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
-        self._work.role.tell(RecordDecision(id=place, verdict=nothing, correct=None, reply=address_of(reply)))
+        verdict = nothing if said is None else structs.replace(nothing.won_by(said), outcome="person")
+        settled = None if said is None else "person"
+        self._work.role.tell(RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(reply), settled=settled))
+        if said is not None:
+            return decoder_of(reply).decode(said)
         raise NeedsPerson(place.path, why, *reply.words)
 
 
