@@ -40,6 +40,8 @@ class Agent(AgentTask[AgentAnswer]):
 
     def given_tools(self) -> Sequence[GivenTool]:
         return [
-            structs.replace(McpServer.parse(each), trusted=self.trust) if each.startswith(PREFIX) else TOOLS.find_function(each)
+            structs.replace(McpServer.parse(each), trusted=self.trust)
+            if each.startswith(PREFIX) or ":" not in each
+            else TOOLS.find_function(each)
             for each in self.tool
         ]

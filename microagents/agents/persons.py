@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import msgspec
 
+from microagents.messages import address_of
 from microagents.replies.chat import Reply
 
 
@@ -14,6 +16,8 @@ class PersonReply(Reply, frozen=True):
 
     words: ClassVar[tuple[str, str]]
     """The words of which one is said."""
+    question: ClassVar[str]
+    """What a person is asked of the call."""
 
     @classmethod
     def in_words(cls, text: str) -> Self | None:
@@ -28,6 +32,7 @@ class Approval(PersonReply, frozen=True):
     text: str = ""
 
     words: ClassVar[tuple[str, str]] = ("approve", "reject TEXT")
+    question: ClassVar[str] = "may this call be made?"
 
     @classmethod
     def in_words(cls, text: str) -> Self | None:
@@ -43,6 +48,7 @@ class FoundOutcome(PersonReply, frozen=True):
     value: Any = None
 
     words: ClassVar[tuple[str, str]] = ("done VALUE", "not-done")
+    question: ClassVar[str] = "was this call made? Nothing was heard of it"
 
     @classmethod
     def in_words(cls, text: str) -> Self | None:
@@ -56,3 +62,7 @@ class FoundOutcome(PersonReply, frozen=True):
             return cls(was_made=True, value=msgspec.json.decode(rest))
         except msgspec.DecodeError:
             return cls(was_made=True, value=rest.strip() or "done")
+
+
+PERSON_REPLIES: Mapping[str, type[PersonReply]] = {address_of(each): each for each in (Approval, FoundOutcome)}
+"""What persons say, by the address under which journals name it."""

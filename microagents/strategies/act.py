@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any, Self, TypeVar, cast
 
@@ -14,11 +15,12 @@ from microagents.actors import Deployment
 from microagents.agents.actions import END, Action, AgentState, Observation, ToCompressActions, ToolCall
 from microagents.agents.agent import AgentTask
 from microagents.agents.persons import Approval, FoundOutcome, PersonReply
+from microagents.agents.recording import AgentRecord, agent_record
 from microagents.aio import TaskScope
 from microagents.elections.election import ElectionId, Verdict
 from microagents.elections.rules import AheadByHarm, Rule
 from microagents.errors import NeedsPerson, TaskFailed
-from microagents.journal.messages import RecordDecision
+from microagents.journal.messages import OpenElection, Recalled, RecordDecision
 from microagents.messages import address_of
 from microagents.replies.chat import decoder_of
 from microagents.roles.compressor import CompressActions, Compressor
@@ -99,12 +101,12 @@ class Acting:
     def _check_bounds(self, state: AgentState, done: int) -> None:
         strategy, where = self._strategy, f"the agent of input {self._work.input}"
         if done >= strategy.max_steps:
-            raise TaskFailed(where, f"took {done} actions without an end; max_steps={strategy.max_steps} bounds them")
+            raise TaskFailed(where, f"took {done} actions without an end; --max-steps {strategy.max_steps} bounds them")
         if state.errors > strategy.max_tool_errors:
-            raise TaskFailed(where, f"had {state.errors} calls that failed; max_tool_errors={strategy.max_tool_errors} bounds them")
+            raise TaskFailed(where, f"had {state.errors} calls that failed; --max-tool-errors {strategy.max_tool_errors} bounds them")
         last = [turn.calls for turn in state.turns[-strategy.max_repeats - 1 :]]
         if len(last) > strategy.max_repeats and all(calls == last[0] for calls in last):
-            raise TaskFailed(where, f"took the same action {len(last)} times in a row; max_repeats={strategy.max_repeats} bounds that")
+            raise TaskFailed(where, f"took the same action {len(last)} times in a row; --max-repeats {strategy.max_repeats} bounds that")
 
     async def _compressed(self, state: AgentState, done: int) -> AgentState:
         """Take the older half of the actions into the summary where the prompt grows too long."""
@@ -234,6 +236,7 @@ class Act(Climbing):
 
     solves = (AgentTask,)
     conductor = ActConductor
+    draws_solution = True
 
     k_read: Annotated[int, Field(ge=1)] = 1
     """Lead of an action that only reads. 1: the first valid reply is taken."""
@@ -262,7 +265,7 @@ class Act(Climbing):
     read_ahead: bool = True
     """Begin to read on the first ballot for it. Changes no decision."""
 
-    changes_no_decision = ("read_ahead", "max_draws", "max_steps", "tool_timeout")
+    changes_no_decision = ("read_ahead", "max_draws", "max_steps", "max_repeats", "max_tool_errors", "tool_timeout")
 
     @field_validator("approve")
     @classmethod
@@ -290,6 +293,18 @@ class Act(Climbing):
         by_effect: dict[Effect, int] = {"read_only": self.k_read, "idempotent": self.k_write, "destructive": self.k_destructive}
         margins = {name: by_effect[spec.effect] for name, spec in task.toolbox.specs.items()}
         return AheadByHarm(margins={**margins, END: self.k_end}, otherwise=self.k_destructive)
+
+    def solution(
+        self,
+        of_input: int,
+        task: Task,
+        pool: Sequence[str],  # noqa: ARG002 - of no account here
+        rows: Mapping[str, Recalled],
+        open_elections: Sequence[OpenElection],
+    ) -> AgentRecord:
+        """The recorded actions."""
+        assert isinstance(task, AgentTask)
+        return agent_record(of_input, task, rows, open_elections)
 
     def expected_calls(self, task: Task) -> float | None:  # noqa: ARG002 - the number of actions is unknown
         """None: the number of actions is unknown."""

@@ -18,10 +18,12 @@ from microagents.cli.options import (
     StrategyName,
     StrategyOptions,
     TaskName,
+    Tools,
     models_of,
     strategy_named,
     task_of,
     with_settings,
+    with_tools,
 )
 from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.runs.plan import RunPlan
@@ -40,6 +42,7 @@ def command(
     task: TaskName,
     *,
     option: Options = [],  # noqa: B006 - typer copies it
+    tool: Tools = [],  # noqa: B006
     strategy: StrategyName = None,
     set_: StrategyOptions = [],  # noqa: B006
     model: ModelSpecs = [],  # noqa: B006
@@ -58,7 +61,7 @@ def command(
     Of a chain it is step N, of other work the first question that its strategy asks. Exit codes: 0 decided, 1 failed, 2 wrong usage, 3
     stopped by an outage or since all replies are flagged, 4 undecided.
     """
-    work = task_of(task, option)
+    work = task_of(task, with_tools(option, tool))
     chosen = strategy_named(context, strategy, set_, short, work)
     named = {"models": model_pools(models_of(model), [chosen]).pools, "seed": seed, "run_id": "step"}
     settings = validated(Settings, "the step", {**named, **changed})

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from microagents.agents.persons import PersonReply
+from microagents.agents.actions import Action, ToolCall
+from microagents.agents.persons import PERSON_REPLIES, PersonReply
+from microagents.agents.recording import AgentRecord
 from microagents.elections.election import input_of
 from microagents.elections.rules import FirstValid
 from microagents.errors import InvalidUsage
@@ -22,6 +24,7 @@ from microagents.journal.requests import Decide, leave_request, request_of
 from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.replies.chat import Reply, json_form
+from microagents.roles.executor import effect_key
 from microagents.runs.inspection.rebuilding import asked_at
 from microagents.runs.plan import RunPlan, plan_of, settings_of
 from microagents.runs.result import Result, results_of
@@ -104,7 +107,12 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
 def drawn_solution(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
     """The recorded work on an input. A user's code may raise anything."""
     rows, open_elections = reader.of_input(of_input)
-    return plan.strategy.solution(of_input, plan.tasks[of_input], plan.settings.solver_pool, rows, open_elections)
+    found = plan.strategy.solution(of_input, plan.tasks[of_input], plan.settings.solver_pool, rows, open_elections)
+    if isinstance(found, AgentRecord):  # the keys depend on the run, of which strategies know nothing
+        for action in found.actions:
+            for call in action.calls:
+                call.key = effect_key(reader.experiment.run_id, action.path, call.tool, call.arguments)
+    return found
 
 
 def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
@@ -138,7 +146,7 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
     Args:
         runs_dir: the folder of journals.
         run_id: name of the run.
-        path: where it is decided. A short one, such as ``step/7``, names what waits at or below it.
+        path: where it is decided. A short one, such as ``step/7``, names what waits there.
         value: the reply as JSON, or in words where only a person can give it, such as ``approve``.
 
     Raises:
@@ -167,8 +175,33 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
     return PersonDecided(path, reply)
 
 
+class WaitingCall(NamedTuple):
+    """A call of an agent of which a person has to say something."""
+
+    path: str
+    call: ToolCall
+    asked: type[PersonReply]
+    """What may be said of it."""
+
+
+def calls_waiting(runs_dir: Path, run_id: str) -> list[WaitingCall]:
+    """The calls of a run that wait for a person."""
+    found = []
+    with reader_of(runs_dir, run_id) as reader:
+        for path, each in reader.undecided().items():
+            step, _, call = path.partition("/call/")
+            action = next(
+                (row.value for _, row in [(step, reader.decision_at(step)), *reader.decisions_below(step)] if row and row.is_decision), None
+            )
+            kind = PERSON_REPLIES.get(each.reply)
+            if kind is not None and action is not None:
+                calls = msgspec.json.decode(action, type=Action).calls
+                found.append(WaitingCall(path, calls[int(call.partition("/")[0])], kind))
+    return found
+
+
 def _place_of(reader: Reader, path: str) -> str:
-    """The place that a path names, in full or without the number of its input, or by what it stands above.
+    """The place that a path names: in full, without the number of its input, or by the step whose call waits there.
 
     Raises:
         InvalidUsage: it names several.
@@ -176,7 +209,8 @@ def _place_of(reader: Reader, path: str) -> str:
     waiting = list(reader.undecided())
     if path in waiting:
         return path
-    found = [each for each in waiting if f"{each}/".startswith(f"{path}/") or f"{each.partition('/')[2]}/".startswith(f"{path}/")]
+    steps = {each: each.partition("/call/")[0] for each in waiting}
+    found = [each for each, step in steps.items() if path in (step, step.partition("/")[2], each.partition("/")[2])]
     if len(found) > 1:
         raise InvalidUsage(f"{path!r} names {len(found)} places in run {reader.experiment.run_id}; give one of {', '.join(found[:5])}")
     return found[0] if found else next((each for each in (path, f"0/{path}") if reader.open_elections_at(each)), path)
