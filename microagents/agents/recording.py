@@ -15,6 +15,8 @@ from microagents.agents.agent import AgentTask
 from microagents.agents.persons import Approval, FoundOutcome
 from microagents.elections.election import Ballot, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
+from microagents.replies.chat import A, decoder_of
+from microagents.tools.observations import MAX_OBSERVATION_CHARS, observation_of
 from microagents.tools.tool import Effect
 
 
@@ -31,8 +33,8 @@ class CallRecord(Struct, kw_only=True):
     """`done`, `error` or `rejected`; `waits` for an approval; `unknown`; `begun`, without an outcome so far; or `not made` so far."""
     observation: str | None = None
     """What the model sees of it; None without an outcome."""
-    said_by_person: str | None = None
-    """What a person said of it, as JSON; None where none did."""
+    person: str | None = None
+    """What a person said of it: `approved`, `rejected`, `was made` or `was not made`; None where none did."""
     ended_ms: int | None = None
     """Milliseconds from the start of the run to the record of its outcome."""
 
@@ -108,23 +110,31 @@ def _options(ballots: Sequence[Ballot | Flagged]) -> list[tuple[list[ToolCall], 
 def _call(path: str, call: ToolCall, task: AgentTask[Any], rows: Mapping[str, Recalled]) -> CallRecord:
     spec = task.toolbox.specs.get(call.tool)
     record = CallRecord(tool=call.tool, arguments=call.arguments, effect=None if spec is None else spec.effect)
+    approval, is_asked = _said(rows.get(f"{path}/approval"), Approval)
+    found, is_unknown = _said(rows.get(f"{path}/found"), FoundOutcome)
     ended = rows.get(f"{path}/outcome") or rows.get(f"{path}/again/outcome")
-    asked = rows.get(f"{path}/found") or rows.get(f"{path}/approval")
-    if asked is not None and asked.is_decision and asked.value is not None:
-        record.said_by_person = asked.value.decode()
+    if found is not None:
+        record.person = "was made" if found.was_made else "was not made"
+    elif approval is not None:
+        record.person = "approved" if approval.approved else "rejected"
     if ended is not None and ended.value is not None:
         seen = msgspec.json.decode(ended.value)
         record.outcome, record.observation, record.ended_ms = seen["outcome"], seen["text"], ended.after_ms
-    elif (found := rows.get(f"{path}/found")) is not None:
-        said = msgspec.json.decode(found.value, type=FoundOutcome) if found.is_decision and found.value is not None else None
-        record.outcome = "unknown" if said is None else "done" if said.was_made else "begun"
-        record.observation = None if said is None or not said.was_made else msgspec.json.encode(said.value).decode()
-        record.ended_ms = found.after_ms
+    elif found is not None and found.was_made:
+        record.outcome, record.observation = "done", observation_of(found.value, MAX_OBSERVATION_CHARS)
+    elif approval is not None and not approval.approved:
+        record.outcome, record.observation = "rejected", approval.text
+    elif is_unknown and found is None:
+        record.outcome = "unknown"
     elif path in rows:
         record.outcome = "begun"
-    elif (approval := rows.get(f"{path}/approval")) is not None:
-        given = msgspec.json.decode(approval.value, type=Approval) if approval.is_decision and approval.value is not None else None
-        record.outcome = "waits" if given is None else "not made" if given.approved else "rejected"
-        record.observation = given.text if given is not None and not given.approved else None
-        record.ended_ms = approval.after_ms
+    elif is_asked and approval is None:
+        record.outcome = "waits"
     return record
+
+
+def _said(row: Recalled | None, kind: type[A]) -> tuple[A | None, bool]:
+    """What a person said, and whether one was asked."""
+    if row is None or not row.is_decision or row.value is None:
+        return None, row is not None
+    return decoder_of(kind).decode(row.value), True

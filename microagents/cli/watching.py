@@ -79,14 +79,14 @@ def run_in_terminal(
 
 def answered_in_terminal(watched: Watched, result: Result, runs_dir: Path, *, as_json: bool, stream: bool = False) -> Result:
     """Ask the person at a terminal what the calls of agents wait for, and go on with the run, until nothing is left to say."""
+    run_id = result.run_id
     while result.outcome == "undecided" and result.journal is not None and _has_terminal():
-        waiting = calls_waiting(runs_dir, result.run_id)
-        said = [_ask_person(each, result.run_id, runs_dir) for each in waiting]
+        said = [_ask_person(each, run_id, runs_dir) for each in calls_waiting(runs_dir, run_id)]
         if not any(said):
             break
         result = run_in_terminal(
             watched,
-            lambda control, _, run_id=result.run_id: resume(run_id, runs_dir=runs_dir, **control),
+            lambda control, _: resume(run_id, runs_dir=runs_dir, **control),
             as_json=as_json,
             stream=stream,
             yes=True,

@@ -209,7 +209,8 @@ class Acting:
         settled = None if said is None else "person"
         self._work.role.tell(RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(reply), settled=settled))
         if said is not None:
-            return decoder_of(reply).decode(said)
+            given: P = decoder_of(reply).decode(said)
+            return given
         raise NeedsPerson(place.path, why, *reply.words)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.agents.actions import END, ToolCall
-from microagents.agents.recording import AgentRecord, CallRecord
+from microagents.agents.recording import ActionRecord, AgentRecord, CallRecord
 from microagents.elections.election import Flagged, input_of
 from microagents.errors import InvalidUsage
 from microagents.journal.opening import unreadable
@@ -99,8 +99,8 @@ class ActionRow(Struct, frozen=True, kw_only=True):
     """`done`, `error`, `rejected`, `waits`, `unknown`, `begun` or `not made`."""
     observation: str | None
     """What the model sees of it."""
-    said_by_person: str | None
-    """What a person said of the call, as JSON."""
+    person: str | None
+    """What a person said of the call: `approved`, `rejected`, `was made` or `was not made`."""
     decided_at: str | None
     """Time of the decision, in UTC."""
     ended_at: str | None
@@ -119,26 +119,31 @@ def action_rows(reader: Reader) -> Iterator[ActionRow]:
         if not isinstance(solution, AgentRecord):
             raise InvalidUsage(f"run {run_id} is not that of an agent, so it has no actions; leave --actions out for its decisions")
         for action in solution.actions:
-            ends = [CallRecord(tool=END, arguments=action.result)] if action.result is not None else [None]
-            for place, call in enumerate(action.calls or ends):
-                yield ActionRow(
-                    run_id=run_id,
-                    path=action.path,
-                    input=number,
-                    election=action.outcome,
-                    votes=action.options,
-                    flags=action.flags,
-                    cost_usd=0.0 if place else action.cost_usd,
-                    tool=call and call.tool,
-                    arguments=call and call.arguments,
-                    effect=call and call.effect,
-                    key=(call and call.key) or None,
-                    outcome=None if call is None or call.tool == END else call.outcome,
-                    observation=call and call.observation,
-                    said_by_person=call and call.said_by_person,
-                    decided_at=reader.moment(action.decided_ms),
-                    ended_at=reader.moment(call and call.ended_ms),
-                )
+            yield from _calls(reader, number, action)
+
+
+def _calls(reader: Reader, of_input: int, action: ActionRecord) -> Iterator[ActionRow]:
+    end = CallRecord(tool=END, arguments=action.result, outcome="") if action.result is not None else None
+    calls: list[CallRecord | None] = [*action.calls] or [end]
+    for number, call in enumerate(calls):
+        yield ActionRow(
+            run_id=reader.experiment.run_id,
+            path=action.path,
+            input=of_input,
+            election=action.outcome,
+            votes=action.options,
+            flags=action.flags,
+            cost_usd=0.0 if number else action.cost_usd,
+            tool=None if call is None else call.tool,
+            arguments=None if call is None else call.arguments,
+            effect=None if call is None else call.effect,
+            key=None if call is None else call.key or None,
+            outcome=None if call is None else call.outcome or None,
+            observation=None if call is None else call.observation,
+            person=None if call is None else call.person,
+            decided_at=reader.moment(action.decided_ms),
+            ended_at=None if call is None else reader.moment(call.ended_ms),
+        )
 
 
 def _decoded(reader: Reader, value: bytes) -> Any:

@@ -24,6 +24,7 @@ from microagents.replies.chat import Reply, Sample, decoder_of
 from microagents.replies.parsing import malformed_reason
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.roles.recorder import AwaitFailure
+from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.plan import RunPlan
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LocalRuntime
@@ -210,6 +211,7 @@ async def show_step(plan: RunPlan, step: int) -> ShownStep:
     Raises:
         InvalidUsage: there is no such step, no oracle for the steps before it, or no model is asked.
     """
+    plan = await with_tools_of_servers(plan)
     task, strategy = plan.tasks[0], plan.strategy
     is_chain = isinstance(task, ChainTask) and issubclass(strategy.conductor, ChainConductor)
     if step and not is_chain:
