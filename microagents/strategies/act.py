@@ -14,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from microagents.actors import Deployment
 from microagents.agents.actions import END, Action, AgentState, Observation, ToCompressActions, ToolCall
 from microagents.agents.agent import AgentTask
+from microagents.agents.approvals import approval_rules, check_approvals
 from microagents.agents.persons import Approval, FoundOutcome, PersonReply
 from microagents.agents.recording import AgentRecord, agent_record
 from microagents.aio import TaskScope
@@ -167,7 +168,7 @@ class Acting:
     async def _affect(self, step: ChainStep, call: ToolCall) -> Observation:
         """Make a call that changes the world, once it is approved where it has to be."""
         at, shown = f"step/{step.number}/call/0", f"{call.key_text():.300}"
-        if self._strategy.needs_approval(call.tool, self._task.toolbox.specs[call.tool].effect):
+        if self._strategy.needs_approval(call, self._task.toolbox.specs[call.tool].effect):
             why = f"{shown} waits for an approval"
             approval = await self._ask_person(f"{at}/approval", Approval, why)
             if not approval.approved:
@@ -225,6 +226,7 @@ class ActConductor(ChainConductor["Act"]):
 
     async def conduct(self, work: Work[Any, Act]) -> object:
         """Act until the end; returns the result, with the task's own check of the work."""
+        check_approvals(work.strategy.approve, work.task.toolbox.specs)
         state = await Acting(self.chain(work)).to_the_end()
         result = work.task.result(state)
         run = RunInput(f"{self.context.run_id}/{work.input}")
@@ -250,7 +252,8 @@ class Act(Climbing):
     max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """Cap of an election: after this many samples, flagged ones included, it ends undecided."""
     approve: str = ""
-    """What waits for the approval of a person, separated by commas: an effect (`destructive`, `idempotent`), or the name of a tool."""
+    """What waits for the approval of a person, separated by commas: an effect (`destructive`, `idempotent`), the name of a tool, or
+    TOOL.ARGUMENT>NUMBER."""
     max_steps: Annotated[int, Field(ge=1)] = 100
     """Number of actions after which an input fails."""
     max_repeats: Annotated[int, Field(ge=1)] = 3
@@ -271,6 +274,7 @@ class Act(Climbing):
     @field_validator("approve")
     @classmethod
     def _is_a_list(cls, text: str) -> str:
+        approval_rules(text)
         return ",".join(part.strip() for part in text.split(",") if part.strip())
 
     @model_validator(mode="after")
@@ -279,10 +283,9 @@ class Act(Climbing):
             raise ValueError("lookahead is no rung for agents, whose next steps depend on what tools return; take model=SPEC or judge")
         return self
 
-    def needs_approval(self, tool: str, effect: Effect) -> bool:
+    def needs_approval(self, call: ToolCall, effect: Effect) -> bool:
         """Whether a call waits for the approval of a person."""
-        named = self.approve.split(",")
-        return tool in named or effect in named
+        return any(rule.holds(call, effect) for rule in approval_rules(self.approve))
 
     def deployments(self) -> list[Deployment]:
         """The roles of an election, the executor, and the compressor."""
