@@ -35,8 +35,7 @@ def test_it_prints_its_addresses_serves_a_run_and_ends_cleanly_with_ctrl_c() -> 
 
 def test_a_printed_request_is_understood_by_a_server_in_each_of_its_three_forms() -> None:
     task = ("hanoi", "-o", "disks=3")
-    shown = microagents("step", *task, "--step", "3", "--model", "openai:gpt-6-luna", "--request", "--json", env={"OPENAI_API_KEY": ""})
-    right = microagents("step", *task, "--step", "3", "--model", "sim:perfect", "--json").json["replies"][0]["text"]
+    shown = microagents("step", *task, "--step", "1", "--model", "openai:gpt-6-luna", "--request", "--json", env={"OPENAI_API_KEY": ""})
     command = [COMMAND, "serve", *task, "--model", "sim:perfect", "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -49,8 +48,8 @@ def test_a_printed_request_is_understood_by_a_server_in_each_of_its_three_forms(
             for name, text in shown.json.items()
         }
         process.send_signal(signal.SIGINT)
-    assert json.loads(sent["curl"])["choices"][0]["message"]["content"] == right
-    assert (sent["openai"], sent["anthropic"]) == (f"{right}\n", f"{right}\n")
+    texts = [json.loads(sent["curl"])["choices"][0]["message"]["content"], sent["openai"], sent["anthropic"]]
+    assert [text.split()[-6:] for text in texts] == [["move", "=", "[2,0,1]", "next_state", "=", "[[3],[2],[1]]"]] * 3
 
 
 def test_a_process_of_its_own_answers_the_questions_of_every_strategy_for_problems() -> None:

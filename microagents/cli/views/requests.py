@@ -18,9 +18,8 @@ def requests_of(question: Question, url: str) -> dict[str, str]:
     sampled = {} if temperature is None else {"temperature": temperature}
     system, user = {"role": "system", "content": asked.system}, {"role": "user", "content": asked.user}
     chat = {**named, **sampled, "max_completion_tokens": sampling.max_output_tokens, "messages": [system, user]}
-    # Anthropic's range of temperatures ends at 1.
-    colder = {name: min(1.0, value) for name, value in sampled.items()}
-    messages = {**named, **colder, "max_tokens": sampling.max_output_tokens, "system": asked.system, "messages": [user]}
+    # Anthropic's package takes no temperature.
+    messages = {**named, "max_tokens": sampling.max_output_tokens, "system": asked.system, "messages": [user]}
     return {
         "curl": f"curl {url}/v1/chat/completions -H 'content-type: application/json' -d {shlex.quote(json.dumps(chat))}\n",
         "openai": _python(f'OpenAI(base_url="{url}/v1", api_key="none")', "chat.completions", chat, "choices[0].message.content"),
