@@ -133,7 +133,8 @@ class Limiter(Role):
         number = self._came
         keep: dict[str, int | None] = {name: bound.keep for name, bound in self._bounds.items() if bound.keep is not None}
         epochs = {name: throttle.epoch for name, throttle in self._throttles.items()}
-        holder = self._holders[number] = SolverReplica(Grant(holder=number, keep=keep, epochs=epochs))
+        out = {name: True for name, throttle in self._throttles.items() if throttle.is_out}
+        holder = self._holders[number] = SolverReplica(Grant(holder=number, keep=keep, epochs=epochs, out=out))
         try:
             while True:
                 yield await holder.next()
@@ -168,6 +169,7 @@ class Limiter(Role):
         in_use[number] = outcomes.in_use
         if outcomes.epoch != throttle.epoch:
             return
+        was_out = throttle.is_out
         if outcomes.replies:
             throttle.reply(outcomes.replies, sum(in_use.values()), now_s)
         for _ in range(outcomes.refusals):
@@ -179,6 +181,9 @@ class Limiter(Role):
         if throttle.epoch != outcomes.epoch:
             for holder in self._holders.values():
                 holder.set_epoch(name, throttle.epoch)
+        if throttle.is_out != was_out:
+            for holder in self._holders.values():
+                holder.set_out(name, is_out=throttle.is_out)
 
     def _add(self, name: str, bound: Bound) -> None:
         self._bounds[name] = bound
@@ -297,6 +302,11 @@ class SolverReplica:
     def set_epoch(self, name: str, epoch: int) -> None:
         """Tell it the epoch of a throttle."""
         self._untold = structs.replace(self._untold, epochs={**self._untold.epochs, name: epoch})
+        self._has_news.set()
+
+    def set_out(self, name: str, *, is_out: bool) -> None:
+        """Tell it whether the provider of a model is out."""
+        self._untold = structs.replace(self._untold, out={**self._untold.out, name: is_out})
         self._has_news.set()
 
 
