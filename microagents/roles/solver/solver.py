@@ -78,13 +78,15 @@ class Solver(Role):
             backend.health.close()
             await backend.model.close()
 
-    def _note_outage(self, throttle: str, is_out: bool) -> None:  # noqa: FBT001 - a callback
+    def _note_outage(self, throttle: str, out_s: float | None) -> None:
         """Note what the limiter knows by the calls of all replicas: this one may have none that could fail."""
         for backend in self._backends:
-            if backend.model.throttled_as == throttle and is_out:
-                backend.health.failed(ModelUnavailable("network", "the calls of other solvers fail"))
-            elif backend.model.throttled_as == throttle:
+            if backend.model.throttled_as != throttle:
+                continue
+            if out_s is None:
                 backend.health.delivered()
+            else:
+                backend.health.failed(ModelUnavailable("network", "the calls of other solvers fail"), out_s)
 
     @eager
     async def draw(self, request: Draw) -> Sample:
