@@ -171,7 +171,6 @@ class Limiter(Role):
         in_use[number] = outcomes.in_use
         if outcomes.epoch != throttle.epoch:
             return
-        was_out = throttle.is_out
         if outcomes.replies:
             throttle.reply(outcomes.replies, sum(in_use.values()), now_s)
         for _ in range(outcomes.refusals):
@@ -183,14 +182,18 @@ class Limiter(Role):
         if throttle.epoch != outcomes.epoch:
             for holder in self._holders.values():
                 holder.set_epoch(name, throttle.epoch)
-        if throttle.is_out == was_out:
+        self._tell_outage(name, is_out=throttle.is_out)
+
+    def _tell_outage(self, name: str, *, is_out: bool) -> None:
+        """Tell all holders that a provider is out, or that it delivers again, if they do not know."""
+        if is_out == (name in self._out_since):
             return
-        if throttle.is_out:
-            self._out_since[name] = now_s
+        if is_out:
+            self._out_since[name] = self._loop.time()
         else:
             del self._out_since[name]
         for holder in self._holders.values():
-            holder.set_out(name, 0.0 if throttle.is_out else None)
+            holder.set_out(name, 0.0 if is_out else None)
 
     def _add(self, name: str, bound: Bound) -> None:
         self._bounds[name] = bound

@@ -353,8 +353,8 @@ class Quotas:
         asker: name of the replica.
         stream: opens the stream of grants.
         ask: sends a trade to the limiter.
-        on_outage: called with the name of a throttle and the seconds for which its provider has been out, by the calls of all replicas; with
-            None when it delivers again.
+        on_outage: called with the name of a throttle and the seconds for which its provider has been out, by the calls of all replicas;
+            with None when it delivers again.
     """
 
     def __init__(
