@@ -135,7 +135,7 @@ class Limiter(Role):
         number = self._came
         keep: dict[str, int | None] = {name: bound.keep for name, bound in self._bounds.items() if bound.keep is not None}
         epochs = {name: throttle.epoch for name, throttle in self._throttles.items()}
-        out = {name: self._loop.time() - since_s for name, since_s in self._out_since.items()}
+        out: dict[str, float | None] = {name: self._loop.time() - since_s for name, since_s in self._out_since.items()}
         holder = self._holders[number] = SolverReplica(Grant(holder=number, keep=keep, epochs=epochs, out=out))
         try:
             while True:
