@@ -1,8 +1,8 @@
 """The desk with single calls and with votes by harm: ``python -m tests.benchmarks.desk``.
 
-Each ticket is done several times by a model that is right at 97 % of the actions. Success (pass^1), the chance that four trials of one ticket
-succeed (pass^4) and calls stand beside a Monte Carlo that does not use the engine (`desk_monte_carlo`), and beside the law of the worst case
-(`microagents.elections.estimates.estimate_agent`). The world's database is the judge.
+Each ticket is done several times by a model that is right at 97 % of the actions. Success (pass^1), the chance that four trials of one
+ticket succeed (pass^4) and calls stand beside a Monte Carlo that does not use the engine (`desk_monte_carlo`), and beside the law of the
+worst case (`microagents.elections.estimates.estimate_agent`). The world's database is the judge.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def by_monte_carlo(strategy: Act, tickets: int, seed: int, trials: int = MONTE_C
     """Do the same tickets without the engine, each more often."""
     random = Random(seed)
     margins = Margins(read=strategy.k_read, write=strategy.k_write, destructive=strategy.k_destructive, end=strategy.k_end)
-    return measured([[ticket(case_of(number).is_due, ERROR, margins, random) for _ in range(trials)] for number in range(1, tickets + 1)])
+    return measured(
+        [[ticket(ERROR, margins, random, is_due=case_of(number).is_due) for _ in range(trials)] for number in range(1, tickets + 1)]
+    )
 
 
 def law(strategy: Act, tickets: int) -> str:

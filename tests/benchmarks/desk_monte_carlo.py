@@ -36,7 +36,7 @@ class Action(Struct, frozen=True):
 UNKNOWN = Action("unknown")
 
 
-def ticket(is_due: bool, error: float, margins: Margins, random: Random) -> tuple[bool, int]:
+def ticket(error: float, margins: Margins, random: Random, *, is_due: bool) -> tuple[bool, int]:
     """One ticket: whether the world is right at its end, and the calls of the model."""
     way = [Action(tool) for tool in READS + (DUE if is_due else DECLINED)]
     world: Counter[Action] = Counter()

@@ -84,8 +84,8 @@ def command(
     that of the worst case, in which all wrong replies are one action that does harm; a wrong read costs no more than its calls.
     """
     if actions is not None:
-        if steps is not None or target is not None or k is not None:
-            raise InvalidUsage("--actions takes margins, as in -s k_read=1; leave out --steps, --target and -k")
+        if (steps, target, k, steps_per_call, rule, rivals) != (None, None, None, 1, "ahead-by", 1):
+            raise InvalidUsage("--actions takes margins by -s, as in -s k_read=1; leave out the options of --steps")
         agent = _agent(p, actions, set_, valid, call_usd)
         typer.echo(json_text(agent) if as_json else "\n".join(_agent_lines(agent)))
         return
