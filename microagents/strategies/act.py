@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from pydantic import Field, field_validator, model_validator
 
 from microagents.actors import Deployment
-from microagents.agents.actions import END, Action, AgentState, Observation, ToCompressActions, ToolCall
+from microagents.agents.actions import END, Action, AgentState, Observation, ToCompressActions
 from microagents.agents.agent import AgentTask
 from microagents.agents.persons import Approval, FoundOutcome, PersonReply
 from microagents.agents.recording import AgentRecord, agent_record
@@ -22,7 +22,8 @@ from microagents.elections.rules import AheadByHarm, Rule
 from microagents.errors import NeedsPerson, TaskFailed
 from microagents.journal.messages import OpenElection, Recalled, RecordDecision
 from microagents.messages import address_of
-from microagents.replies.chat import decoder_of
+from microagents.replies.chat import A, Reply, decoder_of
+from microagents.replies.tool_calls import ToolCall
 from microagents.roles.compressor import CompressActions, Compressor
 from microagents.roles.executor import Execute, Executor, effect_key
 from microagents.strategies.chain import Chain, ChainConductor, ChainStep
