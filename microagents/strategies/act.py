@@ -22,7 +22,7 @@ from microagents.elections.rules import AheadByHarm, Rule
 from microagents.errors import NeedsPerson, TaskFailed
 from microagents.journal.messages import OpenElection, Recalled, RecordDecision
 from microagents.messages import address_of
-from microagents.replies.chat import A, Reply, decoder_of
+from microagents.replies.chat import decoder_of
 from microagents.replies.tool_calls import ToolCall
 from microagents.roles.compressor import CompressActions, Compressor
 from microagents.roles.executor import Execute, Executor, effect_key
