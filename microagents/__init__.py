@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING as _IS_CHECKED
 from microagents import interrupts as _interrupts  # noqa: F401 - first of all: the other imports take most of a second
 from microagents import packages as _packages  # noqa: F401 - finds the folders of a checkout, which later imports need
 from microagents.actors import Context, Deployment, Role, Strategy
-from microagents.agents.actions import Action, AgentState, Observation, ToolCall
+from microagents.agents.actions import Action, AgentState, Observation
 from microagents.agents.agent import AgentTask
 from microagents.elections.election import Ballot, Decision, Draw, Elect, ElectionId, Flagged, Follow, Question, Screen, Verdict
 from microagents.elections.panels import ApprovalShare
@@ -35,6 +35,7 @@ from microagents.messages import Message, Request, Stream
 from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.problems.problem import Problem
 from microagents.replies.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
+from microagents.replies.tool_calls import ToolCall
 from microagents.runs.driver.begin import resume, run, run_sync
 from microagents.runs.driver.forecast import Forecast
 from microagents.runs.result import Result

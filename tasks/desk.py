@@ -12,9 +12,10 @@ import msgspec
 from msgspec import Struct
 from pydantic import Field
 
-from microagents.agents.actions import END, Action, AgentState, ToolCall
+from microagents.agents.actions import END, Action, AgentState
 from microagents.agents.agent import AgentTask
 from microagents.replies.chat import Prompt, Reply
+from microagents.replies.tool_calls import ToolCall
 from microagents.tasks.desk_world import MAX_CENTS, RETURN_DAYS, Status, World, case_of, pays_back
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import Effect, EffectKey, RunInput, tool
@@ -34,6 +35,9 @@ TOOL_EFFECTS: dict[str, Effect] = {
     "refund": "destructive",
     "send_mail": "destructive",
 }
+MISTAKES = {"unread refund": 4, "early end": 4, "wrong order": 2, "wrong amount": 2, "again": 1, "unknown tool": 1}
+"""The mistakes of the simulated model, each with its weight among those that are possible: a refund of a made-up amount before all is read;
+an end too early; another order of the customer; 10 dollars too much or too little; the last action again; a tool that there is not."""
 
 
 class Shop:
@@ -122,7 +126,8 @@ class Desk(AgentTask[Closed]):
     def statement(self) -> str:
         case = case_of(self.ticket)
         return (
-            f"Ticket {self.ticket}. Customer {case.customer} writes: {case.order.goods} that I ordered {case.fault}. I want my money back."
+            f"Ticket {self.ticket}. Customer {case.customer} writes: {case.order.goods} that I ordered (order {case.wanted}) {case.fault}. "
+            "I want my money back."
         )
 
     def policy(self) -> str:
@@ -142,22 +147,25 @@ class Desk(AgentTask[Closed]):
         return Action(calls=[_next_call(prompt.user)])
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
-        """Err as agents do: the wrong order or amount, a refund unread, again what was done, an unknown tool, an end too early."""
+        """Err as agents do, by `MISTAKES`: each kind that is possible here, with its weight."""
         assert isinstance(right, Action)
-        call, done = right.calls[0], _done(prompt.user)
-        order = next((seen["order"] for seen in done.get("list_orders", [])), rng.randrange(1_000, 9_000))
-        others: list[ToolCall] = [
-            ToolCall("refund", {"order": order, "cents": 100 * rng.randrange(10, 300)}),
-            ToolCall("close_ticket", {"ticket": self.ticket}),
-            ToolCall(END, {"outcome": rng.choice(("refunded", "declined"))}),
-        ]
-        if "order" in call.arguments:
-            others.append(ToolCall(call.tool, {**call.arguments, "order": call.arguments["order"] + rng.choice((-1, 1))}))
-        if "cents" in call.arguments:
-            others.append(ToolCall(call.tool, {**call.arguments, "cents": call.arguments["cents"] + rng.choice((-1_000, 1_000))}))
-        if taken := re.findall(r"^Action \d+: (.*)$", prompt.user, re.MULTILINE):
-            others.append(msgspec.json.decode(taken[-1], type=ToolCall))
-        return Action(calls=[rng.choice([each for each in others if each != call])])
+        call, case = right.calls[0], case_of(self.ticket)
+        taken = re.findall(r"^Action \d+: (.*)$", prompt.user, re.MULTILINE)
+        cents = call.arguments.get("cents", 0)
+        other = rng.choice([each.order for each in case.orders if each.order != case.wanted])
+        kinds: dict[str, ToolCall | None] = {
+            "unread refund": ToolCall("refund", {"order": case.wanted, "cents": 100 * rng.randrange(10, 300) + 99}),
+            "early end": None if call.tool == END else ToolCall(END, {"outcome": rng.choice(("refunded", "declined"))}),
+            "wrong order": ToolCall(call.tool, {**call.arguments, "order": other}) if "order" in call.arguments else None,
+            "wrong amount": ToolCall(call.tool, {**call.arguments, "cents": cents + rng.choice((-1_000, 1_000))}) if cents else None,
+            "again": msgspec.json.decode(taken[-1], type=ToolCall) if taken else None,
+            "unknown tool": ToolCall("close_ticket", {"ticket": self.ticket}),
+        }
+        possible = {kind: each for kind, each in kinds.items() if each not in (None, call)}
+        (kind,) = rng.choices(list(possible), [MISTAKES[each] for each in possible])
+        wrong = possible[kind]
+        assert wrong is not None
+        return Action(calls=[wrong])
 
 
 def _done(text: str) -> dict[str, list[Any]]:

@@ -5,31 +5,18 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from microagents.replies.chat import CheckedReply
+from microagents.replies.tool_calls import ToolCall, how_many
 
 END = "end"
 """The name of the tool that ends the work. Its arguments are the result."""
-MAX_CALLS = 16
-"""Number of calls that one action may make side by side."""
-TOO_MANY_CALLS, MIXED_CALLS = "too_many_calls", "mixed_calls"
-"""Red flags of an action: of more calls than that, or of an end that stands beside calls."""
+MIXED_CALLS = "mixed_calls"
+"""The red flag of an end that stands beside calls."""
 
 Outcome = Literal["done", "error", "rejected"]
 """What came of a call: `done`, it returned; `error`, it raised, or its server refused it; `rejected`, a person did not approve it."""
-
-
-class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
-    """One call of a tool."""
-
-    tool: str
-    arguments: dict[str, Any] = {}
-
-    def key_text(self) -> str:
-        """The call as text that is equal for equal calls, whatever the order of its arguments."""
-        return canonical({"tool": self.tool, "arguments": self.arguments})
 
 
 # The docstring is part of the digest of questions: see `Reply`.
@@ -49,9 +36,8 @@ class Action(CheckedReply, frozen=True):
 
     def flaw(self) -> str | None:
         """No call at all, too many, or an end beside calls."""
-        if not 1 <= len(self.calls) <= MAX_CALLS:
-            return TOO_MANY_CALLS if self.calls else "no_call"
-        return MIXED_CALLS if len(self.calls) > 1 and any(call.tool == END for call in self.calls) else None
+        mixed = MIXED_CALLS if len(self.calls) > 1 and any(call.tool == END for call in self.calls) else None
+        return how_many(self.calls) or mixed
 
 
 class Observation(Struct, frozen=True, kw_only=True):
@@ -96,11 +82,3 @@ class ToCompressActions(Struct, frozen=True, kw_only=True):
     goal: str
     summary: str
     actions: tuple[PastAction, ...]
-
-
-def canonical(value: object) -> str:
-    """JSON with the keys of objects in order."""
-    return _encode(value).decode()
-
-
-_encode = msgspec.json.Encoder(order="deterministic").encode

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Generic
@@ -14,9 +13,10 @@ from typing_extensions import TypeVar
 
 from microagents.agents.actions import END, Action, AgentState, Observation, PastAction
 from microagents.replies.chat import Prompt, Reply, Sampling
+from microagents.replies.tool_calls import observed, tool_lines
 from microagents.task import ChainTask, types_named
 from microagents.tools.tool import RunInput
-from microagents.tools.toolbox import BAD_ARGUMENTS, GivenTool, Toolbox
+from microagents.tools.toolbox import BAD_ARGUMENTS, Toolbox
 
 R = TypeVar("R", bound=Struct, default=Any)
 EFFECTS_TOGETHER = "effects_together"
@@ -46,8 +46,6 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
     progress_unit: ClassVar[str] = "action"
     oracle_judges_result: ClassVar[bool] = False
 
-    tools: ClassVar[Sequence[GivenTool]] = ()
-    """What it may call: functions, and MCP servers (`McpServer`, or ``mcp:COMMAND`` or ``mcp:https://...``)."""
     allowed: ClassVar[Mapping[str, Mapping[str, Collection[Any]]]] = {}
     """By tool and argument the allowed values. An action with another value is flagged as ``forbidden``, and never run."""
 
@@ -75,18 +73,19 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
 
     # What the strategies use.
 
-    def given_tools(self) -> Sequence[GivenTool]:
-        """Name its tools; by default those of the class."""
-        return self.tools
-
     @cached_property
     def toolbox(self) -> Toolbox:
-        """Its tools.
+        """Its tools, which are its actions.
 
         Raises:
             InvalidDefinition: two tools have one name, or the tools of a server were not read yet.
         """
         return Toolbox(self.given_tools(), self.mcp_tools, self.allowed, reserved=(END,))
+
+    @property
+    def looks_up(self) -> bool:
+        """False: looking up is an action."""
+        return False
 
     @property
     def has_effects(self) -> bool:
@@ -155,8 +154,7 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
             {"tool": spec.name, "description": spec.description, "effect": spec.effect, "parameters": spec.parameters}
             for spec in self.toolbox.specs.values()
         ]
-        policy = self.policy()
-        lines = "\n".join(json.dumps(each, ensure_ascii=False, sort_keys=True) for each in [*tools, end])
+        policy, lines = self.policy(), tool_lines([*tools, end])
         return SYSTEM.format(end=END, policy=f"\n\nRules:\n{policy}" if policy else "", tools=lines)
 
     def advance(self, state: AgentState, reply: Action) -> AgentState:
@@ -177,13 +175,7 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
 def _shown(state: AgentState) -> Iterator[str]:
     for number, turn in enumerate(state.turns, state.summarized + 1):
         for call, seen in zip(turn.calls, turn.observations, strict=True):
-            note = "" if seen.outcome == "done" else f' outcome="{seen.outcome}"'
-            yield f"\nAction {number}: {call.key_text()}\n<observation{note}>\n{fenced(seen.text)}\n</observation>\n"
-
-
-def fenced(text: str) -> str:
-    """The text of an observation, which cannot close its fence."""
-    return text.replace("</observation", "<\\/observation")
+            yield f"\nAction {number}: {observed(call, seen.outcome, seen.text)}"
 
 
 def _plain_schema(kind: type[Struct]) -> dict[str, Any]:

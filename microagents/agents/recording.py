@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from microagents.agents.actions import Action, ToolCall
+from microagents.agents.actions import Action
 from microagents.agents.agent import AgentTask
 from microagents.agents.persons import Approval, FoundOutcome
 from microagents.elections.election import Ballot, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.replies.chat import A, decoder_of
+from microagents.replies.tool_calls import ToolCall
 from microagents.tools.observations import MAX_OBSERVATION_CHARS, observation_of
 from microagents.tools.tool import Effect
 

@@ -13,7 +13,9 @@ from msgspec import Struct
 from microagents.actors import Context, Messenger
 from microagents.aio import Notifier, TaskScope
 from microagents.elections.admission import FollowAdmission
+from microagents.elections.election import Ballot, ElectionId, SampleId
 from microagents.errors import NotSent
+from microagents.journal.messages import RecallOpen, RecordDraws, RecordSample
 from microagents.messages import Message
 from microagents.tools.calling import Called, LookedUp, Tools
 from microagents.tools.tool import Effect, EffectKey, RunInput, ToolSpec
@@ -23,6 +25,10 @@ TRIES = 3
 """Number of times in all that a call which may be repeated is made where its outcome is unknown."""
 WAIT_S = 0.5
 """The wait before the second time; it grows by as much each time."""
+LOOKED_UP = "look-up"
+"""First component of the places of calls that are made before a reply."""
+KEPT = b"kept outcome\0\0\0\0"
+"""In place of the digest of a question, where the outcome of a call is kept."""
 LOST = Called(outcome="unknown", text="the process that made the call died before it heard of the outcome")
 
 
@@ -48,12 +54,14 @@ class Execute(DurableRequest[Called], frozen=True, kw_only=True):
     """Length of the observation."""
     timeout_s: float
     """Time after which the outcome of the call is unknown."""
+    is_kept: bool = False
+    """Whether a call that only reads is made once at its place, and its outcome kept for the whole run."""
 
 
 class Executor(DurableRole):
     """Runs tools: functions, and those of MCP servers, whose connections live here. Keys and other secrets come from its environment."""
 
-    asks: ClassVar[tuple[type[Message], ...]] = (FollowAdmission,)
+    asks: ClassVar[tuple[type[Message], ...]] = (FollowAdmission, RecallOpen, RecordDraws)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -61,12 +69,18 @@ class Executor(DurableRole):
         self._scope = TaskScope()
         self._effects: dict[str, asyncio.Task[Called]] = {}
         """Effects under way, by path. The end of the run waits for them."""
+        self._kept: dict[str, asyncio.Future[Called]] = {}
+        """Calls that only read and are made once, by path."""
         self._effect_ended = Notifier()
         self._is_ending = False
 
     async def start(self) -> None:
         """Follow the admission, so that nothing begins once the run is ending."""
         await super().start()
+        for each in await self.ask(RecallOpen()):
+            if each.id.question_digest == KEPT and isinstance(each.ballots[0], Ballot):
+                kept = self._kept[each.id.path] = asyncio.get_running_loop().create_future()
+                kept.set_result(msgspec.json.decode(each.ballots[0].value, type=Called))
         self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
@@ -86,11 +100,28 @@ class Executor(DurableRole):
             raise NotSent(path)
         spec: ToolSpec = work.task.toolbox.specs[request.tool]
         if spec.effect == "read_only":
-            return await self._call(work, request, TRIES)
+            return await (self._kept_outcome(work, request, path) if request.is_kept else self._call(work, request, TRIES))
         # In a task of its own: where the one who asks is cancelled, or dies and asks again, the effect goes on and is recorded.
         if path not in self._effects:
             self._effects[path] = self._scope.start(self._effect(work, request, spec), lambda: self._end(path))
         return await asyncio.shield(self._effects[path])
+
+    async def _kept_outcome(self, work: Work[Any, Any], request: Execute, path: str) -> Called:
+        if path not in self._kept:
+            self._kept[path] = self._scope.start(self._kept_call(work, request, path))
+        return await asyncio.shield(self._kept[path])
+
+    async def _kept_call(self, work: Work[Any, Any], request: Execute, path: str) -> Called:
+        """Make a call that only reads, and record its outcome before it is given.
+
+        It enters no digest: which samples are drawn in vain, and what they look up, depends on time. So it stands in the journal like the
+        ballot of an election that never ends.
+        """
+        called = await self._call(work, request, TRIES)
+        place = SampleId(election=ElectionId(path=path, question_digest=KEPT), seq=0)
+        self.tell(RecordDraws(records=(RecordSample(id=place, ballot=Ballot(seq=0, value=msgspec.json.encode(called), cost_usd=0.0)),)))
+        await work.flush()
+        return called
 
     def _end(self, path: str) -> None:
         del self._effects[path]

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from pydantic import Field, field_validator, model_validator
 
 from microagents.actors import Deployment
-from microagents.agents.actions import END, Action, AgentState, Observation, ToCompressActions, ToolCall
+from microagents.agents.actions import END, Action, AgentState, Observation, ToCompressActions
 from microagents.agents.agent import AgentTask
 from microagents.agents.approvals import approval_rules, check_approvals
 from microagents.agents.persons import Approval, FoundOutcome, PersonReply
@@ -24,6 +24,7 @@ from microagents.errors import NeedsPerson, TaskFailed
 from microagents.journal.messages import OpenElection, Recalled, RecordDecision
 from microagents.messages import address_of
 from microagents.replies.chat import decoder_of
+from microagents.replies.tool_calls import ToolCall
 from microagents.roles.compressor import CompressActions, Compressor
 from microagents.roles.executor import Execute, Executor, effect_key
 from microagents.strategies.chain import Chain, ChainConductor, ChainStep

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from microagents import Prompt, Reply
-from microagents.agents.actions import Action, AgentState, ToolCall
+from microagents.agents.actions import Action, AgentState
 from microagents.agents.agent import AgentTask
+from microagents.replies.tool_calls import ToolCall
 from microagents.tools.tool import EffectKey, RunInput, tool
 from microagents.tools.toolbox import GivenTool
 

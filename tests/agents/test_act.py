@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from microagents import Result, run_sync
-from microagents.agents.actions import Action, ToolCall
+from microagents.agents.actions import Action
 from microagents.elections.rules import AheadByHarm, Tally
 from microagents.errors import TaskFailed
+from microagents.replies.tool_calls import ToolCall
 from microagents.strategies.act import Act
 from tests.agents.shop import Ticket, done
 from tests.cli.commands import COMPLETED, microagents

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from microagents import Result, run_sync
+from microagents import run_sync
 from microagents.strategies.act import Act
 from microagents.tasks.desk import Desk
+from tests.benchmarks.desk import rows
 
-SINGLE = Act(k_read=1, k_write=1, k_destructive=1, k_end=1, max_tool_errors=100)
 MODEL = "sim:perfect@error=0.03,alternatives=9"
 
 
-def desk(strategy: Act, tickets: int, **given: Any) -> Result:
-    return run_sync([Desk(ticket=number) for number in range(1, tickets + 1)], models=MODEL, strategy=strategy, **given)
-
-
-def right(result: Result) -> float:
-    return sum(bool(value and value["correct"]) for value in result.value) / len(result.value)
-
-
-def test_votes_by_harm_close_tickets_right_where_single_calls_often_do_not() -> None:
-    single, voted = desk(SINGLE, 60, run_id="single"), desk(Act(), 60, run_id="voted")
-    assert right(voted) >= 0.98
-    assert right(single) < 0.95
-    assert voted.account.calls < 2.3 * single.account.calls
+def test_votes_by_harm_close_tickets_right_where_single_calls_often_do_not_as_a_monte_carlo_says() -> None:
+    """The short form of ``python -m tests.benchmarks.desk``."""
+    (_, _, single, single_expected), (_, _, act, act_expected) = rows(tickets=60, trials=4, seed=0)
+    assert single.agrees(single_expected)
+    assert act.agrees(act_expected)
+    assert not act.agrees(single_expected)
+    assert single.pass_1[0] < 0.9
+    assert single.pass_4[0] < 0.6
+    assert act.pass_1[0] >= 0.99
+    assert act.pass_4[0] >= 0.96
+    assert act.calls[0] <= 2.2 * single.calls[0]
 
 
 @pytest.mark.parametrize("strategy", [Act(), Act(read_ahead=False)])

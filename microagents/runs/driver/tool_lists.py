@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from microagents.agents.agent import AgentTask
-from microagents.errors import InvalidUsage
+from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.runs.plan import RunPlan
 from microagents.runs.task_list import TaskList
 from microagents.task import Task
@@ -18,24 +17,40 @@ from microagents.tools.toolbox import servers_in
 
 
 async def with_tools_of_servers(plan: RunPlan) -> RunPlan:
-    """The plan, with the tools of the MCP servers that its agents may call.
+    """The plan, with the tools of the MCP servers that its tasks name.
 
     Raises:
+        InvalidDefinition: a task that is no agent has tools that do more than read, or no field for those of its servers.
         InvalidUsage: a server cannot be reached, or its tools are others than the recorded ones.
     """
     first = plan.tasks[0]
-    servers = servers_in(first.given_tools()) if isinstance(first, AgentTask) else []
-    if not servers or not isinstance(first, AgentTask):
-        return plan
+    servers = servers_in(first.given_tools())
+    if not servers:
+        return _checked(plan)
+    if "mcp_tools" not in type(first).model_fields:
+        raise InvalidDefinition(
+            f"add the field `mcp_tools: dict[str, list[dict[str, Any]]] = {{}}` to {type(first).__name__}: there the tools of its MCP "
+            "servers become a part of the run's identity"
+        )
     connections = McpConnections()
     try:
         listed = {server.text: msgspec.to_builtins(await connections.list_tools(server)) for server in servers}
     finally:
         await connections.close()
-    for server, recorded in first.mcp_tools.items():
+    for server, recorded in getattr(first, "mcp_tools", {}).items():
         if recorded != listed.get(server):
             raise InvalidUsage(_difference(server, recorded, listed.get(server, [])))
-    return structs.replace(plan, tasks=_with_option(plan.tasks, "mcp_tools", listed))
+    return _checked(structs.replace(plan, tasks=_with_option(plan.tasks, "mcp_tools", listed)))
+
+
+def _checked(plan: RunPlan) -> RunPlan:
+    first = plan.tasks[0]
+    if first.looks_up:
+        assert first.toolbox.specs
+        specs = [spec for pool in plan.settings.models.values() for spec in pool if "json_schema=true" in spec]
+        if specs:
+            raise InvalidUsage(f"{specs[0]} can only write the reply itself (json_schema=true), and look nothing up; leave json_schema out")
+    return plan
 
 
 def _with_option(tasks: Sequence[Task], name: str, value: object) -> Sequence[Task]:

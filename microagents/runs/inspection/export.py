@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from microagents.agents.actions import END, ToolCall
+from microagents.agents.actions import END
 from microagents.agents.recording import ActionRecord, AgentRecord, CallRecord
 from microagents.elections.election import Flagged, input_of
 from microagents.errors import InvalidUsage
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
+from microagents.replies.tool_calls import ToolCall
 from microagents.runs.inspection.runs import solution_of
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from microagents.agents.actions import Action, ToolCall
+from microagents.agents.actions import Action
 from microagents.agents.persons import PERSON_REPLIES, PersonReply
 from microagents.agents.recording import AgentRecord
 from microagents.elections.election import input_of
@@ -24,6 +24,7 @@ from microagents.journal.requests import Decide, leave_request, request_of
 from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.replies.chat import Reply, json_form
+from microagents.replies.tool_calls import ToolCall
 from microagents.roles.executor import effect_key
 from microagents.runs.inspection.rebuilding import asked_at
 from microagents.runs.plan import RunPlan, plan_of, settings_of
