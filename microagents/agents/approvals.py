@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from microagents.agents.actions import ToolCall
 from microagents.errors import InvalidUsage
+from microagents.replies.tool_calls import ToolCall
 from microagents.tools.tool import EFFECTS, Effect, ToolSpec
 
 _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {

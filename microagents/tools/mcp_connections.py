@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -131,7 +132,7 @@ def _client_of(server: McpServer) -> Any:
         InvalidUsage: the package is not installed, or a variable of the environment is missing.
     """
     try:
-        from mcp import Client, StdioServerParameters  # noqa: PLC0415 - an optional package
+        from mcp import Client, StdioServerParameters, stdio_client  # noqa: PLC0415 - an optional package
     except ImportError:
         raise missing_package("an MCP server", "mcp") from None
     if server.is_remote:
@@ -142,7 +143,9 @@ def _client_of(server: McpServer) -> Any:
     command, *arguments = server.command
     if shutil.which(command) is None:
         raise InvalidUsage(f"{server.text} cannot be started: there is no command {command!r}; install it, or name it with its path")
-    return Client(StdioServerParameters(command=command, args=arguments, env={name: os.environ[name] for name in server.env}))
+    started = StdioServerParameters(command=command, args=arguments, env={name: os.environ[name] for name in server.env})
+    # Its own default is the sys.stderr of the moment of its import, which a notebook or a test may have replaced.
+    return Client(stdio_client(started, errlog=sys.__stderr__ or sys.stderr))
 
 
 def _spec_of(server: McpServer, listed: Any) -> ToolSpec:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from microagents import run_sync
-from microagents.agents.actions import ToolCall
 from microagents.agents.approvals import approval_rules
 from microagents.agents.persons import Approval, FoundOutcome
 from microagents.cli import watching
+from microagents.replies.tool_calls import ToolCall
 from microagents.roles.executor import Executor, effect_key
 from microagents.strategies.act import Act
 from tests.agents.shop import Ticket, done
