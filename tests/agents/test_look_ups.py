@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 from msgspec import Struct, structs
+from pydantic import Field
 
 from microagents import ChainTask, InvalidDefinition, InvalidUsage, Prompt, Reply, Result, run, run_sync
 from microagents.errors import MicroagentsError
@@ -25,6 +27,7 @@ from microagents.tools.tool import tool
 
 PERFECT, ERRING = "sim:perfect", "sim:perfect@error=0.2,flag=0.05,alternatives=3,latency=1.0"
 MADE = Path("made.jsonl")
+TIME = f"{sys.executable} -m mcp_server_time"
 
 
 def made() -> list[str]:
@@ -190,8 +193,8 @@ def test_a_sample_that_asks_too_often_or_for_what_it_cannot_have_is_flagged(call
 class Clock(Sum):
     """It asks a real server over stdio."""
 
-    tools: ClassVar[Any] = (McpServer(server="mcp-server-time", tools=("convert_time",), effects={"convert_time": "read_only"}),)
-    mcp_tools: dict[str, list[dict[str, Any]]] = {}
+    tools: ClassVar[Any] = (McpServer(server=TIME, tools=("convert_time",), effects={"convert_time": "read_only"}),)
+    mcp_tools: dict[str, list[dict[str, Any]]] = Field(default={}, repr=False)
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - it has one kind of reply
         if "<observation>" in prompt.user:
