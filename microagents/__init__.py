@@ -39,6 +39,7 @@ from microagents.runs.settings import Settings
 from microagents.runs.studies.compare import compare
 from microagents.runs.studies.comparison import Comparison
 from microagents.task import ChainTask, Task
+from microagents.tools.effect_keys import current_effect_key
 from microagents.work.conductor import Conductor
 from microagents.work.durable import DurableRequest, DurableRole, Work
 from microagents.work.elections import Resolution
@@ -114,6 +115,7 @@ __all__ = [
     "Work",
     "client_model",
     "compare",
+    "current_effect_key",
     "resume",
     "run",
     "run_sync",

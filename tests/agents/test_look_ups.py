@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -83,7 +84,7 @@ class Sum(ChainTask[At, Price]):
         return Price(price=json.loads(prompt.user.split("<observation>\n")[1].split("\n")[0])["price"])
 
 
-def curious(kind: type[Task]) -> type[Task]:
+def curious(kind: type[Task]) -> Callable[..., Task]:
     """A task of this kind whose simulated model looks something up before its first reply to every question."""
 
     def alone(prompt: Prompt) -> Prompt:
@@ -108,7 +109,7 @@ def curious(kind: type[Task]) -> type[Task]:
 
 
 SEEN = "\n\nYou looked up:\n"
-CuriousRelay, CuriousMultiplication, CuriousConsistency = map(curious, (Relay, Multiplication, Consistency))
+CuriousRelay, CuriousMultiplication, CuriousConsistency = curious(Relay), curious(Multiplication), curious(Consistency)
 
 
 def digests(result: Result) -> tuple[Any, ...]:
