@@ -267,7 +267,14 @@ class RunningElection:
             else None
         )
         self._meanings = (
-            Meanings(election_id, self._prompt(0), ask=voter.ask, on_found=self._count_after_comparison, on_failure=self.close_count)
+            Meanings(
+                election_id,
+                self._prompt(0),
+                resolve(question.reply, Reply),
+                ask=voter.ask,
+                on_found=self._count_after_comparison,
+                on_failure=self.close_count,
+            )
             if question.votes == "semantic"
             else None
         )
