@@ -236,18 +236,15 @@ class EndedEarly(Undecided):
 
 
 class NeedsPerson(Undecided):
-    """A person has to say how the work goes on; args: path, why, what may be said."""
+    """A person has to say how the work goes on; args: path, why, the two words of which one is to be said."""
 
-    def __init__(self, path: str, why: str, answers: str) -> None:
-        super(Undecided, self).__init__(path, why, answers)
-
-    def in_run(self, run_id: str) -> str:
-        """Return the message, with the name of the run in its commands."""
-        return str(self).replace("RUN", run_id, 1)
+    def __init__(self, path: str, why: str, first: str, second: str) -> None:
+        super(Undecided, self).__init__(path, why, first, second)
 
     def __str__(self) -> str:
-        path, why, answers = self.args
-        return f"{path}: {why}; everything so far is kept; say `microagents decide RUN {path} ...` with {answers}, and resume"
+        path, why, first, second = self.args
+        step = path.partition("/call/")[0]
+        return f"{path}: {why}; everything so far is kept; say `microagents decide RUN {step} {first}`, or `{second}` instead, and resume"
 
 
 def read_failure(error: Exception) -> str:

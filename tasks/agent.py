@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from msgspec import structs
 from pydantic import Field, field_validator
 
-from microagents.agents.agent import AgentTask, Finished
+from microagents.agents.agent import AgentAnswer, AgentTask
 from microagents.registry import TOOLS
 from microagents.tools.mcp_servers import PREFIX, McpServer
 from microagents.tools.toolbox import GivenTool
 
 
-class Agent(AgentTask[Finished]):
+class Agent(AgentTask[AgentAnswer]):
     """Reach a goal with tools. There is no simulated model for it: name a real one with ``--model``."""
 
     goal: str
@@ -40,6 +40,8 @@ class Agent(AgentTask[Finished]):
 
     def given_tools(self) -> Sequence[GivenTool]:
         return [
-            structs.replace(McpServer.parse(each), trusted=self.trust) if each.startswith(PREFIX) else TOOLS.find_function(each)
+            structs.replace(McpServer.parse(each), trusted=self.trust)
+            if each.startswith(PREFIX) or ":" not in each
+            else TOOLS.find_function(each)
             for each in self.tool
         ]

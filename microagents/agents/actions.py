@@ -64,7 +64,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     """What the tool returned, bounded, with control characters shown as such."""
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class PastAction(Struct, frozen=True, kw_only=True):
     """One action that was taken, and what came of its calls."""
 
     calls: tuple[ToolCall, ...]
@@ -75,7 +75,7 @@ class Turn(Struct, frozen=True, kw_only=True):
 class AgentState(Struct, frozen=True, kw_only=True):
     """What was done so far."""
 
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[PastAction, ...] = ()
     """The actions after those in the summary."""
     summary: str = ""
     """What the earlier ones came to, in the words of the compressor; empty where there is none."""
@@ -97,4 +97,4 @@ class ToCompressActions(Struct, frozen=True, kw_only=True):
 
     goal: str
     summary: str
-    actions: tuple[Turn, ...]
+    actions: tuple[PastAction, ...]

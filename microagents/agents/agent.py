@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from pydantic import Field
 from typing_extensions import TypeVar
 
-from microagents.agents.actions import END, Action, AgentState, Observation, Turn
+from microagents.agents.actions import END, Action, AgentState, Observation, PastAction
 from microagents.errors import InvalidDefinition
 from microagents.replies.chat import Prompt, Reply, Sampling
 from microagents.replies.tool_calls import observed, tool_lines
@@ -31,7 +31,7 @@ Tools, each with the JSON schema of its arguments:
 {tools}"""
 
 
-class Finished(Struct, frozen=True, kw_only=True):
+class AgentAnswer(Struct, frozen=True, kw_only=True):
     """The result of an agent that names no type of its own."""
 
     answer: str
@@ -99,8 +99,8 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         try:
             (named,) = types_named(cls, AgentTask, "YourResult")
         except InvalidDefinition:  # it names none
-            return Finished
-        return named if isinstance(named, type) and issubclass(named, Struct) else Finished
+            return AgentAnswer
+        return named if isinstance(named, type) and issubclass(named, Struct) else AgentAnswer
 
     def unfit(self, reply: Reply) -> str | None:
         """Flag an action that cannot be run: of an unknown tool, with arguments that do not fit, or that the table forbids."""
@@ -167,7 +167,7 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
 
     def after(self, state: AgentState, action: Action, observations: Sequence[Observation]) -> AgentState:
         """Give the state after an action, by what came of its calls."""
-        turn = Turn(calls=tuple(action.calls), observations=tuple(observations))
+        turn = PastAction(calls=tuple(action.calls), observations=tuple(observations))
         errors = state.errors + sum(each.outcome == "error" for each in observations)
         return structs.replace(state, turns=(*state.turns, turn), errors=errors)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, Self, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, structs
@@ -13,13 +14,15 @@ from pydantic import Field, field_validator, model_validator
 from microagents.actors import Deployment
 from microagents.agents.actions import END, Action, AgentState, Observation, ToCompressActions
 from microagents.agents.agent import AgentTask
+from microagents.agents.persons import Approval, FoundOutcome, PersonReply
+from microagents.agents.recording import AgentRecord, agent_record
 from microagents.aio import TaskScope
 from microagents.elections.election import ElectionId, Verdict
 from microagents.elections.rules import AheadByHarm, Rule
 from microagents.errors import NeedsPerson, TaskFailed
-from microagents.journal.messages import RecordDecision
+from microagents.journal.messages import OpenElection, Recalled, RecordDecision
 from microagents.messages import address_of
-from microagents.replies.chat import A, Reply, decoder_of
+from microagents.replies.chat import decoder_of
 from microagents.replies.tool_calls import ToolCall
 from microagents.roles.compressor import CompressActions, Compressor
 from microagents.roles.executor import Execute, Executor
@@ -35,19 +38,7 @@ from microagents.user_code import called
 from microagents.work.durable import Work
 from microagents.work.elections import no_verdict
 
-
-class Approval(Reply, frozen=True):
-    """What a person says of an action that waits for approval."""
-
-    approved: bool
-    text: str = ""
-
-
-class Found(Reply, frozen=True):
-    """What a person found out about a call whose outcome is unknown."""
-
-    was_made: bool
-    value: Any = None
+P = TypeVar("P", bound=PersonReply)
 
 
 class Acted(Struct, frozen=True, kw_only=True):
@@ -112,12 +103,12 @@ class Acting:
     def _check_bounds(self, state: AgentState, done: int) -> None:
         strategy, where = self._strategy, f"the agent of input {self._work.input}"
         if done >= strategy.max_steps:
-            raise TaskFailed(where, f"took {done} actions without an end; max_steps={strategy.max_steps} bounds them")
+            raise TaskFailed(where, f"took {done} actions without an end; --max-steps {strategy.max_steps} bounds them")
         if state.errors > strategy.max_tool_errors:
-            raise TaskFailed(where, f"had {state.errors} calls that failed; max_tool_errors={strategy.max_tool_errors} bounds them")
+            raise TaskFailed(where, f"had {state.errors} calls that failed; --max-tool-errors {strategy.max_tool_errors} bounds them")
         last = [turn.calls for turn in state.turns[-strategy.max_repeats - 1 :]]
         if len(last) > strategy.max_repeats and all(calls == last[0] for calls in last):
-            raise TaskFailed(where, f"took the same action {len(last)} times in a row; max_repeats={strategy.max_repeats} bounds that")
+            raise TaskFailed(where, f"took the same action {len(last)} times in a row; --max-repeats {strategy.max_repeats} bounds that")
 
     async def _compressed(self, state: AgentState, done: int) -> AgentState:
         """Take the older half of the actions into the summary where the prompt grows too long."""
@@ -180,14 +171,14 @@ class Acting:
         at, shown = f"step/{step.number}/call/0", f"{call.key_text():.300}"
         if self._strategy.needs_approval(call.tool, self._task.toolbox.specs[call.tool].effect):
             why = f"{shown} waits for an approval"
-            approval = await self._ask_person(f"{at}/approval", Approval, why, "`approve` or `reject TEXT`")
+            approval = await self._ask_person(f"{at}/approval", Approval, why)
             if not approval.approved:
                 return Observation(outcome="rejected", text=approval.text or "A person did not approve this call.")
         await self._work.flush()  # the decision is durable before the call
         made = await self._execute(step, "call/0", call)
         if made.outcome == "unknown":
             why = f"nobody can tell whether {shown} was done ({made.text})"
-            found = await self._ask_person(f"{at}/found", Found, why, "`done VALUE` or `not-done`")
+            found = await self._ask_person(f"{at}/found", FoundOutcome, why)
             if found.was_made:
                 return Observation(outcome="done", text=observation_of(found.value, self._strategy.max_observation))
             made = await self._execute(step, "call/0/again", call)
@@ -206,20 +197,23 @@ class Acting:
         )
         return await self._work.ask(request)
 
-    async def _ask_person(self, at: str, reply: type[A], why: str, answers: str) -> A:
+    async def _ask_person(self, at: str, reply: type[P], why: str) -> P:
         """Give what a person has said at a place.
 
         Raises:
             NeedsPerson: nobody has.
         """
         recalled = await self._work.recorded(at)
-        if recalled is not None and recalled.is_decision and recalled.value is not None:
-            said: A = decoder_of(reply).decode(recalled.value)
-            return said
         place = ElectionId(path=self._work.path_of(at), question_digest=b"\0" * 16)
+        said = None if recalled is None or not recalled.is_decision else recalled.value
         nothing = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
-        self._work.role.tell(RecordDecision(id=place, verdict=nothing, correct=None, reply=address_of(reply)))
-        raise NeedsPerson(place.path, why, answers)
+        verdict = nothing if said is None else structs.replace(nothing.won_by(said), outcome="person")
+        settled = None if said is None else "person"
+        self._work.role.tell(RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(reply), settled=settled))
+        if said is not None:
+            given: P = decoder_of(reply).decode(said)
+            return given
+        raise NeedsPerson(place.path, why, *reply.words)
 
 
 class _Reads(dict[str, asyncio.Task[Called]]):
@@ -245,6 +239,7 @@ class Act(Climbing):
 
     solves = (AgentTask,)
     conductor = ActConductor
+    draws_solution = True
 
     k_read: Annotated[int, Field(ge=1)] = 1
     """Lead of an action that only reads. 1: the first valid reply is taken."""
@@ -273,7 +268,7 @@ class Act(Climbing):
     read_ahead: bool = True
     """Begin to read on the first ballot for it. Changes no decision."""
 
-    changes_no_decision = ("read_ahead", "max_draws", "max_steps", "tool_timeout")
+    changes_no_decision = ("read_ahead", "max_draws", "max_steps", "max_repeats", "max_tool_errors", "tool_timeout")
 
     @field_validator("approve")
     @classmethod
@@ -301,6 +296,18 @@ class Act(Climbing):
         by_effect: dict[Effect, int] = {"read_only": self.k_read, "idempotent": self.k_write, "destructive": self.k_destructive}
         margins = {name: by_effect[spec.effect] for name, spec in task.toolbox.specs.items()}
         return AheadByHarm(margins={**margins, END: self.k_end}, otherwise=self.k_destructive)
+
+    def solution(
+        self,
+        of_input: int,
+        task: Task,
+        pool: Sequence[str],  # noqa: ARG002 - of no account here
+        rows: Mapping[str, Recalled],
+        open_elections: Sequence[OpenElection],
+    ) -> AgentRecord:
+        """The recorded actions."""
+        assert isinstance(task, AgentTask)
+        return agent_record(of_input, task, rows, open_elections)
 
     def expected_calls(self, task: Task) -> float | None:  # noqa: ARG002 - the number of actions is unknown
         """None: the number of actions is unknown."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -45,7 +46,10 @@ class _Connection:
                 if not self.client.done():
                     self.client.set_result(client)
                 await self._closing.wait()
-        except BaseException as error:
+        except BaseException as raised:
+            error: BaseException = raised
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
             if not self.client.done():
                 self.client.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
             if not isinstance(error, Exception):
@@ -136,6 +140,8 @@ def _client_of(server: McpServer) -> Any:
     if missing:
         raise InvalidUsage(f"set {', '.join(missing)} in the environment of the executor; {server.text} needs it")
     command, *arguments = server.command
+    if shutil.which(command) is None:
+        raise InvalidUsage(f"{server.text} cannot be started: there is no command {command!r}; install it, or name it with its path")
     return Client(StdioServerParameters(command=command, args=arguments, env={name: os.environ[name] for name in server.env}))
 
 

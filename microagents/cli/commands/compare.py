@@ -55,7 +55,7 @@ TEXT_COLUMNS = (0,)
 """Columns that are aligned to the left; all others are numbers."""
 
 
-@partial(with_settings, short=[name for name in SHORT_FORMS if name != "k"])
+@partial(with_settings, short=("max_draws", "speculate", "known_inputs"))
 def command(
     task: TaskName,
     *,
