@@ -77,8 +77,7 @@ class Meanings:
     def _may_mean_the_same(self, *replies: bytes) -> bool:
         if not issubclass(self._reply, CheckedReply):
             return True
-        one, other = (decoder_of(self._reply).decode(each).exact_part() for each in replies)
-        return one == other
+        return len({decoder_of(self._reply).decode(each).exact_part() for each in replies}) == 1
 
     async def _means(self, *replies: bytes) -> bool:
         if not self._may_mean_the_same(*replies):

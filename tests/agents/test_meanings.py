@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 
@@ -46,7 +46,7 @@ class Mailing(AgentTask):
         return right if call.tool == END else Action(calls=[ToolCall(call.tool, {**call.arguments, **self.other})])
 
 
-def acted(votes: str, matcher: str = SAME, **other: Any) -> Result:
+def acted(votes: Literal["exact", "semantic"], matcher: str = SAME, **other: Any) -> Result:
     models = {"": "sim:perfect@error=0.4,alternatives=1,flag=0", "matcher": matcher}
     strategy = Act(votes=votes, max_draws=1_000)
     return run_sync([Mailing(other=other)] * 8, models=models if votes == "semantic" else models[""], strategy=strategy)
