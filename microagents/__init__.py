@@ -43,6 +43,7 @@ from microagents.runs.settings import Settings
 from microagents.runs.studies.compare import compare
 from microagents.runs.studies.comparison import Comparison
 from microagents.task import ChainTask, Task
+from microagents.tools.effect_keys import current_effect_key
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import EffectKey, RunInput, tool
 from microagents.work.conductor import Conductor
@@ -129,6 +130,7 @@ __all__ = [
     "Work",
     "client_model",
     "compare",
+    "current_effect_key",
     "resume",
     "run",
     "run_sync",

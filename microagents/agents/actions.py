@@ -8,7 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from microagents.replies.chat import CheckedReply
-from microagents.replies.tool_calls import ToolCall, how_many
+from microagents.replies.tool_calls import ToolCall, canonical, how_many
 
 END = "end"
 """The name of the tool that ends the work. Its arguments are the result."""
@@ -34,10 +34,26 @@ class Action(CheckedReply, frozen=True):
         """The calls as text. Several are made side by side, so their order does not matter; nor does that of arguments."""
         return f"[{','.join(sorted(call.key_text() for call in self.calls))}]"
 
+    def exact_part(self) -> Hashable:
+        """The calls without prose: two that differ in a tool, a number, a name or an id never mean the same, whatever a matcher says."""
+        return tuple(sorted(canonical([call.tool, _without_prose(call.arguments)]) for call in self.calls))
+
     def flaw(self) -> str | None:
         """No call at all, too many, or an end beside calls."""
         mixed = MIXED_CALLS if len(self.calls) > 1 and any(call.tool == END for call in self.calls) else None
         return how_many(self.calls) or mixed
+
+
+def _without_prose(value: Any) -> Any:
+    """A value whose texts of several words are left out."""
+    match value:
+        case str():
+            return [] if any(char.isspace() for char in value.strip()) else value
+        case dict():
+            return {name: _without_prose(each) for name, each in value.items()}
+        case list():
+            return [_without_prose(each) for each in value]
+    return value
 
 
 class Observation(Struct, frozen=True, kw_only=True):

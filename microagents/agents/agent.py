@@ -12,6 +12,7 @@ from pydantic import Field
 from typing_extensions import TypeVar
 
 from microagents.agents.actions import END, Action, AgentState, Observation, PastAction
+from microagents.errors import InvalidDefinition
 from microagents.replies.chat import Prompt, Reply, Sampling
 from microagents.replies.tool_calls import observed, tool_lines
 from microagents.task import ChainTask, types_named
@@ -95,7 +96,10 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
     @classmethod
     def result_type(cls) -> type[Struct]:
         """The struct of its result."""
-        named = types_named(cls, AgentTask, "YourResult")[0]
+        try:
+            (named,) = types_named(cls, AgentTask, "YourResult")
+        except InvalidDefinition:  # it names none
+            return AgentAnswer
         return named if isinstance(named, type) and issubclass(named, Struct) else AgentAnswer
 
     def unfit(self, reply: Reply) -> str | None:

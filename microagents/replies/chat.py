@@ -151,6 +151,10 @@ class CheckedReply(Reply, frozen=True):
         """Name the red flag of a reply whose parts do not fit together; None for none."""
         return None
 
+    def exact_part(self) -> Hashable:
+        """Return the part in which replies must be equal to be compared by meaning; by default none of it."""
+        return None
+
 
 def disagreement(replies: Sequence[Reply]) -> str:
     """Describe where replies that all cast different votes agree and differ; empty if they differ in all fields."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from hashlib import blake2b
 from typing import Any, ClassVar
 
 import msgspec
@@ -49,7 +48,7 @@ class Execute(DurableRequest[Called], frozen=True, kw_only=True):
     tool: str
     arguments: dict[str, Any]
     key: str
-    """The key of its effect (`effect_key`)."""
+    """The key of its effect (`microagents.tools.effect_keys.effect_key`)."""
     most_chars: int
     """Length of the observation."""
     timeout_s: float
@@ -195,9 +194,3 @@ class Executor(DurableRole):
             # The end of the run waits until this stream is closed: by then every effect under way is recorded.
             while self._effects:
                 await self._effect_ended.wait()
-
-
-def effect_key(run_id: str, path: str, tool: str, arguments: dict[str, Any]) -> EffectKey:
-    """The key of a call: a digest of run, place, tool and arguments. A model has no part in it."""
-    asked = msgspec.json.encode([run_id, path, tool, arguments], order="deterministic")
-    return EffectKey(blake2b(asked, digest_size=16).hexdigest())

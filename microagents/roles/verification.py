@@ -18,6 +18,7 @@ from microagents.replies.chat import Prompt, Reply, Sample, decoder_of, with_fee
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.tool_calls import LookUp, ToolCall, with_observations
 from microagents.task import Task, feedback_on, verifies
+from microagents.tools.effect_keys import KeyedBy
 
 TOO_MANY_ROUNDS = "too_many_rounds"
 """The red flag of a sample that wants to look things up more often than it may."""
@@ -60,6 +61,7 @@ class Verification:
     """Verifies the valid replies of one election, and looks up what they want.
 
     Args:
+        run_id: the run.
         task: the task of the election's input.
         election: its id.
         question: its question.
@@ -72,6 +74,7 @@ class Verification:
 
     def __init__(
         self,
+        run_id: str,
         task: Task,
         election: ElectionId,
         question: Question,
@@ -81,6 +84,7 @@ class Verification:
         guess: Callable[[Ballot], None],
         record: Callable[[RecordSample], None],
     ) -> None:
+        self._run_id = run_id
         self._task = task
         self._election = election
         self._question = question
@@ -158,14 +162,18 @@ class Verification:
         """The feedback on a reply. Equal replies are verified once."""
         check = self._checks.get(ballot.value)
         if check is None:
-            reply = decoder_of(resolve(self._question.reply, Reply)).decode(ballot.value)
-            check = self._checks[ballot.value] = self._scope.start(feedback_on(self._task, reply, self._question.state))
+            check = self._checks[ballot.value] = self._scope.start(self._verified(ballot.value))
         if not check.done():
             # A wrong guess costs calls, so one that is verified at once is better. But no step may wait for a slow verification.
             await asyncio.wait([check], timeout=patience_s)
             if not check.done():
                 self._guess(ballot)
         return await asyncio.shield(check)
+
+    async def _verified(self, value: bytes) -> str | None:
+        reply = decoder_of(resolve(self._question.reply, Reply)).decode(value)
+        with KeyedBy(self._run_id, self._election.path, value):
+            return await feedback_on(self._task, reply, self._question.state)
 
     def _with_feedback(self, asked: Prompt, rejected: Sequence[Rejection]) -> Prompt:
         decode = decoder_of(resolve(self._question.reply, Reply)).decode

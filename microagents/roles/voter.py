@@ -34,11 +34,12 @@ from microagents.logs import log
 from microagents.messages import resolve
 from microagents.replies.chat import Prompt, Reply, decoder_of
 from microagents.replies.tool_calls import ToolCall, observed
-from microagents.roles.executor import LOOKED_UP, Execute, effect_key
+from microagents.roles.executor import LOOKED_UP, Execute
 from microagents.roles.matcher import MeanTheSame
 from microagents.roles.meanings import Meanings
 from microagents.roles.verification import Screened, Verification, Wanted, wanted_in
 from microagents.task import flag_of, flags_by_state, verifies
+from microagents.tools.effect_keys import effect_key
 from microagents.tools.observations import MAX_OBSERVATION_CHARS
 from microagents.user_code import described, role_failed
 
@@ -252,12 +253,28 @@ class RunningElection:
         """Ballots among the arrivals that are not verified yet, by seq."""
         task = voter.context.tasks[election_id.input]
         self._verification = (
-            Verification(task, election_id, question, draw=self._sample, look_up=self._look_up, guess=self._guess, record=voter.record)
+            Verification(
+                voter.context.run_id,
+                task,
+                election_id,
+                question,
+                draw=self._sample,
+                look_up=self._look_up,
+                guess=self._guess,
+                record=voter.record,
+            )
             if task.looks_up or (question.state and verifies(task))
             else None
         )
         self._meanings = (
-            Meanings(election_id, self._prompt(0), ask=voter.ask, on_found=self._count_after_comparison, on_failure=self.close_count)
+            Meanings(
+                election_id,
+                self._prompt(0),
+                resolve(question.reply, Reply),
+                ask=voter.ask,
+                on_found=self._count_after_comparison,
+                on_failure=self.close_count,
+            )
             if question.votes == "semantic"
             else None
         )

@@ -26,12 +26,13 @@ from microagents.messages import address_of
 from microagents.replies.chat import decoder_of
 from microagents.replies.tool_calls import ToolCall
 from microagents.roles.compressor import CompressActions, Compressor
-from microagents.roles.executor import Execute, Executor, effect_key
+from microagents.roles.executor import Execute, Executor
 from microagents.strategies.chain import Chain, ChainConductor, ChainStep
 from microagents.strategies.ladder import Climbing, rungs_in
 from microagents.strategies.speculation import OpenStep
 from microagents.task import Task
 from microagents.tools.calling import Called
+from microagents.tools.effect_keys import effect_key
 from microagents.tools.observations import MAX_OBSERVATION_CHARS, observation_of
 from microagents.tools.tool import Effect, RunInput
 from microagents.user_code import called

@@ -22,6 +22,7 @@ from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
 from microagents.roles.judge import Choose
 from microagents.roles.paraphraser import Paraphrase
 from microagents.task import ChainTask, chain_types
+from microagents.tools.effect_keys import KeyedBy
 from microagents.user_code import called, mistyped
 from microagents.work.conductor import Conductor
 from microagents.work.durable import Work
@@ -121,7 +122,8 @@ class Chain:
         Raises:
             TaskFailed: the task changed the state that it was given. After a guess, the decided reply would lead on from another state.
         """
-        state = self.next_state(step.state, reply, step.number)
+        with KeyedBy(self.work.role.context.run_id, step.election.path, reply):
+            state = self.next_state(step.state, reply, step.number)
         if encode_state(step.state) != step.question.state:
             raise TaskFailed(
                 f"{type(self.task).__name__}.advance",

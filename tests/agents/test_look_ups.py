@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
 import pytest
 from msgspec import Struct, structs
+from pydantic import Field
 
 from microagents import ChainTask, InvalidDefinition, InvalidUsage, Prompt, Reply, Result, run, run_sync
 from microagents.errors import MicroagentsError
@@ -25,6 +28,7 @@ from microagents.tools.tool import tool
 
 PERFECT, ERRING = "sim:perfect", "sim:perfect@error=0.2,flag=0.05,alternatives=3,latency=1.0"
 MADE = Path("made.jsonl")
+TIME = f"{sys.executable} -m mcp_server_time"
 
 
 def made() -> list[str]:
@@ -80,7 +84,7 @@ class Sum(ChainTask[At, Price]):
         return Price(price=json.loads(prompt.user.split("<observation>\n")[1].split("\n")[0])["price"])
 
 
-def curious(kind: type[Task]) -> type[Task]:
+def curious(kind: type[Task]) -> Callable[..., Task]:
     """A task of this kind whose simulated model looks something up before its first reply to every question."""
 
     def alone(prompt: Prompt) -> Prompt:
@@ -105,7 +109,7 @@ def curious(kind: type[Task]) -> type[Task]:
 
 
 SEEN = "\n\nYou looked up:\n"
-CuriousRelay, CuriousMultiplication, CuriousConsistency = map(curious, (Relay, Multiplication, Consistency))
+CuriousRelay, CuriousMultiplication, CuriousConsistency = curious(Relay), curious(Multiplication), curious(Consistency)
 
 
 def digests(result: Result) -> tuple[Any, ...]:
@@ -190,8 +194,8 @@ def test_a_sample_that_asks_too_often_or_for_what_it_cannot_have_is_flagged(call
 class Clock(Sum):
     """It asks a real server over stdio."""
 
-    tools: ClassVar[Any] = (McpServer(server="mcp-server-time", tools=("convert_time",), effects={"convert_time": "read_only"}),)
-    mcp_tools: dict[str, list[dict[str, Any]]] = {}
+    tools: ClassVar[Any] = (McpServer(server=TIME, tools=("convert_time",), effects={"convert_time": "read_only"}),)
+    mcp_tools: dict[str, list[dict[str, Any]]] = Field(default={}, repr=False)
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - it has one kind of reply
         if "<observation>" in prompt.user:

@@ -15,8 +15,9 @@ from microagents.agents.approvals import approval_rules
 from microagents.agents.persons import Approval, FoundOutcome
 from microagents.cli import watching
 from microagents.replies.tool_calls import ToolCall
-from microagents.roles.executor import Executor, effect_key
+from microagents.roles.executor import Executor
 from microagents.strategies.act import Act
+from microagents.tools.effect_keys import effect_key
 from tests.agents.shop import Ticket, done
 from tests.cli.commands import COMMAND, COMPLETED, UNDECIDED, WAIT_S, WRONG_USAGE, microagents
 

@@ -17,7 +17,7 @@ from microagents.errors import MicroagentsError, ModelUnavailable
 from microagents.journal.messages import AllotCalls, RecordCalls, RecordOutage, Report
 from microagents.messages import resolve
 from microagents.models.latencies import LEAST_STRAGGLER_S
-from microagents.models.model import Call, checked_sample
+from microagents.models.model import Call, checked_sample, keyed_by_sample
 from microagents.replies.chat import Reply, Sample, Usage
 from microagents.roles.limits.quotas import HoldQuotas, Quotas, Trade
 from microagents.roles.limits.reservations import Reservations
@@ -300,7 +300,8 @@ class Solver(Role):
         self._accounts.send()
         backend.health.in_flight += 1
         try:
-            sample = attempt.sample = checked_sample(await backend.model.complete(call), type(backend.model).__name__)
+            with keyed_by_sample(call, self.context.run_id):
+                sample = attempt.sample = checked_sample(await backend.model.complete(call), type(backend.model).__name__)
             if len(refused := backend.model.refused) != backend.reported_refusals:
                 backend.reported_refusals = len(refused)
                 self._accounts.refuse(backend.spec, refused)

@@ -25,11 +25,11 @@ from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.replies.chat import Reply, json_form
 from microagents.replies.tool_calls import ToolCall
-from microagents.roles.executor import effect_key
 from microagents.runs.inspection.rebuilding import asked_at
 from microagents.runs.plan import RunPlan, plan_of, settings_of
 from microagents.runs.result import Result, results_of
 from microagents.task import flag_of
+from microagents.tools.effect_keys import effect_key
 
 MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
 """Longest wait for a live run to take a request, and interval of looks at it."""
