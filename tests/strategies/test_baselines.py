@@ -86,7 +86,7 @@ async def test_baselines_with_reasoning_differ_by_their_instruction_alone(strate
 class EvenlyHard(Multiplication):
     """Products that a simulated model has wrong with one probability, whatever it is asked."""
 
-    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:
+    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:  # noqa: ARG002 - the same for all
         return ERROR
 
 
@@ -104,7 +104,7 @@ def test_drafts_and_analogies_are_right_as_often_as_most_of_their_samples_and_do
         linked.account.ballots_sha256,
     )
     assert local.calls == samples * len(tasks)
-    rng = Random(1)  # noqa: S311 - no secret
+    rng = Random(1)
     expected = sum(2 * sum(rng.random() < ERROR for _ in range(samples)) < samples for _ in range(100_000)) / 100_000
     spread = (expected * (1 - expected) / len(tasks)) ** 0.5
     assert abs(sum(value["correct"] for value in local.value) / len(tasks) - expected) < 4 * spread
