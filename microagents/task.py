@@ -26,6 +26,8 @@ S = TypeVar("S", bound=Struct)
 V = TypeVar("V", default=Any)
 """The result of a task as it is read from JSON: what `Result.value` is."""
 
+EXPERTS_PAGE = "docs/tasks.md shows what it needs for each strategy"
+"""What messages say where a task gives the simulated model too little."""
 MAX_FLAG_CHARS = 60
 MAX_FEEDBACK_CHARS = 4000
 """A longer feedback of `ChainTask.verify` is cut: it goes into a prompt and into the journal."""

@@ -59,11 +59,11 @@ def _read(reply: RecordedReply, shown: InspectedDecision) -> str:
 
 def _left_to(shown: InspectedDecision) -> str:
     leads = "" if shown.value is None else f"; {json_text(shown.value)} leads"
-    if shown.decided_at is None:
+    if shown.decided_by is None:
         return f"left to the next rung, and no rung decided{leads}"
-    if shown.path.startswith(f"{shown.decided_at}/"):
-        return f"its choice decides {shown.decided_at}"
-    return f"left to the next rung{leads}; decided at {shown.decided_at}"
+    if shown.path.startswith(f"{shown.decided_by}/"):
+        return f"its choice decides {shown.decided_by}"
+    return f"left to the next rung{leads}; decided at {shown.decided_by}"
 
 
 def _end(shown: InspectedDecision) -> str:

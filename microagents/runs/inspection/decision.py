@@ -95,7 +95,7 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     """Time of a person's decision; None if no person decided."""
     probability: float | None = None
     """Mean probability of the leading value, where a model weighed the options and the prompt could be rebuilt; None after a vote."""
-    decided_at: str | None = None
+    decided_by: str | None = None
     """Path of the rung that decided the step, for a contested election; None for any other, and where no rung decided."""
 
 
@@ -143,7 +143,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         began_at=reader.created_at,
         ended_at=reader.ended_at(input_of(path)),
         settled_at=settled_at,
-        decided_at=_decided_at(reader, path) if row is not None and row.outcome == "contested" else None,
+        decided_by=_decided_by(reader, path) if row is not None and row.outcome == "contested" else None,
     )
 
 
@@ -163,7 +163,7 @@ def _rollout(reader: Reader, path: str, seq: int) -> str:
     return f"{of_input}/{lookahead_in(reader.experiment.recipe.strategy_options).place(int(number), seq)}"
 
 
-def _decided_at(reader: Reader, path: str) -> str | None:
+def _decided_by(reader: Reader, path: str) -> str | None:
     step = step_of(path)
     return next((at for at, row in reader.decisions_below(step) if at.count("/") == step.count("/") + 1 and row.is_decision), None)
 
