@@ -150,8 +150,10 @@ STRATEGIES = Registry(
     combiner="microagents.strategies.pairs:pair_of",
     shipped={
         "act": "microagents.strategies.act:Act",
+        "analogical": "microagents.strategies.chain_of_thought:Analogical",
         "aot": "microagents.strategies.aot:Aot",
         "aot+tree": "microagents.strategies.aot:AotTree",
+        "chain-of-draft": "microagents.strategies.chain_of_thought:ChainOfDraft",
         "cot": "microagents.strategies.chain_of_thought:Cot",
         "cot-sc": "microagents.strategies.chain_of_thought:CotSC",
         "iterative-restart": "microagents.strategies.iterative_restart:IterativeRestart",

@@ -91,6 +91,8 @@ class Elections(Generic[T, G]):
     def __init__(self, role: Elector, of_input: int, *, recalls: bool) -> None:
         self.role = role
         self.input = of_input
+        self.pool = role.context.pool(role.draws_as)
+        """The models that its questions are put to."""
         self._recalls: bool | None = recalls or None
         """Whether the journal may have answers for this work; None before it is known."""
         self._form: tuple[Question, tuple[object, ...], Callable[[str], str]] | None = None
@@ -110,7 +112,7 @@ class Elections(Generic[T, G]):
     @property
     def weighs(self) -> bool:
         """Whether the models of this role weigh options, and write nothing."""
-        return at_least(self.role.context.pool(self.role.draws_as)) is not None
+        return at_least(self.pool) is not None
 
     def path_of(self, at: str) -> str:
         """The path of a place: ``input/at``.
@@ -177,7 +179,7 @@ class Elections(Generic[T, G]):
             form=fingerprint(reply),
             rule=portable(options.get("rule") or context.strategy.default_rule),
             sampling=structs.replace(options.get("sampling") or task.sampling, **limits),
-            models=context.pool(self.role.draws_as) if model is None else (model,),
+            models=self.pool if model is None else (model,),
             max_draws=max_draws,
             choices=tuple(options.get("choices", ())),
             reading=task.reading,
