@@ -22,6 +22,7 @@ from microagents.journal.experiment import INPUTS, Change, Experiment, options_o
 from microagents.journal.lease import Lease, read_lease
 from microagents.journal.messages import NO_DECISION, Account, InputEnding, OpenElection, Recalled, RunOutcome, reason_and_traceback
 from microagents.journal.opening import connect_to_read, unreadable
+from microagents.journal.overview import read_overview
 from microagents.journal.queries import (
     Row,
     began_s,
@@ -149,6 +150,11 @@ class Reader:
                 yield recipe.options
             else:
                 yield from options_of(recipe.options, read_own_options(self._rows))
+
+    def overview(self, of_input: int) -> bytes:
+        """For each step of an input a byte, as `microagents.journal.overview` has them."""
+        with self._reading():
+            return read_overview(self._rows, of_input)
 
     def input_endings(self) -> Iterator[InputEnding]:
         """The endings of inputs, in the order of their numbers."""

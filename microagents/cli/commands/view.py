@@ -1,0 +1,42 @@
+"""`microagents view`."""
+
+from __future__ import annotations
+
+import asyncio
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from microagents.cli.options import MAX_PORT, RUNS, RunsDir, complete_run
+from microagents.journal.reading import reader_of
+from microagents.packages import require_packages
+
+
+def command(
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Name of the run. [default: a list of all]", autocompletion=complete_run)] = None,
+    runs_dir: RunsDir = RUNS,
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=MAX_PORT, help="Port to listen on; 0 takes a free one.")] = 0,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Only print the address.")] = False,
+) -> None:
+    """Show runs in the browser: their steps at a glance, and each decision in full.
+
+    Only this machine can reach the pages. They only read the journals, also while a run is running. Ctrl-C ends it.
+    """
+    require_packages("microagents view", "aiohttp")
+    if run is not None:
+        with reader_of(runs_dir, run):
+            pass
+    asyncio.run(_view(runs_dir, "" if run is None else f"/run/{quote(run, safe='')}", port, opens=not no_open))
+
+
+async def _view(runs_dir: Path, path: str, port: int, *, opens: bool) -> None:
+    from microagents.viewer.server import viewing  # noqa: PLC0415 - aiohttp, which other commands do not need
+
+    async with viewing(runs_dir, port) as url:
+        typer.echo(f"{url}{path or '/'}")
+        if opens:
+            await asyncio.to_thread(webbrowser.open, f"{url}{path or '/'}")
+        await asyncio.Event().wait()
