@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,6 +18,7 @@ from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import recorded_result, runs_in
 from microagents.serving.listening import Listener, host_of, is_loopback
 
+T = TypeVar("T")
 HOST = "127.0.0.1"
 STATIC = Path(__file__).parent / "static"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
@@ -123,14 +124,14 @@ class _Pages:
     async def decision(self, request: web.Request) -> web.Response:
         return _json(await self._read(request, lambda reader: inspect_decision(reader, request.query.get("path", ""))))
 
-    async def _read[T](self, request: web.Request, read: Callable[[Reader], T]) -> T:
+    async def _read(self, request: web.Request, read: Callable[[Reader], T]) -> T:
         def opened() -> T:
             with reader_of(self._runs_dir, request.match_info["run"]) as reader:
                 return read(reader)
 
         return await self._in_thread(opened)
 
-    async def _in_thread[T](self, read: Callable[[], T]) -> T:
+    async def _in_thread(self, read: Callable[[], T]) -> T:
         async with self._reads:
             return await asyncio.to_thread(read)
 

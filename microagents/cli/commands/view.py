@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -10,13 +11,16 @@ from urllib.parse import quote
 
 import typer
 
-from microagents.cli.options import MAX_PORT, RUNS, RunsDir, complete_run
+from microagents.cli.commands.serve import MAX_PORT
+from microagents.cli.options import RUNS, RunsDir, complete_run
 from microagents.journal.reading import reader_of
 from microagents.packages import require_packages
 
 
 def command(
-    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Name of the run. [default: a list of all]", autocompletion=complete_run)] = None,
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Name of the run. [default: a list of all]", autocompletion=complete_run)
+    ] = None,
     runs_dir: RunsDir = RUNS,
     port: Annotated[int, typer.Option(metavar="N", min=0, max=MAX_PORT, help="Port to listen on; 0 takes a free one.")] = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="Only print the address.")] = False,
@@ -35,8 +39,11 @@ def command(
 async def _view(runs_dir: Path, path: str, port: int, *, opens: bool) -> None:
     from microagents.viewer.server import viewing  # noqa: PLC0415 - aiohttp, which other commands do not need
 
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with viewing(runs_dir, port) as url:
-        typer.echo(f"{url}{path or '/'}")
+        print(f"{url}{path or '/'}", flush=True)  # noqa: T201 - typer.echo does not flush
         if opens:
-            await asyncio.to_thread(webbrowser.open, f"{url}{path or '/'}")
-        await asyncio.Event().wait()
+            webbrowser.open(f"{url}{path or '/'}")
+        await ended.wait()

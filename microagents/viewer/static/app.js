@@ -21,7 +21,7 @@ async function listPage() {
     const found = runs.filter((run) => `${run.run_id} ${run.task ?? ""} ${run.outcome ?? ""} ${run.models ?? ""}`.toLowerCase().includes(filter.value.toLowerCase()));
     host.replaceChildren(table("Runs", [["run", null], ["outcome", null], ["task", null], ["began", null], ["done", "number"], ["cost", "number"]],
       found.map((run) => run.error ? [said(run.run_id), said(run.error), "", "", "", ""] : [h("a", { href: runUrl(run.run_id) }, said(run.run_id)), outcomeMark(run.outcome),
-        said(`${run.task} · ${run.strategy}`), moment(run.created_at), plural(run.account?.steps, run.unit ?? "step"), money(run.account?.cost_usd)])));
+        said(`${run.task} · ${run.strategy}`), moment(run.created_at), plural(run.steps, run.unit ?? "step"), money(run.cost_usd)])));
     say(plural(found.length, "run"));
   };
   filter.addEventListener("input", fill);
@@ -38,7 +38,7 @@ async function runPage(run, signal) {
   const update = async () => {
     const [found, { steps }] = await Promise.all([api(apiUrl(run, "").replace(/\/$/, "")), bytes(apiUrl(run, "strip", `?input=${encodeURIComponent(input)}`), signal)]);
     if (signal.aborted) return null;
-    const account = found.account ?? {};
+    const account = found;
     reason.replaceChildren(said(`${found.task} by ${found.strategy}${found.reason ? `: ${found.reason}` : ""}`));
     facts.replaceChildren(fact("outcome", outcomeMark(found.outcome)), fact("done", plural(account.steps, found.unit ?? "step"), account.total_steps ? `of ${count(account.total_steps)}` : null),
       fact("cost", money(account.cost_usd)), fact("calls", count(account.calls)), fact("took", duration(found.wall_s)), fact("began", moment(found.created_at)),
