@@ -76,6 +76,7 @@ def host_of(request: web.Request) -> str:
 
 
 def is_loopback(host: str) -> bool:
+    """Whether a host is this machine itself."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -26,7 +26,7 @@ def get(path: str, **headers: str) -> tuple[int, Any, Any]:
 
     async def ask() -> tuple[int, Any, Any]:
         async with (
-            viewing(Path("microagents-runs")) as url,
+            viewing(Path("runs")) as url,
             aiohttp.ClientSession() as session,
             session.get(f"{url}{path}", headers=headers) as got,
         ):
@@ -80,7 +80,7 @@ def test_a_page_of_another_site_learns_nothing(headers: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/static/..%2Fserver.py", "/static/%2e%2e", "/api/run/..%2Fr", "/api/run/r/strip?input=x", "/api/run/r/strip?input=9", "/x"]
+    "path", ["/static/..%2Fserver.py", "/static/server.py", "/api/run/..%2Fr", "/api/run/r/strip?input=x", "/api/run/r/strip?input=9", "/x"]
 )
 def test_what_is_not_there_is_refused_with_one_sentence(path: str) -> None:
     microagents("run", *NOISY)
@@ -91,9 +91,9 @@ def test_what_is_not_there_is_refused_with_one_sentence(path: str) -> None:
 
 def test_a_damaged_journal_is_named_and_the_others_are_shown() -> None:
     microagents("run", *NOISY)
-    Path(f"microagents-runs/{MARKUP.replace('/', '')}.sqlite").write_bytes(b"no journal")
+    Path(f"runs/{MARKUP.replace('/', '')}.sqlite").write_bytes(b"no journal")
     assert {"error" in each for each in get("/api/runs")[2]} == {True, False}
-    with closing(sqlite3.connect("microagents-runs/r.sqlite")) as db, db:
+    with closing(sqlite3.connect("runs/r.sqlite")) as db, db:
         db.execute("DELETE FROM decision WHERE key = (SELECT max(key) FROM decision)")
     status, _, body = get("/api/run/r/strip")
     assert (status, "damaged" in body["error"] or "missing" in body["error"]) == (404, True)
@@ -101,7 +101,7 @@ def test_a_damaged_journal_is_named_and_the_others_are_shown() -> None:
 
 def test_looking_changes_no_byte_of_a_journal() -> None:
     microagents("run", *NOISY)
-    file = Path("microagents-runs/r.sqlite")
+    file = Path("runs/r.sqlite")
     before = file.read_bytes()
     for path in ("/api/runs", "/api/run/r/strip", "/api/run/r/decision?path=0/step/3"):
         assert get(path)[0] == 200
@@ -118,7 +118,7 @@ async def test_a_port_that_is_taken_is_named() -> None:
 
 def test_an_overview_of_a_step_that_no_run_has_takes_no_memory() -> None:
     microagents("run", *NOISY)
-    with closing(sqlite3.connect("microagents-runs/r.sqlite")) as db, db:
+    with closing(sqlite3.connect("runs/r.sqlite")) as db, db:
         db.execute("UPDATE decision SET key = key + (1 << 30) WHERE key = (SELECT max(key) FROM decision)")
-    with reader_of(Path("microagents-runs"), "r") as reader, pytest.raises(InvalidUsage, match="there is no step"):
+    with reader_of(Path("runs"), "r") as reader, pytest.raises(InvalidUsage, match="there is no step"):
         reader.overview(0)
