@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from microagents.cli.reporting import json_text
+from microagents.cli.views.agent import print_calls
 from microagents.cli.views.parts import Sections
 from microagents.runs.inspection.decision import InspectedDecision, RecordedReply
 from microagents.words.prices import prices_of
@@ -48,6 +49,7 @@ def print_decision(shown: InspectedDecision) -> None:
     is_predicted = any(reply.rollout is not None for reply in shown.replies)
     paid = "predictions, paid as rollouts" if is_predicted else f"samples, {price(shown.cost_usd)}"
     parts.add(f"{shown.outcome}{settled}{checked}; {len(shown.replies)} {paid}", "", "\n".join(lines))
+    print_calls(parts, [] if shown.action is None else shown.action.calls)
 
 
 def _read(reply: RecordedReply, shown: InspectedDecision) -> str:

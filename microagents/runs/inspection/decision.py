@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from microagents.agents.recording import ActionRecord, AgentRecord
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Flagged, Question, input_of, total_usd
 from microagents.elections.red_flags import MALFORMED
@@ -23,6 +24,7 @@ from microagents.replies.chat import Reply
 from microagents.replies.parsing import malformed_reason
 from microagents.runs.inspection.climbs import step_of
 from microagents.runs.inspection.rebuilding import RebuiltQuestion, asked_at, asked_at_step
+from microagents.runs.inspection.runs import solution_of
 from microagents.runs.plan import settings_of
 from microagents.strategies.lookahead import lookahead_in
 from microagents.task import ChainTask
@@ -97,6 +99,8 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     """Mean probability of the leading value, where a model weighed the options and the prompt could be rebuilt; None after a vote."""
     decided_by: str | None = None
     """Path of the rung that decided the step, for a contested election; None for any other, and where no rung decided."""
+    action: ActionRecord | None = None
+    """What came of the calls, where it is an action of an agent; None for any other decision."""
 
 
 def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
@@ -144,7 +148,18 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         ended_at=reader.ended_at(input_of(path)),
         settled_at=settled_at,
         decided_by=_decided_by(reader, path) if row is not None and row.outcome == "contested" else None,
+        action=_action(reader, path),
     )
+
+
+def _action(reader: Reader, path: str) -> ActionRecord | None:
+    if not any(f"{path}/call/" in at for at, _ in reader.decisions_below(path)):
+        return None
+    try:
+        solution = solution_of(reader, input_of(path))
+    except InvalidUsage:  # the task cannot be found any more; the note on the prompt says so
+        return None
+    return next((each for each in solution.actions if each.path == path), None) if isinstance(solution, AgentRecord) else None
 
 
 def _inference(reader: Reader, path: str, row: Recalled) -> str | None:
