@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from math import exp, inf, log, log1p
+from math import ceil, exp, floor, inf, lgamma, log, log1p
 from random import Random
 
 from msgspec import Struct
@@ -99,7 +99,9 @@ class ErrorRates(Struct, frozen=True, kw_only=True, dict=True):
         kinds, counts = [kind for kind, _ in self.seen], [count for _, count in self.seen]
         rng, start = Random(seed), dict(self.shares)
         return [
-            _fitted(Counter(rng.choices(kinds, counts, k=self.steps)), {rate: start.get(rate, 0.0) or LEAST for rate in RATES}, RESAMPLED_ROUNDS)
+            _fitted(
+                Counter(rng.choices(kinds, counts, k=self.steps)), {rate: start.get(rate, 0.0) or LEAST for rate in RATES}, RESAMPLED_ROUNDS
+            )
             for _ in range(RESAMPLINGS)
         ]
 
@@ -121,20 +123,37 @@ def steps_for(loss: float, target: float) -> float:
 
 def upper_share(found: int, steps: int, confidence: float = 0.95) -> float:
     """Upper bound of a share of which so many of the steps were found: 3.0 / steps for none, 4.7 for one, 6.3 for two (one-sided, exact)."""
+    if found >= steps:
+        return 1.0
     low, high = 0.0, 1.0
     while high - low > 1e-12 * high and high > 1e-15:
         middle = (low + high) / 2
         low, high = (middle, high) if _at_most(found, steps, middle) > 1 - confidence else (low, middle)
-    return high if found < steps else 1.0
+    return high
+
+
+def exact_interval(found: float, steps: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Confidence interval of a share over steps (Clopper and Pearson 1934). A step may be found in part: the interval is then wider."""
+    side = (1 + confidence) / 2
+    return 1 - upper_share(steps - floor(found), steps, side), upper_share(ceil(found), steps, side)
 
 
 def _at_most(found: int, steps: int, share: float) -> float:
-    """Chance of so many or fewer successes."""
-    term = exp(steps * log1p(-share)) if share < 1 else 0.0
-    total = term
-    for number in range(min(found, steps)):
-        term *= (steps - number) / (number + 1) * share / (1 - share)
+    """Chance of so many or fewer successes, summed from the likeliest number on, so that nothing underflows."""
+    first = min(found, int((steps + 1) * share))
+    odds = share / (1 - share)
+    ln_ways = lgamma(steps + 1) - lgamma(first + 1) - lgamma(steps - first + 1)
+    most = exp(ln_ways + first * log(share) + (steps - first) * log1p(-share))
+    total, term, number = most, most, first
+    while number > 0 and term > total * LEAST:
+        term *= number / (steps - number + 1) / odds
+        total, number = total + term, number - 1
+    term = most
+    for number in range(first, found):
+        term *= (steps - number) / (number + 1) * odds
         total += term
+        if term < total * LEAST:
+            break
     return total
 
 
@@ -156,9 +175,7 @@ def _fitted(seen: Counter[Seen], start: Mapping[float, float], rounds: int) -> E
         if reached - before < MIN_GAIN * total:
             break
         before = reached
-    return ErrorRates(
-        shares=tuple([(rate, share) for rate, share in zip(RATES, shares, strict=True) if share > LEAST]), seen=tuple(kinds)
-    )
+    return ErrorRates(shares=tuple([(rate, share) for rate, share in zip(RATES, shares, strict=True) if share > LEAST]), seen=tuple(kinds))
 
 
 def _likelihood(rate: float, seen: Seen) -> float:
