@@ -13,7 +13,23 @@ from typer.main import get_command
 
 from microagents import interrupts
 from microagents.cli.command import Command, with_shared_options
-from microagents.cli.commands import compare, decide, doctor, estimate, export, init, resume, rm, run, serve, show, step, study
+from microagents.cli.commands import (
+    calibrate,
+    compare,
+    decide,
+    doctor,
+    estimate,
+    export,
+    init,
+    plan,
+    resume,
+    rm,
+    run,
+    serve,
+    show,
+    step,
+    study,
+)
 from microagents.cli.commands import list as list_
 from microagents.cli.reporting import EXIT_CODES, exit_on_error
 from microagents.errors import InvalidUsage
@@ -67,6 +83,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "estimate": estimate.command,
     "compare": compare.command,
     "study": study.command,
+    "calibrate": calibrate.command,
+    "plan": plan.command,
     "serve": serve.command,
     "doctor": doctor.command,
 }

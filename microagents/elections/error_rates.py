@@ -126,7 +126,7 @@ def upper_share(found: int, steps: int, confidence: float = 0.95) -> float:
     if found >= steps:
         return 1.0
     low, high = 0.0, 1.0
-    while high - low > 1e-12 * high and high > 1e-15:
+    while high - low > LEAST * high and high > LEAST:
         middle = (low + high) / 2
         low, high = (middle, high) if _at_most(found, steps, middle) > 1 - confidence else (low, middle)
     return high

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import exp
 from random import Random
 from statistics import fmean
@@ -11,6 +12,7 @@ import pytest
 from microagents.elections.error_rates import ErrorRates, Seen, chance_of, error_rates, exact_interval, steps_for, upper_share
 from microagents.elections.laws import race_won
 
+RateOf = Callable[[Random], float]
 SEEDS = 100
 MIN_HELD = 93
 """Of so many seeds at least so many hold an interval of 95 %: all of 97.5 % or more do so but for one time in 10^3."""
@@ -35,7 +37,7 @@ def hard_rates(rng: Random) -> float:
 
 
 @pytest.mark.parametrize(("rate_of", "mean"), [(lambda _: 0.01, 0.01), (hard_rates, 0.02 * 0.7 + 0.98 * 0.002), (beta_rates, 0.2 / 5.2)])
-def test_the_interval_over_steps_holds_the_mean_error_rate(rate_of, mean: float) -> None:  # type: ignore[no-untyped-def]
+def test_the_interval_over_steps_holds_the_mean_error_rate(rate_of: RateOf, mean: float) -> None:
     held = 0
     for seed in range(SEEDS):
         rng = Random(seed)
@@ -62,7 +64,7 @@ def test_hard_steps_are_found_with_few_false_alarms() -> None:
 
 @pytest.mark.parametrize("rate_of", [hard_rates, beta_rates])
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_the_predicted_loss_of_votes_is_that_of_votes_held_on_other_steps(rate_of, k: int) -> None:  # type: ignore[no-untyped-def]
+def test_the_predicted_loss_of_votes_is_that_of_votes_held_on_other_steps(rate_of: RateOf, k: int) -> None:
     rng = Random(7)
     estimate = error_rates([two_stages(rng, rate_of(rng)) for _ in range(4_000)])
     losses = [each.loss(lambda rate: race_won(rate, k)) for each in [estimate, *estimate.resampled()]]
