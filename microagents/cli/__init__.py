@@ -27,6 +27,7 @@ from microagents.cli.commands import (
     run,
     serve,
     show,
+    simulate,
     step,
     study,
 )
@@ -85,6 +86,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "study": study.command,
     "calibrate": calibrate.command,
     "plan": plan.command,
+    "simulate": simulate.command,
     "serve": serve.command,
     "doctor": doctor.command,
 }

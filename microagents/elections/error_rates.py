@@ -97,7 +97,7 @@ class ErrorRates(Struct, frozen=True, kw_only=True, dict=True):
     def resampled(self, seed: int = 0) -> list[ErrorRates]:
         """The same estimate from samples of steps drawn anew from those that were seen (the bootstrap over steps)."""
         kinds, counts = [kind for kind, _ in self.seen], [count for _, count in self.seen]
-        rng, start = Random(seed), dict(self.shares)
+        rng, start = Random(seed), dict(self.shares)  # noqa: S311 - seeded on purpose
         return [
             _fitted(
                 Counter(rng.choices(kinds, counts, k=self.steps)), {rate: start.get(rate, 0.0) or LEAST for rate in RATES}, RESAMPLED_ROUNDS
@@ -122,7 +122,7 @@ def steps_for(loss: float, target: float) -> float:
 
 
 def upper_share(found: int, steps: int, confidence: float = 0.95) -> float:
-    """Upper bound of a share of which so many of the steps were found: 3.0 / steps for none, 4.7 for one, 6.3 for two (one-sided, exact)."""
+    """Upper bound of a share of which so many steps were found (one-sided, exact): 3.0 / steps for none, 4.74 for one, 6.3 for two."""
     if found >= steps:
         return 1.0
     low, high = 0.0, 1.0

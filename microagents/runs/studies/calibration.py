@@ -18,7 +18,7 @@ from microagents.elections.laws import check_target, expected_votes, race_won
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
 from microagents.messages import address_of
-from microagents.registry import STRATEGIES, TASKS
+from microagents.registry import TASKS, reference_to
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.control import SharedKeywords, without_control
 from microagents.runs.inspection.runs import recorded_result
@@ -194,6 +194,14 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
             kind, hard = "hard-steps", max(1, round(self.rates.hard * sampled))
         return kind, VERDICTS[kind].format(k=k, target=target, total=self.total, hard=hard, steps=sampled, needed=needed)
 
+    @property
+    def simulated(self) -> str:
+        """The spec of a simulated model with these error rates, against one rival."""
+        rates, hard = self.rates, self.rates.hard
+        profile = {"error": rates.mean_at(hard=False), "hard": hard, "hard_error": rates.mean_at(hard=True), "flag": 1 - self.valid.share}
+        options = ",".join(f"{name}={value:.6g}" for name, value in profile.items() if value or name == "error")
+        return f"sim:perfect@{options},alternatives=1"
+
     def condition(self, total: int) -> str:
         """What the measured chances depend on, in words."""
         if len(self.steps) == self.total == total:
@@ -287,7 +295,7 @@ def calibration_from(runs_dir: Path, run_id: str, task: Task) -> ModelCalibratio
     """
     with reader_of(runs_dir, run_id) as reader:
         recipe, result = reader.experiment.recipe, recorded_result(reader)
-    if STRATEGIES.name_of(recipe.strategy) != address_of(Calibration):
+    if recipe.strategy != reference_to(Calibration):
         raise InvalidUsage(f"run {run_id!r} is no calibration; make one: microagents calibrate {result.task}")
     own = TASKS.name_of(address_of(type(task)))
     if result.task != own:
