@@ -299,9 +299,7 @@ def calibration_from(runs_dir: Path, run_id: str, task: Task) -> ModelCalibratio
         raise InvalidUsage(f"run {run_id!r} is no calibration; make one: microagents calibrate {result.task}")
     own = TASKS.name_of(address_of(type(task)))
     if result.task != own:
-        raise InvalidUsage(
-            f"run {run_id!r} is a calibration of {result.task}, and says nothing about {own}; make one: microagents calibrate {own}"
-        )
+        raise InvalidUsage(f"run {run_id!r} is a calibration of {result.task}, not of {own}; make one: microagents calibrate {own}")
     if result.outcome != "completed":
         raise InvalidUsage(f"the calibration {run_id!r} has not ended; the command that began it continues it")
     return _findings(result.models[0], result)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from statistics import fmean
 
 from msgspec import Struct
 
+from microagents.actors import Strategy
 from microagents.elections.error_rates import exact_interval
 from microagents.errors import InvalidUsage
 from microagents.runs.driver.begin import run
+from microagents.runs.result import Result
 from microagents.runs.studies.analysis import Proportion
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.task import Task
@@ -19,7 +22,6 @@ class Simulation(Struct, frozen=True, kw_only=True):
     """What simulated runs came to."""
 
     model: str
-    k: int
     runs: int
     success: Proportion
     """Share of the runs that were completed without a wrong decision."""
@@ -29,13 +31,13 @@ class Simulation(Struct, frozen=True, kw_only=True):
     """Mean number of calls of a run."""
     cost_usd: float | None
     """Mean cost of a run."""
-    seconds: float
+    duration_s: float
     """Mean duration of a run in virtual time."""
     most_errors: int
     """Largest number of wrong decisions of one run."""
 
 
-def simulate(task: Task, *, model: str, k: int, runs: int, concurrency: int | None = None) -> Simulation:
+def simulate(task: Task, *, model: str, strategy: Strategy, runs: int, concurrency: int | None = None) -> Simulation:
     """Do a task so many times in virtual time, each time with another seed; nothing is recorded.
 
     Raises:
@@ -47,18 +49,23 @@ def simulate(task: Task, *, model: str, k: int, runs: int, concurrency: int | No
         )
     if runs < 1:
         raise InvalidUsage(f"the number of runs must be at least 1, not {runs!r}")
-    results = [run_virtual(run(task, models=model, k=k, seed=seed, runs_dir=None, concurrency=concurrency)) for seed in range(runs)]
+
+    async def one(seed: int) -> tuple[Result, float]:
+        result = await run(task, models=model, strategy=strategy, seed=seed, runs_dir=None, concurrency=concurrency)
+        return result, asyncio.get_running_loop().time()  # it began at 0
+
+    timed = [run_virtual(one(seed)) for seed in range(runs)]
+    results = [result for result, _ in timed]
     won = sum(each.outcome == "completed" and each.account.errors == 0 for each in results)
     low, high = exact_interval(won, runs)
     costs = [each.cost_usd for each in results if each.cost_usd is not None]
     return Simulation(
         model=model,
-        k=k,
         runs=runs,
         success=Proportion(share=won / runs, low=low, high=high),
         undecided=sum(each.outcome == "undecided" for each in results),
         calls=fmean(each.calls for each in results),
         cost_usd=fmean(costs) if len(costs) == runs else None,
-        seconds=fmean(each.wall_s for each in results),
+        duration_s=fmean(ended_s for _, ended_s in timed),
         most_errors=max(each.account.errors or 0 for each in results),
     )
