@@ -153,7 +153,7 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
 
         losses = sorted(each.loss(lost) for each in self._resampled)
         cut = int(BOUNDS * len(losses))
-        # A resampling of clean steps is clean, but their interval is not: what is not seen may yet happen at every step.
+        # A resampling of clean steps is clean, but their interval is not: what was not seen may yet happen at every step.
         most = max(losses[-1 - cut], lost(1 - self.p.low))
         votes = self.rates.loss(lambda rate: min(expected_votes(rate, k), float(MAX_DRAWS)))
         out = sum(lost(each.wrong / each.valid) for each in self._held_out)
