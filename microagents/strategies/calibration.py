@@ -6,7 +6,8 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Iterator
 from functools import cached_property
-from random import Random
+from hashlib import blake2b
+from heapq import nsmallest
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Struct, structs
@@ -65,7 +66,7 @@ class CalibrationConductor(ChainConductor["Calibration"]):
         chain = Chain(work, max_draws=FIRST, sampling=sampling)
         total = sum(1 for _ in _walk(chain)) if chain.total is None else chain.total
         count = min(work.strategy.steps, total)
-        chosen = set(Random(work.role.context.seed).sample(range(total), count))  # noqa: S311 - seeded on purpose
+        chosen = _chosen(total, count, work.role.context.seed)
         open_steps: deque[asyncio.Task[CalibratedStep]] = deque()
         done: list[CalibratedStep] = []
         work.progress(0, count)
@@ -101,6 +102,11 @@ class Calibration(Strategy):
     def default_rule(self) -> Rule:
         """The rule of every sample: there is no vote."""
         return FirstValid(1)
+
+
+def _chosen(total: int, count: int, seed: int) -> set[int]:
+    """Random numbers of steps: fewer are a part of more, so that a larger calibration asks the same steps and others."""
+    return set(nsmallest(count, range(total), key=lambda number: blake2b(f"{seed}/{number}".encode(), digest_size=8).digest()))
 
 
 def _walk(chain: Chain) -> Iterator[tuple[int, Any, Any]]:

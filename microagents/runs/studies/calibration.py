@@ -37,8 +37,10 @@ SHOWN_KS = (1, 2, 3, 4, 5)
 MOSTLY = 0.5
 FEWEST = 59
 """Number of steps of which none is hard that excludes, at 95 %, that more than 5 % of all are hard."""
-BOUNDS = 0.05
+BOUNDS = 0.025
 """Share of the resamplings below the lower bound of a chance, and above the upper one."""
+UNSEEN = 0.05
+"""Chance at most that a sample shows none of what is more frequent than its bound."""
 
 Verdict = Literal["votes-help", "hard-steps", "voting-hurts", "too-few", "too-many-answers"]
 """What a calibration advises. docs/planning.md explains each."""
@@ -120,7 +122,7 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def most_hard(self) -> float:
         """Upper bound of the share of hard steps; 0 where all steps of the task were sampled and none is hard."""
-        return upper_share(len(self.hard), len(self.steps)) if len(self.steps) < self.total else len(self.hard) / self.total
+        return upper_share(len(self.hard), len(self.steps), 1 - UNSEEN) if len(self.steps) < self.total else len(self.hard) / self.total
 
     @property
     def mistakes(self) -> dict[str, int]:
@@ -308,7 +310,7 @@ def calibration_from(runs_dir: Path, run_id: str, task: Task) -> ModelCalibratio
 def steps_needed(total: int, target: float) -> int:
     """Number of clean steps that a promise over all steps needs without a condition: none hard in so many, at 95 %."""
     check_target(target)
-    return min(total, ceil(log(BOUNDS) / log(target) * total))
+    return min(total, ceil(log(UNSEEN) / log(target) * total))
 
 
 def _findings(spec: str, result: Result) -> ModelCalibration:
