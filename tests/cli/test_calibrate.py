@@ -51,6 +51,15 @@ def test_a_calibration_can_be_simulated() -> None:
     assert "all steps right" in microagents("simulate", "drift", "-o", "length=20", "--model", "sim:perfect", "--runs", "2").out
 
 
+def test_an_estimate_from_a_calibration_tells_both_chances() -> None:
+    run_id = calibrated()
+    found = microagents("estimate", "--from", run_id, "-k", "3", "--json").json
+    plan = microagents("plan", "drift", "-o", "length=300", "--from", run_id, "--json").json["runs"]
+    assert found["measured"] == next(each["chance"] for each in plan if each["k"] == 3)
+    assert found["measured"]["share"] < found["p_success"]
+    assert "by the errors as they differ" in microagents("estimate", "--from", run_id, "-k", "3").out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -150,7 +150,7 @@ def test_a_simulation_lasts_as_long_as_its_latencies_in_virtual_time() -> None:
 )
 def test_what_cannot_be_calibrated_is_refused_in_a_sentence(models: list[str], task: Any, options: Any, said: str) -> None:
     with pytest.raises(InvalidUsage, match=said):
-        assert calibrated(*models, task=task, **options).models[0].p
+        assert calibrated(*models, task=task, **options).models[0].p.share
 
 
 def test_only_a_calibration_of_the_same_task_makes_a_plan() -> None:

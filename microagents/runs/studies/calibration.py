@@ -289,8 +289,8 @@ async def calibrate(
     )
 
 
-def calibration_from(runs_dir: Path, run_id: str, task: Task) -> ModelCalibration:
-    """Read a calibration of a task from the journal of its run. The task may have other options, such as another size.
+def calibration_from(runs_dir: Path, run_id: str, task: Task | None = None) -> ModelCalibration:
+    """Read a calibration from the journal of its run; where a task is given, of it. It may have other options, such as another size.
 
     Raises:
         InvalidUsage: there is no such run, it is no calibration or not a completed one, or it is another task's.
@@ -299,7 +299,7 @@ def calibration_from(runs_dir: Path, run_id: str, task: Task) -> ModelCalibratio
         recipe, result = reader.experiment.recipe, recorded_result(reader)
     if recipe.strategy != reference_to(Calibration):
         raise InvalidUsage(f"run {run_id!r} is no calibration; make one: microagents calibrate {result.task}")
-    own = TASKS.name_of(address_of(type(task)))
+    own = result.task if task is None else TASKS.name_of(address_of(type(task)))
     if result.task != own:
         raise InvalidUsage(f"run {run_id!r} is a calibration of {result.task}, not of {own}; make one: microagents calibrate {own}")
     if result.outcome != "completed":
