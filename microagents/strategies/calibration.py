@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from hashlib import blake2b
 from heapq import nsmallest
+from types import NoneType
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Struct, structs
@@ -94,9 +95,10 @@ class Calibration(Strategy):
     window: Annotated[int, Field(ge=1)] = 64
     """Number of steps that are open at a time."""
 
-    def expected_calls(self, task: Task) -> float | None:  # noqa: ARG002 - the interface of every strategy
+    def expected_calls(self, task: Task) -> float | None:
         """The first samples of every step."""
-        return float(FIRST * self.steps)
+        total = called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else None
+        return float(FIRST * (self.steps if total is None else min(self.steps, total)))
 
     @cached_property
     def default_rule(self) -> Rule:

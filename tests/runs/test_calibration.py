@@ -15,7 +15,7 @@ from microagents import InvalidUsage, run
 from microagents.models.model import ModelSpec
 from microagents.models.simulation.simulated import SimulatedModel
 from microagents.replies.chat import Prompt, system_with_instructions
-from microagents.runs.studies.calibration import CalibrationReport, ModelCalibration, calibrate, calibration_from, steps_needed
+from microagents.runs.studies.calibration import CalibrationReport, ModelCalibration, calibrate, calibration_from
 from microagents.runs.studies.planning import plan_runs
 from microagents.runs.studies.simulation import simulate
 from microagents.strategies.maker import Maker
@@ -85,15 +85,14 @@ def test_the_verdict_is_of_a_closed_list(model: str, steps: int, verdict: str) -
 
 def test_all_steps_of_a_small_task_leave_no_condition() -> None:
     found = only("sim:perfect", task=Drift(length=30))
-    assert (found.condition(30), found.most_hard) == ("all steps of the task were sampled", 0.0)
+    assert (found.condition(30), found.most_hard(30)) == ("all steps of the task were sampled", 0.0)
     assert (
         found.condition(10_000)
-        == "if no step is harder than those seen: 30 steps with 0 hard ones leave up to 0 hard ones in 10,000 (95 %)"
+        == "if no step is harder than those seen: 30 steps with 0 hard ones leave up to 950 hard ones in 10,000 (95 %)"
     )
 
 
-def test_ten_thousand_clean_steps_leave_three_hundred_hard_ones_in_a_million() -> None:
-    assert steps_needed(100, 0.95) == 100
+def test_a_hundred_clean_steps_leave_three_percent_of_hard_ones() -> None:
     assert only("sim:perfect", steps=100).condition(10**6).endswith("leave up to 29,513 hard ones in 1,000,000 (95 %)")
 
 

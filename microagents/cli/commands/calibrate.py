@@ -111,7 +111,7 @@ def _model(found: ModelCalibration, target: float) -> Iterator[str]:
     yield from wrapped(f"correlation of two draws of a step: {found.rates.correlation:.2f}")
     named = ", ".join(map(str, found.hard[:SHOWN])) + (", ..." if len(found.hard) > SHOWN else "")
     yield from wrapped(
-        f"hard steps: {len(found.hard):,}{f' (steps {named})' if named else ''}; at most {found.most_hard:.3%} of all (95 %)"
+        f"hard steps: {len(found.hard):,}{f' (steps {named})' if named else ''}; at most {found.most_hard(found.total):.3%} of all (95 %)"
     )
     if found.mistakes:
         yield from wrapped("wrong first in: " + ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items()))

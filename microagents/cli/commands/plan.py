@@ -13,7 +13,7 @@ from microagents.cli.options import RUNS, AsJson, Options, RunsDir, TaskName, ta
 from microagents.cli.reporting import json_text
 from microagents.cli.views.tables import table, wrapped
 from microagents.errors import InvalidUsage
-from microagents.runs.studies.calibration import ModelCalibration, calibration_from, steps_needed
+from microagents.runs.studies.calibration import ModelCalibration, calibration_from
 from microagents.runs.studies.planning import PlannedRun, plan_runs
 from microagents.task import ChainTask
 from microagents.user_code import called
@@ -52,7 +52,7 @@ def command(
     if as_json:
         plan: dict[str, Any] = {"steps": total, "target": target, "runs": runs, "command": command_line}
         conditions = {each.model: each.condition(total) for each in found}
-        typer.echo(json_text({**plan, "conditions": conditions, "steps_needed": steps_needed(total, target)}))
+        typer.echo(json_text({**plan, "conditions": conditions}))
     else:
         typer.echo(
             "\n".join([*_report(task, work.model_dump(exclude_defaults=True), found, runs, total), *_end(best, command_line, target)])

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import combinations
-from math import ceil, log
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -14,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.elections.error_rates import ErrorRates, chance_of, error_rates, exact_interval, upper_share
-from microagents.elections.laws import check_target, expected_votes, race_won
+from microagents.elections.laws import expected_votes, race_won
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
 from microagents.messages import address_of
@@ -119,10 +118,11 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         """Numbers of the steps that are called hard."""
         return self.rates.hard_among({each.number: (each.wrong, each.valid) for each in self.steps if each.valid})
 
-    @property
-    def most_hard(self) -> float:
-        """Upper bound of the share of hard steps; 0 where all steps of the task were sampled and none is hard."""
-        return upper_share(len(self.hard), len(self.steps), 1 - UNSEEN) if len(self.steps) < self.total else len(self.hard) / self.total
+    def most_hard(self, total: int) -> float:
+        """Upper bound of the share of hard steps in a task of so many steps; exact where all of them were sampled."""
+        if len(self.steps) == self.total == total:
+            return len(self.hard) / total
+        return upper_share(len(self.hard), len(self.steps), 1 - UNSEEN)
 
     @property
     def mistakes(self) -> dict[str, int]:
@@ -208,7 +208,7 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         """What the measured chances depend on, in words."""
         if len(self.steps) == self.total == total:
             return "all steps of the task were sampled"
-        left = self.most_hard * total
+        left = self.most_hard(total) * total
         found = f"{len(self.steps):,} steps with {len(self.hard):,} hard ones"
         return f"if no step is harder than those seen: {found} leave up to {left:,.0f} hard ones in {total:,} (95 %)"
 
@@ -307,12 +307,6 @@ def calibration_from(runs_dir: Path, run_id: str, task: Task | None = None) -> M
     return _findings(result.models[0], result)
 
 
-def steps_needed(total: int, target: float) -> int:
-    """Number of clean steps that a promise over all steps needs without a condition: none hard in so many, at 95 %."""
-    check_target(target)
-    return min(total, ceil(log(UNSEEN) / log(target) * total))
-
-
 def _findings(spec: str, result: Result) -> ModelCalibration:
     value = msgspec.convert(result.value, Calibrated)
     account = result.account
@@ -354,7 +348,7 @@ def _facts(found: ModelCalibration, target: float) -> dict[str, Any]:
         "valid": found.valid,
         "correlation": found.rates.correlation,
         "hard": found.hard,
-        "most_hard": found.most_hard,
+        "most_hard": found.most_hard(found.total),
         "mistakes": found.mistakes,
         "agreement": found.agreement,
         "chances": [found.chances(k) for k in SHOWN_KS],
