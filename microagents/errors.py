@@ -9,6 +9,10 @@ from __future__ import annotations
 from typing import Self
 
 
+PASSING = (KeyboardInterrupt, GeneratorExit)
+"""What is never turned into another error: it ends the process, or a coroutine that nobody waits for."""
+
+
 def refusal(name: str, said: str, given: object) -> str:
     """Say what a value must be, from a message of pydantic such as "Input should be greater than 0"."""
     _, should, wanted = said.partition(" should ")
@@ -55,6 +59,10 @@ class RoleFailed(MicroagentsError):
     def __str__(self) -> str:
         role, message, cause, _ = self.args
         return f"role {role} failed on {message}: {cause}"
+
+
+class Aborted(RoleFailed):
+    """Code of the user raised a `BaseException` that is no `Exception`, as test frameworks do. It ends the run, also one of many inputs."""
 
 
 class PeerLost(MicroagentsError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType, FrameType, NoneType
 from typing import Any
 
-from microagents.errors import MicroagentsError, RoleFailed, TaskFailed
+from microagents.errors import Aborted, MicroagentsError, RoleFailed, TaskFailed
 
 TRACEBACK = "Traceback (most recent call last):\n"
 MAX_TRACEBACK_CHARS = 8_000
@@ -79,7 +79,10 @@ def mistyped(method: Callable[..., Any], result: object, wanted: str, at: int | 
 
 def role_failed(role: str, message: str, error: BaseException) -> RoleFailed:
     """Build the error of a role whose handler raised: it names the innermost line of the user's code."""
-    return RoleFailed(role, message, described(error), traceback_of(error))
+    kind = RoleFailed if isinstance(error, (Exception, asyncio.CancelledError, SystemExit)) else Aborted
+    failed = kind(role, message, described(error), traceback_of(error))
+    failed.__cause__ = error
+    return failed
 
 
 def described(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from microagents.actors import Role, is_eager, is_plain
 from microagents.aio import Notifier, TaskScope, is_cancelled
-from microagents.errors import MicroagentsError, RoleFailed
+from microagents.errors import PASSING, MicroagentsError, RoleFailed
 from microagents.messages import Message, R, Request, Stream, reply_type
 from microagents.user_code import role_failed
 
@@ -68,9 +68,9 @@ class LocalRef:
                     if expected is not None and not isinstance(item, expected):
                         raise self._mistyped(request, item, expected)  # noqa: TRY301 - passes as a MicroagentsError
                     yield item
-        except MicroagentsError:
+        except (MicroagentsError, *PASSING):
             raise
-        except (Exception, asyncio.CancelledError, SystemExit) as error:
+        except BaseException as error:
             raise self._failed(request, error) from error
 
     def tell(self, request: Request[None]) -> None:
@@ -111,9 +111,9 @@ class LocalRef:
         handler, expected = self._handlers[type(request)]
         try:
             reply: R = await handler(request)
-        except MicroagentsError:
+        except (MicroagentsError, *PASSING):
             raise
-        except (Exception, asyncio.CancelledError, SystemExit) as error:
+        except BaseException as error:
             raise self._failed(request, error) from error
         if expected is not None and not isinstance(reply, expected):
             raise self._mistyped(request, reply, expected)
@@ -124,9 +124,9 @@ class LocalRef:
         handler, expected = self._handlers[type(request)]
         try:
             reply: R = handler(request)
-        except MicroagentsError:
+        except (MicroagentsError, *PASSING):
             raise
-        except (Exception, asyncio.CancelledError, SystemExit) as error:  # it waits for nothing, so no cancellation is the caller's
+        except BaseException as error:  # it waits for nothing, so no cancellation is the caller's
             raise role_failed(self.name, type(request).__name__, error) from error
         if expected is not None and not isinstance(reply, expected):
             raise self._mistyped(request, reply, expected)

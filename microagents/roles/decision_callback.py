@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from microagents.aio import Notifier, is_cancelled
-from microagents.errors import TaskFailed
+from microagents.errors import PASSING, Aborted, TaskFailed
 from microagents.journal.messages import RecordAnswer, RecordDecision, RecordedDecision, recorded_decision
+from microagents.user_code import role_failed
 
 OnDecision = Callable[[RecordedDecision], Awaitable[None] | None]
 """Gets each decision once it is durable. A plain function or an async one."""
@@ -41,7 +42,7 @@ class DecisionCallback:
             self._released.notify()
         self._taken.clear()
 
-    async def run(self) -> TaskFailed:
+    async def run(self) -> TaskFailed | Aborted:
         """Call the callback with each decision; returns its failure, after which it is not called again."""
         while True:
             try:
@@ -50,12 +51,15 @@ class DecisionCallback:
                     if called is not None:
                         await called
                     self._waiting.popleft()
-            except (Exception, asyncio.CancelledError) as error:  # a caller's code may raise anything
+            except (SystemExit, *PASSING):
+                raise
+            except BaseException as error:  # a caller's code may raise anything
                 if isinstance(error, asyncio.CancelledError) and is_cancelled():
                     raise
                 self._on_decision = None
                 self._waiting.clear()
-                return TaskFailed("on_decision()", f"raised {error!r}")
+                failed = role_failed("Recorder", "on_decision()", error)
+                return failed if isinstance(failed, Aborted) else TaskFailed("on_decision()", f"raised {error!r}")
             finally:
                 self._called.notify()
             await self._released.wait()

@@ -10,7 +10,7 @@ from msgspec import structs
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import Notifier, TaskScope
 from microagents.elections.admission import Admission, Drain, FollowAdmission
-from microagents.errors import MicroagentsError, Stopped, TaskFailed
+from microagents.errors import Aborted, MicroagentsError, Stopped, TaskFailed
 from microagents.journal.books import COMPLETED, Books
 from microagents.journal.commits import Commits
 from microagents.journal.messages import (
@@ -207,7 +207,7 @@ class Recorder(Role):
             await self._callback.wait(MAX_DRAIN_S)
         if self._commits.failure is not None:
             raise self._commits.failure
-        if isinstance(self._reason, TaskFailed) and request.outcome != "failed":  # the last decisions led to it
+        if isinstance(self._reason, TaskFailed | Aborted) and request.outcome != "failed":  # the last decisions led to it
             raise self._reason
         reason = reason_with(request.reason, request.traceback)
         await self._writer.do(lambda store: store.end(request.outcome, reason, request.result))

@@ -16,7 +16,7 @@ from microagents.elections.admission import Admission, FollowAdmission
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, Rejected, SampleId, Screen, Verdict
 from microagents.elections.rules import FirstValid
-from microagents.errors import MicroagentsError, NotSent
+from microagents.errors import PASSING, MicroagentsError, NotSent
 from microagents.journal.messages import FollowDecisions, RecallOpen, RecordDraws, RecordReply, RecordSample
 from microagents.logs import log
 from microagents.messages import resolve
@@ -398,7 +398,9 @@ class RunningElection:
         except MicroagentsError as error:
             self.close_count(error)
             return
-        except Exception as error:  # noqa: BLE001 - a defect here must fail the election, not leave its followers waiting
+        except (asyncio.CancelledError, *PASSING):
+            raise
+        except BaseException as error:  # noqa: BLE001 - any error must fail the election, not leave its followers waiting
             log().error("a draw failed", path=self.id.path, seq=seq, error=described(error))
             self.close_count(role_failed("Voter", "Elect", error))
             return
@@ -438,7 +440,9 @@ class RunningElection:
             if not self._count.tally.votes_needed or len(self._count.ballots) == self._question.max_draws:
                 self._record_texts()
                 self.close_count(None)
-        except Exception as error:  # noqa: BLE001 - a defect here must fail the election, not leave its followers waiting
+        except PASSING:
+            raise
+        except BaseException as error:  # noqa: BLE001 - as in `_draw`
             self.close_count(error if isinstance(error, MicroagentsError) else role_failed("Voter", "Elect", error))
 
     def _count_arrived(self) -> None:

@@ -71,6 +71,52 @@ async def test_what_the_callback_raises_ends_the_run(length: int, runs_dir: str 
         await run(Drift(length=length), models="sim:perfect", on_decision=tell, runs_dir=runs_dir)
 
 
+class Odd(BaseException):
+    """No `Exception`, as what test frameworks raise to end a test."""
+
+
+class Breaks:
+    """Code of a user that raises one the first time it is called."""
+
+    is_mended = False
+
+    def decided(self, _: RecordedDecision) -> None:
+        """Fail as a callback."""
+        self.fail()
+
+    async def model(self, _: Call) -> str:
+        """Fail as a model."""
+        await asyncio.sleep(0)
+        self.fail()
+        return "number: 1"
+
+    def fail(self) -> None:
+        """Fail as any code."""
+        if not self.is_mended:
+            self.is_mended = True
+            raise Odd("seventeen")
+
+
+@pytest.mark.parametrize("inputs", [1, 3])
+@pytest.mark.parametrize("where", ["on_decision", "models", "parse"])
+async def test_what_is_no_exception_ends_a_run_that_can_go_on_at_once(
+    where: str, inputs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaks = Breaks()
+    parse = Drift.parse
+    if where == "parse":
+        monkeypatch.setattr(Drift, "parse", lambda *given: breaks.fail() or parse(*given))
+    options = {"on_decision": breaks.decided} if where == "on_decision" else {"models": breaks.model} if where == "models" else {}
+    given: dict[str, Any] = {"models": "sim:perfect", "run_id": "a", "runs_dir": tmp_path, **options}
+    async with asyncio.timeout(20):
+        with pytest.raises(Odd, match="seventeen") as caught:
+            await run([Drift(length=20)] * inputs, **given)
+        assert "resume run a" in "".join(caught.value.__notes__)
+        if where != "models":
+            assert (await run([Drift(length=20)] * inputs, **given)).outcome == "completed"
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 @pytest.mark.parametrize(
     ("task", "options", "said"),
     [

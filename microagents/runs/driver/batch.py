@@ -11,7 +11,7 @@ from msgspec import structs
 
 from microagents.aio import TaskScope
 from microagents.elections.election import input_of
-from microagents.errors import JournalMismatch, MicroagentsError, ModelUnavailable, NoHandler, PeerLost, Stopped, TakenOver, Undecided
+from microagents.errors import Aborted, JournalMismatch, MicroagentsError, ModelUnavailable, NoHandler, PeerLost, Stopped, TakenOver, Undecided
 from microagents.journal.messages import (
     Account,
     InputEnding,
@@ -149,7 +149,7 @@ async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, r
     number = request.input
     try:
         conducted = await messenger.ask_replica(lane, request)
-    except (Stopped, TakenOver, JournalMismatch, NoHandler, PeerLost):
+    except (Aborted, Stopped, TakenOver, JournalMismatch, NoHandler, PeerLost):
         raise
     except Undecided as error:
         return InputEnding(input=number, outcome="undecided", reason=error.in_run(run_id))

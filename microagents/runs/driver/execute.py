@@ -14,7 +14,7 @@ import msgspec
 
 from microagents.actors import Context, Deployment, Strategy
 from microagents.aio import TaskScope, loop_has_threads
-from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, RoleFailed, Stopped, TaskFailed, Undecided
+from microagents.errors import Aborted, InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, RoleFailed, Stopped, TaskFailed, Undecided
 from microagents.journal.messages import Account, InputEnding, RecallDecidedInputs, Report, RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
@@ -147,6 +147,8 @@ class _Sitting:
                 if self._path is not None and not _is_empty(self._path):
                     kept = f"all decisions so far are kept in {self._path}; correct the cause, then resume run {plan.settings.run_id}"
                     error.add_note(kept)
+                if isinstance(error, Aborted) and error.__cause__ is not None:  # that is its caller's own, as in plain Python
+                    raise error.__cause__ from None
                 raise
 
     def _recorder(self, stack: AsyncExitStack) -> Deployment:
