@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING as _IS_CHECKED
 from microagents import interrupts as _interrupts  # noqa: F401 - first of all: the other imports take most of a second
 from microagents import packages as _packages  # noqa: F401 - finds the folders of a checkout, which later imports need
 from microagents.actors import Context, Deployment, Role, Strategy
+from microagents.agents.actions import Action, AgentState, Observation
+from microagents.agents.agent import AgentTask
 from microagents.elections.election import Ballot, Decision, Draw, Elect, ElectionId, Flagged, Follow, Question, Screen, Verdict
 from microagents.elections.panels import ApprovalShare
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
@@ -18,6 +20,7 @@ from microagents.errors import (
     JournalMismatch,
     MicroagentsError,
     ModelUnavailable,
+    NeedsPerson,
     NoHandler,
     NotSent,
     PeerLost,
@@ -32,6 +35,7 @@ from microagents.messages import Message, Request, Stream
 from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.problems.problem import Problem
 from microagents.replies.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
+from microagents.replies.tool_calls import ToolCall
 from microagents.runs.driver.begin import resume, run, run_sync
 from microagents.runs.driver.forecast import Forecast
 from microagents.runs.result import Result
@@ -39,6 +43,9 @@ from microagents.runs.settings import Settings
 from microagents.runs.studies.compare import compare
 from microagents.runs.studies.comparison import Comparison
 from microagents.task import ChainTask, Task
+from microagents.tools.effect_keys import current_effect_key
+from microagents.tools.mcp_servers import McpServer
+from microagents.tools.tool import EffectKey, RunInput, tool
 from microagents.work.conductor import Conductor
 from microagents.work.durable import DurableRequest, DurableRole, Work
 from microagents.work.elections import Resolution
@@ -48,6 +55,9 @@ if _IS_CHECKED:
 
 __all__ = [
     "Account",
+    "Action",
+    "AgentState",
+    "AgentTask",
     "ApprovalShare",
     "Ballot",
     "BestOf",
@@ -62,6 +72,7 @@ __all__ = [
     "Draw",
     "DurableRequest",
     "DurableRole",
+    "EffectKey",
     "Elect",
     "ElectionId",
     "EndedEarly",
@@ -75,14 +86,17 @@ __all__ = [
     "InvalidDefinition",
     "InvalidUsage",
     "JournalMismatch",
+    "McpServer",
     "Message",
     "MicroagentsError",
     "Model",
     "ModelSpec",
     "ModelUnavailable",
     "Most",
+    "NeedsPerson",
     "NoHandler",
     "NotSent",
+    "Observation",
     "PeerLost",
     "Problem",
     "Prompt",
@@ -95,6 +109,7 @@ __all__ = [
     "Role",
     "RoleFailed",
     "Rule",
+    "RunInput",
     "Sample",
     "Sampling",
     "Screen",
@@ -106,6 +121,7 @@ __all__ = [
     "Tally",
     "Task",
     "TaskFailed",
+    "ToolCall",
     "Unanimity",
     "Undecided",
     "Unvoted",
@@ -114,9 +130,11 @@ __all__ = [
     "Work",
     "client_model",
     "compare",
+    "current_effect_key",
     "resume",
     "run",
     "run_sync",
+    "tool",
 ]
 
 

@@ -47,9 +47,9 @@ class Context(Struct, frozen=True, kw_only=True):
     options: Mapping[str, Any] = {}
     """Options of this role's deployment."""
 
-    def pool(self, role: str) -> tuple[str, ...]:
-        """The pool of models for the questions of a role."""
-        return self.models.get(role.lower()) or self.models[""]
+    def pool(self, *roles: str) -> tuple[str, ...]:
+        """The pool of models for the questions of the first of these roles that has one, else that of all others."""
+        return next((pool for role in roles if (pool := self.models.get(role.lower()))), None) or self.models[""]
 
 
 def eager(handler: H) -> H:
@@ -101,6 +101,8 @@ class Role:
 
     draws_as: ClassVar[str | None] = None
     """The name by which ``--model NAME=SPEC`` sets its pool of models; None for a role that asks none."""
+    draws_in_part_as: ClassVar[tuple[str, ...]] = ()
+    """Further such names, of pools for a part of its questions. Without one of these the pool of the role serves."""
     asks: ClassVar[tuple[type[Message], ...]] = ()
     """The messages it sends; those of its base classes are added."""
     may_ask: ClassVar[tuple[type[Message], ...]] = ()
@@ -380,8 +382,14 @@ class Strategy(BaseModel):
 
     def drawing(self) -> list[str]:
         """Names of the roles for which ``--model ROLE=SPEC`` can set a pool."""
-        roles = (self.conductor, *(deployment.role for deployment in self.deployments()))
-        return [*dict.fromkeys(role.draws_as for role in roles if role.draws_as is not None)] or ["solver"]
+        return [*dict.fromkeys(role.draws_as for role in self._roles() if role.draws_as is not None)] or ["solver"]
+
+    def drawing_in_part(self) -> list[str]:
+        """Names of parts of roles for which it can, too."""
+        return [*dict.fromkeys(name for role in self._roles() for name in role.draws_in_part_as)]
+
+    def _roles(self) -> list[type[Role]]:
+        return [self.conductor, *(deployment.role for deployment in self.deployments())]
 
     # What others read of its options. A strategy that has no option of the name has the default.
 
@@ -416,9 +424,13 @@ class Strategy(BaseModel):
         """The rule of its elections: ahead by its ``k``, or by 3 if it has none."""
         return FirstToAheadBy(self._option("k", default=3))
 
-    def rule_of(self, number: int, steps: int | None) -> Rule:  # noqa: ARG002 - for strategies to override
-        """The rule of the vote on a step of a chain, by its number and the number of steps; by default that of all elections."""
+    def rule_for(self, task: Task) -> Rule:  # noqa: ARG002 - for strategies to override
+        """The rule of the votes on the steps of a chain; by default that of all elections."""
         return self.default_rule
+
+    def rule_of(self, task: Task, number: int, steps: int | None) -> Rule:  # noqa: ARG002 - for strategies to override
+        """The rule of the vote on one step, by its number and the number of steps; by default that of all steps."""
+        return self.rule_for(task)
 
     def _option(self, name: str, *, default: V) -> V:
         found: V = getattr(self, name, default)

@@ -243,6 +243,18 @@ class EndedEarly(Undecided):
         )
 
 
+class NeedsPerson(Undecided):
+    """A person has to say how the work goes on; args: path, why, the two words of which one is to be said."""
+
+    def __init__(self, path: str, why: str, first: str, second: str) -> None:
+        super(Undecided, self).__init__(path, why, first, second)
+
+    def __str__(self) -> str:
+        path, why, first, second = self.args
+        step = path.partition("/call/")[0]
+        return f"{path}: {why}; everything so far is kept; say `microagents decide RUN {step} {first}`, or `{second}` instead, and resume"
+
+
 def read_failure(error: Exception) -> str:
     """Say why a file could not be read. Without the file's name, which every message has already."""
     return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)

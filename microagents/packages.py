@@ -23,6 +23,7 @@ REQUIREMENTS = {
     "aiohttp": "aiohttp",
     "genai_prices": "genai-prices",
     "matplotlib": "matplotlib",
+    "mcp": "mcp",
 }
 """Arguments of `pip install` for modules that only some parts need, where they differ from the name. Ray's dashboard is not among them."""
 

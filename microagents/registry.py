@@ -73,7 +73,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         raise _not_found(module, attribute, base)
 
     def find_function(self, name: str) -> Callable[..., Any]:
-        """Find the plain function of a name."""
+        """Find the function of a name, plain or async."""
         found, module, attribute = self._locate(name)
         if not isfunction(found):
             raise InvalidUsage(f"{self.kind} {name!r} must be a function, and {module.__name__} has none called {attribute!r}")
@@ -123,9 +123,11 @@ TASKS = Registry(
     kind="task",
     group="microagents.tasks",
     shipped={
+        "agent": "microagents.tasks.agent:Agent",
         "hanoi": "microagents.tasks.hanoi:Hanoi",
         "checkers": "microagents.tasks.checkers:Checkers",
         "blocks": "microagents.tasks.blocks:Blocks",
+        "desk": "microagents.tasks.desk:Desk",
         "drift": "microagents.tasks.drift:Drift",
         "multiplication": "microagents.tasks.multiplication:Multiplication",
         "sorting": "microagents.tasks.sorting:Sorting",
@@ -147,8 +149,11 @@ STRATEGIES = Registry(
     group="microagents.strategies",
     combiner="microagents.strategies.pairs:pair_of",
     shipped={
+        "act": "microagents.strategies.act:Act",
+        "analogical": "microagents.strategies.chain_of_thought:Analogical",
         "aot": "microagents.strategies.aot:Aot",
         "aot+tree": "microagents.strategies.aot:AotTree",
+        "chain-of-draft": "microagents.strategies.chain_of_thought:ChainOfDraft",
         "cot": "microagents.strategies.chain_of_thought:Cot",
         "cot-sc": "microagents.strategies.chain_of_thought:CotSC",
         "iterative-restart": "microagents.strategies.iterative_restart:IterativeRestart",
@@ -176,6 +181,7 @@ MODELS = Registry(
         "scripted": "microagents.models.simulation.scripted:ScriptedModel",
     },
 )
+TOOLS = Registry(kind="tool", group="microagents.tools", shipped={})
 RUNTIMES = Registry(
     kind="runtime",
     group="microagents.runtimes",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from random import Random
 from types import NoneType
 from typing import Any, ClassVar, Generic, Self, get_args
@@ -20,12 +20,15 @@ from microagents.replies.chat import A, Format, Prompt, Reading, Reply, Sampling
 from microagents.replies.mistakes import one_field_altered
 from microagents.replies.rollouts import default_rollout_prompt
 from microagents.replies.trajectories import Trajectory
+from microagents.tools.toolbox import GivenTool, Toolbox
 from microagents.user_code import called, called_aside, mistyped
 
 S = TypeVar("S", bound=Struct)
 V = TypeVar("V", default=Any)
 """The result of a task as it is read from JSON: what `Result.value` is."""
 
+EXPERTS_PAGE = "docs/tasks.md shows what it needs for each strategy"
+"""What messages say where a task gives the simulated model too little."""
 MAX_FLAG_CHARS = 60
 MAX_FEEDBACK_CHARS = 4000
 """A longer feedback of `ChainTask.verify` is cut: it goes into a prompt and into the journal."""
@@ -53,6 +56,11 @@ class Task(BaseModel, Generic[V]):
     """Names of the methods that every task of this kind must override."""
     progress_unit: ClassVar[str] = "step"
     """Name of a unit of progress, for displays. With an s behind it, it is the plural."""
+    tools: ClassVar[Sequence[GivenTool]] = ()
+    """What a model may call: functions (`tool`), and MCP servers (`McpServer`, or ``mcp:COMMAND`` or ``mcp:https://...``). An agent acts
+    through them. In any other task they only read: before each reply a model may look things up."""
+    tool_rounds: ClassVar[int] = 4
+    """Number of times that a model may look things up before one reply."""
     oracle_judges_result: ClassVar[bool] = False
     """Whether a result without a ``correct`` or ``solved`` field is right if the oracle finds every decision right. For comparisons."""
 
@@ -85,6 +93,31 @@ class Task(BaseModel, Generic[V]):
         """Ask the first question of the work, for the identity of a run; None if it is unknown before."""
         return None
 
+    def given_tools(self) -> Sequence[GivenTool]:
+        """Name its tools; by default those of the class."""
+        return self.tools
+
+    @cached_property
+    def toolbox(self) -> Toolbox:
+        """The tools with which a model may look things up.
+
+        Raises:
+            InvalidDefinition: a tool does more than read, two have one name, or the tools of a server were not read yet.
+        """
+        toolbox = Toolbox(self.given_tools(), getattr(self, "mcp_tools", {}), {})
+        for spec in toolbox.specs.values():
+            if spec.effect != "read_only":
+                raise InvalidDefinition(
+                    f"the tool {spec.name} of {type(self).__name__} is {spec.effect}; only an agent may call it, since a sample may be "
+                    "drawn in vain: state @tool('read_only') where it changes nothing, or write an AgentTask"
+                )
+        return toolbox
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether a model may look things up before each reply."""
+        return bool(self.given_tools())
+
     def variant(self, number: int) -> Self:  # noqa: ARG002 - for tasks to override
         """Return another task of the same kind and size, to compare on. Number 0, and the default, is the task itself."""
         return self
@@ -102,6 +135,10 @@ class Task(BaseModel, Generic[V]):
 
         In a `ChainTask` it is ``flag(state, reply)``.
         """
+        return None
+
+    def unfit(self, reply: Reply) -> str | None:  # noqa: ARG002 - for kinds of tasks to override
+        """Name the red flag of a reply that cannot be taken, before the task's own; None for none. For kinds of tasks."""
         return None
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
@@ -160,7 +197,10 @@ def near_misses(kind: type[Task]) -> Iterator[tuple[str, str]]:
                 yield name, near
 
 
-_CLASS_SETTINGS = ("sampling", "format", "reading", "default_strategy", "required_methods", "progress_unit", "oracle_judges_result")
+_CLASS_SETTINGS = (
+    *("sampling", "format", "reading", "default_strategy", "required_methods", "progress_unit", "oracle_judges_result", "tools"),
+    "tool_rounds",
+)
 
 
 class ChainTask(Task[V], Generic[S, A, V]):
@@ -295,6 +335,8 @@ def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | No
         TaskFailed: ``flag()`` raised, or gave something else than None or a short name.
     """
     kind = type(task)
+    if kind.unfit is not Task.unfit and (unfit := called(task.unfit, reply, gives=(str, NoneType), at=at)) is not None:
+        return str(unfit)
     if kind.flag is Task.flag or kind.flag is ChainTask.flag:  # none of its own: this runs for every sample
         return None
     by_state = flags_by_state(task)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Self
+from random import Random
+from typing import Annotated, Literal, Self
 
 import msgspec
+from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from microagents.documents.document import Document
-from microagents.documents.questions import Part, Segment
+from microagents.documents.document import WorkedDocument
+from microagents.documents.questions import Part, Parts, Segment, ToRank, ToSplit, ToValidate, ToWrite, Validation
 from microagents.documents.subtasks import Graph
 from microagents.errors import InvalidUsage
 from microagents.replies.chat import Reply
@@ -31,6 +33,9 @@ FORMS = {
     ".txt": "plain text",
 }
 """Forms of a text by the ending of its file. Of other files the prompt names the ending."""
+SEGMENTS = 4
+"""Number of segments in which the simulated model writes a subtask."""
+WRONG_LINE = "There is more."
 BAD_CHARACTER = "bad_character"
 _BAD_CHARACTER = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]|\r(?!\n)")
 
@@ -46,8 +51,8 @@ class GivenPart(BaseModel):
     """Ids of the subtasks whose text must be there before."""
 
 
-class Writing(Document):
-    """Write a text to a brief. There is no simulated model for it: name real ones with ``--model``."""
+class Writing(WorkedDocument):
+    """Write a text to a brief. Simulated models only copy the brief, to try a run without a key: name real ones with ``--model``."""
 
     brief: Annotated[str, Field(max_length=MAX_CHARS)]
     """The brief; brief=@FILE reads it from a file. Lines ``- check: ...`` are requirements that code checks."""
@@ -106,6 +111,39 @@ class Writing(Document):
     def checks(self, text: str) -> dict[str, bool | None]:
         return {name: met(text) for name, met in requirements_in(self.brief, self._ending).items()}
 
+    def expert_segment(self, asked: ToWrite) -> Segment:
+        lines, is_last = _next_lines(asked.subtask, asked.written)
+        status: Literal["complete", "ongoing"] = "complete" if is_last else "ongoing"
+        return Segment(justify="the next lines of the subtask", text="\n".join(lines), status=status, mode="continue")
+
+    def mistaken_segment(self, asked: ToWrite, right: Segment, rng: Random) -> Segment:  # noqa: ARG002 - the right one tells enough
+        return structs.replace(right, text=right.text.swapcase() or WRONG_LINE)
+
+    def expert_validation(self, asked: ToValidate) -> Validation:
+        lines, is_last = _next_lines(asked.subtask, asked.written)
+        passes = asked.segment.splitlines() == lines and (asked.status == "complete") is is_last
+        return Validation(reason="compared with the lines of the subtask", passes=passes)
+
+    def expert_parts(self, asked: ToSplit) -> Parts:
+        lines = _lines(asked.subtask)
+        middle = (len(lines) + 1) // 2
+        halves = ["\n".join(half) for half in (lines[:middle], lines[middle:]) if half]
+        return Parts(subtasks=tuple(Part(id=number, objective=half, depends_on=()) for number, half in enumerate(halves, 1)))
+
+    def faults_in(self, asked: ToRank, text: str) -> int:
+        return len(set(_lines(text)) ^ set(_lines(asked.subtask)))
+
     def flag(self, reply: Reply) -> str | None:
         r"""Flag control characters. They come from single backslashes in JSON: ``"\begin"`` is a backspace and ``egin``."""
         return BAD_CHARACTER if isinstance(reply, Segment) and _BAD_CHARACTER.search(reply.text) else None
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _next_lines(subtask: str, written: str) -> tuple[list[str], bool]:
+    """Choose the lines of the next segment of a copy, and tell whether none is left after them."""
+    lines, done = _lines(subtask), len(_lines(written))
+    end = done - (-len(lines) // SEGMENTS)
+    return lines[done:end], end >= len(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,6 +40,13 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     for name in NAMES:
         del sys.modules[name]
 
+
+PAGE_OF_TASKS = (EXAMPLES.parent / "tasks.md").read_text(encoding="utf-8")
+ON_PAGE = {
+    re.findall(r"^class (\w+)", each, re.MULTILINE)[-1]: each for each in re.findall(r"```python\n(.*?)```", PAGE_OF_TASKS, re.DOTALL)
+}
+"""The files on the page about tasks, by the last class in them."""
+TWO_MODELS = ("--model", "sim:gpt-4.1-mini", "--model", "sim:o3-mini")
 
 LEDGER = ("ledger.py:Ledger", "-o", f"bookings=@{BOOKINGS}")
 
@@ -167,3 +175,35 @@ def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> No
     _, _, behind = README.read_text(encoding="utf-8").partition("## From Python\n\n```python\n")
     exec(compile(behind.partition("```")[0], "README.md", "exec"), {})
     assert capsys.readouterr().out.splitlines()[:3] == ["completed", "True", "0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "models", "found"),
+    [
+        ("Countdown", "maker", (), 0),
+        ("Countdown", "lead", (), 0),
+        ("Countdown", "maker", ("-s", "ladder=lookahead,judge"), 0),
+        ("Sum", "recursive", (), {"total": 15}),
+        ("Sum", "aot", (), {"total": 15}),
+        ("Sum", "self-consistency", (), {"total": 15}),
+        ("Sum", "cot", (), {"total": 15}),
+        ("Sum", "maker", (), {"total": 15}),
+        ("Louder", "swarm", (), {"text": "EVERY STEP IS SMALL"}),
+        ("Verses", "seqcv", TWO_MODELS, {"text": "On rain.\nOn wind.\nOn snow.\n"}),
+    ],
+)
+def test_each_file_on_the_page_about_tasks_runs_with_the_simulated_model(
+    tmp_path: Path, name: str, strategy: str, models: tuple[str, ...], found: object
+) -> None:
+    (tmp_path / "own.py").write_text(ON_PAGE[name], encoding="utf-8")
+    ran = subprocess.run(
+        [COMMAND, "run", "own.py", "--strategy", strategy, *models, "--json"],
+        check=False,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 0, ran.stderr
+    result = json.loads(ran.stdout)["result"]
+    assert result["answer"] == found if isinstance(result, dict) else result == found

@@ -43,17 +43,20 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "httpx2": "microagents/models/",
     "matplotlib": "microagents/runs/studies/pictures.py",
     "pyarrow": "microagents/cli/commands/export.py",
+    "mcp": ("microagents/tools/mcp_connections.py", "tasks/desk_server.py"),
+    "jsonschema": "microagents/tools/toolbox.py",
 }
 PROVIDERS = "microagents/models/"
 """The folder whose files may each import an SDK of their own."""
 SAME_NAMES = {
+    "Agent": {"microagents/strategies/document_conductor.py", "tasks/agent.py"},
     "Plan": {"microagents/problems/steps.py", "tasks/plan.py"},
     "Solved": {"tasks/blocks.py", "tasks/checkers.py", "tasks/hanoi.py"},
     "Step": {"tasks/blocks.py", "tasks/checkers.py", "tasks/hanoi.py"},
     "Summary": {"microagents/documents/questions.py", "microagents/problems/steps.py"},
     "Total": {"tasks/relay.py", "tasks/word_problems.py"},
 }
-"""Public classes of one name: replies, whose addresses enter digests, the task `Plan`, and the values of tasks."""
+"""Public classes of one name: replies, whose addresses enter digests, the tasks `Agent` and `Plan`, and the values of tasks."""
 UNSAFE_CALLS = {"eval", "exec", "compile", "literal_eval", "__import__"}
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 UNREPEATABLE_MODULES = {"time", "random", "secrets"}

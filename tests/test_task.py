@@ -71,7 +71,7 @@ async def test_a_person_cannot_decide_for_a_reply_that_the_task_flags_in_this_st
     right = Parity().oracle(Place()).number
     with pytest.raises(InvalidUsage, match=r"red-flags .* as 'same_parity'"):
         decide(tmp_path, "a", "0/step/0", f'{{"number": {right + 1}}}')
-    assert decide(tmp_path, "a", "0/step/0", f'{{"number": {right + 2}}}') == Onward(number=right + 2)
+    assert decide(tmp_path, "a", "0/step/0", f'{{"number": {right + 2}}}').reply == Onward(number=right + 2)
 
 
 class Checked(Drift):

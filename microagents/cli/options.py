@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -61,6 +62,14 @@ TaskName = Annotated[
 Options = Annotated[
     list[str],
     typer.Option("-o", "--option", metavar="NAME=VALUE", help="Option of the task; NAME=@FILE reads the value from a file. Repeatable."),
+]
+Tools = Annotated[
+    list[str],
+    typer.Option(
+        "--tool",
+        metavar="TOOL",
+        help="Tool of the task `agent`: path/file.py:function, package.module:function, mcp:COMMAND or mcp:https://... . Repeatable.",
+    ),
 ]
 STRATEGY_NAMES = f"A shipped strategy ({', '.join(STRATEGIES.addresses)}), package.module:Class, or path/file.py:Class."
 StrategyName = Annotated[
@@ -136,6 +145,8 @@ AcceptChange = Annotated[
 ]
 
 
+SERVE_PORT = 8399
+"""Port of `microagents serve`, if no other is named."""
 OF_ONE_STEP = ("max_output_tokens", "flag_above_tokens", "max_outage_s", "prices")
 """The settings that also matter for a single step."""
 
@@ -251,6 +262,11 @@ def task_options(kind: type[Task], words: list[str]) -> dict[str, Any]:
             if Path(value).is_file():
                 warn(f"{name} is the text {value!r}; for the content of that file write {name}=@{value}")
     return pairs("-o", words)
+
+
+def with_tools(options: list[str], tools: list[str]) -> list[str]:
+    """Add the tools to the words of the task's options."""
+    return [*options, f"tool={json.dumps(tools)}"] if tools else options
 
 
 def task_of(name: str, options: list[str]) -> Task:

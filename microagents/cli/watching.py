@@ -18,9 +18,12 @@ from msgspec import structs
 
 from microagents.cli.options import ASKED_FROM_USD
 from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.errors import InvalidUsage
 from microagents.journal.messages import InputEnding
+from microagents.runs.driver.begin import resume
 from microagents.runs.driver.control import RunControl
 from microagents.runs.driver.forecast import Forecast
+from microagents.runs.inspection.runs import WaitingCall, calls_waiting, decide
 from microagents.runs.result import Result, Results
 from microagents.words.prices import prices_of
 from microagents.words.summary import printable, resume_command, summary
@@ -72,6 +75,43 @@ def run_in_terminal(
     # With --json, a user's code that prints must not mix its output with the JSON object.
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         return asyncio.run(_run_with_display(watched, start, stream=stream, yes=yes))
+
+
+def answered_in_terminal(watched: Watched, result: Result, runs_dir: Path, *, as_json: bool, stream: bool = False) -> Result:
+    """Ask the person at a terminal what the calls of agents wait for, and go on with the run, until nothing is left to say."""
+    run_id = result.run_id
+    while result.outcome == "undecided" and result.journal is not None and _has_terminal():
+        said = [_ask_person(each, run_id, runs_dir) for each in calls_waiting(runs_dir, run_id)]
+        if not any(said):
+            break
+        result = run_in_terminal(
+            watched,
+            lambda control, _: resume(run_id, runs_dir=runs_dir, **control),
+            as_json=as_json,
+            stream=stream,
+            yes=True,
+        )
+    return result
+
+
+def _ask_person(waiting: WaitingCall, run_id: str, runs_dir: Path) -> bool:
+    """Ask for the words until they are right; returns whether something was said."""
+    first, second = waiting.asked.words
+    typer.echo(printable(f"{waiting.path.partition('/call/')[0]}: {waiting.asked.question} {waiting.call.key_text():.1000}"), err=True)
+    typer.echo(f"Say {first}, or {second}; or press Enter to leave it open.", err=True)
+    while True:
+        try:
+            text = typer.prompt("", default="", show_default=False, prompt_suffix="> ", err=True).strip()
+        except typer.Abort:
+            return False
+        if not text:
+            return False
+        try:
+            decide(runs_dir, run_id, waiting.path, text)
+        except InvalidUsage as error:
+            typer.echo(printable(str(error)), err=True)
+        else:
+            return True
 
 
 def kept_in(run_id: str, runs_dir: Path) -> str:
@@ -181,11 +221,14 @@ def _tell_forecast(forecast: Forecast, *, display: Display, signals: _Signals, a
     """Print the expected cost, and ask whether to begin where it is high and a person is there."""
     with display.paused():
         typer.echo(f"microagents: {printable(str(forecast))}", err=True)
-        has_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
-        if asks and has_terminal and (forecast.cost_usd or 0.0) > ASKED_FROM_USD:
+        if asks and _has_terminal() and (forecast.cost_usd or 0.0) > ASKED_FROM_USD:
             signals.leave()
             _ask_to_begin()
             signals.follow()
+
+
+def _has_terminal() -> bool:
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def _ask_to_begin() -> None:

@@ -144,21 +144,22 @@ class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Cost of its sample; None where the price is unknown."""
 
 
-class Rejection(Struct, frozen=True, kw_only=True):
-    """A valid reply that the task's `verify` found wrong."""
+class Rejection(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A valid reply that the task's `verify` found wrong, or one that asked to look something up first."""
 
     value: str
     """The reply, as JSON."""
     feedback: str
-    """Feedback of the task's `verify`."""
+    """Feedback of the task's `verify`, or the calls with what they returned."""
+    is_look_up: bool = False
 
 
 class Rejected(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """A sample that is asked again with feedback: it is neither ballot nor flag yet."""
+    """A sample that is asked again with feedback, or with what it asked for: it is neither ballot nor flag yet."""
 
     seq: int
     replies: tuple[Rejection, ...]
-    """Its replies so far, all of them rejected."""
+    """Its replies so far, none of which was taken."""
     cost_usd: float | None = None
     """Cost of these replies; None where the price is unknown."""
 
@@ -276,9 +277,10 @@ class Draw(Request[Sample], frozen=True, kw_only=True):
     substitute: str = ""
     """Spec of the model that is asked beside it if it takes too long; empty for the same model."""
     rejected: int = 0
-    """Number of earlier replies to this sample that the task's `verify` rejected. The prompt has them, with its feedback."""
+    """Number of earlier replies to this sample that were not taken: `verify` rejected them, with feedback that the prompt has, or they
+    asked to look something up, which it has, too."""
     first_prompt: Prompt | None = None
-    """The prompt without these; None where there are none."""
+    """The prompt without feedback; None where there are no earlier replies."""
     choices: tuple[str, ...] = ()
     """Votes that the reply may cast; empty for any vote."""
     is_followed: bool = False

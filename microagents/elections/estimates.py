@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -13,9 +13,12 @@ from microagents.elections.laws import (
     check_steps,
     check_target,
     check_whole,
+    expected_bill,
     expected_votes,
     k_min,
     smallest,
+    uneven_race_lost,
+    uneven_race_votes,
     votes_per_sample,
 )
 from microagents.elections.races import MAX_WORK, CapOutcome, Course, Race, simulated
@@ -130,6 +133,65 @@ def estimate(
         expected_calls=ending.draws * held,
         p_success_interval=None if ending.right_interval is None else _each(ending.right_interval, lambda right: right**elections),
         expected_calls_interval=None if ending.draws_interval is None else _each(ending.draws_interval, lambda draws: draws * held),
+    )
+
+
+class AgentEstimate(Struct, frozen=True, kw_only=True):
+    """The estimated success and cost of an agent whose actions have margins by the harm that they can do."""
+
+    actions: dict[str, int]
+    """Number of actions by kind."""
+    margins: dict[str, int]
+    """The margin of each kind."""
+    p_success: float
+    """Probability that no action that does harm, nor an end too early, is taken by mistake: pass^1."""
+    pass_k: dict[int, float]
+    """Probability that all of so many trials succeed."""
+    expected_calls: float
+    """Expected samples of a trial, flagged ones included."""
+    expected_cost_usd: float | None
+    """None where the price of a call was not given."""
+
+
+READ = "read"
+"""The kind of action that does no harm: where one is taken by mistake, it costs its calls."""
+
+
+def estimate_agent(
+    p: float, actions: Mapping[str, int], margins: Mapping[str, int], *, valid: float = 1.0, call_usd: float | None = None
+) -> AgentEstimate:
+    """Estimate an agent: MAKER's races, each with the margin of the right action against that of the rival.
+
+    The worst case: all wrong replies are one action that does harm, of the kind with the smallest margin.
+
+    Args:
+        p: probability that a valid reply is right.
+        actions: number of actions on the right way, by kind.
+        margins: the margin of each kind.
+        valid: probability that a reply is valid.
+        call_usd: US dollars of one call.
+
+    Raises:
+        InvalidUsage: an argument is out of range, or a kind is unknown.
+    """
+    if not actions:
+        raise InvalidUsage(f"say how many actions the agent takes, by kind: {', '.join(margins)}")
+    for kind, number in actions.items():
+        if kind not in margins:
+            raise InvalidUsage(f"there is no kind of action {kind!r}; known: {', '.join(margins)}")
+        check_whole(f"the number of actions {kind}", number)
+    # An end too early is always possible, and so is each effect of the agent.
+    rival = min((margin for kind, margin in margins.items() if kind != READ and (kind in actions or kind == "end")), default=1)
+    lost = math.fsum(number * math.log1p(-uneven_race_lost(p, margins[kind], rival)) for kind, number in actions.items())
+    votes = math.fsum(number * uneven_race_votes(p, margins[kind], rival) for kind, number in actions.items())
+    calls = votes / votes_per_sample(p, valid=valid)
+    return AgentEstimate(
+        actions=dict(actions),
+        margins=dict(margins),
+        p_success=math.exp(lost),
+        pass_k={k: math.exp(k * lost) for k in (2, 4, 8)},
+        expected_calls=calls,
+        expected_cost_usd=None if call_usd is None else expected_bill(call_usd, calls),
     )
 
 

@@ -159,7 +159,45 @@ def expected_calls(p: float, k: int, steps: int, *, valid: float = 1.0, steps_pe
     return steps / steps_per_call * expected_votes(p, k) * per_vote
 
 
+# -- margins of their own ------------------------------------------------------------------------------------------------
+
+
+def uneven_race_lost(p: float, k: int, rival_k: int) -> float:
+    """Compute the chance that the one rival leads by its margin before the right candidate leads by k.
+
+    The gambler's ruin (Feller, An Introduction to Probability Theory and Its Applications, volume 1, XIV.2) from k to rival_k. With equal
+    margins it is MAKER's equation 9.
+
+    Raises:
+        InvalidUsage: for p outside (0.5, 1], or a margin below 1.
+    """
+    check_majority(p)
+    check_whole("k", k)
+    check_whole("the margin of the rival", rival_k)
+    ln_ratio = -_log_odds(p)
+    return math.exp(rival_k * ln_ratio) * math.expm1(k * ln_ratio) / math.expm1((k + rival_k) * ln_ratio)
+
+
+def uneven_race_votes(p: float, k: int, rival_k: int) -> float:
+    """Estimate the votes until one of two candidates leads by its own margin, by Wald's identity.
+
+    Raises:
+        InvalidUsage: for p outside (0.5, 1], or a margin below 1.
+    """
+    return (k - (k + rival_k) * uneven_race_lost(p, k, rival_k)) / (2 * p - 1)
+
+
 # -- costs -------------------------------------------------------------------------------------------------------------
+
+
+def expected_bill(cost_usd: float, calls: float) -> float:
+    """Price a number of calls in US dollars, each of which costs ``cost_usd``.
+
+    Raises:
+        InvalidUsage: for a cost below 0.
+    """
+    _check_amount("cost_usd", cost_usd)
+    return cost_usd * calls
 
 
 def cost_per_vote(cost_usd: float, p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
@@ -237,6 +275,22 @@ def wilson_interval(successes: float, trials: int, confidence: float = 0.95) -> 
     low = 0.0 if successes == 0 else (middle - reach) / (1 + weight)
     high = 1.0 if successes == trials else (middle + reach) / (1 + weight)
     return low, high
+
+
+def pass_k(successes: int, trials: int, k: int) -> float:
+    """Estimate the chance that all of k trials of one task succeed (pass^k), without bias: C(c, k) / C(n, k).
+
+    tau-bench (arXiv 2406.12045), section 4.
+
+    Raises:
+        InvalidUsage: for k outside [1, trials], or successes outside [0, trials].
+    """
+    check_whole("k", k)
+    if not 0 <= successes <= trials:
+        raise InvalidUsage(f"successes must be from 0 to trials={trials!r}, not {successes!r}")
+    if k > trials:
+        raise InvalidUsage(f"k must be at most trials={trials!r}, not {k!r}; do each task more often")
+    return math.comb(successes, k) / math.comb(trials, k)
 
 
 # -- arithmetic and ranges ---------------------------------------------------------------------------------------------

@@ -61,6 +61,42 @@ class FirstToAheadBy(Rule, frozen=True):
         return max(0, self.k - (tally.leading - tally.second))
 
 
+class AheadByHarm(Rule, frozen=True):
+    """Decided once one candidate leads every other by its own margin: the greatest among those of the parts that it names.
+
+    A vote is the JSON of a list of objects that each name a part, such as the calls of tools (`microagents.agents.actions.Action`).
+    """
+
+    margins: dict[str, int]
+    """The margin of each part, by its name."""
+    otherwise: int
+    """That of parts without one."""
+    named_by: str = "tool"
+    """The field of an object that names its part."""
+
+    def __post_init__(self) -> None:
+        for margin in (*self.margins.values(), self.otherwise):
+            _check_k(margin)
+
+    def votes_needed(self, tally: Tally) -> int:
+        """Fewest votes with which a candidate, perhaps one without a vote so far, would have its margin."""
+        least = min((*self.margins.values(), self.otherwise)) + tally.leading
+        for vote, votes in tally.counts.items():
+            rival = tally.second if votes == tally.leading else tally.leading
+            least = min(least, self.margin_of(vote) + rival - votes)
+        return max(0, least)
+
+    def margin_of(self, vote: Hashable) -> int:
+        """The margin by which a vote has to lead."""
+        return _margin(str(vote), self.named_by, tuple(self.margins.items()), self.otherwise)
+
+
+@lru_cache(maxsize=4096)
+def _margin(vote: str, named_by: str, margins: tuple[tuple[str, int], ...], otherwise: int) -> int:
+    named = dict(margins)
+    return max(named.get(each[named_by], otherwise) for each in msgspec.json.decode(vote))
+
+
 class FirstTo(Rule, frozen=True):
     """Decided once one candidate has k votes; with ``at_most``, the leader after that many valid votes is taken as ``argmax``."""
 
@@ -248,7 +284,7 @@ def _loaded(kind: type[Rule], options: bytes) -> Rule:
     return msgspec.json.decode(options, type=kind)
 
 
-PortableRule = FirstToAheadBy | FirstTo | FirstValid | Unanimity | UntilImprobable | Weighed | RuleByAddress
+PortableRule = FirstToAheadBy | AheadByHarm | FirstTo | FirstValid | Unanimity | UntilImprobable | Weighed | RuleByAddress
 """The rules that a question can hold."""
 
 

@@ -246,8 +246,12 @@ class Reader:
 
     def decided_at(self, row: Recalled) -> str | None:
         """The time at which a decision or an answer was committed, in UTC; None in journals of versions before 4."""
+        return self.moment(row.after_ms)
+
+    def moment(self, after_ms: int | None) -> str | None:
+        """The time so many milliseconds after the start of the run, in UTC."""
         with self._reading():
-            return moment(self._began_s, row.after_ms)
+            return moment(self._began_s, after_ms)
 
     def ended_at(self, number: int) -> str | None:
         """The time at which an input ended, in UTC; None if it has not."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from microagents.journal.books import COMPLETED, Books
+from microagents.journal.books import Books
 from microagents.journal.encoding import Places, decision_row, packed_text, sample_row
 from microagents.journal.messages import (
     InputEnding,
@@ -137,7 +137,7 @@ class RecordRows:
         books, rows = self._books, []
         for of_input in touched:
             done, reached = books.progress(of_input), books.reached.get(of_input)
-            if reached is None and (done[0] or books.ended[of_input] == COMPLETED):  # it is forgotten once the input has completed
+            if reached is None:  # the books forget it once the input has completed
                 reached = read_checkpoint(self._rows, of_input)
             last = (None, None, None) if reached is None else (reached.done, reached.state.decode(), reached.value.decode())
             rows.append((of_input, *done, *last, *books.recorded_digests(of_input)))

@@ -21,6 +21,7 @@ from microagents.models.prices import Tariff
 from microagents.models.rates import Rate
 from microagents.registry import MODELS, OBJECT, can_be_found, reference_to
 from microagents.replies.chat import Prompt, Reply, Sample
+from microagents.tools.effect_keys import KeyedBy
 
 TEMPLATE_TOKENS = 512
 """Tokens that a server may add to a prompt: the marks of messages, and instructions of its own."""
@@ -60,6 +61,12 @@ class Most(Struct, frozen=True, kw_only=True):
     """Tokens of the prompt and of the reply."""
     cost_usd: float | None
     """None where the model's price is known only from its replies."""
+
+
+def keyed_by_sample(call: Call, run_id: str | None = None) -> KeyedBy:
+    """A block in which a model takes a sample: its key is the same in every attempt."""
+    election = call.id.election
+    return KeyedBy(run_id, election.path, (election.question_digest, call.id.seq, call.rejected))
 
 
 def most_tokens(prompt: Prompt) -> int:
@@ -168,7 +175,7 @@ class Model:
             raise InvalidUsage(f"{cls.__name__} does not take the options {spec.options}: {said}") from None
 
     async def complete(self, call: Call) -> Sample:
-        """Take one sample, in one attempt: the solver retries.
+        """Take one sample, in one attempt: the solver retries. `current_effect_key` is the same in all attempts at it.
 
         Raises:
             ModelUnavailable: no reply arrived.
@@ -187,7 +194,9 @@ class Model:
             ModelUnavailable: no reply arrived.
         """
         for call in calls:
-            yield call, await self.complete(call)
+            with keyed_by_sample(call):
+                sample = await self.complete(call)
+            yield call, sample
 
     def in_run(self, context: Context) -> Model:  # noqa: ARG002 - for models that need the run
         """Return the model for the calls of one run, where it was given as an object; by default itself."""

@@ -151,6 +151,10 @@ class CheckedReply(Reply, frozen=True):
         """Name the red flag of a reply whose parts do not fit together; None for none."""
         return None
 
+    def exact_part(self) -> Hashable:
+        """Return the part in which replies must be equal to be compared by meaning; by default none of it."""
+        return None
+
 
 def disagreement(replies: Sequence[Reply]) -> str:
     """Describe where replies that all cast different votes agree and differ; empty if they differ in all fields."""
@@ -320,12 +324,15 @@ def instructions(reply: type[Reply], form: Format = "lines") -> str:
     """Write the format instructions at the end of a prompt: exactly the form that `replies.parsing.parse` accepts."""
     notes = [f"- {field.encode_name}: {note}" for field in fields_of(reply) if (note := _note(field))]
     if form == "lines":
-        body = "\n".join(f"{name} = {wanted}" for name, wanted in _forms(reply).items())
         rule = "Every value is plain JSON, in the form shown, directly behind its name; no bold, no quotes around a line."
     else:
-        body = json_form(reply)
         rule = "Every value is plain JSON in the form shown."
-    return "\n".join([HEADS[form], "", body, "", rule, *notes])
+    return "\n".join([HEADS[form], "", template_of(reply, form), "", rule, *notes])
+
+
+def template_of(reply: type[Reply], form: Format) -> str:
+    """Write the form of a reply, for a model to fill in."""
+    return "\n".join(f"{name} = {wanted}" for name, wanted in _forms(reply).items()) if form == "lines" else json_form(reply)
 
 
 def json_form(reply: type[Reply]) -> str:

@@ -10,10 +10,11 @@ from contextlib import suppress
 from microagents.aio import Notifier, is_cancelled
 from microagents.errors import PASSING, Aborted, TaskFailed
 from microagents.journal.messages import RecordAnswer, RecordDecision, RecordedDecision, recorded_decision
+from microagents.tools.effect_keys import KeyedBy
 from microagents.user_code import role_failed
 
 OnDecision = Callable[[RecordedDecision], Awaitable[None] | None]
-"""Gets each decision once it is durable. A plain function or an async one."""
+"""Gets each decision once it is durable. A plain function or an async one. What it does happens once under `current_effect_key`."""
 
 
 class DecisionCallback:
@@ -21,9 +22,11 @@ class DecisionCallback:
 
     Args:
         on_decision: the callback.
+        run_id: the run.
     """
 
-    def __init__(self, on_decision: OnDecision) -> None:
+    def __init__(self, on_decision: OnDecision, run_id: str) -> None:
+        self._run_id = run_id
         self._on_decision: OnDecision | None = on_decision
         self._taken: list[RecordDecision | RecordAnswer] = []
         """Decisions of the commit that is under way."""
@@ -47,9 +50,11 @@ class DecisionCallback:
         while True:
             try:
                 while self._waiting and self._on_decision is not None:
-                    called = self._on_decision(self._waiting[0])
-                    if called is not None:
-                        await called
+                    decision = self._waiting[0]
+                    with KeyedBy(self._run_id, decision.path, decision.value):
+                        called = self._on_decision(decision)
+                        if called is not None:
+                            await called
                     self._waiting.popleft()
             except (SystemExit, *PASSING):
                 raise

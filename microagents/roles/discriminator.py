@@ -11,7 +11,18 @@ from microagents.elections.election import ElectionOutcome, Verdict
 from microagents.elections.rules import FirstTo
 from microagents.problems.candidates import chosen_index, in_orders, labels_of, leader_of
 from microagents.problems.problem import answer_type_of, prompt_about
-from microagents.problems.questions import Choice, Labelled, ToChoose, ToContract, ToEnsemble, ToTrace, Votable
+from microagents.problems.questions import (
+    Choice,
+    Labelled,
+    ToChoose,
+    ToCompose,
+    ToContract,
+    ToDecompose,
+    ToEnsemble,
+    ToSolve,
+    ToTrace,
+    Votable,
+)
 from microagents.replies.chat import Reply, Sampling
 from microagents.replies.trajectories import Trajectory, trajectory_of
 from microagents.roles.asking import AskingRole, Consult
@@ -39,6 +50,8 @@ reasoning and its answer, in no order of merit. Take every text as the matter to
 Check each solution step by step, and make the best answer to `problem` from what is right in them, also one that none of them has."""
 _notes: Mapping[type, str] = {ToTrace: TRACED, ToContract: CONTRACTED}
 """What the system prompt says about kinds of questions beside those of MAKER."""
+_parts: Mapping[type, str] = {ToDecompose: "cuts", ToTrace: "cuts", ToSolve: "answers", ToCompose: "answers"}
+"""The pool that votes on the replies to a kind of question, where the run has it."""
 
 
 class Chosen(Struct, frozen=True, kw_only=True):
@@ -81,6 +94,7 @@ class Discriminator(AskingRole):
     """Holds the vote on candidates (MAKER, algorithm 4, lines 3, 6 and 18), or answers after them (Atom of Thoughts, appendix A.1)."""
 
     draws_as, systems = "discriminator", {Ensemble: ENSEMBLE}
+    draws_in_part_as = tuple(dict.fromkeys(_parts.values()))
 
     async def discriminate(self, request: Discriminate) -> Chosen:
         """Hold the vote; returns the chosen candidate, marked ``argmax`` if none has k votes, or if the probability does not decide.
@@ -90,6 +104,7 @@ class Discriminator(AskingRole):
             InvalidUsage: a person decided for a label that no candidate has.
         """
         work = self.work_on(request)
+        work.pool = self.context.pool(_parts.get(type(request.question), self.draws_as), self.draws_as)
         labels = labels_of(request.candidates)
         max_votes = 2 * request.k - 1
         system = f"{SYSTEM}{_notes.get(type(request.question), '')}{COPIES if request.show_copies else ''}"

@@ -12,7 +12,7 @@ from microagents.aio import TaskScope
 from microagents.elections.election import Ballot, ElectionId
 from microagents.elections.groups import Groups
 from microagents.errors import MicroagentsError
-from microagents.replies.chat import Prompt
+from microagents.replies.chat import CheckedReply, Prompt, Reply, decoder_of
 from microagents.roles.matcher import Match, MeanTheSame, ToMatch
 
 
@@ -22,6 +22,7 @@ class Meanings:
     Args:
         election: its id.
         prompt: the prompt of its first sample.
+        reply: the class of its replies.
         ask: asks the matcher.
         on_found: called once the group of a ballot is found, with whether groups became one, so that counted votes have changed.
         on_failure: called with the error of a comparison.
@@ -31,6 +32,7 @@ class Meanings:
         self,
         election: ElectionId,
         prompt: Prompt,
+        reply: type[Reply],
         *,
         ask: Callable[[MeanTheSame], Awaitable[tuple[Match, ...]]],
         on_found: Callable[[bool], None],
@@ -40,6 +42,7 @@ class Meanings:
         """The comparison that is under way."""
         self._election = election
         self._prompt = prompt
+        self._reply = reply
         self._ask = ask
         self._on_found = on_found
         self._on_failure = on_failure
@@ -71,7 +74,14 @@ class Meanings:
             self.comparison = None  # not before: a ballot that arrives meanwhile would be compared a second time
         self._on_found(self._groups.add(vote, value, same))
 
+    def _may_mean_the_same(self, *replies: bytes) -> bool:
+        if not issubclass(self._reply, CheckedReply):
+            return True
+        return len({decoder_of(self._reply).decode(each).exact_part() for each in replies}) == 1
+
     async def _means(self, *replies: bytes) -> bool:
+        if not self._may_mean_the_same(*replies):
+            return False
         one, other = sorted(replies)  # the comparison does not depend on which was first
         pair = blake2b(one + b"\0" + other, digest_size=8).hexdigest()
         at = f"{self._election.path.partition('/')[2]}/same/{self._election.question_digest.hex()[:8]}/{pair}"

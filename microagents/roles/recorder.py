@@ -83,7 +83,7 @@ class Recorder(Role):
         self._admission: RunAdmission
         self._requests: LiveRequests
         on_decision: OnDecision | None = context.options.get("on_decision")
-        self._callback = None if on_decision is None else DecisionCallback(on_decision)
+        self._callback = None if on_decision is None else DecisionCallback(on_decision, context.run_id)
         self._first_replies: FirstReplies | None = FirstReplies(len(context.tasks), context.tasks[0])
         """The flags of the first replies; None once enough of them were valid."""
         self._expected_usd: float | None = context.options.get("expected_usd")

@@ -14,19 +14,37 @@ from microagents.actors import Context, Messenger, Role
 from microagents.aio import CLOSE_S, Notifier, TaskScope, begin, wait_to_end
 from microagents.elections.admission import Admission, FollowAdmission
 from microagents.elections.count import Count
-from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, Rejected, SampleId, Screen, Verdict
+from microagents.elections.election import (
+    Ballot,
+    Draw,
+    Elect,
+    ElectionId,
+    Flagged,
+    Follow,
+    Question,
+    Rejected,
+    SampleId,
+    Screen,
+    Verdict,
+)
 from microagents.elections.rules import FirstValid
 from microagents.errors import PASSING, MicroagentsError, NotSent
 from microagents.journal.messages import FollowDecisions, RecallOpen, RecordDraws, RecordReply, RecordSample
 from microagents.logs import log
 from microagents.messages import resolve
 from microagents.replies.chat import Prompt, Reply, decoder_of
+from microagents.replies.tool_calls import ToolCall, observed
+from microagents.roles.executor import LOOKED_UP, Execute
 from microagents.roles.matcher import MeanTheSame
 from microagents.roles.meanings import Meanings
-from microagents.roles.verification import Drawn, Verification
+from microagents.roles.verification import Screened, Verification, Wanted, wanted_in
 from microagents.task import flag_of, flags_by_state, verifies
+from microagents.tools.effect_keys import effect_key
+from microagents.tools.observations import MAX_OBSERVATION_CHARS
 from microagents.user_code import described, role_failed
 
+LOOK_UP_S = 60.0
+"""Time after which a call before a reply is given up."""
 MAX_ABANDONED = 1024
 """Number of abandoned elections whose ballots are kept."""
 
@@ -35,7 +53,7 @@ class Voter(Role):
     """Holds elections. A second request for an open election joins it."""
 
     asks = (Draw, Screen, RecordDraws, RecallOpen, FollowAdmission, FollowDecisions)
-    may_ask = (MeanTheSame,)
+    may_ask = (MeanTheSame, Execute)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -233,14 +251,30 @@ class RunningElection:
         self._loop = asyncio.get_running_loop()
         self._guessed: dict[int, Ballot] = {}
         """Ballots among the arrivals that are not verified yet, by seq."""
-        task = voter.context.tasks[election_id.input] if question.state else None
+        task = voter.context.tasks[election_id.input]
         self._verification = (
-            Verification(task, election_id, question, draw=self._sample, guess=self._guess, record=voter.record)
-            if task is not None and verifies(task)
+            Verification(
+                voter.context.run_id,
+                task,
+                election_id,
+                question,
+                draw=self._sample,
+                look_up=self._look_up,
+                guess=self._guess,
+                record=voter.record,
+            )
+            if task.looks_up or (question.state and verifies(task))
             else None
         )
         self._meanings = (
-            Meanings(election_id, self._prompt(0), ask=voter.ask, on_found=self._count_after_comparison, on_failure=self.close_count)
+            Meanings(
+                election_id,
+                self._prompt(0),
+                resolve(question.reply, Reply),
+                ask=voter.ask,
+                on_found=self._count_after_comparison,
+                on_failure=self.close_count,
+            )
             if question.votes == "semantic"
             else None
         )
@@ -347,7 +381,25 @@ class RunningElection:
             if self._verification is not None:
                 await self._verification.close()
 
-    async def _sample(self, seq: int, prompt: Prompt, rejected: int = 0) -> Drawn | None:
+    async def _look_up(self, call: ToolCall) -> str:
+        """Make a call before a reply; equal ones of an input are made once."""
+        of_input = self.id.input
+        at = f"{LOOKED_UP}/{blake2b(call.key_text().encode(), digest_size=16).hexdigest()}"
+        made = await self._voter.ask(
+            Execute(
+                at=at,
+                input=of_input,
+                tool=call.tool,
+                arguments=call.arguments,
+                key=effect_key(self._voter.context.run_id, f"{of_input}/{at}", call.tool, call.arguments),
+                most_chars=MAX_OBSERVATION_CHARS,
+                timeout_s=LOOK_UP_S,
+                is_kept=True,
+            )
+        )
+        return observed(call, "error" if made.outcome == "unknown" else made.outcome, made.text)
+
+    async def _sample(self, seq: int, prompt: Prompt, first: Prompt, earlier: int = 0) -> Screened | None:
         """Draw one sample and screen it; None once the election counts no more."""
         question, sample_id = self._question, SampleId(election=self.id, seq=seq)
         model, substitute = _models_of(sample_id, question.models)
@@ -356,19 +408,22 @@ class RunningElection:
                 id=sample_id,
                 prompt=prompt,
                 reply=question.reply,
-                temperature=question.sampling.temperature_of(seq + rejected),  # asked again at 0, a model repeats itself
+                temperature=question.sampling.temperature_of(seq + earlier),  # asked again at 0, a model repeats itself
                 max_output_tokens=question.sampling.max_output_tokens,
                 needs_length=bool(question.sampling.flag_above_tokens),
                 model=model,
                 substitute=substitute,
-                rejected=rejected,
-                first_prompt=self._prompt(seq) if rejected else None,
+                rejected=earlier,
+                first_prompt=first if earlier else None,
                 choices=question.choices,
                 is_followed=self._is_followed,
             )
         )
         if self.count_is_closed:
             return None
+        task = self._voter.context.tasks[self.id.input]
+        if task.looks_up and (wanted := wanted_in(seq, sample, question, task)) is not None:
+            return sample, wanted
         ballot = await self._voter.ask(
             Screen(
                 id=sample_id,
@@ -389,10 +444,12 @@ class RunningElection:
         sample_id = SampleId(election=self.id, seq=seq)
         verification = self._verification
         try:
-            drawn = await (self._sample(seq, self._prompt(seq)) if verification is None else verification.sample(seq))
+            prompt = self._prompt(seq)
+            drawn = await (self._sample(seq, prompt, prompt) if verification is None else verification.sample(seq))
             if drawn is None:
                 return
             sample, ballot = drawn
+            assert not isinstance(ballot, Wanted)  # only rounds have one
         except NotSent:  # the run is ending: the election stays open, and a resumed run draws this sample
             return
         except MicroagentsError as error:

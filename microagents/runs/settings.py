@@ -306,9 +306,10 @@ def model_pools(models: Models, strategies: Sequence[Strategy]) -> ModelPools:
     if not (pools and all(pools.values())):
         raise InvalidUsage(f"{models!r} names no model, or a pool without one")
     drawing = [*dict.fromkeys(name for strategy in strategies for name in strategy.drawing())]
+    known = [*drawing, *dict.fromkeys(name for strategy in strategies for name in strategy.drawing_in_part())]
     for role in pools:
-        if role and role not in drawing:
-            raise InvalidUsage(unknown("role with a model called", role, drawing))
+        if role and role not in known:
+            raise InvalidUsage(unknown("role with a model called", role, known))
     if "" not in pools and (missing := [name for name in drawing if name not in pools]):
         raise InvalidUsage(
             f"there is a model for {', '.join(pools)}, but none for {', '.join(missing)}; name one for all other roles, too: "

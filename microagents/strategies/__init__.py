@@ -2,7 +2,7 @@
 
 from microagents.strategies.aot import Aot, AotTree
 from microagents.strategies.chain import Chain, ChainConductor, ChainStep, step_by_step
-from microagents.strategies.chain_of_thought import Cot, CotSC, SelfRefine
+from microagents.strategies.chain_of_thought import Analogical, ChainOfDraft, Cot, CotSC, SelfRefine
 from microagents.strategies.document_conductor import DocumentConductor, DocumentStrategy
 from microagents.strategies.iterative_restart import IterativeRestart
 from microagents.strategies.known_inputs import KnownInputs, side_by_side
@@ -17,10 +17,12 @@ from microagents.strategies.speculation import guess_ahead
 from microagents.strategies.subtask_baselines import Parallel, Sequential
 
 __all__ = [
+    "Analogical",
     "Aot",
     "AotTree",
     "Chain",
     "ChainConductor",
+    "ChainOfDraft",
     "ChainStep",
     "Cot",
     "CotSC",

@@ -22,6 +22,7 @@ from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
 from microagents.roles.judge import Choose
 from microagents.roles.paraphraser import Paraphrase
 from microagents.task import ChainTask, chain_types
+from microagents.tools.effect_keys import KeyedBy
 from microagents.user_code import called, mistyped
 from microagents.work.conductor import Conductor
 from microagents.work.durable import Work
@@ -121,7 +122,8 @@ class Chain:
         Raises:
             TaskFailed: the task changed the state that it was given. After a guess, the decided reply would lead on from another state.
         """
-        state = self.next_state(step.state, reply, step.number)
+        with KeyedBy(self.work.role.context.run_id, step.election.path, reply):
+            state = self.next_state(step.state, reply, step.number)
         if encode_state(step.state) != step.question.state:
             raise TaskFailed(
                 f"{type(self.task).__name__}.advance",
@@ -159,7 +161,7 @@ class Chain:
             failure = f"is False after {number:,} steps, where {type(self.task).__name__}.steps gives {self.total or 0:,}"
             raise TaskFailed(f"{type(self.task).__name__}.done", f"{failure}; perhaps advance leads to the same state again")
         asked = called(self.task.prompt, state, gives=Prompt, at=number)
-        rule = self._strategy.rule_of(number, self.total)
+        rule = self._strategy.rule_of(self.task, number, self.total)
         question = self.work.question(asked, self.reply_type, rule=rule, max_draws=self.max_draws, sampling=self.sampling, state=state)
         return ChainStep(number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question)
 
@@ -170,12 +172,34 @@ class Chain:
             InvalidUsage: the checkpoint names another decision than the journal has.
             InvalidDefinition: a state cannot be read back from JSON.
         """
-        state, self._first = await self._resume()
-        total = self.total
+        last, total = await self.last_step(), self.total
+        if last is None:
+            state = self.start()
+            self._check_readable(state)
+        else:
+            state = self.advance(*last)
         # Wrong decisions may make a chain longer, but one that never ends would buy calls for ever.
         self._most_steps = None if total is None else MAX_TIMES_LONGER * total + MAX_MORE_STEPS
         self.work.progress(self._first, total)
         return state, self._first
+
+    async def last_step(self) -> tuple[ChainStep, Any] | None:
+        """The last step of earlier sittings and its decided reply, from the checkpoint; None before the first.
+
+        Raises:
+            InvalidUsage: the checkpoint names another decision than the journal has.
+        """
+        checkpoint = self.work.checkpoint
+        if checkpoint is None:
+            return None
+        self._first = checkpoint.done
+        last = self.step(checkpoint.done - 1, self._read_state(checkpoint.state))
+        if await self._decided_at(last) != checkpoint.value:
+            raise InvalidUsage(
+                f"the journal contradicts itself: its checkpoint does not match the decision of step {last.number}; it was left as it is; "
+                "begin another run"
+            )
+        return last, decoder_of(self.reply_type).decode(checkpoint.value)
 
     def hold(self, step: ChainStep) -> Coroutine[Any, Any, Verdict]:
         """The recorded verdict of a step, or that of an election held now."""
@@ -276,20 +300,8 @@ class Chain:
     def _follow(self, step: ChainStep) -> AsyncGenerator[Ballot | Verdict]:
         return self.work.follow(step.election, step.question, hedge=self._strategy.extra_draws)
 
-    async def _resume(self) -> tuple[Any, int]:
-        checkpoint = self.work.checkpoint
-        if checkpoint is None:
-            self._check_readable(self.start())
-            return self.start(), 0
-        last = self.step(checkpoint.done - 1, self._read_state(checkpoint.state))
-        if await self._decided_at(last) != checkpoint.value:
-            raise InvalidUsage(
-                f"the journal contradicts itself: its checkpoint does not match the decision of step {last.number}; it was left as it is; "
-                "begin another run"
-            )
-        return self.advance(last, decoder_of(self.reply_type).decode(checkpoint.value)), checkpoint.done
-
     async def _decided_at(self, step: ChainStep) -> bytes | None:
+        """The recorded decision of a step."""
         await self.work.recorded(step.election)  # refuses another question
         return await self._value_at(f"step/{step.number}")
 

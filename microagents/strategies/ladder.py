@@ -190,9 +190,9 @@ or `discard` it."""
         """The models of the ladder."""
         return tuple(rung.removeprefix("model=") for rung in rungs_in(self.ladder) if rung.startswith("model="))
 
-    def rule_of(self, number: int, steps: int | None) -> Rule:
+    def rule_of(self, task: Task, number: int, steps: int | None) -> Rule:
         """The rule of a step's vote: with a ladder it ends where the votes are improbable."""
-        rule = portable(self.default_rule)
+        rule = portable(self.rule_for(task))
         if not self.rungs or isinstance(rule, (Unanimity, UntilImprobable, Weighed)):  # agreement is a test of its own
             return rule
         half = None if self.p is not None or isinstance(rule, FirstValid) else max(1, self.draw_cap // 2)

@@ -116,9 +116,13 @@ def _command(name: str, run_id: str, runs_dir: Path) -> str:
     return f"microagents {name} {run_id}{where}"
 
 
+NOT_GIVEN = ("mcp_tools",)
+"""Options that runs add on their own."""
+
+
 def options_text(options: Mapping[str, object]) -> str:
     """Write the options of a task in parentheses; empty without options."""
-    shown = ", ".join(f"{name}={_value_text(value)}" for name, value in options.items())
+    shown = ", ".join(f"{name}={_value_text(value)}" for name, value in options.items() if name not in NOT_GIVEN)
     return f" ({shown})" if shown else ""
 
 

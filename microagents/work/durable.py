@@ -249,10 +249,13 @@ class Work(Elections[T, G]):
 
     async def record_answer(self, at: str, value: object) -> None:
         """Record a value that depends on time, and wait until the recorder has it. Nothing may depend on the value before that."""
-        self.role.tell(
-            RecordAnswer(id=ElectionId(path=self.path_of(at), question_digest=_digest(at.encode())), value=msgspec.json.encode(value))
-        )
+        self.tell_answer(at, value)
         await self.flush()
+
+    def tell_answer(self, at: str, value: object) -> None:
+        """Record a value that depends on time, without a wait. What depends on it is recorded after it."""
+        place = ElectionId(path=self.path_of(at), question_digest=_digest(at.encode()))
+        self.role.tell(RecordAnswer(id=place, value=msgspec.json.encode(value)))
 
     async def flush(self) -> None:
         """Wait until the recorder has all records that this role has sent."""

@@ -18,6 +18,7 @@ from microagents.messages import Message, address_of, resolve
 from microagents.models.weighing import at_least, options_of, rule_for
 from microagents.registry import unknown
 from microagents.replies.chat import A, Prompt, Reply, Sampling, decoder_of, fingerprint, has_prose, system_with_instructions
+from microagents.replies.tool_calls import tool_lines, with_tools
 from microagents.user_code import shown
 
 
@@ -90,10 +91,13 @@ class Elections(Generic[T, G]):
     def __init__(self, role: Elector, of_input: int, *, recalls: bool) -> None:
         self.role = role
         self.input = of_input
+        self.pool = role.context.pool(role.draws_as)
+        """The models that its questions are put to."""
         self._recalls: bool | None = recalls or None
         """Whether the journal may have answers for this work; None before it is known."""
-        self._form: tuple[Question, tuple[object, ...]] | None = None
-        """The last question without its prompts and its state, and what it was made of: most questions of a work are alike."""
+        self._form: tuple[Question, tuple[object, ...], Callable[[str], str]] | None = None
+        """The last question without its prompts and its state, what it was made of, and how system texts are completed: most questions of
+        a work are alike."""
 
     @property
     def task(self) -> T:
@@ -108,7 +112,7 @@ class Elections(Generic[T, G]):
     @property
     def weighs(self) -> bool:
         """Whether the models of this role weigh options, and write nothing."""
-        return at_least(self.role.context.pool(self.role.draws_as)) is not None
+        return at_least(self.pool) is not None
 
     def path_of(self, at: str) -> str:
         """The path of a place: ``input/at``.
@@ -145,14 +149,23 @@ class Elections(Generic[T, G]):
                 raise TaskFailed(f"the prompt of an election of {type(self.task).__name__}", f"must be a Prompt, not {shown(each)}")
         given = (reply, options.get("rule"), options.get("sampling"), options.get("model"), max_draws, options.get("choices", ()))
         if self._form is None or self._form[1] != given:
-            self._form = self._form_of(reply, options, max_draws), given
-        form = self.task.format
+            self._form = self._form_of(reply, options, max_draws), given, self._system_of(reply)
+        system_of = self._form[2]
         asked = structs.replace(
             self._form[0],
-            prompts=tuple([structs.replace(each, system=system_with_instructions(each.system, reply, form)) for each in prompts]),
+            prompts=tuple([structs.replace(each, system=system_of(each.system)) for each in prompts]),
             state=b"" if state is None else encode_state(state),
         )
         return asked if at_least(asked.models) is None else put_to(asked, asked.models)
+
+    def _system_of(self, reply: type[Reply]) -> Callable[[str], str]:
+        """How the system text of a prompt is completed: by the form of the reply, and by the tools for looking things up."""
+        task = self.task
+        if not task.looks_up or self.weighs:
+            return lambda system: system_with_instructions(system, reply, task.format)
+        specs = task.toolbox.specs.values()
+        lines = tool_lines({"tool": each.name, "description": each.description, "parameters": each.parameters} for each in specs)
+        return lambda system: with_tools(system_with_instructions(system, reply, task.format), lines, task.tool_rounds, task.format)
 
     def _form_of(self, reply: type[A], options: ElectionOptions, max_draws: int) -> Question:
         address = address_of(reply)
@@ -166,7 +179,7 @@ class Elections(Generic[T, G]):
             form=fingerprint(reply),
             rule=portable(options.get("rule") or context.strategy.default_rule),
             sampling=structs.replace(options.get("sampling") or task.sampling, **limits),
-            models=context.pool(self.role.draws_as) if model is None else (model,),
+            models=self.pool if model is None else (model,),
             max_draws=max_draws,
             choices=tuple(options.get("choices", ())),
             reading=task.reading,

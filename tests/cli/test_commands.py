@@ -612,6 +612,18 @@ def test_estimate_speaks_to_people_too_and_names_the_cap_that_makes_its_promise_
     assert ran.out.splitlines()[-1] == "a chance of 0.95 at this k needs a cap of 140 draws a step, so more than 100: -s max_draws=140"
 
 
+def test_estimate_tells_the_chance_the_calls_and_the_bill_of_an_agent_by_its_margins() -> None:
+    words = ("estimate", "--p", "0.97", "--actions", "read=5,write=1,destructive=2,end=1", "--call-usd", "0.01", "--json")
+    singly = [word for kind in ("read", "write", "destructive", "end") for word in ("-s", f"k_{kind}=1")]
+    voted, single = microagents(*words).json, microagents(*words, *singly).json
+    assert single["p_success"] == pytest.approx(0.97**9)
+    assert single["pass_k"]["4"] == pytest.approx(0.97**36)
+    assert single["expected_calls"] == pytest.approx(9)
+    assert voted["p_success"] > 0.99
+    assert voted["expected_cost_usd"] == pytest.approx(0.01 * voted["expected_calls"])
+    assert "bill                              $0.19" in microagents(*words[:-1]).out
+
+
 # -- whatever is wrong, one sentence -----------------------------------------------------------------------------------
 
 BLIND = """
@@ -788,6 +800,11 @@ def test_a_config_that_cannot_be_read_is_refused(command: str, config: str) -> N
         ("--p 0.9 --steps 10 --target 0.9 --steps-per-call 11", ["steps_per_call must be"]),
         ("--p 0.9 --steps 10 --target 0.9 --max-draws 0", ["max_draws must be"]),
         ("--p 0.9 --steps 10 --target 0.9 --rule unanimity", ["no law is known for the rule 'unanimity'"]),
+        ("--p 0.9", ["--steps S", "--actions read=6,write=2,end=1"]),
+        ("--p 0.9 --actions read=1 --steps 3", ["leave out the options of --steps"]),
+        ("--p 0.9 --actions reed=1", ["no kind of action 'reed'"]),
+        ("--p 0.5 --actions read=1", ["p must be above 0.5"]),
+        ("--p 0.9 --steps 10 -k 2 -s k_read=2", ["--actions read=6,write=2,end=1"]),
     ],
 )
 def test_an_estimate_of_what_cannot_be_is_refused(words: str, said: list[str]) -> None:
@@ -801,7 +818,7 @@ def test_an_estimate_of_what_cannot_be_is_refused(words: str, said: list[str]) -
         "run drift --bogus",
         "run drift -k few",
         "walk drift",
-        "estimate --p 0.9",
+        "estimate",
         "estimate --p 0.9 --steps 1.5 --target 0.9",
         "estimate --p 0.9 --steps 1e99 --target 0.9",
     ],
@@ -1024,7 +1041,7 @@ def test_a_chain_without_a_needed_method_is_refused_before_anything_is_asked() -
 def test_a_file_with_one_task_needs_no_class() -> None:
     write("blind.py", BLIND.partition("class Seeing")[0])
     write("dates.py", "from blind import Blind\nclass Dates(Blind): pass\nclass _Hidden(Blind): pass")
-    assert_one_sentence(microagents("run", "dates.py"), "Dates has no `expert`")
+    assert_one_sentence(microagents("run", "dates.py"), "Dates has no `expert`", "docs/tasks.md")
 
 
 def test_a_file_with_several_tasks_is_asked_for_one_of_them() -> None:

@@ -33,6 +33,7 @@ ROW = {
         "given",
         "run_id",
         "solved",
+        "pass_k",
         "f1",
         "completed",
         "repeat",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 
 import pytest
 
 from microagents import run_sync
-from microagents.cli.commands.serve import PORT
+from microagents.cli.options import SERVE_PORT
 from microagents.errors import ModelUnavailable
 from microagents.tasks.word_problems import WordProblem
 from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, microagents
@@ -30,6 +31,25 @@ def test_it_prints_its_addresses_serves_a_run_and_ends_cleanly_with_ctrl_c() -> 
     assert (process.returncode, out) == (COMPLETED, "")
     busy = result["repeated"].get("busy", 0)
     assert err.strip() == f"served {5 + busy} requests, 5 samples" + (f"; faults: {busy} x 429" if busy else "")
+
+
+def test_a_printed_request_is_understood_by_a_server_in_each_of_its_three_forms() -> None:
+    task = ("hanoi", "-o", "disks=3")
+    shown = microagents("step", *task, "--step", "1", "--model", "openai:gpt-6-luna", "--request", "--json", env={"OPENAI_API_KEY": ""})
+    command = [COMMAND, "serve", *task, "--model", "sim:perfect", "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        programs = {"curl": ["bash", "-c"], "openai": [sys.executable, "-c"], "anthropic": [sys.executable, "-c"]}
+        sent = {
+            name: subprocess.run(
+                [*programs[name], text.replace(f"http://127.0.0.1:{SERVE_PORT}", url)], check=True, capture_output=True, timeout=WAIT_S
+            ).stdout.decode()
+            for name, text in shown.json.items()
+        }
+        process.send_signal(signal.SIGINT)
+    texts = [json.loads(sent["curl"])["choices"][0]["message"]["content"], sent["openai"], sent["anthropic"]]
+    assert [text.split()[-6:] for text in texts] == [["move", "=", "[2,0,1]", "next_state", "=", "[[3],[2],[1]]"]] * 3
 
 
 def test_a_process_of_its_own_answers_the_questions_of_every_strategy_for_problems() -> None:
@@ -62,7 +82,7 @@ def test_a_process_of_its_own_answers_the_questions_of_every_strategy_for_proble
         (["hanoi", "--token-env", "NO_SUCH_TOKEN"], "the environment variable NO_SUCH_TOKEN has no token"),
         (
             ["hanoi", "--host", "no.such.host.invalid", "--token-env", "SOME_TOKEN"],
-            f"nothing can be served on no.such.host.invalid port {PORT}",
+            f"nothing can be served on no.such.host.invalid port {SERVE_PORT}",
         ),
         (["hanoi", "--model", "sim:gpt-9"], "there is no simulated model 'gpt-9'"),
         (["ask", "-o", "text=hi"], "has no `expert`"),

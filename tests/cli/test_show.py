@@ -214,7 +214,7 @@ def test_a_person_sees_what_became_of_a_step_that_climbed() -> None:
         said = " ".join(microagents("show", "r", path).out.split())
         assert re.search(rf"left to the next rung; \{{.*\}} leads; decided at {step}/{rung}", said)
         assert "OUTVOTED" not in said
-        assert shown(path)["decided_at"] == f"{step}/{rung}"
+        assert shown(path)["decided_by"] == f"{step}/{rung}"
 
 
 def test_a_prediction_names_its_rollout() -> None:

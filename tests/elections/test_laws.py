@@ -21,9 +21,12 @@ from microagents.elections.laws import (
     p_alternative,
     p_full,
     p_vote,
+    pass_k,
     race_won,
     sample_price,
     samples_per_vote,
+    uneven_race_lost,
+    uneven_race_votes,
     wilson_interval,
 )
 from microagents.elections.rules import FirstToAheadBy, Tally
@@ -181,6 +184,30 @@ def test_the_smallest_margin_agrees_with_long_arithmetic(p: float, steps: int, t
 def test_the_smallest_margin_keeps_its_digits_where_the_plain_formula_has_none() -> None:
     assert 0.95 ** (-1 / 10**18) - 1 == 0
     assert [k_min(0.99, 10**n, 0.95) for n in (2, 6, 10, 14, 16, 18)] == [2, 4, 6, 8, 9, 10]
+
+
+@given(USUAL, st.integers(1, 12), st.integers(1, 12))
+def test_races_with_two_margins_agree_with_the_gamblers_ruin_in_fractions(p: float, k: int, rival_k: int) -> None:
+    r = 1 / Fraction(p) - 1
+    lost = 1 - (1 - r**rival_k) / (1 - r ** (k + rival_k))
+    assert uneven_race_lost(p, k, rival_k) == pytest.approx(float(lost), rel=1e-10)
+    assert uneven_race_votes(p, k, rival_k) == pytest.approx(float((k * (1 - lost) - rival_k * lost) / (2 * Fraction(p) - 1)), rel=1e-10)
+
+
+@given(USUAL, MARGINS)
+def test_a_race_with_equal_margins_is_that_of_the_paper(p: float, k: int) -> None:
+    assert 1 - uneven_race_lost(p, k, k) == pytest.approx(race_won(p, k), rel=1e-10)
+    assert uneven_race_votes(p, k, k) == pytest.approx(expected_votes(p, k), rel=1e-10)
+
+
+@given(st.integers(1, 12), st.integers(1, 6), st.fractions(0, 1))
+def test_pass_k_is_without_bias_and_refuses_more_trials_than_there_were(trials: int, k: int, p: Fraction) -> None:
+    if k > trials:
+        with pytest.raises(InvalidUsage, match="do each task more often"):
+            pass_k(trials, trials, k)
+        return
+    mean = sum(float(math.comb(trials, c) * p**c * (1 - p) ** (trials - c)) * pass_k(c, trials, k) for c in range(trials + 1))
+    assert mean == pytest.approx(float(p) ** k, abs=1e-12)
 
 
 # -- shape -------------------------------------------------------------------------------------------------------------

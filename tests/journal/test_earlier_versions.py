@@ -80,7 +80,7 @@ async def test_a_journal_of_before_draws_no_candidates_again_and_says_so_to_a_ru
 
 async def test_what_a_journal_of_before_left_undecided_is_decided_by_a_person() -> None:
     restored("undecided")
-    assert decide(RUNS, "undecided", "0/step/0", '{"number": 3}').number == 3
+    assert decide(RUNS, "undecided", "0/step/0", '{"number": 3}').reply.number == 3
     assert (await resume("undecided", on_undecided="stop")).account.settled_at == {"0/step/0": "person"}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -455,6 +455,12 @@ class Reference:
 
 @either_order
 @settings(deadline=None, max_examples=25)
+@example(
+    [
+        [a_record("0/step/0", "decided", 0), a_record("0/step/0", "completed", 0)],
+        [a_record("0/step/0", each, 0) for each in ("decided", "failed")],
+    ]
+)
 @given(commits=st.lists(st.lists(records, max_size=6) | st.just("reopen"), max_size=12))
 def test_however_records_are_cut_into_commits_and_sittings_they_add_up_to_the_same(
     in_order: bool,  # noqa: FBT001 - a parameter

@@ -587,7 +587,10 @@ def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
         (Sorting(), "aot"),
         (Sorting(), "aot+tree"),
         (Sorting(), "aot+recursive"),
-        *((Consistency(), name) for name in ("recursive", "cot", "cot-sc", "self-refine", "single-shot", "self-consistency", "maker")),
+        *(
+            (Consistency(), name)
+            for name in ("recursive", "cot", "cot-sc", "analogical", "self-refine", "single-shot", "self-consistency", "maker")
+        ),
         (Consistency(), Aot(transitions=0)),
     ],
     ids=str,

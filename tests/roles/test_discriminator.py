@@ -7,12 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from microagents import resume
+from microagents import resume, run
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.problems.questions import ToChoose, asked_in
 from microagents.replies.chat import write
 from microagents.runs.inspection.runs import decide
 from microagents.tasks.ask import Answer
+from microagents.tasks.multiplication import Multiplication
 from tests.strategies.scripted import CUT, Script, four, label, noted_draws, rows, solved
 
 
@@ -119,3 +120,33 @@ async def test_a_person_can_only_decide_for_a_candidate() -> None:
     decide(Path("runs"), "solved", "0/solve/answer/vote", write(label(b, a, b), "json"))
     result = await resume("solved")
     assert (result.value["answer"], result.account.settled_at) == ({"answer": "B"}, {"0/solve/answer/vote": "person"})
+
+
+@pytest.mark.parametrize(
+    ("given", "cuts", "answers"),
+    [
+        (["discriminator"], "discriminator", "discriminator"),
+        (["cuts"], "cuts", ""),
+        (["discriminator", "answers"], "discriminator", "answers"),
+        (["cuts", "answers"], "cuts", "answers"),
+    ],
+)
+async def test_votes_on_cuts_and_on_answers_may_have_models_of_their_own(
+    given: list[str], cuts: str, answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = noted_draws(monkeypatch)
+    spec = {role: f"sim:perfect@error=0.3,latency={number}e-9" for number, role in enumerate(["", "discriminator", "cuts", "answers"], 1)}
+    models = {role: spec[role] for role in ["", *given]}
+    await run([Multiplication(digits=4, instance=number) for number in range(8)], models=models, strategy="recursive", runs_dir=None)
+    asked: dict[str, set[str]] = {}
+    for each in drawn:
+        path = each.id.election.path
+        asked.setdefault(path.split("/")[-2] if path.endswith("/vote") else "others", set()).add(each.model)
+    assert asked["decompose"] == {spec[cuts]}
+    assert asked["answer"] | asked["compose"] == {spec[answers]}
+    assert asked["others"] == {spec[""]}
+
+
+async def test_a_strategy_without_a_discriminator_has_no_models_for_its_parts() -> None:
+    with pytest.raises(InvalidUsage, match="no role with a model called 'cuts'"):
+        await run(Multiplication(), models={"": "sim:perfect", "cuts": "sim:perfect"}, strategy="maker", runs_dir=None)

@@ -16,6 +16,7 @@ from microagents.models.model import Call, Model
 from microagents.replies.chat import Sample, Usage, write
 from microagents.roles import Solver
 from microagents.roles.solver.health import OUT_AFTER_S, PROBE_EVERY_S, refuses_account
+from microagents.roles.solver.outages import TRIAL_S
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
@@ -97,7 +98,7 @@ def test_a_call_that_tries_a_model_which_is_out_does_not_wait_in_its_queue() -> 
 
     result, took_s = run_virtual(drifts())
     assert result.outcome == "completed"
-    assert took_s < 100 + PROBE_EVERY_S  # a solver none of whose calls has failed yet learns of the outage only by its first one
+    assert took_s < 100 + OUT_AFTER_S + 3 * TRIAL_S  # trials, and the first second; also of solvers none of whose own calls has failed
 
 
 def test_a_call_that_takes_long_after_a_failure_is_waited_for() -> None:

@@ -98,14 +98,14 @@ class Breaks:
 
 
 @pytest.mark.parametrize("inputs", [1, 3])
-@pytest.mark.parametrize("where", ["on_decision", "models", "parse"])
+@pytest.mark.parametrize("where", ["on_decision", "models", "prompt"])
 async def test_what_is_no_exception_ends_a_run_that_can_go_on_at_once(
     where: str, inputs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     breaks = Breaks()
-    parse = Drift.parse
-    if where == "parse":
-        monkeypatch.setattr(Drift, "parse", lambda *given: breaks.fail() or parse(*given))
+    if where == "prompt":
+        prompt = Drift.prompt
+        monkeypatch.setattr(Drift, "prompt", lambda *given: breaks.fail() or prompt(*given))
     options = {"on_decision": breaks.decided} if where == "on_decision" else {"models": breaks.model} if where == "models" else {}
     given: dict[str, Any] = {"models": "sim:perfect", "run_id": "a", "runs_dir": tmp_path, **options}
     async with asyncio.timeout(20):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,13 @@ class Easy(Multiplication):
 
     def difficulty(self, prompt: Prompt, reply: type[Reply]) -> None:  # type: ignore[override]
         """That of the model's profile."""
+
+
+class Alike(Easy):
+    """All of its variants are the same."""
+
+    def variant(self, number: int) -> Alike:  # noqa: ARG002 - they are the same
+        return self
 
 
 stones: list[int] = []
@@ -371,3 +379,35 @@ def test_a_row_has_the_mean_f1_where_the_task_has_one_and_an_input_without_an_an
     assert row.solved == 2
     assert row.f1 == pytest.approx((0.8 + 1 + 0) / 3)
     assert compared(SMALL, strategies=["single-shot"]).rows[0].f1 is None
+
+
+# -- trials ------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_inputs_that_are_done_several_times_tell_the_chance_that_all_of_k_trials_succeed() -> None:
+    (row,) = compared(strategies=["single-shot"], repeat=6, trials=4).rows
+    alone = run_sync([SMALL.variant(number) for number in range(6) for _ in range(4)], models=MODEL, strategy="single-shot", runs_dir=None)
+    right = [sum(each["correct"] for each in alone.value[at : at + 4]) for at in range(0, 24, 4)]
+    assert 0 < sum(right) < 24
+    twice, four_times = row.pass_k
+    assert (twice.k, four_times.k) == (2, 4)
+    assert twice.chance == pytest.approx(sum(math.comb(each, 2) / 6 for each in right) / 6)
+    assert four_times.chance == right.count(4) / 6
+    assert (four_times.low, four_times.high) == wilson_interval(right.count(4), 6)
+
+
+def test_a_task_without_variants_is_one_that_is_repeated_and_inputs_done_once_have_no_pass_k() -> None:
+    (row,) = compared(Alike(digits=3), strategies=["single-shot"], repeat=5).rows
+    assert row.solved is not None
+    assert [each.k for each in row.pass_k] == [2, 4]
+    assert row.pass_k[0].chance == math.comb(row.solved, 2) / 10
+    low, high = wilson_interval(row.solved, 5)
+    assert (row.pass_k[1].low, row.pass_k[1].high) == (low**4, high**4)
+    assert compared(strategies=["single-shot"], repeat=2).rows[0].pass_k == ()
+
+
+def test_other_trials_are_another_comparison_and_fewer_than_one_are_refused() -> None:
+    alike = [compared(Alike(digits=3), strategies=["single-shot"], repeat=each, trials=4 // each).rows[0] for each in (2, 4)]
+    assert alike[0].run_id != alike[1].run_id
+    with pytest.raises(InvalidUsage, match="trials must be at least 1, not 0"):
+        compared(trials=0)

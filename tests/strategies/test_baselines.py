@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
-from microagents import InvalidUsage, Result, run
+from microagents import Call, InvalidUsage, Result, run
 from microagents.models.simulation.scripted import ScriptLine
-from microagents.replies.chat import write
+from microagents.replies.chat import Prompt, Reply, write
+from microagents.runtimes.testing.virtual import run_virtual
+from microagents.strategies.chain_of_thought import Analogical, ChainOfDraft, Cot
 from microagents.strategies.maker import Maker
 from microagents.strategies.self_consistency import SelfConsistency
 from microagents.tasks.ask import Answer, Ask
 from microagents.tasks.drift import Drift, Onward
 from microagents.tasks.multiplication import Multiplication
+
+ERROR = 0.3
 
 
 async def by_self_consistency(word: str) -> Result:
@@ -60,6 +65,49 @@ async def test_a_single_shot_is_one_call_and_a_reply_that_cannot_be_read_is_unde
     assert (result.outcome, result.calls, result.account.steps) == ("completed", 1, 1)
     undecided = await run(Ask(text="Why?"), models=scripted([""]), strategy="single-shot")
     assert (undecided.outcome, undecided.calls) == ("undecided", 1)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"), [("cot", "every intermediate result"), ("chain-of-draft", "five words"), ("analogical", "three problems")]
+)
+async def test_baselines_with_reasoning_differ_by_their_instruction_alone(strategy: str, said: str) -> None:
+    systems = []
+
+    async def model(call: Call) -> str:
+        systems.append(call.prompt.system)
+        return '{"reasoning": "It is so.", "answer": {"answer": "A"}}'
+
+    result = await run(Ask(text="Which letter?"), models=model, strategy=strategy)
+    assert (result.value["answer"], result.calls) == ({"answer": "A"}, 1)
+    (system,) = systems
+    assert said in system
+
+
+class EvenlyHard(Multiplication):
+    """Products that a simulated model has wrong with one probability, whatever it is asked."""
+
+    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:  # noqa: ARG002 - the same for all
+        return ERROR
+
+
+@pytest.mark.parametrize("kind", [ChainOfDraft, Analogical])
+def test_drafts_and_analogies_are_right_as_often_as_most_of_their_samples_and_do_not_depend_on_time(kind: type[Cot]) -> None:
+    """The share lies outside of four standard deviations once in 16,000 seeds; the seed is fixed."""
+    samples = 5
+    tasks = [EvenlyHard(instance=number) for number in range(200)]
+    options: dict[str, Any] = {"models": "sim:perfect@alternatives=1,latency=1", "strategy": kind(samples=samples)}
+    local, linked = (
+        run_virtual(run(tasks, **options, runtime=runtime, runs_dir=None), seed=seed) for seed, runtime in enumerate(["local", "linked"])
+    )
+    assert (local.account.decisions_sha256, local.account.ballots_sha256) == (
+        linked.account.decisions_sha256,
+        linked.account.ballots_sha256,
+    )
+    assert local.calls == samples * len(tasks)
+    rng = Random(1)
+    expected = sum(2 * sum(rng.random() < ERROR for _ in range(samples)) < samples for _ in range(100_000)) / 100_000
+    spread = (expected * (1 - expected) / len(tasks)) ** 0.5
+    assert abs(sum(value["correct"] for value in local.value) / len(tasks) - expected) < 4 * spread
 
 
 async def test_a_problem_is_solved_recursively_where_no_strategy_is_named() -> None:

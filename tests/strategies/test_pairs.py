@@ -51,7 +51,9 @@ async def test_the_second_strategy_solves_what_the_first_one_makes() -> None:
     assert tree.children[0].children[0].problem == NEXT
 
 
-@pytest.mark.parametrize("second", ["self-consistency", "maker", "cot", "single-shot", "self-refine", "tree"])
+@pytest.mark.parametrize(
+    "second", ["self-consistency", "maker", "cot", "chain-of-draft", "analogical", "single-shot", "self-refine", "tree"]
+)
 async def test_any_strategy_for_problems_may_stand_behind_the_plus(second: str) -> None:
     name = f"aot+{second}"
     result = await run(TASK, models=MODEL, strategy=name, run_id="any")

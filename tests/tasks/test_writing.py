@@ -274,3 +274,11 @@ def test_programs_do_not_get_the_environment(monkeypatch: pytest.MonkeyPatch, tm
     assert compiles("a text without a page") is False
     assert "openin_any=p" in seen.read_text(encoding="utf-8")
     assert "k3y" not in seen.read_text(encoding="utf-8")
+
+
+def test_simulated_models_copy_a_brief_so_that_a_run_can_be_tried_without_a_key() -> None:
+    brief = (BRIEFS / "webapp.md").read_text(encoding="utf-8")
+    models = ["sim:gpt-4.1-mini", "sim:o3-mini"]
+    result = run_sync(Writing(brief=brief), models=models, runs_dir=None)
+    assert result.outcome == "completed"
+    assert result.as_json()["result"]["answer"]["text"].split() == brief.split()

@@ -55,7 +55,7 @@ TEXT_COLUMNS = (0,)
 """Columns that are aligned to the left; all others are numbers."""
 
 
-@partial(with_settings, short=[name for name in SHORT_FORMS if name != "k"])
+@partial(with_settings, short=("max_draws", "speculate", "known_inputs"))
 def command(
     task: TaskName,
     *,
@@ -89,6 +89,9 @@ def command(
             metavar="N", envvar="MICROAGENTS_REPEAT", help=f"Number of inputs of each row. [default: {DEFAULT_REPEAT}, or all of --inputs]"
         ),
     ] = None,
+    trials: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of times that each input is done; the table tells pass^k then.")
+    ] = 1,
     inputs: InputsFile = None,
     model: ModelSpecs = [],  # noqa: B006
     seed: Seed = 0,
@@ -115,6 +118,8 @@ def command(
     chain whose result has no `solved` counts as solved if its oracle finds no wrong decision in the whole row. If code cannot judge
     results, `solved` is `?`. An undecided or failed input is not solved, and stops no other.
 
+    Where inputs are done several times, pass^k is the chance that all of k trials of one input succeed, with an interval of 95 %.
+
     Each row is a run with its own journal, and the same command again continues where it ended. Another N, seed, model or option of the
     task makes another comparison. --max-cost, --max-tokens, --max-calls and --max-time apply to all rows together.
 
@@ -134,6 +139,7 @@ def command(
                 k=k,
                 options=options,
                 repeat=repeat,
+                trials=trials,
                 seed=seed,
                 runs_dir=runs_dir,
                 run_id=run_id,
@@ -163,6 +169,10 @@ def _report(comparison: Comparison) -> Iterator[str]:
             "?: a decision was wrong, or code cannot tell; give the result a field `correct` or `solved` to count the right results, "
             "then repeat with another --run-id"
         )
+    for row in comparison.rows:
+        if row.pass_k:
+            shown = ", ".join(f"pass^{each.k} {each.chance:.1%} ({each.low:.1%} to {each.high:.1%})" for each in row.pass_k)
+            yield from wrapped(f"{_named(row)}{'' if row.k is None else f' k={row.k}'}: {shown}")
     if f1s := [f"{_named(row)} {row.f1:.3f}" for row in comparison.rows if row.f1 is not None]:
         yield from wrapped(f"mean F1 of the answers: {', '.join(f1s)}")
     for row in comparison.rows:

@@ -11,12 +11,16 @@ import typer
 
 from microagents.cli.options import AsJson, pairs
 from microagents.cli.reporting import json_text
-from microagents.elections.estimates import Estimate, RuleAtK, estimate
+from microagents.elections.estimates import AgentEstimate, Estimate, RuleAtK, estimate, estimate_agent
+from microagents.elections.laws import expected_bill
 from microagents.elections.rules import Rule, portable
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.registry import Registry, unknown
+from microagents.runs.settings import validated
 from microagents.runs.short_forms import SHORT_FORMS
+from microagents.strategies.act import Act
 from microagents.user_code import described
+from microagents.words.prices import money
 
 RULE_HELP = (
     "`ahead-by`, `first-to` (`run -s rule=first-to`), `best-of` (the most frequent of K), or one of your own as path/file.py:Class or "
@@ -39,7 +43,20 @@ def count(text: str) -> int:
 
 def command(
     p: Annotated[float, typer.Option("--p", metavar="P", help="Probability that a valid reply is right.")],
-    steps: Annotated[int, typer.Option(metavar="S", parser=count, help="Number of steps of the task, such as 1000000 or 1e6.")],
+    steps: Annotated[
+        int | None, typer.Option(metavar="S", parser=count, help="Number of steps of the task, such as 1000000 or 1e6.")
+    ] = None,
+    actions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND=N,...", help="Of an agent, in place of --steps: number of its actions by kind, as in read=6,write=2,end=1."
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str],
+        typer.Option("-s", "--set", metavar="NAME=VALUE", help="Margin of a kind of action, as in `run -s k_read=1`. Repeatable."),
+    ] = [],  # noqa: B006 - typer copies it
+    call_usd: Annotated[float | None, typer.Option("--call-usd", metavar="USD", help="Price of one call; shows the bill.")] = None,
     target: Annotated[float | None, typer.Option(metavar="T", help="Wanted probability that all steps are decided right.")] = None,
     valid: Annotated[float, typer.Option(metavar="V", help="Probability that a reply is valid: no red flag discards it.")] = 1.0,
     steps_per_call: Annotated[int, typer.Option(metavar="M", help="Number of steps that one call does.")] = 1,
@@ -62,7 +79,20 @@ def command(
 
     One rival (all wrong replies are equal) is the worst case for the chance, but not for the calls. Several rivals are computed exactly
     where that takes seconds, else simulated, with intervals of 95 %.
+
+    For an agent, --actions says how many actions of each kind (read, write, destructive, end) it takes, and -s the margins. Its chance is
+    that of the worst case, in which all wrong replies are one action that does harm; a wrong read costs no more than its calls.
     """
+    if actions is not None:
+        if (steps, target, k, steps_per_call, rule, rivals) != (None, None, None, 1, "ahead-by", 1):
+            raise InvalidUsage("--actions takes margins by -s, as in -s k_read=1; leave out the options of --steps")
+        agent = _agent(p, actions, set_, valid, call_usd)
+        typer.echo(json_text(agent) if as_json else "\n".join(_agent_lines(agent)))
+        return
+    if set_:
+        raise InvalidUsage("-s sets the margins of an agent's actions; say how many it takes: --actions read=6,write=2,end=1")
+    if steps is None:
+        raise InvalidUsage("give the number of steps, --steps S, or the actions of an agent, --actions read=6,write=2,end=1")
     try:
         chosen = _rule_of_ones_own(rule) if ":" in rule or ".py" in rule else rule
         found = estimate(p, steps, target, valid=valid, steps_per_call=steps_per_call, k=k, max_draws=max_draws, rule=chosen, rivals=rivals)
@@ -77,6 +107,30 @@ def command(
         smallest = "too large to be computed here" if found.k_min is None else found.k_min
         typer.echo(f"the smallest k that does {steps:,} steps with a chance of {target:g}, where no cap ends an election: {smallest}")
     typer.echo("\n".join(_lines(found, target)))
+    if call_usd is not None:
+        typer.echo(_bill(expected_bill(call_usd, found.expected_calls)))
+
+
+def _agent(p: float, actions: str, options: list[str], valid: float, call_usd: float | None) -> AgentEstimate:
+    strategy = validated(Act, "strategy 'act'", pairs("-s", options), flag="-s")
+    margins = {name.removeprefix("k_"): margin for name, margin in strategy.model_dump().items() if name.startswith("k_")}
+    numbers = {kind: count(number) for kind, number in pairs("--actions", actions.split(",")).items()}
+    return estimate_agent(p, numbers, margins, valid=valid, call_usd=call_usd)
+
+
+def _agent_lines(found: AgentEstimate) -> Iterator[str]:
+    margins = ", ".join(f"k_{kind} = {found.margins[kind]}" for kind in found.actions)
+    yield f"{sum(found.actions.values()):,} actions, {margins}, where all wrong replies are one that does harm (the worst case):"
+    yield f"  chance that a trial succeeds      {found.p_success:.6f}"
+    for k, chance in found.pass_k.items():
+        yield f"  that {k} of {k} trials succeed        {chance:.6f}   (pass^{k})"
+    yield f"  calls                             {found.expected_calls:,.1f}"
+    if found.expected_cost_usd is not None:
+        yield _bill(found.expected_cost_usd)
+
+
+def _bill(cost_usd: float) -> str:
+    return f"  bill                              {money(cost_usd)}"
 
 
 def _rule_of_ones_own(given: str) -> RuleAtK:

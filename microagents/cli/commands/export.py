@@ -13,17 +13,15 @@ from typing import IO, Annotated, Any, Literal, get_args
 
 import msgspec
 import typer
+from msgspec import Struct
 
 from microagents.cli.options import RUNS, RunName, RunsDir
 from microagents.cli.reporting import json_text
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
-from microagents.runs.inspection.export import DecisionRow, decision_rows
+from microagents.runs.inspection.export import ActionRow, DecisionRow, action_rows, decision_rows
 
 Format = Literal["jsonl", "csv", "parquet"]
-COLUMNS = DecisionRow.__struct_fields__
-AS_JSON = ("value", "flags")
-"""Columns that csv and parquet hold as JSON texts."""
 ROWS_PER_GROUP = 10_000
 """Rows of a parquet file that are written at a time."""
 
@@ -37,6 +35,9 @@ def command(
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="File to write; an existing one is kept. [default: stdout]")
     ] = None,
+    actions: Annotated[
+        bool, typer.Option("--actions", help="Of an agent, write its calls instead: votes, effect, key, outcome and observation.")
+    ] = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
     """Write the decisions of a run as rows of jsonl, csv or parquet.
@@ -52,12 +53,13 @@ def command(
         if output is None:
             raise InvalidUsage("parquet is not written to stdout; name a file with --output")
     with reader_of(runs_dir, run) as reader:
-        rows = decision_rows(reader)
+        kind: type[ActionRow | DecisionRow] = ActionRow if actions else DecisionRow
+        rows = action_rows(reader) if actions else decision_rows(reader)
         with nullcontext(typer.get_binary_stream("stdout")) if output is None else _new_file(output) as stream:
             if form == "parquet":
-                _write_parquet(rows, stream)
+                _write_parquet(rows, kind, stream)
             else:
-                _write(rows, form, stream)
+                _write(rows, kind, form, stream)
 
 
 def _form_of(output: Path | None) -> Format:
@@ -82,29 +84,31 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
         raise InvalidUsage(f"{str(path)!r} cannot be written: {error.strerror}; name another file") from None
 
 
-def _write(rows: Iterable[DecisionRow], form: Format, stream: IO[bytes]) -> None:
+def _write(rows: Iterable[Struct], kind: type[Struct], form: Format, stream: IO[bytes]) -> None:
     if form == "jsonl":
         for row in rows:
             stream.write(json_text(row).encode() + b"\n")
         return
     lines = csv.writer(getwriter("utf-8")(stream))
-    lines.writerow(COLUMNS)
+    lines.writerow(kind.__struct_fields__)
     lines.writerows(_flat(row).values() for row in rows)
 
 
-def _flat(row: DecisionRow) -> dict[str, Any]:
-    values = {name: getattr(row, name) for name in COLUMNS}
-    nested = {name: None if values[name] is None else json_text(values[name]) for name in AS_JSON}
+def _flat(row: Struct) -> dict[str, Any]:
+    values = {name: getattr(row, name) for name in row.__struct_fields__}
+    nested = {
+        name: json_text(each) for name, each in values.items() if isinstance(each, dict | list) or (name == "value" and each is not None)
+    }
     return {**values, **nested}
 
 
-def _write_parquet(rows: Iterator[DecisionRow], stream: IO[bytes]) -> None:
+def _write_parquet(rows: Iterator[Struct], kind: type[Struct], stream: IO[bytes]) -> None:
     import pyarrow as pa  # type: ignore[import-not-found]  # noqa: PLC0415 - an optional package
     from pyarrow import parquet  # noqa: PLC0415
 
     kinds = {int: pa.int64(), float: pa.float64()}
-    hints = {field.name: field.type for field in msgspec.structs.fields(DecisionRow)}
-    columns = pa.schema([(name, kinds.get(_plain(hints[name]), pa.string())) for name in COLUMNS])
+    hints = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    columns = pa.schema([(name, kinds.get(_plain(hints[name]), pa.string())) for name in hints])
     with parquet.ParquetWriter(stream, columns) as file:
         while group := [_flat(row) for row in islice(rows, ROWS_PER_GROUP)]:
             file.write_table(pa.Table.from_pylist(group, schema=columns))

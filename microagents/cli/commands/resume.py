@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from microagents.cli.options import RUNS, AcceptChange, AsJson, AsStream, RunName, RunsDir, Yes, check_stream, fitting, with_settings
-from microagents.cli.watching import Watched, kept_in, run_in_terminal, show_and_exit
+from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
 from microagents.runs.driver.begin import resume
@@ -19,7 +19,7 @@ OfExperiment = Annotated[list[str], typer.Option("-o", "--option", "--strategy",
 """Options of `run` that people give `resume`, too. They are refused with what to write."""
 
 
-@partial(with_settings, short=("max_draws", "speculate"))
+@partial(with_settings, short=("max_draws", "speculate", "max_steps", "max_repeats", "max_tool_errors"))
 def command(
     context: typer.Context,
     run: RunName,
@@ -69,4 +69,5 @@ def command(
         stream=stream,
         yes=yes,
     )
+    result = answered_in_terminal(watched, result, runs_dir, as_json=as_json, stream=stream)
     show_and_exit(result, as_json=as_json, stream=stream)

@@ -21,13 +21,15 @@ from microagents.cli.options import (
     StrategyName,
     StrategyOptions,
     TaskName,
+    Tools,
     Yes,
     check_stream,
     models_of,
     strategy_named,
     with_settings,
+    with_tools,
 )
-from microagents.cli.watching import Watched, kept_in, run_in_terminal, show_and_exit
+from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
 from microagents.runs.driver.begin import new_run_id, run
 from microagents.words.prices import specs_in
 
@@ -38,6 +40,7 @@ def command(
     task: TaskName,
     *,
     option: Options = [],  # noqa: B006 - typer copies it
+    tool: Tools = [],  # noqa: B006
     strategy: StrategyName = None,
     set_: StrategyOptions = [],  # noqa: B006
     model: ModelSpecs = [],  # noqa: B006
@@ -69,7 +72,7 @@ def command(
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 4 undecided, 130 interrupted.
     """
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
-    given = given_by(task, option, inputs)
+    given = given_by(task, with_tools(option, tool), inputs)
     chosen = strategy_named(context, strategy, set_, short, given.first)
     named = new_run_id(given.first) if run_id is None else run_id
 
@@ -93,4 +96,5 @@ def command(
             stream=stream,
             yes=yes,
         )
+    result = answered_in_terminal(watched, result, runs_dir, as_json=as_json, stream=stream)
     show_and_exit(result, as_json=as_json, stream=stream)

@@ -10,13 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from microagents.cli.options import DEFAULT_MODEL, AsJson, Config, Options, Seed, complete_task, task_of
+from microagents.cli.options import DEFAULT_MODEL, SERVE_PORT, AsJson, Config, Options, Seed, complete_task, task_of
 from microagents.errors import InvalidUsage
 from microagents.packages import require_packages
 from microagents.registry import TASKS
 from microagents.words.summary import counted, printable
 
-PORT = 8399
 MAX_PORT = 65_535
 
 
@@ -45,7 +44,7 @@ def command(
     ] = [],  # noqa: B006
     latency: Annotated[float, typer.Option(metavar="S", min=0, help="Seconds before each reply, on top of the model's own.")] = 0.0,
     host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on. Others than loopback need --token-env.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=MAX_PORT, help="Port to listen on; 0 takes a free one.")] = PORT,
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=MAX_PORT, help="Port to listen on; 0 takes a free one.")] = SERVE_PORT,
     token_env: Annotated[
         str | None,
         typer.Option("--token-env", metavar="NAME", help="Environment variable with a token that requests must have as their key."),

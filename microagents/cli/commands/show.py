@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
+from microagents.agents.recording import AgentRecord
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import FAILURE, json_text
 from microagents.documents.recording import DocumentRecord
@@ -21,7 +22,7 @@ from microagents.runs.inspection.climbs import Climb, climbs_of
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
-from microagents.words.prices import are_simulated
+from microagents.words.prices import are_simulated, prices_of
 from microagents.words.summary import printable, summary
 
 DEFAULT_DEPTH = 2
@@ -110,6 +111,10 @@ def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
         from microagents.cli.views.swarm import draw_swarm  # noqa: PLC0415 - rich, as above
 
         typer.echo("\n" + draw_swarm(tree))
+    elif isinstance(tree, AgentRecord):
+        from microagents.cli.views.agent import draw_agent  # noqa: PLC0415 - rich, as above
+
+        typer.echo("\n" + draw_agent(tree, prices_of(result.models)))
 
 
 def _show_decision(run: str, path: str, runs_dir: Path, *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from microagents.cli.options import (
     OF_ONE_STEP,
+    SERVE_PORT,
     AsJson,
     Config,
     ModelSpecs,
@@ -18,15 +19,18 @@ from microagents.cli.options import (
     StrategyName,
     StrategyOptions,
     TaskName,
+    Tools,
     models_of,
     strategy_named,
     task_of,
     with_settings,
+    with_tools,
 )
 from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.cli.views.requests import requests_of
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, model_pools, validated
-from microagents.runs.studies.preview import ShownReply, ShownStep, show_step
+from microagents.runs.studies.preview import ShownReply, ShownStep, question_of_step, show_step
 from microagents.words.prices import prices_of
 from microagents.words.summary import counted
 
@@ -40,6 +44,7 @@ def command(
     task: TaskName,
     *,
     option: Options = [],  # noqa: B006 - typer copies it
+    tool: Tools = [],  # noqa: B006
     strategy: StrategyName = None,
     set_: StrategyOptions = [],  # noqa: B006
     model: ModelSpecs = [],  # noqa: B006
@@ -48,6 +53,12 @@ def command(
         int,
         typer.Option(min=0, metavar="N", help="Number of a chain's step, from 0. The task's oracle does the steps before it."),
     ] = 0,
+    request: Annotated[
+        bool,
+        typer.Option(
+            "--request", help="Ask no model: print the question as a request to `serve`, for curl and the packages of OpenAI and Anthropic."
+        ),
+    ] = False,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
     short: dict[str, Any],
@@ -58,11 +69,16 @@ def command(
     Of a chain it is step N, of other work the first question that its strategy asks. Exit codes: 0 decided, 1 failed, 2 wrong usage, 3
     stopped by an outage or since all replies are flagged, 4 undecided.
     """
-    work = task_of(task, option)
+    work = task_of(task, with_tools(option, tool))
     chosen = strategy_named(context, strategy, set_, short, work)
     named = {"models": model_pools(models_of(model), [chosen]).pools, "seed": seed, "run_id": "step"}
     settings = validated(Settings, "the step", {**named, **changed})
-    shown = asyncio.run(show_step(RunPlan(tasks=[work], listed=False, strategy=chosen, settings=settings), step))
+    plan = RunPlan(tasks=[work], listed=False, strategy=chosen, settings=settings)
+    if request:
+        forms = requests_of(asyncio.run(question_of_step(plan, step)), f"http://127.0.0.1:{SERVE_PORT}")
+        typer.echo(json_text(forms) if as_json else "\n".join(f"# {name}\n{text}" for name, text in forms.items()))
+        return
+    shown = asyncio.run(show_step(plan, step))
     if as_json:
         typer.echo(json_text(shown))
     else:

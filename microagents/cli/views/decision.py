@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from microagents.cli.reporting import json_text
+from microagents.cli.views.agent import print_calls
 from microagents.cli.views.parts import Sections
 from microagents.runs.inspection.decision import InspectedDecision, RecordedReply
 from microagents.words.prices import prices_of
@@ -48,6 +49,7 @@ def print_decision(shown: InspectedDecision) -> None:
     is_predicted = any(reply.rollout is not None for reply in shown.replies)
     paid = "predictions, paid as rollouts" if is_predicted else f"samples, {price(shown.cost_usd)}"
     parts.add(f"{shown.outcome}{settled}{checked}; {len(shown.replies)} {paid}", "", "\n".join(lines))
+    print_calls(parts, [] if shown.action is None else shown.action.calls)
 
 
 def _read(reply: RecordedReply, shown: InspectedDecision) -> str:
@@ -59,11 +61,11 @@ def _read(reply: RecordedReply, shown: InspectedDecision) -> str:
 
 def _left_to(shown: InspectedDecision) -> str:
     leads = "" if shown.value is None else f"; {json_text(shown.value)} leads"
-    if shown.decided_at is None:
+    if shown.decided_by is None:
         return f"left to the next rung, and no rung decided{leads}"
-    if shown.path.startswith(f"{shown.decided_at}/"):
-        return f"its choice decides {shown.decided_at}"
-    return f"left to the next rung{leads}; decided at {shown.decided_at}"
+    if shown.path.startswith(f"{shown.decided_by}/"):
+        return f"its choice decides {shown.decided_by}"
+    return f"left to the next rung{leads}; decided at {shown.decided_by}"
 
 
 def _end(shown: InspectedDecision) -> str:

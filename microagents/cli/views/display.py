@@ -14,6 +14,8 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 from rich.text import Text
 
+from microagents.agents.recording import AgentRecord
+from microagents.cli.views import agent
 from microagents.cli.views.document import live_lines
 from microagents.cli.views.lines import one_line, shorten, wrapped_cells
 from microagents.documents.recording import DocumentRecord
@@ -89,10 +91,13 @@ def live_display(title: str, *, unit: str = "step", price: Price = money) -> Ite
             live.start()
 
         def draw(solution: Struct) -> bool:
-            if not isinstance(solution, DocumentRecord):
-                return False
             width, height = console.size
-            lines = live_lines(solution, width - INDENT, height - ROWS_OF_PROGRESS)
+            if isinstance(solution, DocumentRecord):
+                lines = live_lines(solution, width - INDENT, height - ROWS_OF_PROGRESS)
+            elif isinstance(solution, AgentRecord):
+                lines = agent.live_lines(solution, price, width - INDENT, height - ROWS_OF_PROGRESS)
+            else:
+                return False
             document.plain = "".join(f"\n{' ' * INDENT}{each}" for each in lines)
             return True
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from microagents.replies.chat import Prompt, Reply, write
 from microagents.replies.mistakes import one_field_altered
 from microagents.replies.parsing import Malformed, parse
+from microagents.replies.tool_calls import LookUp
 from microagents.task import Task
 from microagents.user_code import called
 
@@ -48,7 +49,7 @@ class Answers:
         expert = _class_method(reply, "expert")
         self._is_of_strategy = expert is not None
         if expert is None:
-            self.right = self._answer(called(task.expert, prompt, reply, gives=reply))
+            self.right = self._answer(called(task.expert, prompt, reply, gives=(reply, LookUp) if task.looks_up else reply))
             self.difficulty: float | None = called(task.difficulty, prompt, reply, gives=(float, int, NoneType))
         else:
             self.right = self._answer(called(expert, task, prompt, gives=reply))
@@ -60,7 +61,7 @@ class Answers:
         Raises:
             TaskFailed: no mistake can be made, or it is no reply to this question.
         """
-        found = self._wrong.get(alternative)
+        found = self.right if isinstance(self.right.reply, LookUp) else self._wrong.get(alternative)
         if found is None:
             found = self._wrong[alternative] = self._answer(self._mistake(Random(self._digest + alternative.to_bytes(4))))  # noqa: S311 - seeded
         return found

@@ -30,7 +30,7 @@ from microagents.models.simulation.profiles import profile_of
 from microagents.registry import STRATEGIES, TASKS
 from microagents.replies.chat import Prompt, Reply, Sample, Usage, system_with_instructions, write
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout
-from microagents.task import ChainTask, Task, chain_types
+from microagents.task import EXPERTS_PAGE, ChainTask, Task, chain_types
 from microagents.user_code import called
 
 RAMBLING_ERROR = 0.1
@@ -105,7 +105,7 @@ class SimulatedModel(Model):
                 define = "" if type(task).__module__.startswith("microagents.") else "define the method, or "
                 raise InvalidUsage(
                     f"{type(task).__name__} has no `expert`, so the simulated model cannot know right replies; {define}name a real model, "
-                    "such as --model openai:gpt-6-luna"
+                    f"such as --model openai:gpt-6-luna; {EXPERTS_PAGE}"
                 )
         self._tasks = tasks
         self._key = blake2b(f"{seed}".encode(), digest_size=32).digest()
@@ -320,7 +320,7 @@ def _check_state_in(task: Task) -> None:
     if not isinstance(task, ChainTask) or type(task).state_in is ChainTask.state_in:
         raise InvalidUsage(
             f"{type(task).__name__} has no `state_in`, so the simulated model cannot continue from the state that a prompt shows; "
-            "define the method, or name a real model, such as --model openai:gpt-6-luna"
+            f"define the method, or name a real model, such as --model openai:gpt-6-luna; {EXPERTS_PAGE}"
         )
 
 
@@ -341,7 +341,7 @@ def _check_expert(strategy: Strategy, task: Task) -> None:
         raise InvalidUsage(
             f"the simulated model cannot do the strategy {STRATEGIES.name_of(address_of(type(strategy)))} for "
             f"{TASKS.name_of(address_of(type(task)))}, whose expert does not know its questions; name a real model, such as "
-            "--model openai:gpt-6-luna, or another strategy"
+            f"--model openai:gpt-6-luna, or another strategy; {EXPERTS_PAGE}"
         ) from error
     except TaskFailed:  # the run itself will tell what fails, and on which input
         return

@@ -87,6 +87,8 @@ class Limiter(Role):
         self._limits = _limits(context.settings)
         self._throttles: dict[str, Throttle] = {}
         """Of the bounds on the calls in flight to one model."""
+        self._out_since: dict[str, float] = {}
+        """Times from which the providers of throttles are out."""
         self._rates: dict[str, Refill] = {}
         """Of the bounds that a provider fills again each minute."""
         self._in_use: dict[str, dict[int, int]] = {}
@@ -133,7 +135,8 @@ class Limiter(Role):
         number = self._came
         keep: dict[str, int | None] = {name: bound.keep for name, bound in self._bounds.items() if bound.keep is not None}
         epochs = {name: throttle.epoch for name, throttle in self._throttles.items()}
-        holder = self._holders[number] = SolverReplica(Grant(holder=number, keep=keep, epochs=epochs))
+        out: dict[str, float | None] = {name: self._loop.time() - since_s for name, since_s in self._out_since.items()}
+        holder = self._holders[number] = SolverReplica(Grant(holder=number, keep=keep, epochs=epochs, out=out))
         try:
             while True:
                 yield await holder.next()
@@ -179,6 +182,18 @@ class Limiter(Role):
         if throttle.epoch != outcomes.epoch:
             for holder in self._holders.values():
                 holder.set_epoch(name, throttle.epoch)
+        self._tell_outage(name, is_out=throttle.is_out)
+
+    def _tell_outage(self, name: str, *, is_out: bool) -> None:
+        """Tell all holders that a provider is out, or that it delivers again, if they do not know."""
+        if is_out == (name in self._out_since):
+            return
+        if is_out:
+            self._out_since[name] = self._loop.time()
+        else:
+            del self._out_since[name]
+        for holder in self._holders.values():
+            holder.set_out(name, 0.0 if is_out else None)
 
     def _add(self, name: str, bound: Bound) -> None:
         self._bounds[name] = bound
@@ -297,6 +312,11 @@ class SolverReplica:
     def set_epoch(self, name: str, epoch: int) -> None:
         """Tell it the epoch of a throttle."""
         self._untold = structs.replace(self._untold, epochs={**self._untold.epochs, name: epoch})
+        self._has_news.set()
+
+    def set_out(self, name: str, out_s: float | None) -> None:
+        """Tell it for how long the provider of a model has been out; None once it delivers again."""
+        self._untold = structs.replace(self._untold, out={**self._untold.out, name: out_s})
         self._has_news.set()
 
 

@@ -41,6 +41,8 @@ class Grant(Struct, frozen=True, kw_only=True):
     """The largest quota that it may keep while others wait; None once no other waits."""
     epochs: dict[str, int] = {}
     """Epochs of throttles (`microagents.models.throttle`), as they change."""
+    out: dict[str, float | None] = {}
+    """Seconds for which the provider of a throttled model has been out; None once it delivers again."""
 
 
 class HoldQuotas(Stream[Grant], frozen=True, kw_only=True):
@@ -351,6 +353,8 @@ class Quotas:
         asker: name of the replica.
         stream: opens the stream of grants.
         ask: sends a trade to the limiter.
+        on_outage: called with the name of a throttle and the seconds for which its provider has been out, by the calls of all replicas;
+            with None when it delivers again.
     """
 
     def __init__(
@@ -358,10 +362,12 @@ class Quotas:
         asker: str,
         stream: Callable[[HoldQuotas], AsyncGenerator[Grant]],
         ask: Callable[[Trade], Awaitable[None]],
+        on_outage: Callable[[str, float | None], None] = lambda _name, _out_s: None,
     ) -> None:
         self._asker = asker
         self._stream = stream
         self._ask = ask
+        self._on_outage = on_outage
         self._loop = asyncio.get_running_loop()
         self._quotas: dict[str, Quota] = {}
         self._holder: int | None = None
@@ -439,6 +445,8 @@ class Quotas:
                     self._holder = grant.holder
                     for name, epoch in grant.epochs.items():
                         self._quota(name).epoch = epoch
+                    for name, out_s in grant.out.items():
+                        self._on_outage(name, out_s)
                     for name, most in grant.keep.items():
                         self._quota(name).keep(most)
                     for name, amount in grant.amounts.items():

@@ -73,13 +73,13 @@ class Health:
             self._failing_since_s = self._try_at_s = None
             self.close()
 
-    def failed(self, error: ModelUnavailable) -> None:
-        """Note a failure."""
+    def failed(self, error: ModelUnavailable, for_s: float = 0.0) -> None:
+        """Note a failure; where other solvers have failed before, with the seconds since."""
         now_s, was_out = self._loop.time(), self.is_out
         if not (error.retryable or refuses_account(error)):
             return
         if self._failing_since_s is None:
-            self._failing_since_s = now_s
+            self._failing_since_s = now_s - for_s
         wait_s = error.retry_after_s or 0.0
         if was_out or refuses_account(error) or max(wait_s, now_s - self._failing_since_s) >= OUT_AFTER_S:
             self._try_at_s = now_s + max(wait_s, PROBE_EVERY_S)

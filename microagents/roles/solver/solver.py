@@ -17,7 +17,7 @@ from microagents.errors import MicroagentsError, ModelUnavailable
 from microagents.journal.messages import AllotCalls, RecordCalls, RecordOutage, Report
 from microagents.messages import resolve
 from microagents.models.latencies import LEAST_STRAGGLER_S
-from microagents.models.model import Call, checked_sample
+from microagents.models.model import Call, checked_sample, keyed_by_sample
 from microagents.replies.chat import Reply, Sample, Usage
 from microagents.roles.limits.quotas import HoldQuotas, Quotas, Trade
 from microagents.roles.limits.reservations import Reservations
@@ -64,7 +64,7 @@ class Solver(Role):
         if not at_once:
             self._backends.refuse((await self.ask(Report())).refused)
         allotment = CallAllotment(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
-        quotas = Quotas(self.context.name, self.stream, self.ask)
+        quotas = Quotas(self.context.name, self.stream, self.ask, self._note_outage)
         self._gates = (ConnectionGate(self._backends), Permits(Reservations(self.context.settings), quotas), Departures(allotment))
         self._scope.start(self._follow_admission())
 
@@ -77,6 +77,16 @@ class Solver(Role):
         for backend in self._backends:
             backend.health.close()
             await backend.model.close()
+
+    def _note_outage(self, throttle: str, out_s: float | None) -> None:
+        """Note what the limiter knows by the calls of all replicas: this one may have none that could fail."""
+        for backend in self._backends:
+            if backend.model.throttled_as != throttle:
+                continue
+            if out_s is None:
+                backend.health.delivered()
+            else:
+                backend.health.failed(ModelUnavailable("network", "the calls of other solvers fail"), out_s)
 
     @eager
     async def draw(self, request: Draw) -> Sample:
@@ -290,7 +300,8 @@ class Solver(Role):
         self._accounts.send()
         backend.health.in_flight += 1
         try:
-            sample = attempt.sample = checked_sample(await backend.model.complete(call), type(backend.model).__name__)
+            with keyed_by_sample(call, self.context.run_id):
+                sample = attempt.sample = checked_sample(await backend.model.complete(call), type(backend.model).__name__)
             if len(refused := backend.model.refused) != backend.reported_refusals:
                 backend.reported_refusals = len(refused)
                 self._accounts.refuse(backend.spec, refused)

@@ -25,6 +25,7 @@ from microagents.runs.driver.control import RunControl, SharedKeywords, without_
 from microagents.runs.driver.execute import execute_plan
 from microagents.runs.driver.notebook import notebook_progress
 from microagents.runs.driver.output import Outputs
+from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, plan_of, recorded_limits
 from microagents.runs.result import Result, Results
@@ -40,12 +41,16 @@ NOTHING_NEW = (
 
 
 class ResumeKeywords(SharedKeywords, total=False):
-    """Keywords of `resume`: what differs from the recorded run. The first four are short for the strategy's options of their names."""
+    """Keywords of `resume`: what differs from the recorded run. The first eight are short for the strategy's options of their names."""
 
     k: int | None
     max_draws: int | None
     speculate: bool | None
     known_inputs: bool | None
+    max_steps: int | None
+    max_repeats: int | None
+    max_tool_errors: int | None
+    max_observation: int | None
 
 
 class RunKeywords(ResumeKeywords, total=False):
@@ -124,8 +129,8 @@ async def resume(
         runs_dir: the folder of journals.
         inputs: numbers of the inputs to do, from 0; None for all that are not completed, failed ones included.
         accept_changes: names of fields that may differ from the recorded experiment.
-        changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; ``k``, ``max_draws``, ``speculate`` and
-            ``known_inputs``; and callbacks, as for `run`.
+        changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; ``k``, ``max_draws`` and the other
+            short forms of options of the strategy; and callbacks, as for `run`.
 
     Raises:
         InvalidUsage: there is no such run or input, or its task cannot be imported.
@@ -161,6 +166,7 @@ async def _execute(
     accepted: Sequence[str],
 ) -> Result:
     """Execute a run. In a notebook its progress is shown, unless the caller has a callback for it."""
+    plan = await with_tools_of_servers(plan)
     kind, show = type(plan.tasks[0]), None
     if control.get("on_progress") is None:
         show = notebook_progress(TASKS.name_of(address_of(kind)), kind.progress_unit, prices_of(specs_in(plan.settings.models)))

@@ -12,6 +12,7 @@ from microagents.errors import InvalidUsage
 from microagents.journal.experiment import Experiment
 from microagents.journal.writer import JournalConfig
 from microagents.registry import unknown
+from microagents.roles.executor import Executor
 from microagents.roles.limits.limiter import Limiter
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, validated
@@ -23,11 +24,12 @@ VIRTUAL_COMMIT_S = 0.005
 def deployments_of(plan: RunPlan, recorder: Deployment) -> list[Deployment]:
     """The roles of a run, in the order of their start. The recorder starts first, so that a wrong journal is refused before all else."""
     strategy, settings = plan.strategy, plan.settings
+    executors = [Deployment(role=Executor)] if plan.tasks[0].looks_up else []
     limiter = Deployment(role=Limiter, in_driver=True)
     deployments = [
         recorder,
         limiter,
-        *(_with_settings(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments())),
+        *(_with_settings(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments(), *executors)),
     ]
     movable = [deployment.role.__name__.lower() for deployment in deployments if not deployment.in_driver]
     for name in settings.deploy:

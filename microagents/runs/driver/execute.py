@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from microagents.actors import Context, Deployment, Strategy
+from microagents.agents.agent import AgentTask
 from microagents.aio import TaskScope, loop_has_threads
 from microagents.errors import Aborted, InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, RoleFailed, Stopped, TaskFailed, Undecided
 from microagents.journal.messages import Account, InputEnding, RecallDecidedInputs, Report, RunOutcome
@@ -155,7 +156,9 @@ class _Sitting:
         path, settings = self._path, self._plan.settings
         if path is None and settings.runtime == "ray":  # the replacement of a role that died is restored from a journal
             path = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
-        full = settings.durability == "full" and self._path is not None  # a temporary journal need not outlive a power cut
+        first = self._plan.tasks[0]
+        # A temporary journal need not outlive a power cut; but an effect that is done does, and so must its record.
+        full = self._path is not None and (settings.durability == "full" or (isinstance(first, AgentTask) and first.has_effects))
         options = {
             "journaling": path and journaling_to(path, self._experiment, self._own, self._accepted, survives_power_cut=full),
             "expected_usd": self._forecast and self._forecast.cost_usd,

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from microagents.agents.recording import ActionRecord, AgentRecord
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Flagged, Question, input_of, total_usd
 from microagents.elections.red_flags import MALFORMED
@@ -23,6 +24,7 @@ from microagents.replies.chat import Reply
 from microagents.replies.parsing import malformed_reason
 from microagents.runs.inspection.climbs import step_of
 from microagents.runs.inspection.rebuilding import RebuiltQuestion, asked_at, asked_at_step
+from microagents.runs.inspection.runs import solution_of
 from microagents.runs.plan import settings_of
 from microagents.strategies.lookahead import lookahead_in
 from microagents.task import ChainTask
@@ -95,8 +97,10 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     """Time of a person's decision; None if no person decided."""
     probability: float | None = None
     """Mean probability of the leading value, where a model weighed the options and the prompt could be rebuilt; None after a vote."""
-    decided_at: str | None = None
+    decided_by: str | None = None
     """Path of the rung that decided the step, for a contested election; None for any other, and where no rung decided."""
+    action: ActionRecord | None = None
+    """What came of the calls, where it is an action of an agent; None for any other decision."""
 
 
 def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
@@ -143,8 +147,19 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         began_at=reader.created_at,
         ended_at=reader.ended_at(input_of(path)),
         settled_at=settled_at,
-        decided_at=_decided_at(reader, path) if row is not None and row.outcome == "contested" else None,
+        decided_by=_decided_by(reader, path) if row is not None and row.outcome == "contested" else None,
+        action=_action(reader, path),
     )
+
+
+def _action(reader: Reader, path: str) -> ActionRecord | None:
+    if not any(f"{path}/call/" in at for at, _ in reader.decisions_below(path)):
+        return None
+    try:
+        solution = solution_of(reader, input_of(path))
+    except InvalidUsage:  # the task cannot be found any more; the note on the prompt says so
+        return None
+    return next((each for each in solution.actions if each.path == path), None) if isinstance(solution, AgentRecord) else None
 
 
 def _inference(reader: Reader, path: str, row: Recalled) -> str | None:
@@ -163,7 +178,7 @@ def _rollout(reader: Reader, path: str, seq: int) -> str:
     return f"{of_input}/{lookahead_in(reader.experiment.recipe.strategy_options).place(int(number), seq)}"
 
 
-def _decided_at(reader: Reader, path: str) -> str | None:
+def _decided_by(reader: Reader, path: str) -> str | None:
     step = step_of(path)
     return next((at for at, row in reader.decisions_below(step) if at.count("/") == step.count("/") + 1 and row.is_decision), None)
 

@@ -1,4 +1,4 @@
-"""The decisions of a run as flat rows, for other programs."""
+"""The decisions of a run, and the actions of its agents, as flat rows for other programs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from microagents.agents.actions import END
+from microagents.agents.recording import ActionRecord, AgentRecord, CallRecord
 from microagents.elections.election import Flagged, input_of
+from microagents.errors import InvalidUsage
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
+from microagents.replies.tool_calls import ToolCall
+from microagents.runs.inspection.runs import solution_of
 
 
 class DecisionRow(Struct, frozen=True, kw_only=True):
@@ -68,6 +73,77 @@ def decision_rows(reader: Reader) -> Iterator[DecisionRow]:
             settled_at=None if person is None else person.at,
             decided_at=reader.decided_at(row),
             input_ended_at=ended_at,
+        )
+
+
+class ActionRow(Struct, frozen=True, kw_only=True):
+    """One call of an agent's action; or an end, or an action that is not decided, without a call."""
+
+    run_id: str
+    path: str
+    """Path of the action."""
+    input: int
+    election: str
+    """The outcome of its election."""
+    votes: list[tuple[list[ToolCall], int]]
+    """For each action that was voted for its calls and its votes."""
+    flags: dict[str, int]
+    """Red flags by name."""
+    cost_usd: float | None
+    """Cost of the election; of several calls the first has it."""
+    tool: str | None
+    arguments: dict[str, Any] | None
+    effect: str | None
+    key: str | None
+    """The key of the effect."""
+    outcome: str | None
+    """`done`, `error`, `rejected`, `waits`, `unknown`, `begun` or `not made`."""
+    observation: str | None
+    """What the model sees of it."""
+    person: str | None
+    """What a person said of the call: `approved`, `rejected`, `was made` or `was not made`."""
+    decided_at: str | None
+    """Time of the decision, in UTC."""
+    ended_at: str | None
+    """Time at which the outcome of the call was recorded, in UTC."""
+
+
+def action_rows(reader: Reader) -> Iterator[ActionRow]:
+    """A row for each call of an agent, in the order of inputs and actions. It imports the task's module.
+
+    Raises:
+        InvalidUsage: the run is not that of an agent, or its task cannot be imported.
+    """
+    run_id = reader.experiment.run_id
+    for number in range(reader.experiment.inputs):
+        solution = solution_of(reader, number)
+        if not isinstance(solution, AgentRecord):
+            raise InvalidUsage(f"run {run_id} is not that of an agent, so it has no actions; leave --actions out for its decisions")
+        for action in solution.actions:
+            yield from _calls(reader, number, action)
+
+
+def _calls(reader: Reader, of_input: int, action: ActionRecord) -> Iterator[ActionRow]:
+    end = CallRecord(tool=END, arguments=action.result, outcome="") if action.result is not None else None
+    calls: list[CallRecord | None] = [*action.calls] or [end]
+    for number, call in enumerate(calls):
+        yield ActionRow(
+            run_id=reader.experiment.run_id,
+            path=action.path,
+            input=of_input,
+            election=action.outcome,
+            votes=action.options,
+            flags=action.flags,
+            cost_usd=0.0 if number else action.cost_usd,
+            tool=None if call is None else call.tool,
+            arguments=None if call is None else call.arguments,
+            effect=None if call is None else call.effect,
+            key=None if call is None else call.key or None,
+            outcome=None if call is None else call.outcome or None,
+            observation=None if call is None else call.observation,
+            person=None if call is None else call.person,
+            decided_at=reader.moment(action.decided_ms),
+            ended_at=None if call is None else reader.moment(call.ended_ms),
         )
 
 

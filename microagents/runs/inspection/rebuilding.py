@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors import Messenger
+from microagents.agents.agent import AgentTask
 from microagents.elections.count import Count
 from microagents.elections.election import ESCALATED, Question, input_of
 from microagents.errors import InvalidUsage, MicroagentsError
@@ -67,7 +68,8 @@ def asked_at_step(reader: Reader, path: str) -> RebuiltQuestion | None:
 def _rebuilt(reader: Reader, path: str) -> RebuiltQuestion:
     plan, of_input, place = plan_of(reader), input_of(path), path.removesuffix(ESCALATED)
     task, kind = plan.tasks[of_input], plan.strategy.conductor
-    if isinstance(task, ChainTask) and issubclass(kind, ChainConductor):
+    # The states of an agent follow from what its calls returned, too.
+    if isinstance(task, ChainTask) and issubclass(kind, ChainConductor) and not isinstance(task, AgentTask):
         steps = _Steps(reader, plan, kind, of_input)
         chain, has_rungs = steps.chain(Replay(reader, plan, place)), bool(plan.strategy.rungs)
         match place.split("/")[1:]:

@@ -6,15 +6,19 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, NoReturn
 
+import msgspec
 from msgspec import structs
 
 from microagents.actors import Messenger, Role
+from microagents.elections.count import Count
 from microagents.elections.election import Elect, Follow, Question
 from microagents.errors import InvalidUsage, Undecided
 from microagents.journal.messages import HasRecords, Recall, RecallCheckpoint, Recalled
 from microagents.journal.reading import Reader
 from microagents.messages import Message
+from microagents.roles.executor import Execute, Executor
 from microagents.runs.plan import RunPlan
+from microagents.tools.calling import Called
 from microagents.work.conductor import Conduct
 from microagents.work.durable import DurableRequest, DurableRole
 
@@ -25,7 +29,7 @@ MAX_REPLAY_S = 60.0
 def replayed_question(reader: Reader, plan: RunPlan, path: str, work: Callable[[Messenger], Awaitable[object]]) -> Question:
     """The question that some work puts at a path, if every call before it is answered as recorded.
 
-    Roles with durable calls are run again, in this process; no other role is, and no model is asked.
+    Roles with durable calls are run again, in this process; no other role is, no model is asked, and no tool is called.
 
     Args:
         reader: the journal.
@@ -66,7 +70,7 @@ class Replay:
         self._is_changed = bool(reader.changes())
         context = plan.context()
         kinds: list[type[Role]] = [plan.strategy.conductor, *(deployment.role for deployment in plan.strategy.deployments())]
-        roles = [kind(context, self) for kind in kinds if issubclass(kind, DurableRole)]
+        roles = [kind(context, self) for kind in kinds if issubclass(kind, DurableRole) and not issubclass(kind, Executor)]
         self._handlers: dict[type[Message], Any] = {
             message: getattr(role, name) for role in roles for message, name in type(role).handlers.items()
         }
@@ -82,15 +86,24 @@ class Replay:
                 return self._recalled(path)
             case Elect(id=asked, question=question):
                 self._asked(asked.path, question)
+            case Execute() if (row := self._recalled(f"{request.input}/{request.at}/outcome")) is not None and row.value is not None:
+                return msgspec.json.decode(row.value, type=Called)
             case Conduct() | DurableRequest() if type(request) in self._handlers:
                 return await self._handlers[type(request)](request)
         raise InvalidUsage(f"the work sends {type(request).__name__} before it comes to this path, and its answer is not recorded")
 
     async def stream(self, request: Any, timeout_s: float | None) -> AsyncGenerator[Any]:  # noqa: ARG002 - as above
-        """Answer as `ask` does."""
-        if isinstance(request, Follow):
+        """Answer as `ask` does; a vote with its recorded verdict."""
+        if not isinstance(request, Follow):
+            yield await self.ask(request, None)
+            return
+        row = self._recalled(request.id.path)
+        if row is None or row.question_digest != request.id.question_digest:
             self._asked(request.id.path, request.question)
-        yield await self.ask(request, None)
+        count = Count(request.question)
+        for ballot in row.ballots:
+            count.add(ballot)
+        yield count.verdict()
 
     def tell(self, request: object) -> None:
         """Do nothing: all records are there."""

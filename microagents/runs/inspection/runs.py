@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
+from microagents.agents.actions import Action
+from microagents.agents.persons import PERSON_REPLIES, PersonReply
+from microagents.agents.recording import AgentRecord
 from microagents.elections.election import input_of
 from microagents.elections.rules import FirstValid
 from microagents.errors import InvalidUsage
@@ -21,10 +24,12 @@ from microagents.journal.requests import Decide, leave_request, request_of
 from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.replies.chat import Reply, json_form
+from microagents.replies.tool_calls import ToolCall
 from microagents.runs.inspection.rebuilding import asked_at
 from microagents.runs.plan import RunPlan, plan_of, settings_of
 from microagents.runs.result import Result, results_of
 from microagents.task import flag_of
+from microagents.tools.effect_keys import effect_key
 
 MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
 """Longest wait for a live run to take a request, and interval of looks at it."""
@@ -103,7 +108,12 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
 def drawn_solution(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
     """The recorded work on an input. A user's code may raise anything."""
     rows, open_elections = reader.of_input(of_input)
-    return plan.strategy.solution(of_input, plan.tasks[of_input], plan.settings.solver_pool, rows, open_elections)
+    found = plan.strategy.solution(of_input, plan.tasks[of_input], plan.settings.solver_pool, rows, open_elections)
+    if isinstance(found, AgentRecord):  # the keys depend on the run, of which strategies know nothing
+        for action in found.actions:
+            for call in action.calls:
+                call.key = effect_key(reader.experiment.run_id, action.path, call.tool, call.arguments)
+    return found
 
 
 def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
@@ -124,8 +134,21 @@ def _last_write_s(path: Path) -> float:
         return 0.0
 
 
-def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
-    """Decide an undecided election: for the next `resume`, or in a run that is under way also an open one; returns the reply.
+class PersonDecided(NamedTuple):
+    """A decision of a person."""
+
+    path: str
+    reply: Any
+
+
+def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
+    """Decide an undecided election: for the next `resume`, or in a run that is under way also an open one.
+
+    Args:
+        runs_dir: the folder of journals.
+        run_id: name of the run.
+        path: where it is decided. A short one, such as ``step/7``, names what waits there.
+        value: the reply as JSON, or in words where only a person can give it, such as ``approve``.
 
     Raises:
         InvalidUsage: no election is undecided there, the value is not a valid reply, or the run takes no requests.
@@ -134,6 +157,7 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
         is_live, journal = not reader.lease().may_be_taken, reader.path
         if is_live and not reader.takes_requests:
             raise InvalidUsage(f"run {run_id} is running; end it first (Ctrl-C), then decide, then resume")
+        path = _place_of(reader, path)
         undecided = _decidable(reader, path, is_live=is_live)
         task = plan_of(reader).tasks[input_of(path)]  # this imports the module of the reply class, too
         reply = _parse_reply(value, resolve(undecided.reply, Reply))
@@ -142,14 +166,55 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> Any:
                 f"{value!r:.100} names none of the candidates at {path!r}; they are {', '.join(undecided.choices)}, and `microagents show "
                 f"{run_id} --json` shows the reply behind each label; nothing was changed"
             )
-        if (flag := flag_of(task, reply, undecided.state.encode())) is not None:
+        if not isinstance(reply, PersonReply) and (flag := flag_of(task, reply, undecided.state.encode())) is not None:
             raise InvalidUsage(f"{type(task).__name__} red-flags {value!r:.100} as {flag!r}; nothing was changed; decide for another reply")
     encoded = msgspec.json.encode(reply).decode()
     if is_live:
         _ask_for(journal, Decide(path=path, value=encoded))
     else:
         decide_in(journal, path, encoded)
-    return reply
+    return PersonDecided(path, reply)
+
+
+class WaitingCall(NamedTuple):
+    """A call of an agent of which a person has to say something."""
+
+    path: str
+    call: ToolCall
+    asked: type[PersonReply]
+    """What may be said of it."""
+
+
+def calls_waiting(runs_dir: Path, run_id: str) -> list[WaitingCall]:
+    """The calls of a run that wait for a person."""
+    found = []
+    with reader_of(runs_dir, run_id) as reader:
+        for path, each in reader.undecided().items():
+            step, _, call = path.partition("/call/")
+            action = next(
+                (row.value for _, row in [(step, reader.decision_at(step)), *reader.decisions_below(step)] if row and row.is_decision), None
+            )
+            kind = PERSON_REPLIES.get(each.reply)
+            if kind is not None and action is not None:
+                calls = msgspec.json.decode(action, type=Action).calls
+                found.append(WaitingCall(path, calls[int(call.partition("/")[0])], kind))
+    return found
+
+
+def _place_of(reader: Reader, path: str) -> str:
+    """The place that a path names: in full, without the number of its input, or by the step whose call waits there.
+
+    Raises:
+        InvalidUsage: it names several.
+    """
+    waiting = list(reader.undecided())
+    if path in waiting:
+        return path
+    steps = {each: each.partition("/call/")[0] for each in waiting}
+    found = [each for each, step in steps.items() if path in (step, step.partition("/")[2], each.partition("/")[2])]
+    if len(found) > 1:
+        raise InvalidUsage(f"{path!r} names {len(found)} places in run {reader.experiment.run_id}; give one of {', '.join(found[:5])}")
+    return found[0] if found else next((each for each in (path, f"0/{path}") if reader.open_elections_at(each)), path)
 
 
 def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection:
@@ -195,6 +260,11 @@ def remove_run(runs_dir: Path, run_id: str) -> list[Path]:
 
 
 def _parse_reply(value: str, kind: type[Reply]) -> Reply:
+    if issubclass(kind, PersonReply):
+        if (said := kind.in_words(value)) is not None:
+            return said
+        if not value.startswith("{"):
+            raise InvalidUsage(f"say {' or '.join(f'`{each}`' for each in kind.words)} there, not {value!r:.100}; nothing was changed")
     try:
         reply = msgspec.json.decode(value, type=kind)
         given, known = msgspec.json.decode(value), msgspec.json.decode(msgspec.json.encode(reply))

@@ -47,6 +47,7 @@ async def compare(
     k: Sequence[int] = (),
     options: Mapping[str, Any] | None = None,
     repeat: int | None = None,
+    trials: int = 1,
     speculate: bool | None = None,
     known_inputs: bool | None = None,
     max_draws: int | None = None,
@@ -67,6 +68,7 @@ async def compare(
         k: values of ``k``, a row for each and for every strategy that has a ``k``; none for its default.
         options: options of strategies; each applies to all strategies that have a field of its name.
         repeat: number of inputs; by default 20, or all of a list.
+        trials: number of times that each input is done. The chance that k trials succeed is told then (pass^k).
         speculate: as for `run`.
         known_inputs: as for `run`.
         max_draws: as for `run`.
@@ -82,6 +84,9 @@ async def compare(
     """
     check_arguments({"runs_dir": runs_dir, **given})
     inputs = _variants(task, DEFAULT_REPEAT if repeat is None else repeat) if isinstance(task, Task) else _listed(task, repeat)
+    if trials < 1:
+        raise InvalidUsage(f"trials must be at least 1, not {trials!r}")
+    inputs = [each for each in inputs for _ in range(trials)]
     first, settings = inputs[0], without_control(given)
     short = {"speculate": speculate, "known_inputs": known_inputs, "max_draws": max_draws}
     chosen = _strategies(first, strategies or [first.default_strategy], k, options or {}, short)
@@ -90,7 +95,8 @@ async def compare(
     check_for_ray(settings, shared.runtime)
     options_of_first, own = compact_options(inputs)
     compared = dump_options(task) if isinstance(task, Task) else (options_of_first, list(own))
-    plans = _plans(chosen, inputs, shared, pools.objects, run_id or _run_id_prefix(first, compared, shared, len(inputs)))
+    asked = compared if trials == 1 else (compared, trials)
+    plans = _plans(chosen, inputs, shared, pools.objects, run_id or _run_id_prefix(first, asked, shared, len(inputs)))
     titles = [f"{_title(each)} (row {number} of {len(chosen)})" for number, each in enumerate(chosen, 1)]
     series = Series("comparison", [*map(SeriesRun, titles, plans)], Path(runs_dir), ended=ENDED)
     outcome, reason, results = await series.do(given, on_row)

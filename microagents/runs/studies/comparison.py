@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from types import NoneType
 from typing import Any, Literal
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.actors import Strategy
-from microagents.elections.laws import wilson_interval
+from microagents.elections.laws import pass_k, wilson_interval
 from microagents.problems.problem import Problem, answer_type_of
 from microagents.runs.result import Result
 from microagents.runs.studies.series import SeriesOutcome
@@ -24,6 +24,18 @@ from microagents.words.summary import options_text
 RowOutcome = Literal["completed", "undecided", "failed", "stopped", "interrupted"]
 ENDED = ("completed", "undecided", "failed")
 """Outcomes of a row all of whose inputs have ended."""
+
+
+class PassK(Struct, frozen=True, kw_only=True):
+    """The chance that all of k trials of one input succeed, estimated without bias."""
+
+    k: int
+    chance: float
+    """The mean over the inputs."""
+    low: float
+    """Lower end of its 95 % Wilson interval."""
+    high: float
+    """Upper end of the interval."""
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -49,6 +61,8 @@ class Row(Struct, frozen=True, kw_only=True):
     """Lower end of its 95 % Wilson interval."""
     high: float | None
     """Upper end of the interval."""
+    pass_k: tuple[PassK, ...]
+    """For k = 2, 4, 8, ... up to the trials of an input; empty where inputs are not repeated, or code cannot judge results."""
     f1: float | None
     """Mean F1 of the answers, where the task has one; an undecided or failed input has 0."""
     undecided: int
@@ -118,7 +132,8 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
     repeat, completed = len(result.value), account.inputs_done
     failed = result.failed_inputs or ()
     results = [each for each in result.value if isinstance(each, dict)]
-    solved = _count_solved(results, completed, all_right=oracle_judges and account.errors == 0)
+    verdicts = _verdicts(result.value, completed, all_right=oracle_judges and account.errors == 0)
+    solved = None if verdicts is None else sum(verdicts)
     has_ended = completed + len(failed) == repeat
     rate = low = high = None
     if solved is not None and has_ended:
@@ -137,6 +152,7 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
         rate=rate,
         low=low,
         high=high,
+        pass_k=() if verdicts is None or not has_ended else _pass_k(inputs, verdicts),
         f1=_mean_f1(inputs, result.value) if has_ended else None,
         undecided=sum(each.outcome == "undecided" for each in failed),
         failed=sum(each.outcome == "failed" for each in failed),
@@ -166,10 +182,26 @@ def _mean_f1(inputs: Sequence[Task], values: Sequence[Any]) -> float | None:
     return fmean(known) if any(known) and len(known) == len(found) else None
 
 
-def _count_solved(results: Sequence[Mapping[str, Any]], completed: int, *, all_right: bool) -> int | None:
-    """The number of right results by their own ``correct`` or ``solved``; without these all or None, by ``all_right``."""
-    verdicts = [each.get("correct", each.get("solved")) for each in results]
-    judged = [each for each in verdicts if isinstance(each, bool)]
-    if len(judged) == completed:
-        return sum(judged)
-    return completed if all_right else None
+def _verdicts(values: Sequence[Any], completed: int, *, all_right: bool) -> list[bool] | None:
+    """Which results are right by their own ``correct`` or ``solved``; without these all or None, by ``all_right``."""
+    verdicts = [each.get("correct", each.get("solved")) if isinstance(each, dict) else None for each in values]
+    if sum(isinstance(each, bool) for each in verdicts) == completed:
+        return [each is True for each in verdicts]
+    return [each is not None for each in values] if all_right else None
+
+
+def _pass_k(inputs: Sequence[Task], verdicts: Sequence[bool]) -> tuple[PassK, ...]:
+    trials: dict[bytes, list[bool]] = {}
+    for task, is_right in zip(inputs, verdicts, strict=True):
+        trials.setdefault(msgspec.json.encode(dump_options(task), order="deterministic"), []).append(is_right)
+    fewest = min(map(len, trials.values()))
+    return tuple(_passed(list(trials.values()), 2**power) for power in range(1, fewest.bit_length()))
+
+
+def _passed(trials: Sequence[Sequence[bool]], k: int) -> PassK:
+    shares = [pass_k(sum(each), len(each), k) for each in trials]
+    if len(trials) > 1:
+        low, high = wilson_interval(sum(shares), len(shares))
+    else:
+        low, high = (end**k for end in wilson_interval(sum(trials[0]), len(trials[0])))
+    return PassK(k=k, chance=fmean(shares), low=low, high=high)

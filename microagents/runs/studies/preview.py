@@ -18,12 +18,13 @@ from microagents.aio import TaskScope
 from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, SampleId, Screen, Verdict
 from microagents.elections.red_flags import MALFORMED
 from microagents.errors import InvalidUsage, Stopped
-from microagents.journal.messages import Report
+from microagents.journal.messages import Account, Report
 from microagents.messages import resolve
 from microagents.replies.chat import Reply, Sample, decoder_of
 from microagents.replies.parsing import malformed_reason
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.roles.recorder import AwaitFailure
+from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.plan import RunPlan
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LocalRuntime
@@ -86,10 +87,19 @@ class Judged(Struct, frozen=True, kw_only=True):
     climbs_to: str | None = None
 
 
-class Seen:
-    """What the roles of a preview see of its question. They live in one process."""
+NOT_ASKED = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
+"""In place of a vote, where only the question is wanted."""
 
-    def __init__(self) -> None:
+
+class Seen:
+    """What the roles of a preview see of its question. They live in one process.
+
+    Args:
+        draws: whether models are asked.
+    """
+
+    def __init__(self, *, draws: bool) -> None:
+        self.draws = draws
         self.asked: tuple[ElectionId, Question] | None = None
         self.verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self.drawn: dict[SampleId, tuple[Draw, Sample]] = {}
@@ -128,13 +138,17 @@ class PreviewVoter(Voter):
     async def elect(self, request: Elect) -> Verdict:
         """Hold the first election."""
         await self._take_first(request)
-        verdict = await super().elect(request)
+        verdict = await super().elect(request) if self._seen.draws else NOT_ASKED
         self._seen.verdict.set_result(verdict)
         return verdict
 
     async def follow(self, request: Follow) -> AsyncGenerator[Ballot | Verdict]:
         """Hold the first election."""
         await self._take_first(request)
+        if not self._seen.draws:
+            self._seen.verdict.set_result(NOT_ASKED)
+            yield NOT_ASKED
+            return
         async with aclosing(super().follow(request)) as items:
             async for item in items:
                 if isinstance(item, Verdict):
@@ -154,6 +168,11 @@ class PreviewVoter(Voter):
 
 class PreviewSolver(Solver):
     """Draws samples, and keeps them."""
+
+    async def start(self) -> None:
+        """Open the models, if they are asked."""
+        if self.context.options["seen"].draws:
+            await super().start()
 
     async def draw(self, request: Draw) -> Sample:
         """Take one sample, and keep it."""
@@ -200,6 +219,13 @@ class StepConductor(ChainConductor[Strategy]):
         return Judged(correct=right if decision.decided else None, leader_correct=right, climbs_to=rungs[0].name if rungs else None)
 
 
+async def question_of_step(plan: RunPlan, step: int) -> Question:
+    """Find the question that `show_step` asks, and ask no model. Args and errors are those of `show_step`."""
+    plan = await with_tools_of_servers(plan)
+    (_, question), *_ = await _preview(plan, step, Seen(draws=False))
+    return question
+
+
 async def show_step(plan: RunPlan, step: int) -> ShownStep:
     """Ask one question, and show it with its prompt, all replies and the vote.
 
@@ -210,13 +236,33 @@ async def show_step(plan: RunPlan, step: int) -> ShownStep:
     Raises:
         InvalidUsage: there is no such step, no oracle for the steps before it, or no model is asked.
     """
+    seen = Seen(draws=True)
+    (place, question), judged, reason, account = await _preview(plan, step, seen)
+    verdict = seen.verdict.result() if seen.verdict.done() else None
+    return ShownStep(
+        step=step,
+        path=place.path,
+        system=question.prompts[0].system,
+        user=question.prompts[0].user,
+        replies=seen.replies(place, plan.tasks[0]),
+        outcome="stopped" if verdict is None else verdict.outcome,
+        reason=reason,
+        tally=[] if verdict is None else [(msgspec.json.decode(value), votes) for value, votes in verdict.tally],
+        **structs.asdict(judged),
+        calls=account.calls,
+        cost_usd=account.cost_usd,
+    )
+
+
+async def _preview(plan: RunPlan, step: int, seen: Seen) -> tuple[tuple[ElectionId, Question], Judged, str | None, Account]:
+    plan = await with_tools_of_servers(plan)
     task, strategy = plan.tasks[0], plan.strategy
     is_chain = isinstance(task, ChainTask) and issubclass(strategy.conductor, ChainConductor)
     if step and not is_chain:
         raise InvalidUsage(
             f"{type(task).__name__} by {type(strategy).__name__} has no numbered steps: leave --step out for its first question"
         )
-    seen, context = Seen(), plan.context()
+    context = plan.context()
     context = structs.replace(context, settings={**context.settings, "step": step})
     watching: dict[type, type] = {Voter: PreviewVoter, Solver: PreviewSolver, RedFlagger: PreviewRedFlagger}
     roles = [
@@ -234,21 +280,7 @@ async def show_step(plan: RunPlan, step: int) -> ShownStep:
         account = await runtime.messenger.ask(Report())
     if seen.asked is None:
         raise InvalidUsage(reason or f"{type(strategy).__name__} asked no model, so there is no question to show")
-    place, question = seen.asked
-    verdict = seen.verdict.result() if seen.verdict.done() else None
-    return ShownStep(
-        step=step,
-        path=place.path,
-        system=question.prompts[0].system,
-        user=question.prompts[0].user,
-        replies=seen.replies(place, task),
-        outcome="stopped" if verdict is None else verdict.outcome,
-        reason=reason,
-        tally=[] if verdict is None else [(msgspec.json.decode(value), votes) for value, votes in verdict.tally],
-        **structs.asdict(judged),
-        calls=account.calls,
-        cost_usd=account.cost_usd,
-    )
+    return seen.asked, judged, reason, account
 
 
 async def _until_verdict(messenger: RoleMessenger, seen: Seen, *, is_chain: bool) -> tuple[Judged, str | None]:

@@ -1,0 +1,1 @@
+"""Agents: tasks in which a model acts through tools, one elected action after the other."""

@@ -1,0 +1,100 @@
+"""Actions of agents: the calls that a reply asks for, what came of them, and the state that they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from microagents.replies.chat import CheckedReply
+from microagents.replies.tool_calls import ToolCall, canonical, how_many
+
+END = "end"
+"""The name of the tool that ends the work. Its arguments are the result."""
+MIXED_CALLS = "mixed_calls"
+"""The red flag of an end that stands beside calls."""
+
+Outcome = Literal["done", "error", "rejected"]
+"""What came of a call: `done`, it returned; `error`, it raised, or its server refused it; `rejected`, a person did not approve it."""
+
+
+# The docstring is part of the digest of questions: see `Reply`.
+class Action(CheckedReply, frozen=True):
+    """What to do next: the calls to make now, or the end of the work."""
+
+    calls: list[ToolCall]
+
+    @property
+    def is_end(self) -> bool:
+        """Whether it ends the work."""
+        return self.calls[0].tool == END
+
+    def vote(self) -> Hashable:
+        """The calls as text. Several are made side by side, so their order does not matter; nor does that of arguments."""
+        return f"[{','.join(sorted(call.key_text() for call in self.calls))}]"
+
+    def exact_part(self) -> Hashable:
+        """The calls without prose: two that differ in a tool, a number, a name or an id never mean the same, whatever a matcher says."""
+        return tuple(sorted(canonical([call.tool, _without_prose(call.arguments)]) for call in self.calls))
+
+    def flaw(self) -> str | None:
+        """No call at all, too many, or an end beside calls."""
+        mixed = MIXED_CALLS if len(self.calls) > 1 and any(call.tool == END for call in self.calls) else None
+        return how_many(self.calls) or mixed
+
+
+def _without_prose(value: Any) -> Any:
+    """A value whose texts of several words are left out."""
+    match value:
+        case str():
+            return [] if any(char.isspace() for char in value.strip()) else value
+        case dict():
+            return {name: _without_prose(each) for name, each in value.items()}
+        case list():
+            return [_without_prose(each) for each in value]
+    return value
+
+
+class Observation(Struct, frozen=True, kw_only=True):
+    """What came of one call."""
+
+    outcome: Outcome
+    text: str
+    """What the tool returned, bounded, with control characters shown as such."""
+
+
+class PastAction(Struct, frozen=True, kw_only=True):
+    """One action that was taken, and what came of its calls."""
+
+    calls: tuple[ToolCall, ...]
+    observations: tuple[Observation, ...]
+    """In the order of the calls."""
+
+
+class AgentState(Struct, frozen=True, kw_only=True):
+    """What was done so far."""
+
+    turns: tuple[PastAction, ...] = ()
+    """The actions after those in the summary."""
+    summary: str = ""
+    """What the earlier ones came to, in the words of the compressor; empty where there is none."""
+    summarized: int = 0
+    """Number of actions in the summary."""
+    errors: int = 0
+    """Number of calls that ended with an error."""
+    result: dict[str, Any] | None = None
+    """The arguments of the end; None before it."""
+
+    @property
+    def taken(self) -> int:
+        """Number of actions taken, the end left out."""
+        return self.summarized + len(self.turns)
+
+
+class ToCompressActions(Struct, frozen=True, kw_only=True):
+    """The data of the question that takes actions into the summary."""
+
+    goal: str
+    summary: str
+    actions: tuple[PastAction, ...]

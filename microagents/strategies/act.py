@@ -1,0 +1,317 @@
+"""Act: an agent's every action is elected, by a margin that grows with the harm it can do, and every effect is made at most once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import Annotated, Any, Self, TypeVar, cast
+
+import msgspec
+from msgspec import Struct, structs
+from pydantic import Field, field_validator, model_validator
+
+from microagents.actors import Deployment
+from microagents.agents.actions import END, Action, AgentState, Observation, ToCompressActions
+from microagents.agents.agent import AgentTask
+from microagents.agents.approvals import approval_rules, check_approvals
+from microagents.agents.persons import Approval, FoundOutcome, PersonReply
+from microagents.agents.recording import AgentRecord, agent_record
+from microagents.aio import TaskScope
+from microagents.elections.election import ElectionId, Verdict
+from microagents.elections.rules import AheadByHarm, Rule
+from microagents.errors import NeedsPerson, TaskFailed
+from microagents.journal.messages import OpenElection, Recalled, RecordDecision
+from microagents.messages import address_of
+from microagents.replies.chat import decoder_of
+from microagents.replies.tool_calls import ToolCall
+from microagents.roles.compressor import CompressActions, Compressor
+from microagents.roles.executor import Execute, Executor
+from microagents.strategies.chain import Chain, ChainConductor, ChainStep
+from microagents.strategies.ladder import Climbing, rungs_in
+from microagents.strategies.speculation import OpenStep
+from microagents.task import Task
+from microagents.tools.calling import Called
+from microagents.tools.effect_keys import effect_key
+from microagents.tools.observations import MAX_OBSERVATION_CHARS, observation_of
+from microagents.tools.tool import Effect, RunInput
+from microagents.user_code import called
+from microagents.work.durable import Work
+from microagents.work.elections import no_verdict
+
+P = TypeVar("P", bound=PersonReply)
+
+
+class Acted(Struct, frozen=True, kw_only=True):
+    """The result of an agent."""
+
+    result: Any
+    """What it gave at its end."""
+    actions: int
+    """Number of actions, the end left out."""
+    errors: int
+    """Number of calls that ended with an error."""
+    correct: bool | None
+    """Whether the task's `check` finds the work right; None without one."""
+
+
+class Acting:
+    """The actions of one input.
+
+    Args:
+        chain: the chain of its steps.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self._work: Work[Any, Act] = chain.work
+        self._task = cast("AgentTask[Any]", chain.task)
+        self._strategy: Act = chain.work.strategy
+        self._early = TaskScope()
+        """Reads that began before the vote on their action has ended."""
+
+    async def to_the_end(self) -> AgentState:
+        """Take actions until the end; returns the last state.
+
+        Raises:
+            TaskFailed: it took too many actions, or its calls failed too often.
+            NeedsPerson: an action waits for an approval, or the outcome of an effect is unknown.
+        """
+        try:
+            state, done = await self._take_up()
+            while not self._chain.is_done(state, done):
+                self._check_bounds(state, done)
+                state = await self._compressed(state, done)
+                step = self._chain.step(done, state)
+                reads = _Reads()
+                verdict = await self._follow(step, reads)
+                action: Action = (await self._chain.commit(step, verdict)).require()
+                state = await self._next(step, action, reads)
+                done += 1
+                self._work.progress(done)
+        finally:
+            await self._early.close()
+        return state
+
+    async def _take_up(self) -> tuple[AgentState, int]:
+        last = await self._chain.last_step()
+        if last is None:
+            self._work.progress(0)
+            return self._chain.start(), 0
+        step, action = last
+        return await self._next(step, action, _Reads()), step.number + 1
+
+    def _check_bounds(self, state: AgentState, done: int) -> None:
+        strategy, where = self._strategy, f"the agent of input {self._work.input}"
+        if done >= strategy.max_steps:
+            raise TaskFailed(where, f"took {done} actions without an end; --max-steps {strategy.max_steps} bounds them")
+        if state.errors > strategy.max_tool_errors:
+            raise TaskFailed(where, f"had {state.errors} calls that failed; --max-tool-errors {strategy.max_tool_errors} bounds them")
+        last = [turn.calls for turn in state.turns[-strategy.max_repeats - 1 :]]
+        if len(last) > strategy.max_repeats and all(calls == last[0] for calls in last):
+            raise TaskFailed(where, f"took the same action {len(last)} times in a row; --max-repeats {strategy.max_repeats} bounds that")
+
+    async def _compressed(self, state: AgentState, done: int) -> AgentState:
+        """Take the older half of the actions into the summary where the prompt grows too long."""
+        sizes = [sum(len(seen.text) for seen in turn.observations) + len(str(turn.calls)) for turn in state.turns]
+        if sum(sizes) <= self._strategy.memory:
+            return state
+        older = max(1, len(sizes) // 2)
+        asked = ToCompressActions(goal=self._task.statement(), summary=state.summary, actions=state.turns[:older])
+        at = f"step/{done}/summary"
+        (found,) = await self._work.ask(CompressActions(at=at, asked=asked, max_draws=10, sampling=self._task.sampling))
+        return structs.replace(state, turns=state.turns[older:], summary=found.summary, summarized=state.summarized + older)
+
+    async def _follow(self, step: ChainStep, reads: _Reads) -> Verdict:
+        """Hold the election; reads of the reply that leads by arrival begin at once."""
+        opened = OpenStep(step, self._chain.reply_type)
+        async with aclosing(self._chain.follow(step)) as items:
+            async for item in items:
+                if isinstance(item, Verdict):
+                    return item
+                guess = opened.guess if opened.arrive(item) else None
+                if self._strategy.read_ahead and isinstance(guess, Action) and self._task.only_reads(guess):
+                    self._read_early(step, guess, reads)
+        raise no_verdict(step.election)
+
+    def _read_early(self, step: ChainStep, action: Action, reads: _Reads) -> None:
+        for call in action.calls:
+            if call.key_text() not in reads:
+                reads[call.key_text()] = self._early.start(self._execute(step, "read", call))
+
+    async def _next(self, step: ChainStep, action: Action, reads: _Reads) -> AgentState:
+        """Take an action; returns the state after it."""
+        if action.is_end:
+            ended: AgentState = self._chain.advance(step, action)
+            return ended
+        if self._task.only_reads(action):
+            observations = await self._read(step, action, reads)
+        else:
+            observations = [await self._affect(step, action.calls[0])]
+        return self._task.after(step.state, action, observations)
+
+    async def _read(self, step: ChainStep, action: Action, reads: _Reads) -> list[Observation]:
+        """Make calls that change nothing, side by side; what they return is recorded in their order."""
+        places = [f"step/{step.number}/call/{number}/outcome" for number in range(len(action.calls))]
+        known = [await self._work.recorded(place) for place in places]
+        if any(each is None for each in known):
+            self._read_early(step, action, reads)
+        observations = []
+        for place, call, recorded in zip(places, action.calls, known, strict=True):
+            if recorded is None:
+                made = await reads[call.key_text()]
+                seen = Observation(outcome="error" if made.outcome == "unknown" else made.outcome, text=made.text)
+                self._work.tell_answer(place, seen)
+            else:
+                seen = msgspec.json.decode(recorded.value or b"", type=Observation)
+            observations.append(seen)
+        return observations
+
+    async def _affect(self, step: ChainStep, call: ToolCall) -> Observation:
+        """Make a call that changes the world, once it is approved where it has to be."""
+        at, shown = f"step/{step.number}/call/0", f"{call.key_text():.300}"
+        if self._strategy.needs_approval(call, self._task.toolbox.specs[call.tool].effect):
+            why = f"{shown} waits for an approval"
+            approval = await self._ask_person(f"{at}/approval", Approval, why)
+            if not approval.approved:
+                return Observation(outcome="rejected", text=approval.text or "A person did not approve this call.")
+        await self._work.flush()  # the decision is durable before the call
+        made = await self._execute(step, "call/0", call)
+        if made.outcome == "unknown":
+            why = f"nobody can tell whether {shown} was done ({made.text})"
+            found = await self._ask_person(f"{at}/found", FoundOutcome, why)
+            if found.was_made:
+                return Observation(outcome="done", text=observation_of(found.value, self._strategy.max_observation))
+            made = await self._execute(step, "call/0/again", call)
+        if made.outcome == "unknown":
+            raise TaskFailed(f"{call.tool} at {self._work.path_of(at)}", f"gave no outcome a second time ({made.text})")
+        return Observation(outcome=made.outcome, text=made.text)
+
+    async def _execute(self, step: ChainStep, part: str, call: ToolCall) -> Called:
+        request = Execute(
+            at=f"step/{step.number}/{part}",
+            tool=call.tool,
+            arguments=call.arguments,
+            key=effect_key(self._work.role.context.run_id, step.election.path, call.tool, call.arguments),
+            most_chars=self._strategy.max_observation,
+            timeout_s=self._strategy.tool_timeout,
+        )
+        return await self._work.ask(request)
+
+    async def _ask_person(self, at: str, reply: type[P], why: str) -> P:
+        """Give what a person has said at a place.
+
+        Raises:
+            NeedsPerson: nobody has.
+        """
+        recalled = await self._work.recorded(at)
+        place = ElectionId(path=self._work.path_of(at), question_digest=b"\0" * 16)
+        said = None if recalled is None or not recalled.is_decision else recalled.value
+        nothing = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
+        verdict = nothing if said is None else structs.replace(nothing.won_by(said), outcome="person")
+        settled = None if said is None else "person"
+        self._work.role.tell(RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(reply), settled=settled))
+        if said is not None:
+            given: P = decoder_of(reply).decode(said)
+            return given
+        raise NeedsPerson(place.path, why, *reply.words)
+
+
+class _Reads(dict[str, asyncio.Task[Called]]):
+    """Reads of one step that have begun, by their calls: equal ones are made once."""
+
+
+class ActConductor(ChainConductor["Act"]):
+    """Lets an agent act."""
+
+    asks = (Execute, CompressActions)
+
+    async def conduct(self, work: Work[Any, Act]) -> object:
+        """Act until the end; returns the result, with the task's own check of the work."""
+        check_approvals(work.strategy.approve, work.task.toolbox.specs)
+        state = await Acting(self.chain(work)).to_the_end()
+        result = work.task.result(state)
+        run = RunInput(f"{self.context.run_id}/{work.input}")
+        correct: bool | None = called(work.task.check, state, result, run, gives=(bool, type(None)))
+        return Acted(result=result, actions=state.taken, errors=state.errors, correct=correct)
+
+
+class Act(Climbing):
+    """One election for each action of an agent, with a margin that grows with the harm that the action can do."""
+
+    solves = (AgentTask,)
+    conductor = ActConductor
+    draws_solution = True
+
+    k_read: Annotated[int, Field(ge=1)] = 1
+    """Lead of an action that only reads. 1: the first valid reply is taken."""
+    k_write: Annotated[int, Field(ge=1)] = 2
+    """Lead of an action with an idempotent tool."""
+    k_destructive: Annotated[int, Field(ge=1)] = 4
+    """Lead of an action that cannot be repeated."""
+    k_end: Annotated[int, Field(ge=1)] = 3
+    """Lead of the end: an end too early does harm, too."""
+    max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    """Cap of an election: after this many samples, flagged ones included, it ends undecided."""
+    approve: str = ""
+    """What waits for the approval of a person, separated by commas: an effect (`destructive`, `idempotent`), the name of a tool, or
+    TOOL.ARGUMENT>NUMBER."""
+    max_steps: Annotated[int, Field(ge=1)] = 100
+    """Number of actions after which an input fails."""
+    max_repeats: Annotated[int, Field(ge=1)] = 3
+    """Number of times in a row that one action may be taken; once more, and the input fails."""
+    max_tool_errors: Annotated[int, Field(ge=0)] = 10
+    """Number of calls that may end with an error; with one more the input fails."""
+    max_observation: Annotated[int, Field(ge=100)] = MAX_OBSERVATION_CHARS
+    """Characters of an observation; the middle of a longer one is left out."""
+    memory: Annotated[int, Field(ge=1_000)] = 60_000
+    """Characters of actions and observations in a prompt; where there are more, the role `compressor` sums up the older half."""
+    tool_timeout: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds after which the outcome of a call is unknown."""
+    read_ahead: bool = True
+    """Begin to read on the first ballot for it. Changes no decision."""
+
+    changes_no_decision = ("read_ahead", "max_draws", "max_steps", "max_repeats", "max_tool_errors", "tool_timeout")
+
+    @field_validator("approve")
+    @classmethod
+    def _is_a_list(cls, text: str) -> str:
+        approval_rules(text)
+        return ",".join(part.strip() for part in text.split(",") if part.strip())
+
+    @model_validator(mode="after")
+    def _has_no_lookahead(self) -> Self:
+        if "lookahead" in rungs_in(self.ladder):
+            raise ValueError("lookahead is no rung for agents, whose next steps depend on what tools return; take model=SPEC or judge")
+        return self
+
+    def needs_approval(self, call: ToolCall, effect: Effect) -> bool:
+        """Whether a call waits for the approval of a person."""
+        return any(rule.holds(call, effect) for rule in approval_rules(self.approve))
+
+    def deployments(self) -> list[Deployment]:
+        """The roles of an election, the executor, and the compressor."""
+        return [*super().deployments(), Deployment(role=Executor), Deployment(role=Compressor)]
+
+    def rule_for(self, task: Task) -> Rule:
+        """A margin for each tool, and for the end."""
+        assert isinstance(task, AgentTask)
+        by_effect: dict[Effect, int] = {"read_only": self.k_read, "idempotent": self.k_write, "destructive": self.k_destructive}
+        margins = {name: by_effect[spec.effect] for name, spec in task.toolbox.specs.items()}
+        return AheadByHarm(margins={**margins, END: self.k_end}, otherwise=self.k_destructive)
+
+    def solution(
+        self,
+        of_input: int,
+        task: Task,
+        pool: Sequence[str],  # noqa: ARG002 - of no account here
+        rows: Mapping[str, Recalled],
+        open_elections: Sequence[OpenElection],
+    ) -> AgentRecord:
+        """The recorded actions."""
+        assert isinstance(task, AgentTask)
+        return agent_record(of_input, task, rows, open_elections)
+
+    def expected_calls(self, task: Task) -> float | None:  # noqa: ARG002 - the number of actions is unknown
+        """None: the number of actions is unknown."""
+        return None

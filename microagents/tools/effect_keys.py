@@ -1,0 +1,66 @@
+"""Keys of effects: digests of run, place and what is done there. They survive crashes, and a model has no part in them."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from hashlib import blake2b
+from types import TracebackType
+
+import msgspec
+
+from microagents.errors import InvalidUsage
+from microagents.tools.tool import EffectKey
+
+_at: ContextVar[tuple[str, str, object] | None] = ContextVar("_at", default=None)
+"""The run, the place and the reply that user code is called for."""
+
+
+def effect_key(run_id: str, path: str, what: str, value: object) -> EffectKey:
+    """The key of an effect: what is done, with these values, at a place of a run."""
+    asked = msgspec.json.encode([run_id, path, what, value], order="deterministic")
+    return EffectKey(blake2b(asked, digest_size=16).hexdigest())
+
+
+def current_effect_key(what: str = "") -> EffectKey:
+    """The key for an effect of the code that calls this, so that it happens once.
+
+    It is the same whenever the code is called again for the same reply at the same place of the same run, also in another process, after a
+    crash and a resume; and in ``verify``, ``advance`` and ``on_decision`` alike. A provider of your own has a key for each sample. Check it
+    where the effect is made: hand it on as an idempotency key, or make it the unique key of a row.
+
+    Args:
+        what: name of the effect, where one call has several.
+
+    Raises:
+        InvalidUsage: it is called elsewhere, or in a thread of your own.
+    """
+    at = _at.get()
+    if at is None:
+        raise InvalidUsage(
+            "current_effect_key() tells the key of the decision at hand: call it in verify(), advance(), on_decision() or complete() of a "
+            "provider; a tool takes a parameter of the type EffectKey"
+        )
+    run_id, path, value = at
+    return effect_key(run_id, path, what, msgspec.json.decode(value if isinstance(value, bytes) else msgspec.json.encode(value)))
+
+
+class KeyedBy:
+    """A block in which user code is called for one reply at one place.
+
+    Args:
+        run_id: the run; None for that of the block around it.
+        path: the place.
+        value: the reply, also as JSON, or what else tells the calls at this place apart.
+    """
+
+    __slots__ = ("_around", "_given")
+
+    def __init__(self, run_id: str | None, path: str, value: object) -> None:
+        self._around = _at.get()
+        self._given = (run_id or (self._around[0] if self._around else ""), path, value)
+
+    def __enter__(self) -> None:
+        _at.set(self._given)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        _at.set(self._around)  # not by a token: a coroutine that began with its first step goes on in another context

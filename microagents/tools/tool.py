@@ -1,0 +1,158 @@
+"""A tool: its name, its description, the schema of its arguments, and its effect on the world."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Literal, NewType, TypeVar, get_type_hints
+
+from msgspec import Struct
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
+
+from microagents.errors import InvalidDefinition, MicroagentsError
+
+Effect = Literal["read_only", "idempotent", "destructive"]
+"""What a call does to the world.
+
+- `read_only`: nothing. It may be made early, and again.
+- `idempotent`: something, and a second call with the same key does no more.
+- `destructive`: something that a second call would do again. A tool whose effect is not stated counts as one.
+"""
+EFFECTS: tuple[Effect, ...] = ("read_only", "idempotent", "destructive")
+
+EffectKey = NewType("EffectKey", str)
+"""The key of an effect, for a parameter of a tool: the same in every repetition of one call, and another for every other call. A model
+has no part in it, and does not see the parameter."""
+
+RunInput = NewType("RunInput", str)
+"""The run and the input that a call is made for, such as ``desk-1/0``, for a parameter of a tool that keeps the worlds of runs apart."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+MAX_DESCRIPTION_CHARS = 2_000
+
+
+class BadArguments(MicroagentsError):
+    """The arguments of a call do not fit the schema of its tool."""
+
+
+class ToolSpec(Struct, frozen=True, kw_only=True):
+    """A tool as a model sees it, and the harm that it can do. It travels, and enters the identity of a run."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """The JSON schema of its arguments, an object."""
+    effect: Effect = "destructive"
+    can_be_looked_up: bool = False
+    """Whether it tells by the key of an effect what became of it."""
+
+
+class ToolOptions(Struct, frozen=True, kw_only=True):
+    """What a decorator says of a function."""
+
+    effect: Effect
+    name: str | None
+    lookup: Callable[..., Any] | None
+
+
+def tool(effect: Effect, *, name: str | None = None, lookup: Callable[..., Any] | None = None) -> Callable[[F], F]:
+    """State the effect of a function that agents may call; the function itself stays as it is.
+
+    Args:
+        effect: what a call does to the world.
+        name: its name for models; by default that of the function.
+        lookup: a function, plain or async, that takes the key of an effect and returns the result that the call had, or None if the call
+            was never made. It is asked after a crash.
+
+    Raises:
+        InvalidDefinition: there is no such effect.
+    """
+    if effect not in EFFECTS:
+        raise InvalidDefinition(f"the effect of a tool is one of {', '.join(EFFECTS)}, not {effect!r}")
+
+    def state(function: F) -> F:
+        function.tool_options = ToolOptions(effect=effect, name=name, lookup=lookup)  # type: ignore[attr-defined]
+        return function
+
+    return state
+
+
+class FunctionTool:
+    """A function that agents may call.
+
+    Args:
+        function: the function, plain or async. Its signature and docstring give the schema.
+
+    Raises:
+        InvalidDefinition: a parameter has no type, or one that JSON lacks.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        given: ToolOptions | None = getattr(function, "tool_options", None)
+        options = given or ToolOptions(effect="destructive", name=None, lookup=None)
+        self.function = function
+        self.lookup = options.lookup
+        self._given, self._arguments = _arguments_of(function)
+        schema = self._arguments.model_json_schema()
+        schema.pop("title", None)
+        self.spec = ToolSpec(
+            name=options.name or function.__name__,
+            description=inspect.cleandoc(function.__doc__ or "")[:MAX_DESCRIPTION_CHARS],
+            parameters={"type": "object", "properties": {}, **schema},
+            effect=options.effect,
+            can_be_looked_up=options.lookup is not None,
+        )
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """Refuse arguments that do not fit.
+
+        Raises:
+            BadArguments: they do not fit.
+        """
+        self._validated(arguments)
+
+    def bind(self, arguments: Mapping[str, Any], key: EffectKey, run: RunInput) -> dict[str, Any]:
+        """Give the arguments of the function for a call, with the key of its effect and the run where it takes them.
+
+        Raises:
+            BadArguments: they do not fit.
+        """
+        read = self._validated(arguments)
+        bound = {name: getattr(read, name) for name in type(read).model_fields}
+        return {**bound, **{name: key if kind is EffectKey else run for name, kind in self._given.items()}}
+
+    def _validated(self, arguments: Mapping[str, Any]) -> BaseModel:
+        try:
+            # Read as JSON, where a date is a text; and strictly, so that "5" is no number.
+            return self._arguments.model_validate_json(json.dumps(arguments), strict=True)
+        except ValidationError as error:
+            raise BadArguments("; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])) from None
+
+
+@lru_cache(maxsize=1024)
+def _arguments_of(function: Callable[..., Any]) -> tuple[dict[str, Any], type[BaseModel]]:
+    """Build the model of a function's arguments; returns it behind the parameters that no model sees, each with its type."""
+    name = getattr(function, "__qualname__", repr(function))
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise InvalidDefinition(f"the types of tool {name} cannot be read: {error}") from None
+    given, fields = dict[str, Any](), dict[str, Any]()
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise InvalidDefinition(f"tool {name} must take plain parameters by name, not {parameter}")
+        if parameter.name not in hints:
+            raise InvalidDefinition(f"give the parameter {parameter.name} of tool {name} a type, such as {parameter.name}: int")
+        if hints[parameter.name] in (EffectKey, RunInput):
+            given[parameter.name] = hints[parameter.name]
+        else:
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[parameter.name] = (hints[parameter.name], Field(default))
+    try:
+        model: type[BaseModel] = create_model(f"Arguments of {name}", __config__=ConfigDict(extra="forbid"), **fields)
+        model.model_json_schema()
+    except (PydanticUserError, NameError, TypeError) as error:
+        raise InvalidDefinition(f"the parameters of tool {name} must have types that JSON has: {error}") from None
+    return given, model

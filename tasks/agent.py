@@ -1,0 +1,47 @@
+"""An agent that needs no file of its own: a goal and tools, both given as options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import structs
+from pydantic import Field, field_validator
+
+from microagents.agents.agent import AgentAnswer, AgentTask
+from microagents.registry import TOOLS
+from microagents.tools.mcp_servers import PREFIX, McpServer
+from microagents.tools.toolbox import GivenTool
+
+
+class Agent(AgentTask[AgentAnswer]):
+    """Reach a goal with tools. There is no simulated model for it: name a real one with ``--model``."""
+
+    goal: str
+    """What is to be done, complete in itself; goal=@FILE reads it from a file."""
+    tool: list[str] = Field(default=[])
+    """Its tools: `path/file.py:function`, `package.module:function`, `mcp:COMMAND`, `mcp:https://...`."""
+    rules: str = ""
+    """The rules that it follows; rules=@FILE reads them from a file."""
+    trust: bool = False
+    """Believe what MCP servers say of the effects of their tools. Else each of them counts as destructive."""
+
+    @field_validator("goal")
+    @classmethod
+    def _says_something(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("goal is blank; say what is to be done, or name a file that says it: -o goal=@FILE")
+        return value
+
+    def statement(self) -> str:
+        return self.goal
+
+    def policy(self) -> str:
+        return self.rules
+
+    def given_tools(self) -> Sequence[GivenTool]:
+        return [
+            structs.replace(McpServer.parse(each), trusted=self.trust)
+            if each.startswith(PREFIX) or ":" not in each
+            else TOOLS.find_function(each)
+            for each in self.tool
+        ]

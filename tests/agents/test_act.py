@@ -1,0 +1,160 @@
+"""Agents: actions are elected by the harm they can do, and effects are made at most once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+
+from microagents import Result, run_sync
+from microagents.agents.actions import Action
+from microagents.elections.rules import AheadByHarm, Tally
+from microagents.errors import TaskFailed
+from microagents.replies.tool_calls import ToolCall
+from microagents.strategies.act import Act
+from tests.agents.shop import Ticket, done
+from tests.cli.commands import COMPLETED, microagents
+
+MODEL = "sim:perfect@error=0.1,alternatives=9"
+EFFECTS = ["label", "refund", "mail"]
+
+
+def effects() -> list[str]:
+    return [each["what"] for each in done()]
+
+
+def act(run_id: str = "r", **given: Any) -> Result:
+    options = {name: given.pop(name) for name in list(given) if name in Act.model_fields}
+    return run_sync(Ticket(), models=given.pop("models", MODEL), strategy=Act(**options), run_id=run_id, **given)
+
+
+def vote(*tools: str, n: int = 0) -> str:
+    return str(Action(calls=[ToolCall(tool, {"n": n}) for tool in tools]).vote())
+
+
+@pytest.mark.parametrize(
+    ("votes", "needed"),
+    [
+        ([], 1),
+        ([vote("read")], 0),
+        ([vote("pay")], 2),  # a read would be one ahead with two votes
+        ([vote("pay")] * 3, 1),
+        ([vote("pay")] * 4, 0),
+        ([vote("pay")] * 4 + [vote("pay", n=2)], 1),
+        ([vote("pay"), vote("read")], 1),
+        ([vote("read", "pay")], 2),
+    ],
+)
+def test_the_margin_is_that_of_the_greatest_harm_of_the_leading_action(votes: list[str], needed: int) -> None:
+    tally = Tally(AheadByHarm(margins={"read": 1, "pay": 4}, otherwise=4))
+    for each in votes:
+        tally.count(each)
+    assert tally.votes_needed == needed
+
+
+def test_equal_actions_are_one_vote_whatever_the_order_of_calls_and_arguments() -> None:
+    first = Action(calls=[ToolCall("a", {"x": 1, "y": "2"}), ToolCall("b", {})])
+    second = Action(calls=[ToolCall("b", {}), ToolCall("a", {"y": "2", "x": 1})])
+    other = Action(calls=[ToolCall("b", {}), ToolCall("a", {"y": "2", "x": 1.0})])
+    assert first.vote() == second.vote() != other.vote()
+
+
+def test_an_agent_reaches_its_goal_and_pays_more_votes_where_harm_is_possible() -> None:
+    result = act(models="sim:perfect")
+    assert (result.outcome, effects()) == ("completed", EFFECTS)
+    assert result.value == {"result": {"answer": "done"}, "actions": 4, "errors": 0, "correct": True}
+    votes = {each.path: sum(number for _, number in each.votes) for each in result.decisions() if each.outcome == "decided"}
+    assert votes == {"0/step/0": 1, "0/step/1": 2, "0/step/2": 4, "0/step/3": 4, "0/step/4": 3}
+
+
+@pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+def test_the_decisions_are_the_same_wherever_it_runs_and_whether_it_reads_ahead(runtime: str) -> None:
+    digests = set()
+    given: list[dict[str, Any]] = [{}, {"read_ahead": False}, {"runtime": runtime}]
+    for number, each in enumerate(given):
+        result = act(f"r{number}", **each)
+        assert result.outcome == "completed"
+        digests.add((result.account.decisions_sha256, result.account.ballots_sha256))
+    assert len(digests) == 1
+    assert effects() == EFFECTS * 3
+
+
+def test_an_action_waits_for_an_approval_and_a_rejection_is_an_observation() -> None:
+    waiting = act(approve="refund")
+    assert (waiting.outcome, effects()) == ("undecided", ["label"])
+    assert "0/step/2/call/0/approval" in str(waiting.reason)
+    assert microagents("decide", "r", "0/step/2/call/0/approval", '{"approved": true}').code == COMPLETED
+    assert act(approve="refund").value["correct"]
+    assert effects() == EFFECTS
+
+
+def test_the_agent_sees_that_a_person_rejected_its_action() -> None:
+    act(approve="refund")
+    microagents("decide", "r", "0/step/2/call/0/approval", '{"approved": false, "text": "ask first"}')
+    act(approve="refund")
+    assert effects() == ["label", "mail"]
+
+
+KILLED = """
+    import os, signal
+    from microagents import run_sync
+    from microagents.strategies.act import Act
+    from microagents.tools import calling
+    from tests.agents import shop
+
+    def die(*_, **__):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    {fault}
+    run_sync(shop.Ticket(), models={model!r}, strategy=Act(), run_id="r")
+"""
+BEFORE_THE_EFFECT = "write = shop.write; shop.write = lambda what, **more: die() if what == {tool!r} else write(what, **more)"
+AFTER_THE_EFFECT = "write = shop.write; shop.write = lambda what, **more: (write(what, **more), what == {tool!r} and die())"
+
+
+def kill(fault: str) -> None:
+    program = textwrap.dedent(KILLED).format(fault=fault, model=MODEL)
+    killed = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
+    assert killed.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("fault", [BEFORE_THE_EFFECT, AFTER_THE_EFFECT])
+@pytest.mark.parametrize("tool", ["label", "mail"])
+def test_an_idempotent_or_looked_up_effect_is_made_exactly_once_across_a_kill(fault: str, tool: str) -> None:
+    kill(fault.format(tool=tool))
+    assert act().outcome == "completed"
+    assert effects() == EFFECTS
+
+
+@pytest.mark.parametrize(
+    ("fault", "said", "expected"),
+    [(BEFORE_THE_EFFECT, '{"was_made": false}', EFFECTS), (AFTER_THE_EFFECT, '{"was_made": true, "value": "paid back"}', EFFECTS)],
+)
+def test_a_destructive_effect_of_unknown_outcome_is_never_repeated_and_a_person_says_what_became_of_it(
+    fault: str, said: str, expected: list[str]
+) -> None:
+    kill(fault.format(tool="refund"))
+    before = effects()
+    for _ in range(2):
+        stopped = act()
+        assert (stopped.outcome, effects()) == ("undecided", before)
+        assert "nobody can tell whether" in str(stopped.reason)
+    assert microagents("decide", "r", "0/step/2/call/0/found", said).code == COMPLETED
+    assert act().outcome == "completed"
+    assert effects() == expected
+
+
+def test_an_agent_that_goes_on_for_ever_is_stopped() -> None:
+    with pytest.raises(TaskFailed, match="--max-steps 3"):
+        act(max_steps=3, models="sim:perfect")
+
+
+def test_a_resumed_agent_makes_no_call_again() -> None:
+    first = act()
+    again = act()
+    assert (again.value, again.account.decisions_sha256, effects()) == (first.value, first.account.decisions_sha256, EFFECTS)
