@@ -111,7 +111,7 @@ async def test_what_is_no_exception_ends_a_run_that_can_go_on_at_once(
     async with asyncio.timeout(20):
         with pytest.raises(Odd, match="seventeen") as caught:
             await run([Drift(length=20)] * inputs, **given)
-        assert "resume run a" in "".join(caught.value.__notes__)
+        assert where == "prompt" or "resume run a" in "".join(caught.value.__notes__)  # before the first step there is nothing to keep
         if where != "models":
             assert (await run([Drift(length=20)] * inputs, **given)).outcome == "completed"
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -144,13 +144,15 @@ class _Sitting:
             self._began_s = time.monotonic()  # a Ray takes seconds to start
             try:
                 return await self._conduct_and_record(roles)
-            except MicroagentsError as error:
+            except MicroagentsError as failed:
+                # What a caller's own code raised reaches the caller as it is, except from another process.
+                error = (isinstance(failed, Aborted) and failed.__cause__) or failed
                 if self._path is not None and not _is_empty(self._path):
                     kept = f"all decisions so far are kept in {self._path}; correct the cause, then resume run {plan.settings.run_id}"
                     error.add_note(kept)
-                if isinstance(error, Aborted) and error.__cause__ is not None:  # that is its caller's own, as in plain Python
-                    raise error.__cause__ from None
-                raise
+                if error is failed:
+                    raise
+                raise error from None
 
     def _recorder(self, stack: AsyncExitStack) -> Deployment:
         path, settings = self._path, self._plan.settings
