@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Self
 
-
 PASSING = (KeyboardInterrupt, GeneratorExit)
 """What is never turned into another error: it ends the process, or a coroutine that nobody waits for."""
 

@@ -105,7 +105,12 @@ async def test_what_is_no_exception_ends_a_run_that_can_go_on_at_once(
     breaks = Breaks()
     if where == "prompt":
         prompt = Drift.prompt
-        monkeypatch.setattr(Drift, "prompt", lambda *given: breaks.fail() or prompt(*given))
+
+        def breaking(task: Drift, state: Any) -> Any:
+            breaks.fail()
+            return prompt(task, state)
+
+        monkeypatch.setattr(Drift, "prompt", breaking)
     options = {"on_decision": breaks.decided} if where == "on_decision" else {"models": breaks.model} if where == "models" else {}
     given: dict[str, Any] = {"models": "sim:perfect", "run_id": "a", "runs_dir": tmp_path, **options}
     async with asyncio.timeout(20):

@@ -11,7 +11,17 @@ from msgspec import structs
 
 from microagents.aio import TaskScope
 from microagents.elections.election import input_of
-from microagents.errors import Aborted, JournalMismatch, MicroagentsError, ModelUnavailable, NoHandler, PeerLost, Stopped, TakenOver, Undecided
+from microagents.errors import (
+    Aborted,
+    JournalMismatch,
+    MicroagentsError,
+    ModelUnavailable,
+    NoHandler,
+    PeerLost,
+    Stopped,
+    TakenOver,
+    Undecided,
+)
 from microagents.journal.messages import (
     Account,
     InputEnding,

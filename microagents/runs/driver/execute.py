@@ -15,7 +15,17 @@ import msgspec
 from microagents.actors import Context, Deployment, Strategy
 from microagents.agents.agent import AgentTask
 from microagents.aio import TaskScope, loop_has_threads
-from microagents.errors import Aborted, InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, RoleFailed, Stopped, TaskFailed, Undecided
+from microagents.errors import (
+    Aborted,
+    InvalidDefinition,
+    InvalidUsage,
+    MicroagentsError,
+    NoHandler,
+    RoleFailed,
+    Stopped,
+    TaskFailed,
+    Undecided,
+)
 from microagents.journal.messages import Account, InputEnding, RecallDecidedInputs, Report, RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
