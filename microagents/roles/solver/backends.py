@@ -88,6 +88,21 @@ class Backends:
             if spec in self._opened:
                 self._opened[spec].model.refuse(parameters)
 
+    def note_outage(self, throttle: str, out_s: float | None) -> None:
+        """Note what the limiter knows by the calls of all replicas, since this one may have none that could fail.
+
+        Args:
+            throttle: what the provider throttles as one.
+            out_s: time since which it is out; None once it delivers.
+        """
+        for backend in self:
+            if backend.model.throttled_as != throttle:
+                continue
+            if out_s is None:
+                backend.health.delivered()
+            else:
+                backend.health.failed(ModelUnavailable("network", "the calls of other solvers fail"), out_s)
+
     def delivering(self, spec: str) -> Backend:
         """The model of a spec, or the first of its fallbacks that delivers while it is out."""
         return self.one_that_delivers(spec) or self.of(spec)

@@ -64,7 +64,7 @@ class Solver(Role):
         if not at_once:
             self._backends.refuse((await self.ask(Report())).refused)
         allotment = CallAllotment(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
-        quotas = Quotas(self.context.name, self.stream, self.ask, self._note_outage)
+        quotas = Quotas(self.context.name, self.stream, self.ask, self._backends.note_outage)
         self._gates = (ConnectionGate(self._backends), Permits(Reservations(self.context.settings), quotas), Departures(allotment))
         self._scope.start(self._follow_admission())
 
@@ -77,16 +77,6 @@ class Solver(Role):
         for backend in self._backends:
             backend.health.close()
             await backend.model.close()
-
-    def _note_outage(self, throttle: str, out_s: float | None) -> None:
-        """Note what the limiter knows by the calls of all replicas: this one may have none that could fail."""
-        for backend in self._backends:
-            if backend.model.throttled_as != throttle:
-                continue
-            if out_s is None:
-                backend.health.delivered()
-            else:
-                backend.health.failed(ModelUnavailable("network", "the calls of other solvers fail"), out_s)
 
     @eager
     async def draw(self, request: Draw) -> Sample:
