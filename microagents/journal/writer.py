@@ -64,6 +64,9 @@ class NullStore:
         """The last decided step of an input that has not completed."""
         return self.books.reached.get(of_input)
 
+    def pause(self) -> None:
+        """None: no other process knows the run."""
+
     def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
         """Do nothing: there is no journal."""
 

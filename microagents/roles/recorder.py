@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from typing import Any
 
 from msgspec import structs
 
@@ -20,6 +22,7 @@ from microagents.journal.messages import (
     Checkpoint,
     Entry,
     FollowDecisions,
+    FollowSettings,
     HasRecords,
     InputEnding,
     OpenElection,
@@ -40,6 +43,7 @@ from microagents.journal.messages import (
     RunOutcome,
     reason_with,
 )
+from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, TakenRequest
 from microagents.journal.writer import AnyStore, Inline, JournalConfig, NullStore, Writer
 from microagents.messages import Request
 from microagents.roles.decision_callback import DecisionCallback, OnDecision
@@ -91,8 +95,12 @@ class Recorder(Role):
         self._must_stop = Notifier()
         self._reason: MicroagentsError | None = None
         """Why the run must stop although the journal can be written: a limit, once the calls in flight have ended, or a failed callback."""
-        self._has_begun = False
-        """Whether the work on an input has begun."""
+        self._began_s: float | None = None
+        """Time of the loop at which the work on an input began; None before."""
+        self._max_time_s: float | None = context.settings.get("max_time_s")
+        self._changed: dict[str, Any] = {}
+        """Settings that were changed in this sitting."""
+        self._settings_changed = Notifier()
 
     async def start(self) -> None:
         """Open the journal.
@@ -106,13 +114,14 @@ class Recorder(Role):
             self._writer = Inline(lambda: null)
         else:
             self._writer = self._journaling.open()
-        self._requests = LiveRequests(self._writer)
+        self._requests = LiveRequests(self._writer, self._take_control)
         self._commits = Commits(self._writer, self._release_decisions, self._requests.notice)
         self._admission = RunAdmission(self._commits)
         try:
             if isinstance(self._writer, Writer):
                 await self._writer.opened()
             self._commits.begin(account := await self._writer.do(self._take_up))
+            self._admission.pause(_by(await self._writer.do(lambda store: store.pause())))
             await self._requests.start()
         except BaseException:  # this recorder is not stopped, and the next one must find the journal unlocked
             await self._writer.close(forget=True)
@@ -141,7 +150,7 @@ class Recorder(Role):
             try:
                 await self._scope.close()
             finally:
-                await self._writer.close(forget=not self._has_begun)
+                await self._writer.close(forget=self._began_s is None)
 
     async def _commit(self) -> None:
         try:
@@ -235,6 +244,50 @@ class Recorder(Role):
             self._admission.end()
             self._scope.start(self._stop_after_calls(f"{reason}; all decisions so far are kept; {remedy}"))
 
+    async def _end_in_time(self, began_s: float) -> None:
+        """Stop the run after its time, which may change meanwhile."""
+        while True:
+            most_s = self._max_time_s
+            try:
+                async with asyncio.timeout_at(None if most_s is None else began_s + most_s):
+                    await self._settings_changed.wait()
+            except TimeoutError:
+                self._stop(f"--max-time {most_s:g} is reached", "resume it for as long again")
+                return
+
+    def _take_control(self, request: LiveRequest) -> None:
+        """Do what another process asks for."""
+        match request.ask:
+            case PauseRun():
+                self._admission.pause(_by(request))
+            case ResumeRun():
+                self._admission.pause(None)
+            case EndRun(after="nothing"):
+                self._admission.end()
+                self._reason = Stopped(f"{_by(request)}; all decisions so far are kept; resume it to go on")
+                self._must_stop.notify()
+            case EndRun(after="calls"):
+                self._stop(_by(request) or "", "resume it to go on")
+            case EndRun():
+                self._scope.start(self._stop_after_elections(_by(request) or ""))
+            case SetRun() as ask:
+                self._changed |= ask.changed
+                self._max_time_s = self._changed.get("max_time_s", self._max_time_s)
+                self._settings_changed.notify()
+
+    async def _stop_after_elections(self, reason: str) -> None:
+        await self._admission.drain_elections()
+        self._stop(reason, "resume it to go on")
+
+    async def follow_settings(self, request: FollowSettings) -> AsyncIterator[dict[str, Any]]:  # noqa: ARG002 - the message is the address
+        """Yield the settings that were changed in this sitting, after each change."""
+        sent: dict[str, Any] = {}
+        while True:
+            if self._changed != sent:
+                sent = dict(self._changed)
+                yield sent
+            await self._settings_changed.wait()
+
     async def _stop_after_calls(self, reason: str) -> None:
         await self._admission.drain()
         self._reason = Stopped(reason)
@@ -266,7 +319,7 @@ class Recorder(Role):
             account = self._commits.account
             if self._commits.failure is None:
                 account = await self._writer.do(lambda store: store.account_with_digests())
-        return structs.replace(account, outage=self._admission.outage)
+        return structs.replace(account, outage=self._admission.outage, paused=self._admission.paused)
 
     async def recall(self, request: Recall) -> Recalled | None:
         """Return the record at a path."""
@@ -286,7 +339,9 @@ class Recorder(Role):
 
     async def recall_checkpoint(self, request: RecallCheckpoint) -> Checkpoint | None:
         """Return the checkpoint of an input, whose work now begins."""
-        self._has_begun = True  # a conductor asks for the checkpoint before it does anything else
+        if self._began_s is None:  # a conductor asks for the checkpoint before it does anything else
+            self._began_s = asyncio.get_running_loop().time()
+            self._scope.start(self._end_in_time(self._began_s))
         return await self._commits.ask(lambda store: store.checkpoint(request.input))
 
     async def recall_open(self, request: RecallOpen) -> list[OpenElection]:  # noqa: ARG002 - the message is the address
@@ -306,3 +361,8 @@ class Recorder(Role):
         async with aclosing(self._requests.follow_decisions()) as decisions:
             async for each in decisions:
                 yield each
+
+
+def _by(request: LiveRequest | TakenRequest | None) -> str | None:
+    """By whom something was asked for, and why; None without a request."""
+    return None if request is None else f"asked for by {request.who}{request.why and f' ({request.why})'}"
