@@ -181,10 +181,10 @@ class Writer:
             return
         self._resolve(self._opened, None, None)
         while True:
+            _renew(store)  # also between jobs that write nothing, which may follow each other for hours
             try:
                 job = self._jobs.get(timeout=RENEW_EVERY_S / 2)
             except Empty:
-                _renew(store)
                 continue
             if job is None:
                 self._resolve(self._closed, None, None)

@@ -264,12 +264,12 @@ class Recorder(Role):
                 self._admission.pause(None)
             case EndRun(after="nothing"):
                 self._admission.end()
-                self._reason = Stopped(f"{_by(request)}; all decisions so far are kept; resume it to go on")
+                self._reason = Stopped(f"ended {_by(request)}; all decisions so far are kept; resume it to go on")
                 self._must_stop.notify()
             case EndRun(after="calls"):
-                self._stop(_by(request) or "", "resume it to go on")
+                self._stop(f"ended {_by(request)}", "resume it to go on")
             case EndRun():
-                self._scope.start(self._stop_after_elections(_by(request) or ""))
+                self._scope.start(self._stop_after_elections(f"ended {_by(request)}"))
             case SetRun() as ask:
                 self._changed |= ask.changed
                 self._max_time_s = self._changed.get("max_time_s", self._max_time_s)
@@ -365,4 +365,4 @@ class Recorder(Role):
 
 def _by(request: LiveRequest | TakenRequest | None) -> str | None:
     """By whom something was asked for, and why; None without a request."""
-    return None if request is None else f"asked for by {request.who}{request.why and f' ({request.why})'}"
+    return None if request is None else f"by {request.who}{request.why and f' ({request.why})'}"

@@ -155,6 +155,8 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
         yield f"{account.inputs_failed:,} failed"
     if account.errors:
         yield f"{account.errors} wrong"
+    if account.paused is not None:
+        yield f"paused {account.paused}"
     if account.outage is not None:
         yield f"waiting: {account.outage}"
 
