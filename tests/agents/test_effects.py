@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.benchmarks import effects
 from tests.benchmarks.effects import POINTS, TOOLS
-
-
-@pytest.fixture(autouse=True)
-def folder() -> Iterator[None]:
-    effects.FOLDER.mkdir(exist_ok=True)
-    yield
-    for each in effects.FOLDER.glob("effects-*.fault"):
-        each.unlink()
 
 
 @pytest.mark.parametrize("tool", TOOLS)

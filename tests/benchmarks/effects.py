@@ -12,12 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
@@ -229,6 +229,7 @@ def check(how: str, of_tool: str, point: str) -> None:
     """
     run = f"effects-{uuid4().hex[:12]}"
     fault = FOLDER / f"{run}.fault"
+    FOLDER.mkdir(exist_ok=True)
     fault.write_text(f"{of_tool} {point}")
     if how.endswith("local"):
         assert in_child(run, how), "it was not killed"
@@ -246,23 +247,19 @@ def check(how: str, of_tool: str, point: str) -> None:
         result = sitting(run, how)
     assert result.outcome == "completed", result.reason
     assert done(run) == Counter(TOOLS), done(run)
-    for each in FOLDER.glob(f"{run}.*"):
+    for each in (*FOLDER.glob(f"{run}.*"), *RUNS.glob(f"{run}.*")):  # those of a run that failed are kept
         each.unlink()
 
 
 def main(kills: int, ways: tuple[str, ...]) -> None:
     """Kill so many runs, of each way in turn."""
-    FOLDER.mkdir(exist_ok=True)
     began_s, counts = time.monotonic(), Counter[str]()
     cases = list(product(TOOLS, POINTS))
-    try:
-        for way in ways:
-            for number in range(round(kills * HOW[way] / sum(HOW[each] for each in ways))):
-                check(way, *cases[number % len(cases)])
-                counts[way] += 1
-            print(f"{way}: {counts[way]} kills, {time.monotonic() - began_s:.0f} s so far", flush=True)
-    finally:
-        shutil.rmtree(FOLDER, ignore_errors=True)
+    for way in ways:
+        for number in range(round(kills * HOW[way] / sum(HOW[each] for each in ways))):
+            check(way, *cases[number % len(cases)])
+            counts[way] += 1
+        print(f"{way}: {counts[way]} kills, {time.monotonic() - began_s:.0f} s so far", flush=True)
     unknown = "calls of unknown outcome were exactly those killed between their intention and their record"
     print(f"{sum(counts.values())} kills at {len(POINTS)} points: every effect exactly once; {unknown}")
 
@@ -290,6 +287,5 @@ if __name__ == "__main__":
     if arguments.serve:
         serve()
     else:
-        from tests.benchmarks import effects  # under its own name, so that the journal finds its classes again
-
-        effects.main(arguments.kills, tuple(arguments.only or HOW))
+        # Under its own name, so that the journal finds its classes again.
+        import_module("tests.benchmarks.effects").main(arguments.kills, tuple(arguments.only or HOW))
