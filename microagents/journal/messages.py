@@ -125,13 +125,15 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
         )
 
 
-class AllotCalls(Request[bool], frozen=True, kw_only=True):
-    """Ask for calls that one replica of the solver may send. The reply comes once they are journaled; False where it needs none."""
+class AllotCalls(Request[int | None], frozen=True, kw_only=True):
+    """Ask for calls that a replica of the solver may send. The reply is their number, once it is journaled; None where it need not be."""
 
     overtakes = True  # a report of sent calls that arrives after it only makes the allotted calls too many for a moment
     source: str
     """Name of the replica."""
     calls: int
+    waiting: int = 0
+    """Those of them that wait, for which the limits of the run have room."""
     call_tokens: int = 0
     """The most tokens that one of them can use; 0 where neither tokens nor cost are limited."""
     call_usd: float = 0.0

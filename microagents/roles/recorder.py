@@ -47,6 +47,8 @@ from microagents.roles.first_replies import FirstReplies
 from microagents.roles.live_requests import LiveRequests
 from microagents.roles.run_admission import MAX_DRAIN_S, RunAdmission
 
+SPARE_SHARE = 0.1
+"""Share of what the limits leave that is allotted to calls that do not wait yet."""
 HIGHER_LIMIT = "resume with a higher limit"
 """What the user can do after a limit. A resumed run keeps a limit that is not given."""
 
@@ -182,19 +184,41 @@ class Recorder(Role):
         """Record calls, a decision, the progress or the ending of an input, and so on."""
         self._commits.add((request,))
 
-    async def allot_calls(self, request: AllotCalls) -> bool:
-        """Record that a solver may send calls; returns whether that is needed, which it is not without a journal.
+    async def allot_calls(self, request: AllotCalls) -> int | None:
+        """Record that a solver may send calls; returns how many, or None without a journal, where it needs no leave.
 
         Raises:
             MicroagentsError: the journal cannot be written.
         """
         if self._commits.null is not None:
-            return False
-        self._commits.add((request,))
+            return None
+        calls, settings = request.calls, self.context.settings
+        if any(settings.get(limit) is not None for limit in ("max_calls", "max_tokens", "max_cost_usd")):
+            calls = await self._writer.do(lambda store: self._allotted(request, store.books))
+        self._commits.add((structs.replace(request, calls=calls),))
         await self._commits.flush()
         if self._commits.failure is not None:
             raise self._commits.failure
-        return True
+        return calls
+
+    def _allotted(self, request: AllotCalls, books: Books) -> int:
+        """The calls that wait, as far as the limits have room for the most that they can use, and some ahead.
+
+        After a kill every allotted call counts at its most, and the run must still be able to go on.
+        """
+        account, settings = books.account(), self.context.settings
+        bounds = (
+            (settings.get("max_calls"), account.calls + account.lost_in_flight, 1),
+            (settings.get("max_tokens"), account.tokens_at_most, request.call_tokens),
+            (settings.get("max_cost_usd"), account.cost_at_most_usd or 0.0, request.call_usd),
+        )
+        allotted = account.in_flight + sum(books.totals.leased.values())
+        most = request.calls
+        for total, spent, each in bounds:
+            if total is not None and each:
+                left = (total - spent) / each - allotted
+                most = min(most, int(left), request.waiting + int(max(0.0, SPARE_SHARE * left)))
+        return max(most, min(request.waiting, 1))  # a call that waits holds its part of the limits
 
     async def ended(self, request: RecordEnding) -> None:
         """Record the ending of the run.

@@ -268,7 +268,8 @@ def _calls_text(account: Account, price: Price) -> str | None:
         estimated = f", for which the cost has an estimate of {price(account.estimated_usd)}" if account.estimated_usd else ""
         parts.append(f"{account.unanswered:,} cancelled or timed out{estimated}")
     if account.unsettled_usd > 0:
-        parts.append(f"calls without a reply may have cost up to {price(account.unsettled_usd)} more, which the limit of cost counts")
+        most = price(account.unsettled_usd)
+        parts.append(f"calls without a reply may have cost up to {most} more, which limits count until `resume --forget-unsettled`")
     if account.unmeasured:
         parts.append(f"{counted(account.unmeasured, 'reply', 'replies')} of unknown length, not flagged as too_long")
     return "; ".join(parts) or None
