@@ -345,6 +345,8 @@ class Account(Struct, kw_only=True):
     turns at a problem as ``single``, where only one of several samples was valid."""
     climbed: dict[str, int] = field(default_factory=dict)
     """Number of steps that a ladder decided, by the name of the rung."""
+    silent_s: float = 0.0
+    """Seconds since the last call ended, or the first was sent, where calls are in flight."""
     outage: str | None = None
     """Why calls are being retried now; None while providers deliver."""
     decisions_sha256: str = ""

@@ -21,7 +21,7 @@ from microagents.journal.encoding import MAX_TEXT_BYTES, UNREADABLE, key_at, rec
 from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
 from microagents.journal.lease import Lease, read_lease
 from microagents.journal.messages import NO_DECISION, Account, InputEnding, OpenElection, Recalled, RunOutcome, reason_and_traceback
-from microagents.journal.opening import connect_to_read, unreadable
+from microagents.journal.opening import connect_to_read, holds_nothing, unreadable
 from microagents.journal.queries import (
     Row,
     began_s,
@@ -384,6 +384,11 @@ def reader_of(runs_dir: Path, run_id: str) -> Reader:
     path = journal_of(runs_dir, run_id)
     if not _exists(path):
         raise InvalidUsage(f"there is no run {run_id!r} in {str(runs_dir.resolve())!r}; `microagents list` shows the runs of a folder")
+    if holds_nothing(path):
+        raise InvalidUsage(
+            f"nothing is recorded of run {run_id!r}: {str(path)!r} was left empty, as by a full disk; `microagents run TASK ... --run-id "
+            f"{run_id}` begins the run in it"
+        )
     reader = Reader(path)
     if reader.experiment.run_id != run_id:
         raise InvalidUsage(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
@@ -93,6 +94,8 @@ class Recorder(Role):
         self._must_stop = Notifier()
         self._reason: MicroagentsError | None = None
         """Why the run must stop although the journal can be written: a limit, once the calls in flight have ended, or a failed callback."""
+        self._seen_calls, self._seen_s = (0, 0), 0.0
+        """Calls, and those in flight, as they were last reported, and the time since which they are so."""
         self._has_begun = False
         """Whether the work on an input has begun."""
 
@@ -290,7 +293,14 @@ class Recorder(Role):
             account = self._commits.account
             if self._commits.failure is None:
                 account = await self._writer.do(lambda store: store.account_with_digests())
-        return structs.replace(account, outage=self._admission.outage)
+        return structs.replace(account, outage=self._admission.outage, silent_s=self._silent_s(account))
+
+    def _silent_s(self, account: Account) -> float:
+        """Seconds since the calls in flight were last seen to change."""
+        seen, now_s = (account.calls, account.in_flight), asyncio.get_running_loop().time()
+        if seen != self._seen_calls:
+            self._seen_calls, self._seen_s = seen, now_s
+        return now_s - self._seen_s if account.in_flight > 0 else 0.0
 
     async def recall(self, request: Recall) -> Recalled | None:
         """Return the record at a path."""

@@ -25,6 +25,8 @@ from microagents.words.voting import unvoted_success
 RUNS_DIR = Path("runs")
 """Folder of journals by default."""
 MAX_RESULT_LINES = 12
+SILENT_S = 10.0
+"""Time without a reply from which on the progress of a run tells it."""
 SELECTED_SHARE = 0.01
 """Timeouts per sample above which they matter to the vote: the slow answers to a question may be those to its hard cases."""
 MAX_DIGITS = 9
@@ -155,6 +157,8 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
         yield f"{account.inputs_failed:,} failed"
     if account.errors:
         yield f"{account.errors} wrong"
+    if account.silent_s >= SILENT_S:
+        yield f"no reply for {account.silent_s:.0f} s"
     if account.outage is not None:
         yield f"waiting: {account.outage}"
 
