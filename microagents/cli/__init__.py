@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from microagents import interrupts
 from microagents.cli.command import Command, with_shared_options
-from microagents.cli.commands import compare, decide, doctor, estimate, export, init, resume, rm, run, serve, show, step, study
+from microagents.cli.commands import compare, ctl, decide, doctor, estimate, export, init, resume, rm, run, serve, show, step, study
 from microagents.cli.commands import list as list_
 from microagents.cli.reporting import EXIT_CODES, exit_on_error
 from microagents.errors import InvalidUsage
@@ -63,6 +63,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "export": export.command,
     "rm": rm.command,
     "decide": decide.command,
+    "ctl": ctl.command,
     "step": step.command,
     "estimate": estimate.command,
     "compare": compare.command,

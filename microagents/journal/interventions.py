@@ -1,8 +1,9 @@
-"""Changes of a journal from outside of its run: a person's decision, and its removal."""
+"""What other processes do to a run: requests while it is live, a person's decision, and the removal of its journal."""
 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +15,12 @@ from microagents.journal.books import Totals
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import read_lease
 from microagents.journal.opening import connect
-from microagents.journal.requests import now, record_decision, requests_of, this_user
+from microagents.journal.reading import Reader
+from microagents.journal.requests import Ask, leave_request, now, record_decision, request_of, requests_of, this_user
 from microagents.journal.rows import Rows
+
+MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
+"""Longest wait for a live run to take a request, and interval of looks at it."""
 
 
 @contextmanager
@@ -93,3 +98,24 @@ def remove(journal: Path) -> list[Path]:
         kept = "" if removed else ", so it was kept"
         raise InvalidUsage(f"run {journal.stem} cannot be removed{kept}: {error}") from None
     return removed
+
+
+def ask_live(journal: Path, ask: Ask, why: str = "") -> bool:
+    """Leave a request to a live run, and wait until it has taken it, at most `MAX_TAKING_S`; returns whether it has.
+
+    Raises:
+        InvalidUsage: the run did not take it.
+    """
+    request = request_of(ask, why)
+    leave_request(journal, request)
+    until_s = time.monotonic() + MAX_TAKING_S
+    while time.monotonic() < until_s:
+        with Reader(journal) as reader:  # opened anew each time: while a reader is connected, a run that ends cannot close its journal
+            is_live = not reader.lease().may_be_taken
+            taken, refused = reader.request_effect(request.id)
+        if refused is not None:
+            raise InvalidUsage(f"run {journal.stem} did not take the request: {refused}")
+        if taken or not is_live:  # else the next sitting takes it
+            return taken
+        time.sleep(LOOK_EVERY_S)
+    return False

@@ -347,6 +347,8 @@ class Account(Struct, kw_only=True):
     """Number of steps that a ladder decided, by the name of the rung."""
     silent_s: float = 0.0
     """Seconds since the last call ended, or the first was sent, where calls are in flight."""
+    paused: str | None = None
+    """By whom and why the run is paused now; None if it is not."""
     outage: str | None = None
     """Why calls are being retried now; None while providers deliver."""
     decisions_sha256: str = ""
@@ -515,6 +517,10 @@ class RecallDecidedInputs(Request[list[int]], frozen=True, kw_only=True):
 
 class FollowDecisions(Stream[tuple[str, bytes]], frozen=True, kw_only=True):
     """Follow the decisions of persons on open elections: path and reply, as JSON. Those before come first."""
+
+
+class FollowSettings(Stream[dict[str, Any]], frozen=True, kw_only=True):
+    """Follow the settings that are changed while the run is under way: all that were, by name, after each change."""
 
 
 class RecallOpen(Request[list[OpenElection]], frozen=True, kw_only=True):

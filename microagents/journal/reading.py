@@ -37,6 +37,7 @@ from microagents.journal.queries import (
     take_in,
     with_digests,
 )
+from microagents.journal.requests import TakenRequest, taken_requests
 from microagents.journal.rows import Rows
 from microagents.journal.tables import TIMED_VERSION
 
@@ -238,6 +239,11 @@ class Reader:
         with self._reading():
             row = self._rows.first("request", "WHERE id = ?", (request,))
             return row is not None, None if row is None else row[6]
+
+    def requests(self) -> list[TakenRequest]:
+        """The requests that the run has taken, in their order."""
+        with self._reading():
+            return taken_requests(self._rows)
 
     def persons(self) -> dict[str, PersonDecision]:
         """The decisions of persons, by path."""

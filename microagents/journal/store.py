@@ -20,7 +20,7 @@ from microagents.journal.messages import Account, Checkpoint, InputEnding, OpenE
 from microagents.journal.opening import connect, holds_nothing
 from microagents.journal.queries import read_checkpoint, read_endings, read_open_elections, with_digests
 from microagents.journal.record_rows import RecordRows
-from microagents.journal.requests import Inbox, LiveRequest, now, take_effect
+from microagents.journal.requests import Inbox, LiveRequest, TakenRequest, now, pause_among, take_effect, taken_requests
 from microagents.journal.rows import Rows
 from microagents.journal.sitting import Sitting
 from microagents.journal.tables import OUTCOMES, TIMED_VERSION, UNDECIDED_CODE
@@ -150,14 +150,24 @@ class Store:
         """The requests of other processes that are not recorded yet."""
         return [] if self._inbox is None else self._inbox.new()
 
-    def take_request(self, request: LiveRequest) -> str | None:
-        """Record a request with its effect; returns why it has none, or None."""
+    def take_request(self, request: LiveRequest, *, is_left: bool) -> str | None:
+        """Record a request with its effect; returns why it has none, or None.
+
+        Args:
+            request: the request.
+            is_left: whether it was left before this sitting.
+        """
         assert self._inbox is not None
         with self._transactions.write():
             self._sitting.record(self._rows, self._found)
-            refused = take_effect(self._rows, request)
+            refused = take_effect(self._rows, request, is_left=is_left)
         self._inbox.known.add(request.id)
         return refused
+
+    def pause(self) -> TakenRequest | None:
+        """The request by which the run is paused; None if it is not."""
+        with self._transactions.translating_errors():
+            return pause_among(taken_requests(self._rows))
 
     def decisions_on_open_elections(self) -> dict[str, bytes]:
         """Decisions of persons on elections without a verdict, by path."""

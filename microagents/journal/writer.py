@@ -64,6 +64,9 @@ class NullStore:
         """The last decided step of an input that has not completed."""
         return self.books.reached.get(of_input)
 
+    def pause(self) -> None:
+        """None: no other process knows the run."""
+
     def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
         """Do nothing: there is no journal."""
 
@@ -178,10 +181,10 @@ class Writer:
             return
         self._resolve(self._opened, None, None)
         while True:
+            _renew(store)  # also between jobs that write nothing, which may follow each other for hours
             try:
                 job = self._jobs.get(timeout=RENEW_EVERY_S / 2)
             except Empty:
-                _renew(store)
                 continue
             if job is None:
                 self._resolve(self._closed, None, None)

@@ -72,6 +72,9 @@ class Executor(DurableRole):
         """Calls that only read and are made once, by path."""
         self._effect_ended = Notifier()
         self._is_ending = False
+        self._may_begin = asyncio.Event()
+        """Set but while the run is paused."""
+        self._may_begin.set()
 
     async def start(self) -> None:
         """Follow the admission, so that nothing begins once the run is ending."""
@@ -95,6 +98,7 @@ class Executor(DurableRole):
         """
         work = self.work_on(request)
         path = work.path_of(request.at)
+        await self._may_begin.wait()
         if self._is_ending and path not in self._effects:
             raise NotSent(path)
         spec: ToolSpec = work.task.toolbox.specs[request.tool]
@@ -188,8 +192,12 @@ class Executor(DurableRole):
     async def _follow_admission(self) -> None:
         async with aclosing(self.stream(FollowAdmission())) as changes:
             async for admission in changes:
-                if admission == "nothing":
-                    self._is_ending = True
+                self._is_ending = admission == "nothing"
+                if admission == "paused":
+                    self._may_begin.clear()
+                else:
+                    self._may_begin.set()
+                if self._is_ending:
                     break
             # The end of the run waits until this stream is closed: by then every effect under way is recorded.
             while self._effects:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from typing import Any
 
 from msgspec import structs
 
@@ -21,6 +22,7 @@ from microagents.journal.messages import (
     Checkpoint,
     Entry,
     FollowDecisions,
+    FollowSettings,
     HasRecords,
     InputEnding,
     OpenElection,
@@ -41,6 +43,7 @@ from microagents.journal.messages import (
     RunOutcome,
     reason_with,
 )
+from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, TakenRequest
 from microagents.journal.writer import AnyStore, Inline, JournalConfig, NullStore, Writer
 from microagents.messages import Request
 from microagents.roles.decision_callback import DecisionCallback, OnDecision
@@ -96,8 +99,12 @@ class Recorder(Role):
         """Why the run must stop although the journal can be written: a limit, once the calls in flight have ended, or a failed callback."""
         self._seen_calls, self._seen_s = (0, 0), 0.0
         """Calls, and those in flight, as they were last reported, and the time since which they are so."""
-        self._has_begun = False
-        """Whether the work on an input has begun."""
+        self._began_s: float | None = None
+        """Time of the loop at which the work on an input began; None before."""
+        self._max_time_s: float | None = context.settings.get("max_time_s")
+        self._changed: dict[str, Any] = {}
+        """Settings that were changed in this sitting."""
+        self._settings_changed = Notifier()
 
     async def start(self) -> None:
         """Open the journal.
@@ -111,13 +118,14 @@ class Recorder(Role):
             self._writer = Inline(lambda: null)
         else:
             self._writer = self._journaling.open()
-        self._requests = LiveRequests(self._writer)
+        self._requests = LiveRequests(self._writer, self._take_control)
         self._commits = Commits(self._writer, self._release_decisions, self._requests.notice)
         self._admission = RunAdmission(self._commits)
         try:
             if isinstance(self._writer, Writer):
                 await self._writer.opened()
             self._commits.begin(account := await self._writer.do(self._take_up))
+            self._admission.pause(_by(await self._writer.do(lambda store: store.pause())))
             await self._requests.start()
         except BaseException:  # this recorder is not stopped, and the next one must find the journal unlocked
             await self._writer.close(forget=True)
@@ -146,7 +154,7 @@ class Recorder(Role):
             try:
                 await self._scope.close()
             finally:
-                await self._writer.close(forget=not self._has_begun)
+                await self._writer.close(forget=self._began_s is None)
 
     async def _commit(self) -> None:
         try:
@@ -195,33 +203,14 @@ class Recorder(Role):
         """
         if self._commits.null is not None:
             return None
-        calls, settings = request.calls, self.context.settings
+        calls, settings = request.calls, {**self.context.settings, **self._changed}
         if any(settings.get(limit) is not None for limit in ("max_calls", "max_tokens", "max_cost_usd")):
-            calls = await self._writer.do(lambda store: self._allotted(request, store.books))
+            calls = await self._writer.do(lambda store: _allotted(request, store.books, settings))
         self._commits.add((structs.replace(request, calls=calls),))
         await self._commits.flush()
         if self._commits.failure is not None:
             raise self._commits.failure
         return calls
-
-    def _allotted(self, request: AllotCalls, books: Books) -> int:
-        """The calls that wait, as far as the limits have room for the most that they can use, and some ahead.
-
-        After a kill every allotted call counts at its most, and the run must still be able to go on.
-        """
-        account, settings = books.account(), self.context.settings
-        bounds = (
-            (settings.get("max_calls"), account.calls + account.lost_in_flight, 1),
-            (settings.get("max_tokens"), account.tokens_at_most, request.call_tokens),
-            (settings.get("max_cost_usd"), account.cost_at_most_usd or 0.0, request.call_usd),
-        )
-        allotted = account.in_flight + sum(books.totals.leased.values())
-        most = request.calls
-        for total, spent, each in bounds:
-            if total is not None and each:
-                left = (total - spent) / each - allotted
-                most = min(most, int(left), request.waiting + int(max(0.0, SPARE_SHARE * left)))
-        return max(most, min(request.waiting, 1))  # a call that waits holds its part of the limits
 
     async def ended(self, request: RecordEnding) -> None:
         """Record the ending of the run.
@@ -262,6 +251,50 @@ class Recorder(Role):
             self._admission.end()
             self._scope.start(self._stop_after_calls(f"{reason}; all decisions so far are kept; {remedy}"))
 
+    async def _end_in_time(self, began_s: float) -> None:
+        """Stop the run after its time, which may change meanwhile."""
+        while True:
+            most_s = self._max_time_s
+            try:
+                async with asyncio.timeout_at(None if most_s is None else began_s + most_s):
+                    await self._settings_changed.wait()
+            except TimeoutError:
+                self._stop(f"--max-time {most_s:g} is reached", "resume it for as long again")
+                return
+
+    def _take_control(self, request: LiveRequest) -> None:
+        """Do what another process asks for."""
+        match request.ask:
+            case PauseRun():
+                self._admission.pause(_by(request))
+            case ResumeRun():
+                self._admission.pause(None)
+            case EndRun(after="nothing"):
+                self._admission.end()
+                self._reason = Stopped(f"ended {_by(request)}; all decisions so far are kept; resume it to go on")
+                self._must_stop.notify()
+            case EndRun(after="calls"):
+                self._stop(f"ended {_by(request)}", "resume it to go on")
+            case EndRun():
+                self._scope.start(self._stop_after_elections(f"ended {_by(request)}"))
+            case SetRun() as ask:
+                self._changed |= ask.changed
+                self._max_time_s = self._changed.get("max_time_s", self._max_time_s)
+                self._settings_changed.notify()
+
+    async def _stop_after_elections(self, reason: str) -> None:
+        await self._admission.drain_elections()
+        self._stop(reason, "resume it to go on")
+
+    async def follow_settings(self, request: FollowSettings) -> AsyncIterator[dict[str, Any]]:  # noqa: ARG002 - the message is the address
+        """Yield the settings that were changed in this sitting, after each change."""
+        sent: dict[str, Any] = {}
+        while True:
+            if self._changed != sent:
+                sent = dict(self._changed)
+                yield sent
+            await self._settings_changed.wait()
+
     async def _stop_after_calls(self, reason: str) -> None:
         await self._admission.drain()
         self._reason = Stopped(reason)
@@ -293,7 +326,8 @@ class Recorder(Role):
             account = self._commits.account
             if self._commits.failure is None:
                 account = await self._writer.do(lambda store: store.account_with_digests())
-        return structs.replace(account, outage=self._admission.outage, silent_s=self._silent_s(account))
+        admission = self._admission
+        return structs.replace(account, outage=admission.outage, paused=admission.paused, silent_s=self._silent_s(account))
 
     def _silent_s(self, account: Account) -> float:
         """Seconds since the calls in flight were last seen to change."""
@@ -320,7 +354,9 @@ class Recorder(Role):
 
     async def recall_checkpoint(self, request: RecallCheckpoint) -> Checkpoint | None:
         """Return the checkpoint of an input, whose work now begins."""
-        self._has_begun = True  # a conductor asks for the checkpoint before it does anything else
+        if self._began_s is None:  # a conductor asks for the checkpoint before it does anything else
+            self._began_s = asyncio.get_running_loop().time()
+            self._scope.start(self._end_in_time(self._began_s))
         return await self._commits.ask(lambda store: store.checkpoint(request.input))
 
     async def recall_open(self, request: RecallOpen) -> list[OpenElection]:  # noqa: ARG002 - the message is the address
@@ -340,3 +376,28 @@ class Recorder(Role):
         async with aclosing(self._requests.follow_decisions()) as decisions:
             async for each in decisions:
                 yield each
+
+
+def _by(request: LiveRequest | TakenRequest | None) -> str | None:
+    """By whom something was asked for, and why; None without a request."""
+    return None if request is None else f"by {request.who}{request.why and f' ({request.why})'}"
+
+
+def _allotted(request: AllotCalls, books: Books, settings: Mapping[str, Any]) -> int:
+    """The calls that wait, as far as the limits have room for the most that they can use, and some ahead.
+
+    After a kill every allotted call counts at its most, and the run must still be able to go on.
+    """
+    account = books.account()
+    bounds = (
+        (settings.get("max_calls"), account.calls + account.lost_in_flight, 1),
+        (settings.get("max_tokens"), account.tokens_at_most, request.call_tokens),
+        (settings.get("max_cost_usd"), account.cost_at_most_usd or 0.0, request.call_usd),
+    )
+    allotted = account.in_flight + sum(books.totals.leased.values())
+    most = request.calls
+    for total, spent, each in bounds:
+        if total is not None and each:
+            left = (total - spent) / each - allotted
+            most = min(most, int(left), request.waiting + int(max(0.0, SPARE_SHARE * left)))
+    return max(most, min(request.waiting, 1))  # a call that waits holds its part of the limits

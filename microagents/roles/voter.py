@@ -293,7 +293,7 @@ class RunningElection:
         while not self.count_is_closed and self._launched < wanted:
             seq = self._launched
             paid = self._paid.pop(seq, None) if self._paid else None
-            if paid is None and self._voter.admission == "nothing":
+            if paid is None and self._voter.admission in ("paused", "nothing"):
                 break
             self._launched += 1
             if paid is not None:

@@ -159,6 +159,8 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
         yield f"{account.errors} wrong"
     if account.silent_s >= SILENT_S:
         yield f"no reply for {account.silent_s:.0f} s"
+    if account.paused is not None:
+        yield f"paused {account.paused}"
     if account.outage is not None:
         yield f"waiting: {account.outage}"
 

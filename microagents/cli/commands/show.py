@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated
@@ -16,9 +17,11 @@ from microagents.cli.reporting import FAILURE, json_text
 from microagents.documents.recording import DocumentRecord
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
+from microagents.journal.requests import TakenRequest
 from microagents.problems.step_records import SwarmRecord
 from microagents.problems.tree import ProblemNode, fold
 from microagents.runs.inspection.climbs import Climb, climbs_of
+from microagents.runs.inspection.control import request_text
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
@@ -68,7 +71,7 @@ def command(
             climbs = _climbs(reader, of_input)
             tree, note = _tree(reader, of_input, is_wanted=depth is not None or (of_input is not None and climbs is None))
         result = recorded_result(reader)
-        changes = reader.changes()
+        changes, requests = reader.changes(), reader.requests()
         problems = reader.verify() if verify else []
     if as_json:
         verified = {"verified": not problems} if verify else {}
@@ -78,8 +81,7 @@ def command(
         typer.echo(json_text(result.as_json() | solution | climbed | verified))
     else:
         typer.echo(summary(result, with_text=False))
-        for at, field, before, after in changes:
-            typer.echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
+        _print_interventions(changes, requests)
         if verify and not problems:
             typer.echo("verified: every row was read, and the account and the digests match the rows")
         _print_work(result, tree, depth)
@@ -94,6 +96,13 @@ def command(
     for problem in problems:
         typer.echo(f"microagents: {printable(problem)}; keep the file for inspection, and begin another run", err=True)
     raise typer.Exit(FAILURE if problems else 0)
+
+
+def _print_interventions(changes: Sequence[tuple[str, str, str, str]], requests: Sequence[TakenRequest]) -> None:
+    for at, field, before, after in changes:
+        typer.echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
+    for request in requests:
+        typer.echo(printable(f"asked of the run: {request_text(request)}"))
 
 
 def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:

@@ -135,12 +135,12 @@ class Permits(Gate):
     """Bounds calls by the limits of the run, by the throttle of their model, and by what its provider allows each minute."""
 
     def __init__(self, reservations: Reservations, quotas: Quotas) -> None:
-        self._reservations = reservations
+        self.reservations = reservations
         self._quotas = quotas
 
     def concerns(self, backend: Backend) -> bool:
         """Where the run has limits, or the model a throttle."""
-        return self._reservations.are_needed or backend.model.throttled_as is not None
+        return self.reservations.are_needed or backend.model.throttled_as is not None
 
     async def enter(self, attempt: Attempt) -> None:
         """Wait until the quotas of this replica have room; for a request for several samples, for as many as the limits leave."""
@@ -180,7 +180,7 @@ class Permits(Gate):
         await self._quotas.close()
 
     def _reserved(self, backend: Backend, call: Call) -> Reservation:
-        return self._reservations.of(backend.model, call, backend.prices.largest_usd)
+        return self.reservations.of(backend.model, call, backend.prices.largest_usd)
 
     def _counted_by_provider(self, backend: Backend, call: Call) -> dict[str, int]:
         """What a call takes of the requests and tokens that its provider allows each minute, as an estimate."""
@@ -204,19 +204,34 @@ class Departures(Gate):
     def __init__(self, allotment: CallAllotment) -> None:
         self._allotment = allotment
         self._may_send = True
+        self._released: asyncio.Event | None = None
+        """Set at the end of a pause; None where there is none."""
 
     def enter(self, attempt: Attempt) -> Awaitable[None] | None:
         """Take one call of the allotment."""
-        return None if self._may_send and self._allotment.take_now(attempt.most) else self._wait(attempt)
+        is_free = self._may_send and self._released is None
+        return None if is_free and self._allotment.take_now(attempt.most) else self._wait(attempt)
 
     async def _wait(self, attempt: Attempt) -> None:
-        await self._allotment.take(attempt.most)
+        while self._released is not None:
+            await self._released.wait()
+        if self._may_send:
+            await self._allotment.take(attempt.most)
         if not self._may_send:
             raise NotSent(attempt.call.id.election.path)
+
+    def pause(self, *, is_paused: bool) -> None:
+        """Keep calls from being sent, or let them go again."""
+        if is_paused and self._released is None:
+            self._released = asyncio.Event()
+        elif not is_paused and self._released is not None:
+            self._released.set()
+            self._released = None
 
     def dismiss(self) -> None:
         """Let no call go any more."""
         self._may_send = False
+        self.pause(is_paused=False)
 
     async def close(self) -> None:
         """Close the allotment."""

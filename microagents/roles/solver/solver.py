@@ -14,7 +14,7 @@ from microagents.aio import TaskScope
 from microagents.elections.admission import FollowAdmission
 from microagents.elections.election import Draw
 from microagents.errors import MicroagentsError, ModelUnavailable
-from microagents.journal.messages import AllotCalls, RecordCalls, RecordOutage, Report
+from microagents.journal.messages import AllotCalls, FollowSettings, RecordCalls, RecordOutage, Report
 from microagents.messages import resolve
 from microagents.models.latencies import LEAST_STRAGGLER_S
 from microagents.models.model import Call, checked_sample, keyed_by_sample
@@ -38,7 +38,7 @@ class Solver(Role):
     Only the solver accounts for calls, so that the calls in flight of a dead replica are known.
     """
 
-    asks = (AllotCalls, RecordCalls, RecordOutage, FollowAdmission, HoldQuotas, Report, Trade)
+    asks = (AllotCalls, RecordCalls, RecordOutage, FollowAdmission, FollowSettings, HoldQuotas, Report, Trade)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -65,8 +65,10 @@ class Solver(Role):
             self._backends.refuse((await self.ask(Report())).refused)
         allotment = CallAllotment(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
         quotas = Quotas(self.context.name, self.stream, self.ask, self._backends.note_outage)
-        self._gates = (ConnectionGate(self._backends), Permits(Reservations(self.context.settings), quotas), Departures(allotment))
-        self._scope.start(self._follow_admission())
+        permits, departures = Permits(Reservations(self.context.settings), quotas), Departures(allotment)
+        self._gates = (ConnectionGate(self._backends), permits, departures)
+        self._scope.start(self._follow_admission(departures))
+        self._scope.start(self._follow_settings(permits))
 
     async def stop(self) -> None:
         """Close the models."""
@@ -316,9 +318,18 @@ class Solver(Role):
             else:
                 self._accounts.end_unbilled()
 
-    async def _follow_admission(self) -> None:
+    async def _follow_settings(self, permits: Permits) -> None:
+        async with aclosing(self.stream(FollowSettings())) as changes:
+            async for changed in changes:
+                settings = {**self.context.settings, **changed}
+                self._replaces, self._max_outage_s = settings.get("resend_stragglers", True), settings["max_outage_s"]
+                permits.reservations = Reservations(settings)
+                self._gates_of.clear()  # other gates may concern a model now
+
+    async def _follow_admission(self, departures: Departures) -> None:
         async with aclosing(self.stream(FollowAdmission())) as changes:
             async for admission in changes:
+                departures.pause(is_paused=admission == "paused")
                 if admission == "nothing":
                     for gate in self._gates:
                         gate.dismiss()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +16,10 @@ from microagents.elections.election import input_of
 from microagents.elections.rules import FirstValid
 from microagents.errors import InvalidUsage
 from microagents.journal.books import UndecidedElection
-from microagents.journal.interventions import decide_in, remove
+from microagents.journal.interventions import ask_live, decide_in, remove
 from microagents.journal.messages import RunOutcome
 from microagents.journal.reading import Reader, RunEnding, reader_of
-from microagents.journal.requests import Decide, leave_request, request_of
+from microagents.journal.requests import Decide
 from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.replies.chat import Reply, json_form
@@ -30,9 +29,6 @@ from microagents.runs.plan import RunPlan, plan_of, settings_of
 from microagents.runs.result import Result, results_of
 from microagents.task import flag_of
 from microagents.tools.effect_keys import effect_key
-
-MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
-"""Longest wait for a live run to take a request, and interval of looks at it."""
 
 
 def inspect_run(runs_dir: Path, run_id: str) -> Result:
@@ -173,7 +169,7 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
             raise InvalidUsage(f"{type(task).__name__} red-flags {value!r:.100} as {flag!r}; nothing was changed; decide for another reply")
     encoded = msgspec.json.encode(reply).decode()
     if is_live:
-        _ask_for(journal, Decide(path=path, value=encoded))
+        ask_live(journal, Decide(path=path, value=encoded))
     else:
         decide_in(journal, path, encoded)
     return PersonDecided(path, reply)
@@ -237,22 +233,6 @@ def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection
     if isinstance(question.rule, FirstValid):
         raise InvalidUsage(f"samples are drawn at {path!r} without a vote, so there is nothing to decide")
     return UndecidedElection(valid=0, flagged={}, reply=question.reply, choices=question.choices, state=question.state.decode(), after="")
-
-
-def _ask_for(journal: Path, ask: Decide) -> None:
-    """Leave a request to a live run, and wait until it has taken it, at most `MAX_TAKING_S`."""
-    request = request_of(ask)
-    leave_request(journal, request)
-    until_s = time.monotonic() + MAX_TAKING_S
-    while time.monotonic() < until_s:
-        with Reader(journal) as reader:  # opened anew each time: while a reader is connected, a run that ends cannot close its journal
-            is_live = not reader.lease().may_be_taken
-            taken, refused = reader.request_effect(request.id)
-        if refused is not None:
-            raise InvalidUsage(f"run {journal.stem} did not take the decision: {refused}")
-        if taken or not is_live:  # else the next sitting takes it
-            return
-        time.sleep(LOOK_EVERY_S)
 
 
 def remove_run(runs_dir: Path, run_id: str) -> list[Path]:
