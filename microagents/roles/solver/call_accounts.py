@@ -138,6 +138,10 @@ class CallAccounts:
         self._report_soon()
         self._refused[spec] = dict(refused)
 
+    def report_unpriced(self) -> None:
+        """Make the cost of the run unknown at once."""
+        self._tell(RecordCalls(source=self._source, usage=Usage(cost_usd=None)))
+
     def report(self) -> None:
         """Send what was added up since the last report."""
         self._is_due = False
