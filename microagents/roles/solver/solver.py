@@ -90,18 +90,7 @@ class Solver(Role):
             ModelUnavailable: the provider refuses the request for good.
         """
         backend = self._backends.delivering(request.model)
-        call = Call(
-            id=request.id,
-            prompt=request.prompt,
-            reply=resolve(request.reply, Reply),
-            temperature=request.temperature,
-            max_output_tokens=request.max_output_tokens,
-            needs_length=request.needs_length,
-            rejected=request.rejected,
-            first_prompt=request.first_prompt,
-            choices=request.choices,
-            is_followed=request.is_followed,
-        )
+        call = _call_of(request)
         if backend.takes_several and not call.rejected and (backend.model.joins_guesses or not request.is_followed):
             drawn = await self._draw_together(backend, call)
             if isinstance(drawn, Sample):
@@ -334,6 +323,21 @@ class Solver(Role):
                     for gate in self._gates:
                         gate.dismiss()
                     break
+
+
+def _call_of(request: Draw) -> Call:
+    return Call(
+        id=request.id,
+        prompt=request.prompt,
+        reply=resolve(request.reply, Reply),
+        temperature=request.temperature,
+        max_output_tokens=request.max_output_tokens,
+        needs_length=request.needs_length,
+        rejected=request.rejected,
+        first_prompt=request.first_prompt,
+        choices=request.choices,
+        is_followed=request.is_followed,
+    )
 
 
 def _marked(sample: Sample, backend: Backend, asked: str) -> Sample:
