@@ -86,6 +86,11 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if path.is_file() and holds_nothing(path):
+            raise InvalidUsage(
+                f"nothing is recorded in {str(path)!r}: it was left empty, as by a full disk; `microagents run TASK ... --run-id "
+                f"{path.stem}` begins the run in it"
+            )
         self._db = connect_to_read(path)
         self._rows = Rows(self._db)
         try:
@@ -390,11 +395,6 @@ def reader_of(runs_dir: Path, run_id: str) -> Reader:
     path = journal_of(runs_dir, run_id)
     if not _exists(path):
         raise InvalidUsage(f"there is no run {run_id!r} in {str(runs_dir.resolve())!r}; `microagents list` shows the runs of a folder")
-    if holds_nothing(path):
-        raise InvalidUsage(
-            f"nothing is recorded of run {run_id!r}: {str(path)!r} was left empty, as by a full disk; `microagents run TASK ... --run-id "
-            f"{run_id}` begins the run in it"
-        )
     reader = Reader(path)
     if reader.experiment.run_id != run_id:
         raise InvalidUsage(
