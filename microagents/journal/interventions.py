@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from microagents.errors import InvalidUsage
+from microagents.journal.books import Totals
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import read_lease
 from microagents.journal.opening import connect
@@ -50,6 +53,32 @@ def decide_in(journal: Path, path: str, value: str) -> None:
             rows.db.execute("COMMIT")
     except sqlite3.Error as error:
         raise InvalidUsage(f"the decision cannot be written: {error}; nothing was changed") from None
+
+
+def forget_unsettled(journal: Path) -> str | None:
+    """Count calls no more that may have been billed without a reply; returns what was counted, in words, or None if nothing was.
+
+    Raises:
+        InvalidUsage: the run is running, or the journal cannot be written.
+    """
+    try:
+        with _alone(journal) as found:
+            totals_text, wall_s, _ = found.only("account")
+            totals = msgspec.json.decode(totals_text, type=Totals)
+            rows, account = Rows(found.db, totals.checksums), totals.account
+            calls = account.lost_in_flight + sum(totals.in_flight.values()) + sum(totals.leased.values())
+            if not (calls or account.unsettled_usd or account.unsettled_tokens):
+                return None
+            counted = f"{calls} lost calls, ${account.unsettled_usd:.6f} and {account.unsettled_tokens} tokens"
+            totals.in_flight.clear()
+            totals.leased.clear()
+            account.lost_in_flight, account.unsettled_usd, account.unsettled_tokens = 0, 0.0, 0
+            rows.insert("change", [(now(), "unsettled calls", counted, f"forgotten by {this_user()}")])
+            rows.set_only("account", (msgspec.json.encode(totals).decode(), wall_s, now()))
+            found.db.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise InvalidUsage(f"the account cannot be written: {error}; nothing was changed") from None
+    return counted
 
 
 def remove(journal: Path) -> list[Path]:

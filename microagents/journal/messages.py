@@ -125,13 +125,15 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
         )
 
 
-class AllotCalls(Request[bool], frozen=True, kw_only=True):
-    """Ask for calls that one replica of the solver may send. The reply comes once they are journaled; False where it needs none."""
+class AllotCalls(Request[int | None], frozen=True, kw_only=True):
+    """Ask for calls that a replica of the solver may send. The reply is their number, once it is journaled; None where it need not be."""
 
     overtakes = True  # a report of sent calls that arrives after it only makes the allotted calls too many for a moment
     source: str
     """Name of the replica."""
     calls: int
+    waiting: int = 0
+    """Those of them that wait, for which the limits of the run have room."""
     call_tokens: int = 0
     """The most tokens that one of them can use; 0 where neither tokens nor cost are limited."""
     call_usd: float = 0.0
@@ -343,6 +345,8 @@ class Account(Struct, kw_only=True):
     turns at a problem as ``single``, where only one of several samples was valid."""
     climbed: dict[str, int] = field(default_factory=dict)
     """Number of steps that a ladder decided, by the name of the rung."""
+    silent_s: float = 0.0
+    """Seconds since the last call ended, or the first was sent, where calls are in flight."""
     paused: str | None = None
     """By whom and why the run is paused now; None if it is not."""
     outage: str | None = None

@@ -56,8 +56,11 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 
 def holds_nothing(path: Path) -> bool:
-    """Whether no run is recorded: the file is missing, empty, or has no tables because a crash came before them."""
-    if not path.exists():
+    """Whether no run is recorded: the file is missing, empty, or has no tables because a crash or a full disk came before them."""
+    try:
+        if not path.exists():
+            return True
+    except OSError:  # a longer name than any file can have
         return True
     if not path.stat().st_size:
         return not log_bytes(path)

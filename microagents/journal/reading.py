@@ -21,7 +21,7 @@ from microagents.journal.encoding import MAX_TEXT_BYTES, UNREADABLE, key_at, rec
 from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
 from microagents.journal.lease import Lease, read_lease
 from microagents.journal.messages import NO_DECISION, Account, InputEnding, OpenElection, Recalled, RunOutcome, reason_and_traceback
-from microagents.journal.opening import connect_to_read, unreadable
+from microagents.journal.opening import connect_to_read, holds_nothing, unreadable
 from microagents.journal.queries import (
     Row,
     began_s,
@@ -86,6 +86,11 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if path.is_file() and holds_nothing(path):
+            raise InvalidUsage(
+                f"nothing is recorded in {str(path)!r}: it was left empty, as by a full disk; `microagents run TASK ... --run-id "
+                f"{path.stem}` begins the run in it"
+            )
         self._db = connect_to_read(path)
         self._rows = Rows(self._db)
         try:

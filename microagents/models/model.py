@@ -11,7 +11,7 @@ from itertools import accumulate
 from math import inf
 from typing import Any, Protocol, Self, get_type_hints
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from pydantic import TypeAdapter, ValidationError
 
 from microagents.actors import Context
@@ -308,10 +308,19 @@ def checked_sample(given: object, provider: str) -> Sample:
                     break
             else:
                 if isinstance(text, str) and (not given.shares or all(0 <= share <= 1 for share in given.shares.values())):
-                    return given
+                    return _without_zero_usage(given) if text and 0 in (usage.input_tokens, usage.output_tokens) else given
         except TypeError:  # a text, say, cannot be compared with a number
             pass
     raise ModelUnavailable("refused", f"{provider} must give a Sample with a text, and a usage of numbers from 0 on, not {given!r:.100}")
+
+
+def _without_zero_usage(sample: Sample) -> Sample:
+    """The sample without counts of zero: no prompt and no text has no tokens, so they say as little as counts that are missing."""
+    usage = sample.usage
+    unknown = structs.replace(
+        usage, input_tokens=usage.input_tokens or None, output_tokens=usage.output_tokens or None, cost_usd=usage.cost_usd or None
+    )
+    return structs.replace(sample, usage=unknown)
 
 
 def checked_model(model: Model, spec: str) -> Model:

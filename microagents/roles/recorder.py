@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -51,6 +51,8 @@ from microagents.roles.first_replies import FirstReplies
 from microagents.roles.live_requests import LiveRequests
 from microagents.roles.run_admission import MAX_DRAIN_S, RunAdmission
 
+SPARE_SHARE = 0.1
+"""Share of what the limits leave that is allotted to calls that do not wait yet."""
 HIGHER_LIMIT = "resume with a higher limit"
 """What the user can do after a limit. A resumed run keeps a limit that is not given."""
 
@@ -95,6 +97,8 @@ class Recorder(Role):
         self._must_stop = Notifier()
         self._reason: MicroagentsError | None = None
         """Why the run must stop although the journal can be written: a limit, once the calls in flight have ended, or a failed callback."""
+        self._seen_calls, self._seen_s = (0, 0), 0.0
+        """Calls, and those in flight, as they were last reported, and the time since which they are so."""
         self._began_s: float | None = None
         """Time of the loop at which the work on an input began; None before."""
         self._max_time_s: float | None = context.settings.get("max_time_s")
@@ -191,19 +195,22 @@ class Recorder(Role):
         """Record calls, a decision, the progress or the ending of an input, and so on."""
         self._commits.add((request,))
 
-    async def allot_calls(self, request: AllotCalls) -> bool:
-        """Record that a solver may send calls; returns whether that is needed, which it is not without a journal.
+    async def allot_calls(self, request: AllotCalls) -> int | None:
+        """Record that a solver may send calls; returns how many, or None without a journal, where it needs no leave.
 
         Raises:
             MicroagentsError: the journal cannot be written.
         """
         if self._commits.null is not None:
-            return False
-        self._commits.add((request,))
+            return None
+        calls, settings = request.calls, {**self.context.settings, **self._changed}
+        if any(settings.get(limit) is not None for limit in ("max_calls", "max_tokens", "max_cost_usd")):
+            calls = await self._writer.do(lambda store: _allotted(request, store.books, settings))
+        self._commits.add((structs.replace(request, calls=calls),))
         await self._commits.flush()
         if self._commits.failure is not None:
             raise self._commits.failure
-        return True
+        return calls
 
     async def ended(self, request: RecordEnding) -> None:
         """Record the ending of the run.
@@ -319,7 +326,15 @@ class Recorder(Role):
             account = self._commits.account
             if self._commits.failure is None:
                 account = await self._writer.do(lambda store: store.account_with_digests())
-        return structs.replace(account, outage=self._admission.outage, paused=self._admission.paused)
+        admission = self._admission
+        return structs.replace(account, outage=admission.outage, paused=admission.paused, silent_s=self._silent_s(account))
+
+    def _silent_s(self, account: Account) -> float:
+        """Seconds since the calls in flight were last seen to change."""
+        seen, now_s = (account.calls, account.in_flight), asyncio.get_running_loop().time()
+        if seen != self._seen_calls:
+            self._seen_calls, self._seen_s = seen, now_s
+        return now_s - self._seen_s if account.in_flight > 0 else 0.0
 
     async def recall(self, request: Recall) -> Recalled | None:
         """Return the record at a path."""
@@ -366,3 +381,23 @@ class Recorder(Role):
 def _by(request: LiveRequest | TakenRequest | None) -> str | None:
     """By whom something was asked for, and why; None without a request."""
     return None if request is None else f"by {request.who}{request.why and f' ({request.why})'}"
+
+
+def _allotted(request: AllotCalls, books: Books, settings: Mapping[str, Any]) -> int:
+    """The calls that wait, as far as the limits have room for the most that they can use, and some ahead.
+
+    After a kill every allotted call counts at its most, and the run must still be able to go on.
+    """
+    account = books.account()
+    bounds = (
+        (settings.get("max_calls"), account.calls + account.lost_in_flight, 1),
+        (settings.get("max_tokens"), account.tokens_at_most, request.call_tokens),
+        (settings.get("max_cost_usd"), account.cost_at_most_usd or 0.0, request.call_usd),
+    )
+    allotted = account.in_flight + sum(books.totals.leased.values())
+    most = request.calls
+    for total, spent, each in bounds:
+        if total is not None and each:
+            left = (total - spent) / each - allotted
+            most = min(most, int(left), request.waiting + int(max(0.0, SPARE_SHARE * left)))
+    return max(most, min(request.waiting, 1))  # a call that waits holds its part of the limits

@@ -25,6 +25,8 @@ from microagents.words.voting import unvoted_success
 RUNS_DIR = Path("runs")
 """Folder of journals by default."""
 MAX_RESULT_LINES = 12
+SILENT_S = 10.0
+"""Time without a reply from which on the progress of a run tells it."""
 SELECTED_SHARE = 0.01
 """Timeouts per sample above which they matter to the vote: the slow answers to a question may be those to its hard cases."""
 MAX_DIGITS = 9
@@ -155,6 +157,8 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
         yield f"{account.inputs_failed:,} failed"
     if account.errors:
         yield f"{account.errors} wrong"
+    if account.silent_s >= SILENT_S:
+        yield f"no reply for {account.silent_s:.0f} s"
     if account.paused is not None:
         yield f"paused {account.paused}"
     if account.outage is not None:
@@ -270,7 +274,8 @@ def _calls_text(account: Account, price: Price) -> str | None:
         estimated = f", for which the cost has an estimate of {price(account.estimated_usd)}" if account.estimated_usd else ""
         parts.append(f"{account.unanswered:,} cancelled or timed out{estimated}")
     if account.unsettled_usd > 0:
-        parts.append(f"calls without a reply may have cost up to {price(account.unsettled_usd)} more, which the limit of cost counts")
+        most = price(account.unsettled_usd)
+        parts.append(f"calls without a reply may have cost up to {most} more, which limits count until `resume --forget-unsettled`")
     if account.unmeasured:
         parts.append(f"{counted(account.unmeasured, 'reply', 'replies')} of unknown length, not flagged as too_long")
     return "; ".join(parts) or None

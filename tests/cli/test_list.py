@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from microagents.cli.commands.list import _lines
 from tests.cli.commands import microagents
 
@@ -42,3 +44,19 @@ def test_at_80_columns_no_line_is_wider_and_nothing_is_left_out() -> None:
 def test_only_runs_that_cannot_be_read_are_listed_too() -> None:
     assert list(_lines(RUNS[2:], 200)) == ["  ".join(RUNS[2])]
     assert list(_lines([], 80)) == []
+
+
+def test_a_folder_whose_name_is_too_long_gets_one_sentence() -> None:
+    folder = "x" * 300
+    for words in (("list",), ("run", "hanoi", "-o", "disks=2", "--model", "sim:perfect"), ("show", "a")):
+        ran = microagents(*words, "--runs-dir", folder)
+        assert (ran.code in (2, 3), ran.err.count("\n"), "Traceback" in ran.err) == (True, 1, False), ran
+
+
+def test_a_journal_that_a_full_disk_left_empty_says_how_to_begin_its_run() -> None:
+    Path("runs").mkdir()
+    Path("runs/r.sqlite").touch()
+    for command in ("show", "resume", "export"):
+        ran = microagents(command, "r")
+        assert (ran.code, "`microagents run TASK ... --run-id r` begins the run in it" in ran.err) == (2, True), ran
+    assert microagents("run", "hanoi", "-o", "disks=2", "--model", "sim:perfect", "--run-id", "r").code == 0

@@ -1080,3 +1080,19 @@ def test_with_a_higher_cap_the_vote_of_a_step_is_held_again_and_its_failed_rungs
     rows = dict(rows_of("climbed", "SELECT path, outcome FROM decisions"))
     assert rows[f"{path}/lookahead"] == "contested"
     assert microagents("show", "climbed", "--verify").code == COMPLETED
+
+
+def test_a_kill_in_the_first_moments_leaves_a_small_limit_to_go_on_with() -> None:
+    """What was allotted and may have been sent counts at its most, but never at more than the limit."""
+    words = ("run", "hanoi", "-o", "disks=3", "--model", "sim:gpt-4.1-mini@latency=0.5,sigma=0", "--run-id", "a", "--max-cost", "0.05")
+    for _ in range(3):
+        with Sitting(*words) as sitting:
+            sitting.until_sent(1)
+            sitting.end(signal.SIGKILL)
+    left = json.loads(microagents("show", "a", "--json").out)
+    assert 0 < left["unsettled_usd"] <= 0.05
+    assert left["calls"] == 0
+    ran = microagents("resume", "a", "--forget-unsettled")
+    assert (ran.code, "no longer counted: " in ran.err) == (COMPLETED, True), ran
+    shown = microagents("show", "a", "--verify")
+    assert (shown.code, "unsettled calls from" in shown.out) == (0, True)

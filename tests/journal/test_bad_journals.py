@@ -113,8 +113,8 @@ def test_a_newer_version_is_refused(who: str) -> None:
 
 def test_an_empty_file_is_a_run_that_has_not_begun() -> None:
     put(b"")
-    assert_refused("look", "it has no header")
-    assert_refused("resume", "it has no header")
+    assert_refused("look", "was left empty")
+    assert_refused("resume", "was left empty")
     assert (digests(walk().account), problems()) == (undisturbed(), [])
 
 

@@ -532,6 +532,12 @@ ANTHROPIC_BODIES: list[object] = [
 ]
 
 
+async def test_the_beginning_of_a_reply_that_cannot_be_read_is_shown() -> None:
+    shown = str(await failure_of(OPENAI, scripted.reply(b"<html>\x1b[2J<b>Login</b> with " + KEY.encode() + b"x" * 5000)))
+    assert "it begins '<html>\\x1b[2J<b>Login</b> with" in shown
+    assert len(shown) < 400
+
+
 @pytest.mark.parametrize(
     ("provider", "body"),
     [

@@ -26,11 +26,14 @@ CALL_TOKENS = 1000
 
 
 class Shop(Model):
-    """A model with a price, that counts what it has sold. Some calls time out, and are billed all the same."""
+    """A model with a price, that counts what it has sold. Some calls time out, and are billed all the same. With ``tells`` None its usage
+    is all zeros."""
 
     spec = "shop"
 
-    def __init__(self, *, tells: bool = True, fails: bool = False, errs: bool = False, share: float = 0.1, is_known: bool = True) -> None:
+    def __init__(
+        self, *, tells: bool | None = True, fails: bool = False, errs: bool = False, share: float = 0.1, is_known: bool = True
+    ) -> None:
         self.sold = self.sold_usd = self.running = self.most_running = 0.0
         self._tells, self._fails, self._errs, self._share, self._is_known = tells, fails, errs, share, is_known
 
@@ -53,9 +56,11 @@ class Shop(Model):
         if self._fails and call.id.seq % 2:
             raise ModelUnavailable("timeout", "no reply")
         number = (int(call.prompt.user.removeprefix("Number: ")) * 17 + 5) % 1009
-        usage = Usage(input_tokens=int(CALL_TOKENS * self._share), output_tokens=0, cost_usd=CALL_USD * self._share)
+        usage = Usage(input_tokens=int(CALL_TOKENS * self._share) - 1, output_tokens=1, cost_usd=CALL_USD * self._share)
         wrong = self._errs and not call.id.seq
-        return Sample(text=f"number = {number + wrong}", usage=usage if self._tells else Usage())
+        if self._tells is None:
+            usage = Usage(input_tokens=0, output_tokens=0, cost_usd=0.0)
+        return Sample(text=f"number = {number + wrong}", usage=Usage() if self._tells is False else usage)
 
 
 def sell(shop: Model, *, inputs: int = 30, k: int = 3, seed: int = 0, **settings: Any) -> Result:
@@ -66,9 +71,10 @@ def sell(shop: Model, *, inputs: int = 30, k: int = 3, seed: int = 0, **settings
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize(
-    ("share", "settings"), [(0.1, {}), (1.0, {}), (0.1, {"fails": True}), (1.0, {"fails": True}), (0.3, {"tells": False})]
+    ("share", "settings"),
+    [(0.1, {}), (1.0, {}), (0.1, {"fails": True}), (1.0, {"fails": True}), (0.3, {"tells": False}), (1.0, {"tells": None})],
 )
-def test_what_is_sold_never_passes_the_limit_of_cost(share: float, settings: dict[str, bool], replicas: int, seed: int) -> None:
+def test_what_is_sold_never_passes_the_limit_of_cost(share: float, settings: dict[str, Any], replicas: int, seed: int) -> None:
     shop = Shop(share=share, **settings)
     result = sell(shop, max_cost_usd=0.2, seed=seed, runtime="linked", deploy={"solver": {"num_replicas": replicas}})
     assert (result.outcome, shop.sold_usd <= 0.2 + 1e-9) == ("stopped", True)
@@ -95,8 +101,8 @@ def test_a_limit_is_used_up_to_the_most_of_one_call() -> None:
     assert str(result.reason).startswith("--max-cost 0.2 is reached: $0.00")
 
 
-@pytest.mark.parametrize("settings", [{}, {"fails": True}, {"tells": False}])
-def test_a_limit_of_tokens_is_kept_like_one_of_cost(settings: dict[str, bool]) -> None:
+@pytest.mark.parametrize("settings", [{}, {"fails": True}, {"tells": False}, {"tells": None}])
+def test_a_limit_of_tokens_is_kept_like_one_of_cost(settings: dict[str, Any]) -> None:
     shop = Shop(**settings)
     result = sell(shop, max_tokens=20_000)
     assert (result.outcome, shop.sold * 100 <= result.account.tokens_at_most <= 20_000) == ("stopped", True)

@@ -31,13 +31,13 @@ class Journal:
         self.granted = 0
         self._answer = answer
 
-    async def ask(self, request: AllotCalls) -> bool:
+    async def ask(self, request: AllotCalls) -> int | None:
         self.asked.append(request.calls)
         if self._answer is None:
             await asyncio.sleep(COMMIT_S)
         needed = self._answer is None or await self._answer()
         self.granted += request.calls
-        return needed
+        return request.calls if needed else None
 
 
 def allotment_of(journal: Journal, first: int = LEAST) -> CallAllotment:

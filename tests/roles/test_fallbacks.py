@@ -207,3 +207,28 @@ def test_a_fallback_that_is_no_model_is_refused(fallback: object) -> None:
 ])  # fmt: skip
 def test_a_refusal_of_the_account_is_known_by_its_status_or_its_words(error: ModelUnavailable, *, is_refusal: bool) -> None:
     assert refuses_account(error) is is_refusal
+
+
+@pytest.mark.parametrize(
+    "error", [NO_CREDIT, ModelUnavailable("refused", "Your credit balance is too low", 400), ModelUnavailable("refused", "pay first", 402)]
+)
+@pytest.mark.parametrize("inputs", [1, 3])
+def test_a_used_up_account_stops_the_run_at_once(error: ModelUnavailable, inputs: int) -> None:
+    model = First(between(5, 10**6, error))
+    given: Any = {"models": model, "strategy": Maker(k=1, speculate=False), "runs_dir": None}
+    result = run_virtual(run([Drift(length=30)] * inputs, **given))
+    assert (result.outcome, max(model.asked_s) < 7) == ("stopped", True)
+    assert "resume once the account has credit" in str(result.reason)
+
+
+def test_the_progress_tells_for_how_long_no_reply_has_come() -> None:
+    seen: list[float] = []
+
+    class Hangs(First):
+        async def complete(self, call: Call) -> Sample:
+            await asyncio.sleep(25)
+            return await super().complete(call)
+
+    given: Any = {"models": Hangs(between(0, 0, DOWN)), "strategy": Maker(k=1), "runs_dir": None}
+    run_virtual(run(Drift(length=1), on_progress=lambda account: seen.append(account.silent_s), **given))
+    assert max(seen) == pytest.approx(26, abs=1)

@@ -52,6 +52,8 @@ from microagents.packages import require_packages
 from microagents.replies.chat import Prompt, Sample, Usage
 
 S = TypeVar("S", bound=Struct)
+SHOWN_BYTES = 200
+"""Bytes of a reply that cannot be read that its error shows."""
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -341,7 +343,8 @@ class HttpModel(Model, ABC):
                     return ModelUnavailable(samples.kind, message, response.status_code, None, self._redaction.request_id(response))
                 return [self._redaction.cleaned(each) for each in samples]
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                reason = self._redaction.sanitize(str(error))
+                beginning = response.content[:SHOWN_BYTES].decode("utf-8", "replace")
+                reason = self._redaction.public(f"{error}; it begins {beginning!r}", call.prompt)
         return ModelUnavailable("garbled", reason, response.status_code, None, self._redaction.request_id(response))
 
     def _refusal(self, response: Response, prompt: Prompt) -> ModelUnavailable:

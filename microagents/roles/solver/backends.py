@@ -9,6 +9,7 @@ from functools import partial
 
 from microagents.actors import Context
 from microagents.aio import Slots
+from microagents.elections.election import Draw
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.logs import log
 from microagents.models.latencies import Latencies
@@ -117,6 +118,10 @@ class Backends:
     def is_replaceable(self, backend: Backend) -> bool:
         """Whether a fallback of the model delivers."""
         return any(not other.health.is_out for other in self._alike(backend.spec))
+
+    def substitute_of(self, backend: Backend, request: Draw) -> Backend:
+        """The model that is asked where a call takes too long: the next one of the pool, if the call is not one to a fallback."""
+        return self.of(request.substitute) if request.substitute and backend.spec == request.model else backend
 
     def _alike(self, spec: str) -> list[Backend]:
         """The fallbacks of a model: those that weigh options if it does, and those that vote if it votes."""

@@ -113,7 +113,7 @@ class CallAccounts:
         """The cost of a reply under a limit. Where the reply does not tell, it is what was reserved: a limit must hold all the same."""
         if usage.input_tokens is None or usage.output_tokens is None:
             self._unsettled_tokens += most.tokens - (usage.input_tokens or 0) - (usage.output_tokens or 0)
-        if usage.cost_usd is None and most.cost_usd:
+        if usage.cost_usd is None and most.cost_usd is not None:
             self._estimated_usd += most.cost_usd
             return most.cost_usd
         return usage.cost_usd
@@ -137,6 +137,10 @@ class CallAccounts:
         """Report the parameters that a model refuses."""
         self._report_soon()
         self._refused[spec] = dict(refused)
+
+    def report_unpriced(self) -> None:
+        """Make the cost of the run unknown at once."""
+        self._tell(RecordCalls(source=self._source, usage=Usage(cost_usd=None)))
 
     def report(self) -> None:
         """Send what was added up since the last report."""

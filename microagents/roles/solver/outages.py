@@ -10,7 +10,7 @@ from microagents.elections.election import SampleId
 from microagents.errors import ModelUnavailable, Stopped
 from microagents.journal.messages import RecordOutage
 from microagents.logs import log
-from microagents.roles.solver.health import Health
+from microagents.roles.solver.health import Health, is_out_of_credit
 
 BACKOFF_S = (0.5, 60.0)
 """First and longest wait before a call is repeated, unless the provider asks for a longer one."""
@@ -85,8 +85,10 @@ class Outage:
 
         Raises:
             ModelUnavailable: the error, if another attempt cannot help.
-            Stopped: the outage lasted longer than ``--max-outage``.
+            Stopped: the outage lasted longer than ``--max-outage``, or the account's credit is used up.
         """
+        if is_out_of_credit(error):
+            raise Stopped(f"{error}; waiting does not help; all decisions so far are kept; resume once the account has credit")
         if not error.retryable:
             raise error
         if self._started_s is None:

@@ -18,7 +18,7 @@ from microagents.journal.messages import AllotCalls, FollowSettings, RecordCalls
 from microagents.messages import resolve
 from microagents.models.latencies import LEAST_STRAGGLER_S
 from microagents.models.model import Call, checked_sample, keyed_by_sample
-from microagents.replies.chat import Reply, Sample, Usage
+from microagents.replies.chat import Reply, Sample
 from microagents.roles.limits.quotas import HoldQuotas, Quotas, Trade
 from microagents.roles.limits.reservations import Reservations
 from microagents.roles.solver.backends import Backend, Backends
@@ -42,7 +42,8 @@ class Solver(Role):
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._backends = Backends(context, self._report_unpriced)
+        self._accounts = CallAccounts(context.name, self.tell)
+        self._backends = Backends(context, self._accounts.report_unpriced)
         self._replaces: bool = context.settings.get("resend_stragglers", True)
         """Whether stragglers are sent again."""
         self._groups: dict[Hashable, Group] = {}
@@ -50,7 +51,6 @@ class Solver(Role):
         self._max_outage_s: float = context.settings["max_outage_s"]
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
-        self._accounts = CallAccounts(context.name, self.tell)
         self._outages = OutageReports(self._max_outage_s, self.tell)
         self._gates: tuple[Gate, ...] = ()
         """What a call passes, in this order."""
@@ -90,18 +90,7 @@ class Solver(Role):
             ModelUnavailable: the provider refuses the request for good.
         """
         backend = self._backends.delivering(request.model)
-        call = Call(
-            id=request.id,
-            prompt=request.prompt,
-            reply=resolve(request.reply, Reply),
-            temperature=request.temperature,
-            max_output_tokens=request.max_output_tokens,
-            needs_length=request.needs_length,
-            rejected=request.rejected,
-            first_prompt=request.first_prompt,
-            choices=request.choices,
-            is_followed=request.is_followed,
-        )
+        call = _call_of(request)
         if backend.takes_several and not call.rejected and (backend.model.joins_guesses or not request.is_followed):
             drawn = await self._draw_together(backend, call)
             if isinstance(drawn, Sample):
@@ -118,7 +107,7 @@ class Solver(Role):
                 if backend.answers_at_once:
                     sample = await self._attempt(backend, call)
                 else:
-                    sample = await self._first_reply(backend, self._substitute_of(backend, request), call, outage)
+                    sample = await self._first_reply(backend, self._backends.substitute_of(backend, request), call, outage)
             except _Unsent:
                 backend = self._backends.delivering(request.model)
             except ModelUnavailable as error:
@@ -335,13 +324,20 @@ class Solver(Role):
                         gate.dismiss()
                     break
 
-    def _substitute_of(self, backend: Backend, request: Draw) -> Backend:
-        """The model that is asked where a call takes too long: the next one of the pool, if the call is not one to a fallback."""
-        return self._backends.of(request.substitute) if request.substitute and backend.spec == request.model else backend
 
-    def _report_unpriced(self) -> None:
-        """Make the cost of the run unknown at once."""
-        self.tell(RecordCalls(source=self.context.name, usage=Usage(cost_usd=None)))
+def _call_of(request: Draw) -> Call:
+    return Call(
+        id=request.id,
+        prompt=request.prompt,
+        reply=resolve(request.reply, Reply),
+        temperature=request.temperature,
+        max_output_tokens=request.max_output_tokens,
+        needs_length=request.needs_length,
+        rejected=request.rejected,
+        first_prompt=request.first_prompt,
+        choices=request.choices,
+        is_followed=request.is_followed,
+    )
 
 
 def _marked(sample: Sample, backend: Backend, asked: str) -> Sample:

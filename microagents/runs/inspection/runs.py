@@ -114,7 +114,10 @@ def drawn_solution(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
 
 def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
     """The names and results of all runs in a folder, in the order of their last writes."""
-    found = sorted(runs_dir.glob("*.sqlite"), key=_last_write_s)
+    try:
+        found = sorted(runs_dir.glob("*.sqlite"), key=_last_write_s)
+    except OSError as error:
+        raise InvalidUsage(f"the folder {str(runs_dir)!r} cannot be read: {error.strerror}") from None
     for path in found:
         try:
             with Reader(path) as reader:
