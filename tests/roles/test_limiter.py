@@ -83,7 +83,7 @@ class TurnedAwaySolver(GaugedSolver):
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._backends = BusyBackends(context, self._report_unpriced)
+        self._backends = BusyBackends(context, self._accounts.report_unpriced)
 
 
 class Gauged(Maker):
