@@ -169,20 +169,23 @@ class Acting:
 
     async def _affect(self, step: ChainStep, call: ToolCall) -> Observation:
         """Make a call that changes the world, once it is approved where it has to be."""
-        at, shown = f"step/{step.number}/call/0", f"{call.key_text():.300}"
+        at, shown, why = f"step/{step.number}/call/0", f"{call.key_text():.300}", ""
         if self._strategy.needs_approval(call, self._task.toolbox.specs[call.tool].effect):
             why = f"{shown} waits for an approval"
             approval = await self._ask_person(f"{at}/approval", Approval, why)
             if not approval.approved:
                 return Observation(outcome="rejected", text=approval.text or "A person did not approve this call.")
         await self._work.flush()  # the decision is durable before the call
-        made = await self._execute(step, "call/0", call)
-        if made.outcome == "unknown":
+        said = await self._work.recorded(f"{at}/found")
+        if said is None or not said.is_decision:  # else a person has said what became of it, and it is not even looked up again
+            made = await self._execute(step, "call/0", call)
+            if made.outcome != "unknown":
+                return Observation(outcome=made.outcome, text=made.text)
             why = f"nobody can tell whether {shown} was done ({made.text})"
-            found = await self._ask_person(f"{at}/found", FoundOutcome, why)
-            if found.was_made:
-                return Observation(outcome="done", text=observation_of(found.value, self._strategy.max_observation))
-            made = await self._execute(step, "call/0/again", call)
+        found = await self._ask_person(f"{at}/found", FoundOutcome, why)
+        if found.was_made:
+            return Observation(outcome="done", text=observation_of(found.value, self._strategy.max_observation))
+        made = await self._execute(step, "call/0/again", call)
         if made.outcome == "unknown":
             raise TaskFailed(f"{call.tool} at {self._work.path_of(at)}", f"gave no outcome a second time ({made.text})")
         return Observation(outcome=made.outcome, text=made.text)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from threading import Thread
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
@@ -140,5 +140,5 @@ def in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
         except RuntimeError:  # the loop is closed, so nobody waits
             return
 
-    Thread(target=run, name="tool", daemon=True).start()
+    _thread.start_new_thread(run, ())  # `Thread.start` waits until the thread runs, up to a switch interval of the interpreter: 5 ms
     return future

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from microagents.aio import TaskScope, retrieve_exception
+from microagents.aio import CLOSE_S, TaskScope, retrieve_exception, wait_to_end
 from microagents.errors import InvalidUsage
 from microagents.packages import missing_package
 from microagents.tools.mcp_servers import McpServer
@@ -63,12 +63,18 @@ class McpConnections:
     def __init__(self) -> None:
         self._scope = TaskScope()
         self._open: dict[str, _Connection] = {}
+        self._ending: list[_Connection] = []
+        """Those that were dropped, whose clients still close."""
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and wait until their servers have ended, at most `CLOSE_S`."""
         for each in self._open.values():
             each.close()
-        await self._scope.close()
+        ending = [each.task for each in (*self._open.values(), *self._ending) if not each.task.done()]
+        try:
+            await wait_to_end(ending, within_s=CLOSE_S)
+        finally:
+            await self._scope.close()
 
     async def call(
         self, server: McpServer, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, str], timeout_s: float
@@ -121,6 +127,7 @@ class McpConnections:
     def _drop(self, server: McpServer, connection: _Connection) -> None:
         """Forget a connection: a client of a server that died does not connect again."""
         connection.close()
+        self._ending = [*(each for each in self._ending if not each.task.done()), connection]
         if self._open.get(server.text) is connection:
             del self._open[server.text]
 

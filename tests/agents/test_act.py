@@ -11,16 +11,18 @@ from typing import Any
 
 import pytest
 
-from microagents import Result, run_sync
+from microagents import Result, run, run_sync
 from microagents.agents.actions import Action
 from microagents.elections.rules import AheadByHarm, Tally
 from microagents.errors import TaskFailed
 from microagents.replies.tool_calls import ToolCall
+from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.act import Act
-from tests.agents.shop import Ticket, done
+from tests.agents.shop import WORLD, Ticket, done
 from tests.cli.commands import COMPLETED, microagents
 
 MODEL = "sim:perfect@error=0.1,alternatives=9"
+LATE = "sim:perfect@error=0.1,alternatives=9,latency=1,sigma=1"
 EFFECTS = ["label", "refund", "mail"]
 
 
@@ -82,6 +84,16 @@ def test_the_decisions_are_the_same_wherever_it_runs_and_whether_it_reads_ahead(
         digests.add((result.account.decisions_sha256, result.account.ballots_sha256))
     assert len(digests) == 1
     assert effects() == EFFECTS * 3
+
+
+def test_the_decisions_do_not_depend_on_the_order_of_events() -> None:
+    found = set()
+    for seed in range(200):
+        WORLD.unlink(missing_ok=True)
+        strategy, runtime = Act(), ("local", "linked")[seed % 2]
+        result = run_virtual(run(Ticket(), models=LATE, strategy=strategy, runs_dir=None, runtime=runtime), seed=seed)
+        found.add((result.outcome, result.account.decisions_sha256, tuple(effects())))
+    assert [(outcome, made) for outcome, _, made in found] == [("completed", tuple(EFFECTS))]
 
 
 def test_an_action_waits_for_an_approval_and_a_rejection_is_an_observation() -> None:

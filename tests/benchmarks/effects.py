@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from functools import cache
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -221,6 +222,12 @@ def until_server_ends(run: str) -> None:
         time.sleep(0.01)
 
 
+@cache
+def undisturbed(how: str) -> str:
+    """The digest of decisions of a run that is not killed."""
+    return sitting(f"effects-{uuid4().hex[:12]}", how.replace("Ray", "local")).account.decisions_sha256
+
+
 def check(how: str, of_tool: str, point: str) -> None:
     """Kill a run at a point, resume it, and let the world's log judge.
 
@@ -247,6 +254,7 @@ def check(how: str, of_tool: str, point: str) -> None:
         result = sitting(run, how)
     assert result.outcome == "completed", result.reason
     assert done(run) == Counter(TOOLS), done(run)
+    assert is_unknown or result.account.decisions_sha256 == undisturbed(how), "its decisions are others than without a kill"
     for each in (*FOLDER.glob(f"{run}.*"), *RUNS.glob(f"{run}.*")):  # those of a run that failed are kept
         each.unlink()
 
