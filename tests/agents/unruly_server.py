@@ -26,5 +26,5 @@ def count(to: int) -> int:
 
 
 for number in range(int(sys.argv[1])):
-    server.tool(name=f"tool_{number}", description=f"Return {number}.")(lambda number=number: number)  # type: ignore[misc]
+    server.tool(name=f"tool_{number}", description=f"Return {number}.")(lambda number=number: number)
 server.run()
