@@ -6,6 +6,7 @@ that was kept, and the next step for the user.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 PASSING = (KeyboardInterrupt, GeneratorExit)
@@ -64,6 +65,10 @@ class Aborted(RoleFailed):
     """Code of the user raised a `BaseException` that is no `Exception`, as test frameworks do. It ends the run, also one of many inputs."""
 
 
+MAX_INPUTS = 10
+"""Inputs that an error names."""
+
+
 class PeerLost(MicroagentsError):
     """A replica of a role is lost for good: its process died too often, or cannot be placed; args: replica, cause."""
 
@@ -73,6 +78,12 @@ class PeerLost(MicroagentsError):
     def __str__(self) -> str:
         replica, cause = self.args
         return f"{replica} is lost: {cause}"
+
+    def at_work_on(self, inputs: Sequence[int]) -> PeerLost:
+        """The same error with the inputs that the replica was at work on: code of one of them may have ended its process."""
+        replica, cause = self.args
+        named = ", ".join(map(str, inputs[:MAX_INPUTS])) + ("" if len(inputs) <= MAX_INPUTS else f" and {len(inputs) - MAX_INPUTS:,} more")
+        return PeerLost(replica, f"{cause}; it was at work on input{'s' * (len(inputs) > 1)} {named}")
 
 
 class TaskFailed(MicroagentsError):

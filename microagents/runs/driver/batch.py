@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -67,8 +67,8 @@ class Batch:
         self._passes_undecided = plan.strategy.passes_undecided
         self._on_ending = on_ending
         self._on_recorded = on_recorded
-        self._open: Counter[int] = Counter()
-        """Number of open inputs by lane: by the number of the conductor's replica."""
+        self._open: defaultdict[int, dict[int, None]] = defaultdict(dict)
+        """Open inputs by lane: by the number of the conductor's replica."""
         self._endings: dict[int, InputEnding] = {}
         """Endings by input, as far as they are needed: `mark_undecided` and runs without a journal read them."""
 
@@ -92,12 +92,14 @@ class Batch:
     async def _conduct_remaining(self, messenger: RoleMessenger, remaining: Iterator[int], recalls: bool) -> None:  # noqa: FBT001
         for number in remaining:  # all tasks share the iterator, so each input is taken once
             # The lane with fewest inputs takes the next: none waits behind a slow input, and a lane that joins is filled.
-            lane = min(range(messenger.replicas(Conduct)), key=lambda each: self._open[each])
-            self._open[lane] += 1
+            lane = min(range(messenger.replicas(Conduct)), key=lambda each: len(self._open[each]))
+            self._open[lane][number] = None
             try:
                 ending = await _conduct_to_ending(messenger, self._run_id, lane, Conduct(input=number, recalls=recalls))
+            except PeerLost as error:
+                raise error.at_work_on(list(self._open[lane])) from None
             finally:
-                self._open[lane] -= 1
+                del self._open[lane][number]
             self._record(messenger, ending)
             self._on_ending(ending)
             if self._on_recorded is not None:

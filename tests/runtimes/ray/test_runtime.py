@@ -18,7 +18,7 @@ import pytest
 import ray
 from structlog.testing import capture_logs
 
-from microagents import ChainTask, Context, Deployment, InvalidUsage, Result, Role, Task, resume, run
+from microagents import ChainTask, Context, Deployment, InvalidUsage, Prompt, Result, Role, Task, resume, run
 from microagents.errors import InvalidDefinition, PeerLost
 from microagents.runs.driver.execute import runtime_of
 from microagents.runs.inspection.runs import inspect_run
@@ -28,7 +28,7 @@ from microagents.runtimes.ray.cluster import Cluster, connect, disconnect
 from microagents.runtimes.ray.host import Host
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
-from microagents.tasks.drift import Drift
+from microagents.tasks.drift import Drift, Place
 from microagents.tasks.multiplication import Multiplication
 from tests.cli.commands import Ran, microagents
 from tests.runtimes.crowd import Block, Blocker, Built, Die, Hasty, Mortal, PassOn, Relay, Say, Speaker, Stumbler, Sum, Summer
@@ -190,6 +190,23 @@ async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch
     assert [log["replica"] for log in logs] == ["Mortal/0"] * 2
 
 
+class Deadly(Drift):
+    """Ends the process that works on its long input."""
+
+    def prompt(self, state: Place) -> Prompt:
+        if self.length == 3:
+            os._exit(9)
+        return super().prompt(state)
+
+
+@pytest.mark.slow
+async def test_an_input_whose_code_ends_its_process_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(actor_group, "MAX_DEATHS", 1)
+    tasks = [Deadly(length=length) for length in (1, 3, 2)]
+    with capture_logs(), pytest.raises(PeerLost, match=r"/0 is lost: it died 2 times .*; it was at work on inputs? .*\b1\b"):
+        await done(tasks, runtime="ray", lanes=1, runs_dir=tmp_path)
+
+
 @pytest.mark.slow
 async def test_whoever_comes_after_a_role_was_given_up_hears_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actor_group, "MAX_DEATHS", 0)
@@ -268,7 +285,7 @@ def test_nothing_is_left_of_a_run_that_completed_and_its_json_stands_alone() -> 
 @pytest.mark.slow
 def test_no_actor_is_left_of_a_run_that_failed() -> None:
     Path("broken.py").write_text(
-        "from microagents.tasks.drift import Drift\n\n\nclass Broken(Drift):\n"
+        "from microagents.tasks.drift import Drift, Place\n\n\nclass Broken(Drift):\n"
         "    def advance(self, state, reply):\n        raise KeyError('colour')\n"
     )
     ran = microagents("run", "broken.py:Broken", "-o", "length=9", "--runtime", "ray", "--model", MODEL, *IN_ONE_ACTOR)
@@ -500,7 +517,7 @@ def test_an_address_without_the_runtime_that_would_use_it_is_one_sentence() -> N
 
 def test_a_task_of_the_main_program_is_told_where_to_go() -> None:
     Path("main.py").write_text(
-        "from microagents import run_sync\nfrom microagents.tasks.drift import Drift\n\n\nclass Mine(Drift):\n    pass\n\n\n"
+        "from microagents import run_sync\nfrom microagents.tasks.drift import Drift, Place\n\n\nclass Mine(Drift):\n    pass\n\n\n"
         "run_sync(Mine(length=3), models='sim:perfect', runtime='ray')\n"
     )
     with Program("main.py") as program:
