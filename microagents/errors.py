@@ -34,7 +34,7 @@ class MicroagentsError(Exception):
 
 
 class InvalidUsage(MicroagentsError):
-    """The request is wrong: an unknown name, an option out of range, a file that cannot be read. Nothing was started."""
+    """Request is wrong: an unknown name, an option out of range, a file that cannot be read. Nothing was started."""
 
 
 class InvalidDefinition(MicroagentsError, TypeError):
@@ -80,7 +80,7 @@ class PeerLost(MicroagentsError):
         return f"{replica} is lost: {cause}"
 
     def at_work_on(self, inputs: Sequence[int]) -> PeerLost:
-        """The same error with the inputs that the replica was at work on: code of one of them may have ended its process."""
+        """Return the same error with the inputs that the replica was at work on: code of one of them may have ended its process."""
         replica, cause = self.args
         named = ", ".join(map(str, inputs[:MAX_INPUTS])) + ("" if len(inputs) <= MAX_INPUTS else f" and {len(inputs) - MAX_INPUTS:,} more")
         return PeerLost(replica, f"{cause}; it was at work on input{'s' * (len(inputs) > 1)} {named}")
@@ -132,12 +132,12 @@ class ModelUnavailable(MicroagentsError):
 
     @property
     def kind(self) -> str:
-        """The kind of failure: busy, server, network, timeout, garbled or refused."""
+        """Kind of failure: busy, server, network, timeout, garbled or refused."""
         return str(self.args[0])
 
     @property
     def status(self) -> int | None:
-        """The HTTP status; None if no response arrived."""
+        """HTTP status; None if no response arrived."""
         status: int | None = self.args[2]
         return status
 
@@ -171,7 +171,7 @@ class NotSent(Stopped):
 
 
 class JournalMismatch(InvalidUsage):
-    """The journal belongs to another experiment; args: field, recorded value, value given now, perhaps the remedy."""
+    """Journal belongs to another experiment; args: field, recorded value, value given now, perhaps the remedy."""
 
     def __init__(self, field: str, recorded: str, given: str, *remedy: str) -> None:
         super().__init__(field, recorded, given, *remedy)
@@ -187,7 +187,7 @@ class JournalMismatch(InvalidUsage):
 
 
 class InputMismatch(JournalMismatch):
-    """The journal was started with another input; args: number of the input, recorded options, options given now, perhaps the remedy."""
+    """Journal was started with another input; args: number of the input, recorded options, options given now, perhaps the remedy."""
 
     def __init__(self, number: int, recorded: str, given: str, *remedy: str) -> None:
         MicroagentsError.__init__(self, number, recorded, given, *remedy)

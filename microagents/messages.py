@@ -136,7 +136,7 @@ def reply_type(message: type[Message]) -> Any:
 
 
 def _named_reply(kind: type, bound: Mapping[Any, Any]) -> Any:
-    """The type that a class gives `Request` or `Stream`, also through generic classes of one's own; None for none."""
+    """Return the type that a class gives `Request` or `Stream`, also through generic classes of one's own; None for none."""
     for base in kind.__dict__.get("__orig_bases__", kind.__bases__):
         origin: Any = get_origin(base) or base
         if isinstance(origin, type) and issubclass(origin, Request | Stream):

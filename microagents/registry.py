@@ -30,7 +30,7 @@ OBJECT = "object"
 
 
 class Registry(Struct, frozen=True, kw_only=True):
-    """The named classes of one kind."""
+    """Named classes of one kind."""
 
     kind: str
     """The kind, as error messages call it."""

@@ -99,7 +99,7 @@ class Task(BaseModel, Generic[V]):
 
     @cached_property
     def toolbox(self) -> Toolbox:
-        """The tools with which a model may look things up.
+        """Tools with which a model may look things up.
 
         Raises:
             InvalidDefinition: a tool does more than read, two have one name, or the tools of a server were not read yet.
@@ -253,7 +253,7 @@ class ChainTask(Task[V], Generic[S, A, V]):
         raise NotImplementedError
 
     def result(self, state: S) -> V | Struct:
-        """The result of the work, as JSON-like values or a struct; by default the last state."""
+        """Return the result of the work, as JSON-like values or a struct; by default the last state."""
         return state
 
     def steps(self) -> int | None:

@@ -30,7 +30,7 @@ Ref = LocalRef | RemoteRef
 
 
 class Route:
-    """The replicas that handle a message, and the rule that picks one of them.
+    """Replicas that handle a message, and the rule that picks one of them.
 
     Args:
         refs: references to all replicas of the role.
@@ -46,7 +46,7 @@ class Route:
         self._next = 0
 
     def pick(self, message: Message) -> Ref:
-        """The replica for a message.
+        """Return the replica for a message.
 
         Rendezvous hashing: equal keys reach the same replica from every sender, and a change of the number of replicas moves few keys.
         """
@@ -61,7 +61,7 @@ class Route:
 
 
 class RoleMessenger:
-    """The messenger of one role: sends its messages to the replicas that handle them.
+    """Messenger of one role: sends its messages to the replicas that handle them.
 
     Args:
         owner: name of the role, for errors.

@@ -125,7 +125,7 @@ class IncomingCall:
 
 
 class IncomingCalls:
-    """The open calls from one peer.
+    """Open calls from one peer.
 
     Args:
         send: sends an envelope to the peer.

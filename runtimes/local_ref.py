@@ -136,7 +136,7 @@ class LocalRef:
         return RoleFailed(self.name, type(request).__name__, f"it answered {reply!r:.200}, which is not {_shown(expected)}")
 
     def _failed(self, request: Message, error: BaseException) -> BaseException:
-        """The error for the caller: a cancellation of the caller's own task as it is, any other error as a failure of the role."""
+        """Return the error for the caller: a cancellation of the caller's own task as it is, any other error as a failure of the role."""
         if isinstance(error, asyncio.CancelledError) and is_cancelled():
             return error
         return role_failed(self.name, type(request).__name__, error)
@@ -147,7 +147,7 @@ _reading: ContextVar[tuple[Mailbox, ...]] = ContextVar("_reading", default=())
 
 
 class Mailbox:
-    """The one-way messages of one replica that are not handled yet; one task handles them one after the other.
+    """One-way messages of one replica that are not handled yet; one task handles them one after the other.
 
     Args:
         handle: handles one message.

@@ -30,7 +30,7 @@ Arrangement = tuple[Annotated[tuple[int, ...], Meta(min_length=1)], ...]
 
 
 class Table(Struct, frozen=True, kw_only=True):
-    """The stacks on the table."""
+    """Stacks on the table."""
 
     stacks: Arrangement
     moves: int = 0
@@ -44,7 +44,7 @@ class Step(Reply, frozen=True):
 
 
 class Solved(TypedDict):
-    """The result of all moves."""
+    """Result of all moves."""
 
     solved: bool
     """Whether the stacks are those of the goal."""
@@ -64,7 +64,7 @@ class Blocks(ChainTask[Table, Step, Solved]):
 
     @cached_property
     def arrangements(self) -> tuple[Arrangement, Arrangement]:
-        """The stacks at the start, and those of the goal."""
+        """Stacks at the start, and those of the goal."""
         rng = Random(f"blocks {self.blocks} {self.instance}")  # noqa: S311 - seeded on purpose
         start = goal = _random_stacks(self.blocks, rng)
         while set(goal) == set(start):

@@ -28,7 +28,7 @@ Cell = Annotated[str, Meta(pattern="^([0-9]{1,3}:)?(_|[RB][0-9]{0,3})$")]
 
 
 class Board(Struct, frozen=True, kw_only=True):
-    """The cells from left to right, as the last reply wrote them."""
+    """Cells from left to right, as the last reply wrote them."""
 
     cells: tuple[str, ...]
     moves: int = 0
@@ -42,7 +42,7 @@ class Step(Reply, frozen=True):
 
 
 class Solved(TypedDict):
-    """The result of all moves."""
+    """Result of all moves."""
 
     solved: bool
     """Whether the colours have changed sides."""

@@ -34,7 +34,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class SyscallNumbers(NamedTuple):
-    """The numbers of system calls on one kind of machine."""
+    """Numbers of system calls on one kind of machine."""
 
     architecture: int
     openat: int

@@ -104,7 +104,7 @@ class Consistency(WorkedDocument):
 
     @cached_property
     def plan(self) -> tuple[Section, ...]:
-        """The sections."""
+        """Sections."""
         rng = Random(f"{self.sections} {self.fixes} {self.uses} {self.undeclared} {self.instance}")  # noqa: S311 - seeded on purpose
         planned: list[Section] = []
         reached: dict[int, set[int]] = {}  # the sections that lead to each

@@ -41,7 +41,7 @@ an end too early; another order of the customer; 10 dollars too much or too litt
 
 
 class Shop:
-    """The tools of one desk.
+    """Tools of one desk.
 
     Args:
         path: the file of its world.

@@ -23,7 +23,7 @@ def serve(path: str, ticket: int) -> None:
 
 
 def with_meta(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as a tool of a server, which takes the key of its effect and its run from the metadata of the call."""
+    """Return the function as a tool of a server, which takes the key of its effect and its run from the metadata of the call."""
     hints = get_type_hints(function)
     names = {EffectKey: KEY_NAME, RunInput: RUN_NAME}
     hidden = {name: names[kind] for name, kind in hints.items() if kind in names}

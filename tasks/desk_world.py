@@ -47,7 +47,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> Order:
-        """The order that the ticket is about."""
+        """Order that the ticket is about."""
         return next(each for each in self.orders if each.order == self.wanted)
 
     @property
@@ -80,7 +80,7 @@ def case_of(ticket: int) -> Case:
 
 
 class World:
-    """The shop of one run and input.
+    """Shop of one run and input.
 
     Args:
         path: the file.

@@ -40,7 +40,7 @@ Polynomial = dict[tuple[tuple[str, int], ...], Fraction]
 
 
 class _Unreadable(Exception):
-    """The text is in no form that the reader knows."""
+    """Text is in no form that the reader knows."""
 
 
 def boxed_in(text: str) -> str | None:

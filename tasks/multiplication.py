@@ -89,7 +89,7 @@ class Multiplication(WorkedProblem[Product]):
 
     @cached_property
     def factors(self) -> tuple[int, int]:
-        """The two numbers to multiply."""
+        """Two numbers to multiply."""
         if self.a is not None and self.b is not None:
             return self.a, self.b
         lengths = (self.digits, self.by or self.digits)

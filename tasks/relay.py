@@ -90,7 +90,7 @@ class Relay(WorkedProblem[Total]):
 
     @cached_property
     def steps(self) -> tuple[str, ...]:
-        """The steps, as the problem lists them."""
+        """Steps, as the problem lists them."""
         rng = Random(f"{self.length} {self.reach} {self.instance}")  # noqa: S311 - seeded on purpose
         first = f"Add {rng.randrange(10, 100)} to the number {rng.randrange(100, 1000)}."
         before = [(rng.randrange(10, 100), rng.randrange(max(1, number - self.reach), number)) for number in range(2, self.length + 1)]

@@ -45,7 +45,7 @@ class Sorting(WorkedProblem[Sorted]):
 
     @cached_property
     def numbers(self) -> list[int]:
-        """The list to sort; numbers may occur more than once."""
+        """List to sort; numbers may occur more than once."""
         rng = Random(f"{self.n} {self.instance}")  # noqa: S311 - seeded on purpose
         return [rng.randrange(-999, 1000) for _ in range(self.n)]
 

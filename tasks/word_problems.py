@@ -188,7 +188,7 @@ class WordProblem(WorkedProblem[Total]):
 
     @cached_property
     def story(self) -> Story:
-        """The story."""
+        """Story."""
         rng = Random(f"{self.depth} {self.instance}")  # noqa: S311 - seeded on purpose
         depth = rng.randint(2, 5) if self.depth is None else self.depth
         names = rng.sample(NAMES, len(NAMES))

@@ -60,7 +60,7 @@ class ActionRecord(Struct, kw_only=True):
 
 
 class AgentRecord(Struct, kw_only=True):
-    """The work of an agent on one input."""
+    """Work of an agent on one input."""
 
     goal: str
     actions: list[ActionRecord]

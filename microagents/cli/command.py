@@ -125,7 +125,7 @@ class Command(TyperCommand):
 
 
 def _file_behind(ctx: Any, given: Mapping[str, Any], parameter: Any) -> Path | None:
-    """The file that gave the value of a parameter, where neither the command line nor the environment did."""
+    """Return the file that gave the value of a parameter, where neither the command line nor the environment did."""
     if parameter is None or given.get(parameter.name) is not None or parameter.resolve_envvar_value(ctx) is not None:
         return None
     return file_of_default(ctx, parameter.name)

@@ -26,7 +26,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Given(NamedTuple):
-    """The task of a command line, or the inputs of its file."""
+    """Task of a command line, or the inputs of its file."""
 
     work: Task | Sequence[Task]
     first: Task

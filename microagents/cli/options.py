@@ -86,7 +86,7 @@ StrategyOptions = Annotated[list[str], typer.Option("-s", "--set", metavar="NAME
 
 
 def model_option(said: str, metavar: str = "SPEC") -> Any:
-    """The repeatable option of models, with its help."""
+    """Return the repeatable option of models, with its help."""
     return typer.Option("--model", metavar=metavar, envvar="MICROAGENTS_MODEL", help=f"{said} [default: {DEFAULT_MODEL}]")
 
 
@@ -253,7 +253,7 @@ _NAMES_A_FILE = re.compile("file|path|folder|dir|output", re.IGNORECASE)
 
 
 def task_options(kind: type[Task], words: list[str]) -> dict[str, Any]:
-    """The options of a task by name, from its ``-o`` words. It warns of a text that is a file, perhaps for a forgotten ``@``."""
+    """Return the options of a task by name, from its ``-o`` words. It warns of a text that is a file, perhaps for a forgotten ``@``."""
     for name, _, value in (word.partition("=") for word in words):
         field = kind.model_fields.get(name)
         if field is None or plain_type(field.annotation) not in (str, str | None) or _NAMES_A_FILE.search(name):
@@ -282,14 +282,14 @@ def strategy_named(context: typer.Context, name: str | None, options: list[str],
 
 
 def fitting(context: typer.Context, short: Mapping[str, Any], takes: Callable[[str], bool]) -> dict[str, Any]:
-    """The short forms without those that the strategy lacks and that nobody typed: in the environment or a file they are for others."""
+    """Return short forms without those that the strategy lacks and that nobody typed: in the environment or a file they are for others."""
     sources = {name: context.get_parameter_source(name) for name in short}
     typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     return {name: value for name, value in short.items() if takes(name) or name in typed}
 
 
 def models_of(specs: list[str]) -> dict[str, list[str]]:
-    """The pools by role: ``ROLE=SPEC`` goes to the pool of that role, a bare spec to the pool of all others."""
+    """Return the pools by role: ``ROLE=SPEC`` goes to the pool of that role, a bare spec to the pool of all others."""
     pools: dict[str, list[str]] = {}
     for spec in specs:
         role, equals, rest = spec.partition("=")

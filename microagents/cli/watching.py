@@ -115,12 +115,12 @@ def _ask_person(waiting: WaitingCall, run_id: str, runs_dir: Path) -> bool:
 
 
 def kept_in(run_id: str, runs_dir: Path) -> str:
-    """The sentence about a run that was left at once."""
+    """Return the sentence about a run that was left at once."""
     return f"run {run_id} was left at once, and its recorded decisions are kept; go on: {resume_command(run_id, runs_dir)}"
 
 
 def kept_in_runs(work: str) -> str:
-    """The sentence about the runs of a comparison or a study that was left at once."""
+    """Return the sentence about the runs of a comparison or a study that was left at once."""
     return f"the {work} was left at once, and its recorded decisions are kept; the same command continues, and reuses finished runs"
 
 
@@ -202,7 +202,7 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
 
 
 class _Signals(NamedTuple):
-    """The signals that end a run, and what each of them does."""
+    """Signals that end a run, and what each of them does."""
 
     loop: asyncio.AbstractEventLoop
     handlers: Mapping[signal.Signals, Callable[[], None]]

@@ -78,7 +78,7 @@ Batches = Generator[QuestionBatch, Sequence[Answer], "Sequence[Part] | None"]
 
 
 class WritingRules(Struct, frozen=True, kw_only=True):
-    """The rules of writing."""
+    """Rules of writing."""
 
     agents: int
     panel: Rule | None = None
@@ -104,7 +104,7 @@ class NothingWritten(Exception):
 
 
 class DocumentDraft:
-    """The state of a document that is being written."""
+    """State of a document that is being written."""
 
     def __init__(self, objective: str, given: Sequence[Part], rules: WritingRules) -> None:
         self.records: dict[str, SubtaskRecord] = {}
@@ -116,7 +116,7 @@ class DocumentDraft:
 
     @property
     def in_order(self) -> list[SubtaskRecord]:
-        """The subtasks that are not split, in the stable topological order."""
+        """Subtasks that are not split, in the stable topological order."""
         return [self.records[node.at] for node in self._graph.order()]
 
     def text(self) -> str:
@@ -358,7 +358,7 @@ class DocumentDraft:
 
 
 class _Author:
-    """The text of one agent in one subtask."""
+    """Text of one agent in one subtask."""
 
     def __init__(self, agent: int) -> None:
         self.agent = agent

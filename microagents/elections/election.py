@@ -72,7 +72,7 @@ class SampleId(Struct, frozen=True, kw_only=True):
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """The question of an election. Elections at one place are the same if all fields are equal."""
+    """Question of an election. Elections at one place are the same if all fields are equal."""
 
     prompts: tuple[Prompt, ...]
     """Prompts with the format instructions in them. Samples cycle through them by seq."""
@@ -175,7 +175,7 @@ def total_usd(costs: Iterable[float | None]) -> float | None:
 
 
 class Verdict(Struct, frozen=True, kw_only=True, tag=True):
-    """The result of an election: its outcome and the counted ballots."""
+    """Result of an election: its outcome and the counted ballots."""
 
     outcome: ElectionOutcome
     leader: int | None
@@ -191,18 +191,18 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
 
     @property
     def winner(self) -> bytes | None:
-        """The first-launched reply of the leading vote."""
+        """First-launched reply of the leading vote."""
         return None if self.leader is None else self.tally[self.leader][0]
 
     def won_by(self, value: bytes) -> Verdict:
-        """The verdict for a given reply, which need not have most votes, nor any."""
+        """Return the verdict for a given reply, which need not have most votes, nor any."""
         values = [each for each, _ in self.tally]
         tally = self.tally if value in values else (*self.tally, (value, 0))
         return structs.replace(self, tally=tally, leader=values.index(value) if value in values else len(values), probability=None)
 
 
 class Decision(Struct, Generic[A], frozen=True, kw_only=True):
-    """The result of an election for the role that asked, with decoded replies."""
+    """Result of an election for the role that asked, with decoded replies."""
 
     path: str
     value: A | None

@@ -45,7 +45,7 @@ _HALF = 0.5
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """The estimated success and cost of a task, at a margin and a cap."""
+    """Estimated success and cost of a task, at a margin and a cap."""
 
     rule: str
     rivals: int
@@ -137,7 +137,7 @@ def estimate(
 
 
 class AgentEstimate(Struct, frozen=True, kw_only=True):
-    """The estimated success and cost of an agent whose actions have margins by the harm that they can do."""
+    """Estimated success and cost of an agent whose actions have margins by the harm that they can do."""
 
     actions: dict[str, int]
     """Number of actions by kind."""
@@ -200,7 +200,7 @@ class _TooLong(Exception):
 
 
 class _Task(Struct, frozen=True, kw_only=True):
-    """The elections of a task."""
+    """Elections of a task."""
 
     p: float
     rule: RuleAtK
@@ -221,7 +221,7 @@ class _Task(Struct, frozen=True, kw_only=True):
         return -math.expm1(math.log(self.target) / self.elections)
 
     def smallest_k(self) -> int | None:
-        """The smallest margin that reaches the target without a cap; None where it is too large to be computed."""
+        """Return the smallest margin that reaches the target without a cap; None where it is too large to be computed."""
         two_candidates = self.rivals == 1 and self.rule.name == "ahead-by"
         if not two_candidates:
             try:
@@ -244,7 +244,7 @@ class _Task(Struct, frozen=True, kw_only=True):
         return course.loss <= self.allowed
 
     def course(self, k: int, *, max_work: int = MAX_WORK) -> Course | None:
-        """The course of an election; None where it is too long even to begin."""
+        """Return the course of an election; None where it is too long even to begin."""
         two_candidates = self.rivals == 1 and self.rule.name == "ahead-by"
         if k > MAX_DRAWS or (expected_votes(self.p, k) * k if two_candidates else k * k) > MAX_WORK:
             return None

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 
 class Groups:
-    """The groups of one election. Each is named by the reply of it that was launched first, as JSON.
+    """Groups of one election. Each is named by the reply of it that was launched first, as JSON.
 
     Replies are added in launch order, each with the groups that it belongs to. One that belongs to several makes them one.
     """

@@ -43,7 +43,7 @@ _Counts = tuple[int, ...]
 
 
 class Race(Struct, frozen=True, kw_only=True):
-    """The votes of one election."""
+    """Votes of one election."""
 
     p: float
     """Probability that a vote is right."""
@@ -70,7 +70,7 @@ class CapOutcome(Struct, frozen=True, kw_only=True):
 
 
 class Course:
-    """The course of a race, vote by vote, without a cap: at which vote it ends, and how.
+    """Course of a race, vote by vote, without a cap: at which vote it ends, and how.
 
     Args:
         race: the race.
@@ -159,7 +159,7 @@ class Course:
 
 
 def _end(rule: Rule, counts: _Counts) -> _End | None:
-    """The end of a race with these votes; None while it is open."""
+    """Return the end of a race with these votes; None while it is open."""
     tally = Tally(rule)
     # Of equals the one that was launched first wins; here that is a rival.
     tally.counts = {index: counts[index] for index in (*range(1, len(counts)), 0) if counts[index]}

@@ -46,7 +46,7 @@ def is_vote(outcome: str, ballots: Sequence[Ballot | Flagged]) -> bool:
 
 
 class UndecidedElection(Struct, frozen=True, kw_only=True):
-    """The counts of an election that ended undecided. A later decision at the same path removes them from the books."""
+    """Counts of an election that ended undecided. A later decision at the same path removes them from the books."""
 
     valid: int
     """Valid ballots counted."""
@@ -63,7 +63,7 @@ class UndecidedElection(Struct, frozen=True, kw_only=True):
 
 
 class Totals(Struct, kw_only=True):
-    """The part of the books that is stored as JSON with every commit."""
+    """Part of the books that is stored as JSON with every commit."""
 
     account: Account = field(default_factory=lambda: Account(outvoted=0, checked=0))
     in_flight: dict[str, int] = {}
@@ -141,7 +141,7 @@ class Books:
         self._done[of_input], self._total[of_input] = done, _UNKNOWN if total is None else min(total, _MOST)
 
     def progress(self, of_input: int) -> tuple[int, int | None]:
-        """The steps of an input that are done, and those in all; None where their number is not known beforehand."""
+        """Return the steps of an input that are done, and those in all; None where their number is not known beforehand."""
         total = self._total[of_input]
         return self._done[of_input], None if total == _UNKNOWN else total
 
@@ -153,7 +153,7 @@ class Books:
         self.ballots.set(of_input, ballots)
 
     def recorded_digests(self, of_input: int) -> tuple[bytes, bytes] | tuple[None, None]:
-        """The digests of an input that are stored with its progress; None for trees, which are read row by row."""
+        """Return the digests of an input that are stored with its progress; None for trees, which are read row by row."""
         return (self.decisions.digest(of_input), self.ballots.digest(of_input)) if self._in_order else (None, None)
 
     def forget(self, of_input: int) -> None:

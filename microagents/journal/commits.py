@@ -64,7 +64,7 @@ class Commits:
 
     @property
     def account(self) -> Account:
-        """The account as of the last commit; without a journal the current one."""
+        """Account as of the last commit; without a journal the current one."""
         return self._durable if self.null is None else self.null.books.account()
 
     @property

@@ -47,7 +47,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def creation_error(path: Path, error: Exception) -> Stopped:
-    """The error for a journal that cannot be made."""
+    """Return the error for a journal that cannot be made."""
     return Stopped(
         f"the journal {str(path)!r} cannot be made: {error}; nothing was started; free some space, or name another folder with --runs-dir"
     )

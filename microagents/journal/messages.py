@@ -49,27 +49,27 @@ class Recorded(Batched, frozen=True, kw_only=True):
 
 
 class RecordSample(Struct, frozen=True, kw_only=True, tag=True):
-    """The ballot or the red flag of a paid sample, or its rejected replies, so that a resumed run does not pay for them again."""
+    """Ballot or the red flag of a paid sample, or its rejected replies, so that a resumed run does not pay for them again."""
 
     id: SampleId
     ballot: Ballot | Flagged | Rejected
 
 
 class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
-    """The text of a reply, for later inspection: as ``keep_texts`` says, of one that lost or was flagged."""
+    """Text of a reply, for later inspection: as ``keep_texts`` says, of one that lost or was flagged."""
 
     id: SampleId
     text: str
 
 
 class RecordDraws(Recorded, frozen=True, kw_only=True):
-    """The records of all samples read in one iteration of the event loop: one message each would cost as much as an election."""
+    """Records of all samples read in one iteration of the event loop: one message each would cost as much as an election."""
 
     records: tuple[RecordSample | RecordReply, ...]
 
 
 class RecordCalls(Recorded, frozen=True, kw_only=True):
-    """The calls that one replica of the solver sent or ended in one iteration of the event loop. No other role counts calls."""
+    """Calls that one replica of the solver sent or ended in one iteration of the event loop. No other role counts calls."""
 
     source: str
     """Name of the replica."""
@@ -99,7 +99,7 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
     """Parameters that models refuse, by the spec of the model, each with the one that is sent instead."""
 
     def plus(self, later: RecordCalls) -> RecordCalls:
-        """The sum of this report and a later one of the same replica."""
+        """Return the sum of this report and a later one of the same replica."""
         ours, theirs = self.usage, later.usage
         unknown = ours.cost_usd is None or theirs.cost_usd is None
         return RecordCalls(
@@ -190,7 +190,7 @@ class RecordDecision(Recorded, frozen=True, kw_only=True, tag=True):
 
 
 class RecordAnswer(Recorded, frozen=True, kw_only=True, tag=True):
-    """The answer to a `once` call."""
+    """Answer to a `once` call."""
 
     id: ElectionId
     """Path of the call and digest of its request."""
@@ -210,7 +210,7 @@ class RecordProgress(Recorded, frozen=True, kw_only=True):
 
 
 class RecordBatch(Request[None], frozen=True, kw_only=True):
-    """The records that one process has sent within a fraction of a second."""
+    """Records that one process has sent within a fraction of a second."""
 
     draws: tuple[RecordSample | RecordReply, ...]
     valid: int
@@ -236,7 +236,7 @@ class RowRecord(Request[None], frozen=True, kw_only=True):
 
 
 class InputEnding(RowRecord, frozen=True, kw_only=True):
-    """The ending of one of many inputs. It replaces an earlier ending of the same input."""
+    """Ending of one of many inputs. It replaces an earlier ending of the same input."""
 
     input: int
     outcome: InputOutcome
@@ -250,18 +250,18 @@ class InputEnding(RowRecord, frozen=True, kw_only=True):
     table: ClassVar[str] = "input_ending"
 
     def row(self, at: str) -> tuple[object, ...]:
-        """The row of an ending at this time."""
+        """Return the row of an ending at this time."""
         result = None if self.result is None else self.result.decode()
         return self.input, self.outcome, reason_with(self.reason, self.traceback), result, at
 
 
 def reason_with(reason: str | None, traceback: str) -> str | None:
-    """The text that the journal keeps as the reason of an ending: a sentence, and the traceback of a user's code behind it."""
+    """Return the text that the journal keeps as the reason of an ending: a sentence, and the traceback of a user's code behind it."""
     return f"{reason}\n{traceback}" if traceback else reason
 
 
 def reason_and_traceback(kept: str | None) -> tuple[str | None, str]:
-    """The sentence and the traceback in a kept reason."""
+    """Return the sentence and the traceback in a kept reason."""
     if kept is None:
         return None, ""
     reason, found, traceback = kept.partition(f"\n{TRACEBACK}")
@@ -356,12 +356,12 @@ class Account(Struct, kw_only=True):
 
     @property
     def cost_at_most_usd(self) -> float | None:
-        """The most that all calls can have cost, those without a reply included; None where a price is unknown."""
+        """Most that all calls can have cost, those without a reply included; None where a price is unknown."""
         return None if self.cost_usd is None else self.cost_usd + self.unsettled_usd
 
     @property
     def tokens_at_most(self) -> int:
-        """The most tokens that all calls can have used."""
+        """Most tokens that all calls can have used."""
         return self.input_tokens + self.output_tokens + self.unsettled_tokens
 
     @property
@@ -471,7 +471,7 @@ class Recall(Request[Recalled | None], frozen=True, kw_only=True):
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """The last decided step of an input, in work that can resume after a step."""
+    """Last decided step of an input, in work that can resume after a step."""
 
     done: int
     """Steps done, this one included."""

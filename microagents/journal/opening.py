@@ -72,7 +72,7 @@ def holds_nothing(path: Path) -> bool:
 
 
 def unreadable(path: Path, error: object) -> InvalidUsage:
-    """The error for a journal that cannot be read or is damaged."""
+    """Return the error for a journal that cannot be read or is damaged."""
     why = " ".join(str(error).split())
     if why == "interrupted":
         why = "a table has more rows than the file has room for"

@@ -26,7 +26,7 @@ Row = tuple[str, Recalled]
 
 
 def read_experiment(rows: Rows) -> Experiment:
-    """The experiment of a journal."""
+    """Return the experiment of a journal."""
     experiment = msgspec.json.decode(rows.only("run")[3], type=Experiment)
     # Lists are made of that length: a damaged number must not exhaust the memory.
     inputs = rows.db.execute("SELECT count(*) FROM input").fetchone()[0] if experiment.listed else 1
@@ -41,7 +41,7 @@ def began_s(rows: Rows) -> float:
 
 
 def moment(run_began_s: float, after_ms: int | None) -> str | None:
-    """The time of a decision, in UTC; None where the journal has none.
+    """Return the time of a decision, in UTC; None where the journal has none.
 
     Raises:
         ValueError: the row is damaged: no calendar has that time.
@@ -122,7 +122,7 @@ def read_open_elections(rows: Rows) -> list[OpenElection]:
 
 
 def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = True) -> Books:
-    """The books as of the last commit.
+    """Return the books as of the last commit.
 
     Args:
         rows: the journal.
@@ -151,7 +151,7 @@ def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = 
 
 
 def read_endings(rows: Rows, inputs: int) -> Iterator[InputEnding]:
-    """The endings of inputs, in the order of their numbers."""
+    """Yield the endings of inputs, in the order of their numbers."""
     rows.check("input_ending")
     for number, outcome, reason, result, _ in rows.select("input_ending", "ORDER BY input"):
         _check_input(number, inputs)
@@ -164,7 +164,7 @@ def read_endings(rows: Rows, inputs: int) -> Iterator[InputEnding]:
 
 
 def read_checkpoint(rows: Rows, of_input: int) -> Checkpoint | None:
-    """The last decided step of an input; None before the first, and in work that cannot resume after a step."""
+    """Return the last decided step of an input; None before the first, and in work that cannot resume after a step."""
     row = rows.first("progress", "WHERE input = ?", (of_input,))
     if row is None or row[3] is None:
         return None
@@ -195,7 +195,7 @@ def other_inputs(rows: Rows, recorded: Experiment, given: Experiment, own: Seque
 
 
 def with_digests(rows: Rows, books: Books) -> Account:
-    """The account with its digests."""
+    """Return the account with its digests."""
     if not books.totals.out_of_order:
         return books.account_with_digests()
     # An undecided election was decided after later steps of its input: only a pass over all decisions, in path order, gives the chain.

@@ -99,7 +99,7 @@ class RecordRows:
             self._books.forget(each)
 
     def outcomes(self, keys: Mapping[str, int]) -> dict[int, int]:
-        """The outcomes that the file already has for these keys."""
+        """Return the outcomes that the file already has for these keys."""
         found: dict[int, int] = {}
         for some in chunks(list(keys.values())):
             found.update(self._rows.db.execute(f"SELECT key, outcome FROM decision WHERE key IN ({','.join('?' * len(some))})", some))

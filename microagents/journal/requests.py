@@ -69,7 +69,7 @@ class SetRun(Struct, frozen=True, kw_only=True, tag="set", forbid_unknown_fields
 
     @property
     def changed(self) -> dict[str, Any]:
-        """The new values by the name of the setting."""
+        """New values by the name of the setting."""
         return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not UNSET}
 
 
@@ -143,7 +143,7 @@ def take_effect(rows: Rows, request: LiveRequest, *, is_left: bool) -> str | Non
 
 
 def taken_requests(rows: Rows) -> list[TakenRequest]:
-    """The requests that a run has taken, in their order; none in journals of versions before 4."""
+    """Return the requests that a run has taken, in their order; none in journals of versions before 4."""
     if rows.version < TIMED_VERSION:
         return []
     found = rows.select("request", "ORDER BY rowid")
@@ -154,7 +154,7 @@ def taken_requests(rows: Rows) -> list[TakenRequest]:
 
 
 def pause_among(taken: Iterable[TakenRequest]) -> TakenRequest | None:
-    """The request by which a run is paused; None if it is not."""
+    """Return the request by which a run is paused; None if it is not."""
     last = None
     for each in taken:
         if each.kind in ("pause", "resume") and each.refused is None:
@@ -178,12 +178,12 @@ def this_user() -> str:
 
 
 def now() -> str:
-    """The time, in UTC."""
+    """Return the time, in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def requests_of(journal: Path) -> Path:
-    """The file of requests to the run of a journal."""
+    """Return the file of requests to the run of a journal."""
     return journal.with_name(journal.name + ENDING)
 
 
@@ -218,7 +218,7 @@ def _check(file: int) -> None:
 
 
 class Inbox:
-    """The requests to a run that the journal has not recorded yet.
+    """Requests to a run that the journal has not recorded yet.
 
     Args:
         journal: the journal.

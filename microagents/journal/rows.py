@@ -24,7 +24,7 @@ _KEYED = ("decision", "sample", "reply")
 
 
 class _Sums(msgspec.Struct):
-    """The field of the account that holds the sums."""
+    """Field of the account that holds the sums."""
 
     checksums: dict[str, int] = {}
 
@@ -35,7 +35,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def checksum(table: str, values: Sequence[object]) -> int | None:
-    """The checksum of a row: CRC-32 of its table and columns; None for text that is not UTF-8."""
+    """Return the checksum of a row: CRC-32 of its table and columns; None for text that is not UTF-8."""
     try:
         return crc32(_encode(values), _SEEDS[table])
     except UnicodeEncodeError:
@@ -129,7 +129,7 @@ class Rows:
             yield columns
 
     def _name_of(self, table: str, values: Sequence[Any]) -> str:
-        """The words of a message for a row: its table and its place."""
+        """Return the words of a message for a row: its table and its place."""
         at = values[0]
         if table in _KEYED and isinstance(at, int):
             place = self.db.execute("SELECT path FROM place WHERE id = ?", (place_of(at),)).fetchone()

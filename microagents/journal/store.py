@@ -147,7 +147,7 @@ class Store:
         return self._inbox is not None and self._inbox.has_changed
 
     def new_requests(self) -> list[LiveRequest]:
-        """The requests of other processes that are not recorded yet."""
+        """Return the requests of other processes that are not recorded yet."""
         return [] if self._inbox is None else self._inbox.new()
 
     def take_request(self, request: LiveRequest, *, is_left: bool) -> str | None:
@@ -165,7 +165,7 @@ class Store:
         return refused
 
     def pause(self) -> TakenRequest | None:
-        """The request by which the run is paused; None if it is not."""
+        """Return the request by which the run is paused; None if it is not."""
         with self._transactions.translating_errors():
             return pause_among(taken_requests(self._rows))
 
@@ -180,12 +180,12 @@ class Store:
     # -- reading ----------------------------------------------------------------------------------------------------------------------
 
     def account_with_digests(self) -> Account:
-        """The account of all committed records, with the digests."""
+        """Return the account of all committed records, with the digests."""
         with self._transactions.translating_errors():
             return with_digests(self._rows, self.books)
 
     def recall(self, path: str) -> Recalled | None:
-        """The decision or the answer at a path; where a vote ended undecided, the decision of a person, if there is one."""
+        """Return the decision or the answer at a path; where a vote ended undecided, the decision of a person, if there is one."""
         with self._transactions.translating_errors():
             row = self._rows.first("decision", "WHERE key = ?", (self._places.key(path),))
             if row is None:
@@ -202,12 +202,12 @@ class Store:
             return self._places.any_of(of_input)
 
     def failed_inputs(self) -> list[InputEnding]:
-        """The endings of inputs that failed or ended undecided."""
+        """Return the endings of inputs that failed or ended undecided."""
         with self._transactions.translating_errors():
             return [ended for ended in read_endings(self._rows, self.books.inputs) if ended.outcome != "completed"]
 
     def checkpoint(self, of_input: int) -> Checkpoint | None:
-        """The last decided step of an input; None before the first, and in work that cannot resume after a step."""
+        """Return the last decided step of an input; None before the first, and in work that cannot resume after a step."""
         self._records.begin_work()  # a conductor asks for the checkpoint before it does anything else
         with self._transactions.translating_errors():
             return self.books.reached.get(of_input) or read_checkpoint(self._rows, of_input)

@@ -48,7 +48,7 @@ class TableSchema(Struct, frozen=True, kw_only=True):
     """The first version that has it."""
 
     def statement(self, name: str, version: int) -> str:
-        """The statement that makes it in a journal of a version."""
+        """Return the statement that makes it in a journal of a version."""
         columns = [f"{column} {each.sql}" for column, each in self.columns.items() if each.since <= version]
         checksum = ["checksum INTEGER NOT NULL"] * (version > UNCHECKED_VERSION)
         key = [f"PRIMARY KEY ({self.key})"] * bool(self.key)
@@ -171,7 +171,7 @@ def rows_of(version: int) -> dict[str, type[Struct]]:
 
 
 def statements(version: int) -> dict[str, str]:
-    """The statements that make the tables of a version, by name, as `normalized` gives them."""
+    """Return the statements that make the tables of a version, by name, as `normalized` gives them."""
     return {name: TABLES[name].statement(name, version) for name in rows_of(version)}
 
 

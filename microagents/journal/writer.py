@@ -26,7 +26,7 @@ Job = tuple[Callable[[Any], Any], asyncio.Future[Any]]
 
 
 class NullStore:
-    """The store of a run without a journal: it adds records up and writes none."""
+    """Store of a run without a journal: it adds records up and writes none."""
 
     def __init__(self, books: Books) -> None:
         self.books = books
@@ -41,7 +41,7 @@ class NullStore:
                 self.books.forget(record.input)
 
     def account_with_digests(self) -> Account:
-        """The account of all records so far, with the digests."""
+        """Return the account of all records so far, with the digests."""
         return self.books.account_with_digests()
 
     def recall(self, path: str) -> Recalled | None:  # noqa: ARG002 - no records
@@ -61,7 +61,7 @@ class NullStore:
         return []
 
     def checkpoint(self, of_input: int) -> Checkpoint | None:
-        """The last decided step of an input that has not completed."""
+        """Return the last decided step of an input that has not completed."""
         return self.books.reached.get(of_input)
 
     def pause(self) -> None:

@@ -18,7 +18,7 @@ CapName = Literal["max_tokens", "max_completion_tokens"]
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """The parameters that one model takes. The defaults are those of a model that is not in the table."""
+    """Parameters that one model takes. The defaults are those of a model that is not in the table."""
 
     temperature: Sampled = "always"
     logprobs: Sampled = "always"

@@ -49,7 +49,7 @@ class _OfClient(HttpModel):
         super().__init__(ModelSpec(provider=provider, name=name, options={**options, "base_url": str(client.base_url)}), prices)
 
     def in_run(self, context: Context) -> Self:
-        """The same model with the prices and the name of a run: a program may use one object in several runs at a time."""
+        """Return the same model with the prices and the name of a run: a program may use one object in several runs at a time."""
         model = type(self)(*self._arguments, context.settings.get("prices", {}))
         model.join(context)
         return model
@@ -150,7 +150,7 @@ class _Through:
 
 
 class _Failed(httpx2.RequestError):
-    """The failure of a request, as an SDK lets it pass."""
+    """Failure of a request, as an SDK lets it pass."""
 
     def __init__(self, failed: ModelUnavailable) -> None:
         super().__init__(str(failed))

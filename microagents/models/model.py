@@ -55,7 +55,7 @@ class Call(Struct, frozen=True, kw_only=True):
 
 
 class Most(Struct, frozen=True, kw_only=True):
-    """The most that one call can use."""
+    """Most that one call can use."""
 
     tokens: int
     """Tokens of the prompt and of the reply."""
@@ -75,7 +75,7 @@ def most_tokens(prompt: Prompt) -> int:
 
 
 class ModelSpec(Struct, frozen=True, kw_only=True):
-    """The parts of a spec ``provider:name[@key=value,...]``."""
+    """Parts of a spec ``provider:name[@key=value,...]``."""
 
     provider: str
     name: str
@@ -119,7 +119,7 @@ class Model:
 
     @property
     def throttled_as(self) -> str | None:
-        """The name under which all solvers of a run share a throttle for it (`microagents.models.throttle`); None for no throttle."""
+        """Name under which all solvers of a run share a throttle for it (`microagents.models.throttle`); None for no throttle."""
         return None
 
     @property
@@ -315,7 +315,7 @@ def checked_sample(given: object, provider: str) -> Sample:
 
 
 def _without_zero_usage(sample: Sample) -> Sample:
-    """The sample without counts of zero: no prompt and no text has no tokens, so they say as little as counts that are missing."""
+    """Return the sample without counts of zero: no prompt and no text has no tokens, so they say as little as counts that are missing."""
     usage = sample.usage
     unknown = structs.replace(
         usage, input_tokens=usage.input_tokens or None, output_tokens=usage.output_tokens or None, cost_usd=usage.cost_usd or None

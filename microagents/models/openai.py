@@ -245,14 +245,14 @@ class _Counts(Struct):
 
 
 class ReadDetails(Struct):
-    """The parts of the input tokens."""
+    """Parts of the input tokens."""
 
     cached_tokens: Raw = Raw()
     cache_write_tokens: Raw = Raw()
 
 
 class WrittenDetails(Struct):
-    """The parts of the output tokens."""
+    """Parts of the output tokens."""
 
     reasoning_tokens: Raw = Raw()
 

@@ -47,14 +47,14 @@ class Rates(BaseModel):
 
 
 class LongRates(Rates):
-    """The rates of calls with long prompts."""
+    """Rates of calls with long prompts."""
 
     tokens: Annotated[int, Field(ge=1)]
     """They hold for all tokens of a call whose prompt has more tokens than this."""
 
 
 class OwnPrice(Rates):
-    """The price of one model in a user's file of prices."""
+    """Price of one model in a user's file of prices."""
 
     above: tuple[LongRates, ...] = ()
 
@@ -102,7 +102,7 @@ def _own_price(name: object, price: object, where: str) -> OwnPrice:
 
 
 class PriceTier(Struct, frozen=True):
-    """The rates of calls whose prompt has more than a number of tokens."""
+    """Rates of calls whose prompt has more than a number of tokens."""
 
     above: int
     input: float

@@ -39,7 +39,7 @@ LEAST_MASS = 0.5
 
 
 class Options(Struct, frozen=True):
-    """The options of a reply."""
+    """Options of a reply."""
 
     field: str
     """Name of the field that is voted on."""

@@ -30,7 +30,7 @@ class Candidate(Struct, Generic[A], frozen=True, kw_only=True):
 
     @property
     def json(self) -> Raw:
-        """The reply as JSON."""
+        """Reply as JSON."""
         return Raw(msgspec.json.encode(self.reply))
 
 

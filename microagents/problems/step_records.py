@@ -49,12 +49,12 @@ class StepRecord(Struct, kw_only=True):
 
     @property
     def last(self) -> SwarmTurn | None:
-        """The last turn with a valid result."""
+        """Last turn with a valid result."""
         return next((turn for turn in reversed(self.turns) if turn.picked is not None), None)
 
     @property
     def result(self) -> str:
-        """The result that later steps see."""
+        """Result that later steps see."""
         return "" if self.last is None or self.last.picked is None else msgspec.json.decode(self.last.picked, type=StepResult).result
 
 
@@ -78,7 +78,7 @@ class LoopRecord(Struct, kw_only=True):
 
     @property
     def answer(self) -> Raw | None:
-        """The answer to the problem, as JSON."""
+        """Answer to the problem, as JSON."""
         return None if self.whole is None else self.whole.picked
 
     @property
@@ -88,7 +88,7 @@ class LoopRecord(Struct, kw_only=True):
 
     @property
     def unverified(self) -> list[StepRecord]:
-        """The steps whose last result did not pass."""
+        """Steps whose last result did not pass."""
         return [step for step in self.steps if step.last is not None and step.last.passed is False]
 
     @property
@@ -108,7 +108,7 @@ class LoopRecord(Struct, kw_only=True):
 
 
 class SwarmRecord(Struct, frozen=True, kw_only=True):
-    """The recorded work on one problem."""
+    """Recorded work on one problem."""
 
     problem: str
     loops: tuple[LoopRecord, ...]
@@ -117,7 +117,7 @@ class SwarmRecord(Struct, frozen=True, kw_only=True):
 def swarm_record(
     work: RecordedWork[Any, Any], problem: str, loops: Sequence[LoopRecord], *, workers: Sequence[int], names: Sequence[str]
 ) -> SwarmRecord:
-    """The loops that have begun, with what the journal alone tells: flags, costs, and whose reply was picked."""
+    """Return the loops that have begun, with what the journal alone tells: flags, costs, and whose reply was picked."""
     for loop in loops:
         for turn in [loop.plan, *(turn for step in loop.steps for turn in step.turns), *([loop.whole] if loop.whole else [])]:
             _fill_in(work, turn, workers, names)

@@ -30,7 +30,7 @@ class Turn(StrEnum):
 
 
 class Solution(Struct, frozen=True, kw_only=True):
-    """The answer to a problem."""
+    """Answer to a problem."""
 
     answer: Raw
     """The reply, as JSON."""
@@ -58,7 +58,7 @@ class CandidateResult(Struct, frozen=True, kw_only=True):
 
 
 class TurnResult(Struct, frozen=True, kw_only=True):
-    """The result of a turn at a problem."""
+    """Result of a turn at a problem."""
 
     turn: Turn
     outcome: TurnOutcome

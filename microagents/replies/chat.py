@@ -56,7 +56,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
 
     @property
     def user_parts(self) -> tuple[str, str]:
-        """The constant and the changing part of the user's text; one of them may be empty."""
+        """Constant and the changing part of the user's text; one of them may be empty."""
         count = 0 if isinstance(self.static_chars, UnsetType) else self.static_chars
         return self.user[:count], self.user[count:]
 
@@ -112,7 +112,7 @@ class Sample(Struct, frozen=True, kw_only=True):
 
 
 class _ReplyClass(StructMeta):
-    """The class of reply classes. msgspec knows the options of a class only after ``__init_subclass__``."""
+    """Class of reply classes. msgspec knows the options of a class only after ``__init_subclass__``."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> _ReplyClass:
         made = super().__new__(cls, name, bases, namespace, **options)

@@ -55,7 +55,7 @@ _parts: Mapping[type, str] = {ToDecompose: "cuts", ToTrace: "cuts", ToSolve: "an
 
 
 class Chosen(Struct, frozen=True, kw_only=True):
-    """The candidate that a vote chose."""
+    """Candidate that a vote chose."""
 
     index: int
     """Its index among the candidates of the request."""
@@ -86,7 +86,7 @@ class Ensemble(Consult[ToEnsemble, Trajectory], frozen=True, kw_only=True):
     needed: bool = True
 
     def reply_class(self, task: Task) -> type[Reply]:
-        """The class of trajectories to an answer."""
+        """Return the class of trajectories to an answer."""
         return trajectory_of(answer_type_of(task))
 
 
@@ -136,7 +136,7 @@ class Discriminator(AskingRole):
 
 
 def _with_ties_broken(verdict: Verdict, labels: list[str], copies: tuple[int, ...]) -> Verdict:
-    """The verdict with ties broken by the number of copies. The tally alone would take the label whose first ballot was launched first."""
+    """Return verdict with ties broken by the number of copies. The tally alone would take the label launched first."""
     named = [msgspec.json.decode(value, type=Choice).vote() for value, _ in verdict.tally]
     votes = {label: count for label, (_, count) in zip(named, verdict.tally, strict=True)}
     return structs.replace(verdict, leader=named.index(labels[leader_of(votes, labels, copies)]))

@@ -77,12 +77,12 @@ class Ruling(Reply, frozen=True):
     choice: str
 
     def vote(self) -> str:
-        """The label, without regard to case and blanks."""
+        """Return the label, without regard to case and blanks."""
         return self.choice.strip().upper()
 
     @classmethod
     def expert(cls, task: Task, prompt: Prompt) -> Self:
-        """The label of the candidate that the task's expert would give; the first one if none is."""
+        """Return the label of the candidate that the task's expert would give; the first one if none is."""
         asked = msgspec.json.decode(prompt.user, type=Dispute)
         reply = task.reply_type()
         assert reply is not None
@@ -92,7 +92,7 @@ class Ruling(Reply, frozen=True):
 
     @classmethod
     def mistake(cls, task: Task, prompt: Prompt, right: Ruling, rng: Random) -> Self:  # noqa: ARG003 - as above
-        """The label of another candidate."""
+        """Return the label of another candidate."""
         asked = msgspec.json.decode(prompt.user, type=Dispute)
         return cls(choice=rng.choice([each.label for each in asked.candidates if each.label != right.choice]))
 
@@ -112,7 +112,7 @@ class Choose(DurableRequest[int | None], frozen=True, kw_only=True):
 
 
 class Picked(Struct, frozen=True, kw_only=True):
-    """The choice of a judge."""
+    """Choice of a judge."""
 
     index: int | None
     """Index of the reply that was picked; None for a call for more."""
@@ -136,7 +136,7 @@ class PickBest(RecordedRequest[Picked], frozen=True, kw_only=True):
     sampling: Sampling
 
     def picked(self, pick: Pick) -> Picked:
-        """The reply that a vote picked.
+        """Return the reply that a vote picked.
 
         Raises:
             InvalidUsage: it is none of the candidates; a person decided for it.
@@ -146,7 +146,7 @@ class PickBest(RecordedRequest[Picked], frozen=True, kw_only=True):
         return Picked(index=index, reason=pick.reason)
 
     def recorded(self, work: RecordedWork[Any, Any]) -> Picked:
-        """The recorded choice."""
+        """Return the recorded choice."""
         return self.picked(work.value(self.at, Pick))
 
 

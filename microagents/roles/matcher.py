@@ -40,7 +40,7 @@ class Match(Reply, frozen=True):
 
     @classmethod
     def mistake(cls, task: Task, prompt: Prompt, right: Match, rng: Random) -> Self:  # noqa: ARG003 - as above
-        """The opposite."""
+        """Return the opposite."""
         return cls(same=not right.same)
 
 

@@ -179,7 +179,7 @@ class Recorder(Role):
             self._check_first_replies(self._first_replies, request.records)
 
     def _kept(self, records: Sequence[RecordSample | RecordReply]) -> Sequence[RecordSample | RecordReply]:
-        """The records that the journal is to keep: with ``keep_texts`` none, no texts."""
+        """Return the records that the journal is to keep: with ``keep_texts`` none, no texts."""
         if self.context.settings.get("keep_texts") != "none":
             return records
         return [each for each in records if isinstance(each, RecordSample)]
@@ -384,7 +384,7 @@ def _by(request: LiveRequest | TakenRequest | None) -> str | None:
 
 
 def _allotted(request: AllotCalls, books: Books, settings: Mapping[str, Any]) -> int:
-    """The calls that wait, as far as the limits have room for the most that they can use, and some ahead.
+    """Return the calls that wait, as far as the limits have room for the most that they can use, and some ahead.
 
     After a kill every allotted call counts at its most, and the run must still be able to go on.
     """

@@ -49,7 +49,7 @@ class RedFlagger(Role):
 
 
 def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
-    """The reply in a sample, or the name of its red flag, the task's own left out."""
+    """Return the reply in a sample, or the name of its red flag, the task's own left out."""
     flag = flag_unread(request.sample, request.flag_above_tokens)
     if flag is not None:
         return flag

@@ -107,7 +107,7 @@ class Sampler:
 
 
 def _models_of(sample: SampleId, models: tuple[str, ...]) -> tuple[str, str]:
-    """The model of a sample, and the next one of the pool.
+    """Return the model of a sample, and the next one of the pool.
 
     The sample's id chooses it, not the load, so that a resumed run asks the same model.
     """

@@ -159,7 +159,7 @@ class Verification:
                 call.cancel()
 
     async def _feedback_on(self, ballot: Ballot, patience_s: float) -> str | None:
-        """The feedback on a reply. Equal replies are verified once."""
+        """Return the feedback on a reply. Equal replies are verified once."""
         check = self._checks.get(ballot.value)
         if check is None:
             check = self._checks[ballot.value] = self._scope.start(self._verified(ballot.value))

@@ -157,7 +157,7 @@ class Voter(Role):
             await self._admission_changed.wait()
 
     def _join(self, request: Elect | Follow) -> RunningElection:
-        """The open election of a request; opens it if there is none."""
+        """Return the open election of a request; opens it if there is none."""
         election = self._open.get(request.id)
         if election is None:
             hedge = request.hedge if isinstance(request, Follow) else None
@@ -317,7 +317,7 @@ class RunningElection:
         return min(self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead + self._hedge)
 
     def verdict(self) -> Verdict:
-        """The verdict of the ballots counted so far.
+        """Return the verdict of the ballots counted so far.
 
         Raises:
             MicroagentsError: a draw, a screen or a vote failed with it.
@@ -358,7 +358,7 @@ class RunningElection:
 
     @property
     def calls(self) -> list[asyncio.Task[None]]:
-        """The draws in flight, first launched first, and the comparison that is under way."""
+        """Draws in flight, first launched first, and the comparison that is under way."""
         comparison = None if self._meanings is None else self._meanings.comparison
         return [*self.draws.values(), *([] if comparison is None else [comparison])]
 
@@ -448,7 +448,7 @@ class RunningElection:
                 self._flagged_ahead -= 1
 
     def _as_counted(self, ballot: Ballot | Flagged, meanings: Meanings) -> Ballot | Flagged | None:
-        """The ballot as it counts by meaning; None while that is not known."""
+        """Return the ballot as it counts by meaning; None while that is not known."""
         return ballot if isinstance(ballot, Flagged) else meanings.counted_as(ballot, self._count.vote_of(ballot.value))
 
     def _count_after_comparison(self, has_joined: bool) -> None:  # noqa: FBT001 - called by `Meanings` alone

@@ -38,7 +38,7 @@ State = Literal["ok", "missing", "optional"]
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """The result of one check."""
+    """Result of one check."""
 
     subject: str
     state: State

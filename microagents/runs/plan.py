@@ -58,7 +58,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
 
 
 def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
-    """The experiment that a journal records for a plan.
+    """Return the experiment that a journal records for a plan.
 
     Returns:
         The experiment, and for each of listed inputs its options that differ from the first one's, as JSON.
@@ -86,7 +86,7 @@ def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
 
 
 def plan_of(reader: Reader) -> RunPlan:
-    """The plan of a recorded run: its tasks, strategy and settings.
+    """Return the plan of a recorded run: its tasks, strategy and settings.
 
     Raises:
         InvalidUsage: the code of the task or of the strategy cannot be imported any more.
@@ -110,12 +110,12 @@ def plan_of(reader: Reader) -> RunPlan:
 
 
 def settings_of(experiment: Experiment) -> Settings:
-    """The recorded settings of a run."""
+    """Return the recorded settings of a run."""
     return validated(Settings, "the run", experiment.recipe.run_settings)
 
 
 def recorded_limits(runs_dir: Path, run_id: str) -> dict[str, Any]:
-    """The recorded limits of a run, by their setting, and its prices; none where nothing is recorded."""
+    """Return the recorded limits of a run, by their setting, and its prices; none where nothing is recorded."""
     path = journal_of(runs_dir, run_id)
     if holds_nothing(path):
         return {}
@@ -125,7 +125,7 @@ def recorded_limits(runs_dir: Path, run_id: str) -> dict[str, Any]:
 
 
 def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The values that decisions depend on, by field."""
+    """Yield the values that decisions depend on, by field."""
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
     yield "task", address_of(type(task)).replace("__main__:", f"{Path(sys.argv[0]).stem}:")
     if plan.listed:

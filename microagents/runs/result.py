@@ -52,7 +52,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
         return f"<Result of run {self.run_id}: {self.outcome}, {self.task}, {progress_text(self)}, {counted(self.calls, 'call')}>"
 
     def _repr_html_(self) -> str:
-        """The summary as a table, which notebooks show for a result at the end of a cell."""
+        """Return the summary as a table, which notebooks show for a result at the end of a cell."""
         cells = "".join(
             f"<tr><th>{escape(name)}</th><td style='text-align: left'>{escape(text)}</td></tr>" for name, text in summary_rows(self)
         )
@@ -79,7 +79,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
                 yield decision
 
     def as_json(self) -> dict[str, Any]:
-        """The object that ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         account, settings = self.account, self.settings
         inputs = (
             {}
@@ -149,7 +149,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
 
 
 class Results(Sequence[V]):
-    """The results of many inputs, in their order: JSON-like values that are decoded on access, None for an input without one."""
+    """Results of many inputs, in their order: JSON-like values that are decoded on access, None for an input without one."""
 
     def __init__(self, encoded: Sequence[str]) -> None:
         self._encoded = encoded
@@ -183,7 +183,7 @@ class Results(Sequence[V]):
 
 
 def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[Results, tuple[FailedInput, ...]]:
-    """The results of many inputs, and those that did not complete, from endings in the order of inputs."""
+    """Return the results of many inputs, and those that did not complete, from endings in the order of inputs."""
     results, failed = Spool(), []
     for ending in endings:
         results.extend("null" for _ in range(ending.input - len(results)))

@@ -39,7 +39,7 @@ Models = OneModel | Sequence[OneModel] | Mapping[str, OneModel | Sequence[OneMod
 
 
 def plain_type(annotation: Any) -> Any:
-    """The type of a setting without its bounds, which `Settings` checks: ``int | None`` of ``Annotated[int, ...] | None``."""
+    """Return the type of a setting without its bounds, which `Settings` checks: ``int | None`` of ``Annotated[int, ...] | None``."""
     if get_origin(annotation) is Annotated:
         return plain_type(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
@@ -68,7 +68,7 @@ class Flag(NamedTuple):
 
 
 class Settings(BaseModel):
-    """The settings of a run, except its task and its strategy.
+    """Settings of a run, except its task and its strategy.
 
     They are keywords of `microagents.run`, typed as `SettingKeywords`. Those with a `Flag` are also options of every command that begins
     or resumes a run, and their docstrings are the help texts.
@@ -189,7 +189,7 @@ tokens. They go before those that are known. [default: no file]"""
 
     @property
     def solver_pool(self) -> tuple[str, ...]:
-        """The models that samples are drawn from where no role has a pool of its own."""
+        """Models that samples are drawn from where no role has a pool of its own."""
         return self.models.get("solver") or self.models[""]
 
     @property
@@ -200,7 +200,7 @@ tokens. They go before those that are known. [default: no file]"""
 
 
 class SettingKeywords(TypedDict, total=False):
-    """The fields of `Settings` as keywords, for type checkers. The pools of models and the name of the run are given in other forms."""
+    """Fields of `Settings` as keywords, for type checkers. The pools of models and the name of the run are given in other forms."""
 
     seed: int
     runtime: str
@@ -269,7 +269,7 @@ def check_name(name: str, model: type[BaseModel] = Settings) -> None:
 
 
 def _as_flag(model: type[BaseModel], name: str) -> str:
-    """The command-line option of a setting in parentheses, where it has another name than the setting."""
+    """Return the command-line option of a setting in parentheses, where it has another name than the setting."""
     flags = [each.name for each in model.model_fields[name].metadata if isinstance(each, Flag)] if name in model.model_fields else []
     return f" ({flags[0]})" if flags and flags[0] else ""
 
@@ -287,7 +287,7 @@ def _value_in_json(error: ErrorDetails) -> Iterator[tuple[str, object]]:
 
 
 class ModelPools(NamedTuple):
-    """The models of a run."""
+    """Models of a run."""
 
     pools: dict[str, tuple[str, ...]]
     """Pools of specs by role."""
@@ -296,7 +296,7 @@ class ModelPools(NamedTuple):
 
 
 def model_pools(models: Models, strategies: Sequence[Strategy]) -> ModelPools:
-    """The pools by role, from any of the forms that `run` accepts.
+    """Return the pools by role, from any of the forms that `run` accepts.
 
     Raises:
         InvalidUsage: a pool is empty, a pool's role asks no model, a role of a strategy has no pool, or two objects have one spec.
@@ -414,7 +414,7 @@ def check_for_ray(given: Mapping[str, Any], runtime: str) -> None:
 
 
 def read_value(text: str) -> str:
-    """The value of an option: the text itself, or for ``@FILE`` the text of a file."""
+    """Return the value of an option: the text itself, or for ``@FILE`` the text of a file."""
     if not text.startswith("@"):
         return text
     try:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class ShortForm(NamedTuple):
-    """The short form of the option that has its name."""
+    """Short form of the option that has its name."""
 
     flag: str
     kind: type[int]
@@ -31,7 +31,7 @@ SHORT_FORMS: Mapping[str, ShortForm] = {
 
 
 def long_form(short: Mapping[str, Any], takes: Callable[[str], bool]) -> dict[str, Any]:
-    """The options that short forms stand for.
+    """Return the options that short forms stand for.
 
     Args:
         short: short forms by name; None for one that is not given. False of an option that the strategy lacks is what it does anyway.

@@ -58,7 +58,7 @@ class TaskList(Sequence[Task]):
 
 
 def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
-    """The inputs of a run as a sequence of tasks of one class."""
+    """Return the inputs of a run as a sequence of tasks of one class."""
     if isinstance(given, Task):
         return [given]
     if isinstance(given, TaskList):
@@ -99,7 +99,7 @@ def compact_options(tasks: Iterable[Task]) -> tuple[dict[str, Any], Spool]:
 
 
 def dump_options(options: Task | Strategy) -> dict[str, Any]:
-    """The options of a task or a strategy, as JSON-like values."""
+    """Return the options of a task or a strategy, as JSON-like values."""
     try:
         return options.model_dump(mode="json")
     except PydanticSerializationError as error:

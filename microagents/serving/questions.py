@@ -29,7 +29,7 @@ _SCRATCH = "0/http"
 
 
 class OneTask(Sequence[Task]):
-    """The same task for every input."""
+    """Same task for every input."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -102,7 +102,7 @@ class Calls:
 
     @cached_property
     def _replies(self) -> Mapping[str, type[Reply]]:
-        """The classes of replies by their instructions. Of several with the same, the task's own comes first."""
+        """Classes of replies by their instructions. Of several with the same, the task's own comes first."""
         for name in STRATEGIES.addresses:  # with a strategy the replies are defined that it and its roles ask for
             with suppress(InvalidUsage):  # an installed package's may be broken
                 STRATEGIES.find(name, Strategy)

@@ -268,7 +268,7 @@ def _json(body: object, status: int = 200, headers: dict[str, str] | None = None
 
 
 def _host_of(request: web.Request) -> str:
-    """The host that a request names, without its port; empty for one that names none."""
+    """Return the host that a request names, without its port; empty for one that names none."""
     try:
         return request.url.host or ""
     except ValueError:  # such as a port that is no number

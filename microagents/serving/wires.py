@@ -53,7 +53,7 @@ Temperature = Annotated[float, Meta(ge=0, le=2)] | None
 
 
 class ChatBody(Struct):
-    """The request of OpenAI's chat completions, as far as it is read."""
+    """Request of OpenAI's chat completions, as far as it is read."""
 
     model: str
     messages: list[ChatMessage]
@@ -66,7 +66,7 @@ class ChatBody(Struct):
 
 
 class ResponsesBody(Struct):
-    """The request of OpenAI's responses, as far as it is read."""
+    """Request of OpenAI's responses, as far as it is read."""
 
     model: str
     input: str | list[ChatMessage]
@@ -77,7 +77,7 @@ class ResponsesBody(Struct):
 
 
 class MessagesBody(Struct):
-    """The request of Anthropic's messages, as far as it is read."""
+    """Request of Anthropic's messages, as far as it is read."""
 
     model: str
     messages: list[ChatMessage]

@@ -43,7 +43,7 @@ P = TypeVar("P", bound=PersonReply)
 
 
 class Acted(Struct, frozen=True, kw_only=True):
-    """The result of an agent."""
+    """Result of an agent."""
 
     result: Any
     """What it gave at its end."""
@@ -56,7 +56,7 @@ class Acted(Struct, frozen=True, kw_only=True):
 
 
 class Acting:
-    """The actions of one input.
+    """Actions of one input.
 
     Args:
         chain: the chain of its steps.
@@ -293,7 +293,7 @@ class Act(Climbing):
         return any(rule.holds(call, effect) for rule in approval_rules(self.approve))
 
     def deployments(self) -> list[Deployment]:
-        """The roles of an election, the executor, and the compressor."""
+        """Return the roles of an election, the executor, and the compressor."""
         return [*super().deployments(), Deployment(role=Executor), Deployment(role=Compressor)]
 
     def rule_for(self, task: Task) -> Rule:
@@ -311,7 +311,7 @@ class Act(Climbing):
         rows: Mapping[str, Recalled],
         open_elections: Sequence[OpenElection],
     ) -> AgentRecord:
-        """The recorded actions."""
+        """Return the recorded actions."""
         assert isinstance(task, AgentTask)
         return agent_record(of_input, task, rows, open_elections)
 

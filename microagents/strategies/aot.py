@@ -63,7 +63,7 @@ class Reasoned(Direct[ToSolve | ToFollow, Trajectory], frozen=True, kw_only=True
     """Answer a problem with the reasoning that leads to the answer."""
 
     def reply_class(self, task: Task) -> type[Reply]:
-        """The class of trajectories to an answer."""
+        """Return the class of trajectories to an answer."""
         return trajectory_of(answer_type_of(task))
 
 
@@ -89,7 +89,7 @@ class Transition(Struct, frozen=True, kw_only=True):
 
     @property
     def asker(self) -> ProblemNode:
-        """The node that its turns stand with: that of the state before it, or of the branch if there are several."""
+        """Node that its turns stand with: that of the state before it, or of the branch if there are several."""
         return self.state.node if self.node.branch is None else self.node
 
 
@@ -101,7 +101,7 @@ class NextQuestion(Struct, frozen=True, kw_only=True):
 
 
 class ChainEnd(Struct, frozen=True, kw_only=True):
-    """The end of a chain."""
+    """End of a chain."""
 
     at: str
     """Place of the last state, or of the transition that led to none."""
@@ -127,7 +127,7 @@ class Reduction(Struct, frozen=True, kw_only=True):
 
 
 class ReducedSolution(Solution, frozen=True, kw_only=True):
-    """The answer to a problem, and how its chains ended."""
+    """Answer to a problem, and how its chains ended."""
 
     transitions: tuple[int, ...]
     """Number of accepted transitions of each chain."""
@@ -157,7 +157,7 @@ class AotConductor(ProblemMaker["Aot"]):
         )
 
     async def make_problem(self, work: AotWork, root: str) -> str:
-        """The last question of the chain whose answer was picked."""
+        """Return the last question of the chain whose answer was picked."""
         return (await self.reduce(work, root)).best.question
 
     async def reduce(self, work: AotWork, root: str = ROOT) -> Reduction:
@@ -206,7 +206,7 @@ async def reduced(root: ProblemNode, strategy: Aot, turns: Turns) -> Reduction:
 
 
 class _Chains:
-    """The chains from one question. Where a state has several branches, they are a tree."""
+    """Chains from one question. Where a state has several branches, they are a tree."""
 
     def __init__(self, question: str, strategy: Aot, turns: Turns) -> None:
         self._question = question
@@ -220,14 +220,14 @@ class _Chains:
         self._done = 0
 
     async def tree(self, node: ProblemNode) -> list[ChainEnd]:
-        """The ends of all chains from the question itself."""
+        """Return the ends of all chains from the question itself."""
         solved = await self._solve(node, needed=True)
         assert solved is not None
         left = self._strategy.transitions
         return await self._grow(_state(node, solved, None if left == ADAPTIVE else int(left)))
 
     async def _grow(self, state: State) -> list[ChainEnd]:
-        """The ends of all chains from a state. Branches that lead to the same question go on as one; those that end vote each."""
+        """Return the ends of all chains from a state. Branches that lead to the same question go on as one; those that end vote each."""
         if state.left == 0:
             return [_leaf(state)]
         at, depth, branches = state.node.at, state.node.depth + 1, self._strategy.branches
@@ -251,7 +251,7 @@ class _Chains:
         return ended + [each for ends in await self._turns.all_ended([self._grow(each) for each in onward]) for each in ends]
 
     async def _transition(self, state: State, node: ProblemNode) -> State | ChainEnd:
-        """The next state, or the end of the chain. A transition that the judge finds worse is tried again at a place of its own."""
+        """Return the next state, or the end of the chain. A transition that the judge finds worse is tried again at a place of its own."""
         ending: Ending = "worse"
         for number in range(1 + self._strategy.refine):
             tried = Transition(state=state, node=node, place=f"{node.at}/{AGAIN}/{number}" if number else node.at)
@@ -270,7 +270,7 @@ class _Chains:
         return _ended(state, node, state.answer, ending)
 
     async def _onward(self, tried: Transition, graph: Subquestions | None) -> NextQuestion | Ending:
-        """The next question with its answer; or why there is none."""
+        """Return the next question with its answer; or why there is none."""
         state, node = tried.state, tried.node
         if graph is None:
             asked = ToContract(problem=state.node.problem, reasoning=state.reasoning)
@@ -308,7 +308,7 @@ class _Chains:
         return _state(tried.node, structs.replace(solved, answer=chosen), left - 1, tried.state.transitions + 1)
 
     def _ensemble(self, ways: Sequence[str], answers: Sequence[Reply]) -> ToEnsemble:
-        """The question for a judge that writes, with the solutions in an order that does not depend on where each comes from."""
+        """Return the question for a judge that writes, with the solutions in an order that does not depend on where each comes from."""
         solutions = [
             ReasonedAnswer(reasoning=way, answer=Raw(msgspec.json.encode(answer))) for way, answer in zip(ways, answers, strict=True)
         ]
@@ -316,7 +316,7 @@ class _Chains:
         return ToEnsemble(problem=self._question, solutions=tuple(by_hash))
 
     async def _follow(self, tried: Transition, graph: Subquestions | None) -> Trajectory | None:
-        """The elected answer to a state along its graph; None without a graph, or where no reply is valid."""
+        """Return the elected answer to a state along its graph; None without a graph, or where no reply is valid."""
         if graph is None:
             return None
         problem = tried.state.node.problem
@@ -325,7 +325,7 @@ class _Chains:
         return await self._turns.take(tried.asker, ask, ToSolve(problem=problem))
 
     async def _solve(self, node: ProblemNode, *, needed: bool) -> Trajectory | None:
-        """The elected answer to the question of a node, with its reasoning; None where no reply is valid."""
+        """Return the elected answer to the question of a node, with its reasoning; None where no reply is valid."""
         asked = ToSolve(problem=node.problem)
         ask = Reasoned(at=f"{node.at}/{Turn.ANSWER}", asked=asked, system=REASONED, needed=needed, **self._draws)
         solved = await self._turns.take(node, ask)
@@ -334,7 +334,7 @@ class _Chains:
 
 
 def to_contract(question: str, graph: Subquestions, *, guided: bool) -> ToContract:
-    """The question for a contractor. Without guidance it sees only the first subquestion that needs no other."""
+    """Return the question for a contractor. Without guidance it sees only the first subquestion that needs no other."""
     known = graph.independent if guided else graph.independent[:1]
     return ToContract(
         problem=question,
@@ -355,7 +355,7 @@ def _state(node: ProblemNode, solved: Trajectory, left: int | None, transitions:
 
 
 def _as_one(same: Sequence[State]) -> State:
-    """The state as which states with one question go on: the first one, with the most frequent answer."""
+    """Return the state as which states with one question go on: the first one, with the most frequent answer."""
     first, *others = same
     for each in others:
         assert each.node.branch is not None
@@ -371,7 +371,7 @@ def _leaf(state: State) -> ChainEnd:
 
 
 def _ended(state: State, node: ProblemNode, answer: Reply, ending: Ending) -> ChainEnd:
-    """The end of a chain after a state. ``node`` is that of the transition that ended it, or of the state itself."""
+    """Return the end of a chain after a state. ``node`` is that of the transition that ended it, or of the state itself."""
     if node.branch is not None:
         node.branch.ending, node.branch.answer = ending, Raw(msgspec.json.encode(answer))
     return ChainEnd(at=node.at, question=state.node.problem, answer=answer, transitions=state.transitions, ending=ending)
@@ -437,7 +437,7 @@ class Aot(MakesProblem):
         return most_ballots(self.k)
 
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
-        """The question for a direct answer, and that for subquestions."""
+        """Return the question for a direct answer, and that for subquestions."""
         assert isinstance(task, Problem)
         direct = super().trial_questions(task)
         if self.without == "decomposition" or self.transitions == 0:
@@ -452,11 +452,11 @@ class Aot(MakesProblem):
         rows: Mapping[str, Recalled],
         open_elections: Sequence[OpenElection],
     ) -> ProblemNode:
-        """The recorded states: each has the turns of its transitions, and the next states below it."""
+        """Return the recorded states: each has the turns of its transitions, and the next states below it."""
         return self.states(RecordedTurns(of_input, task, self, rows, open_elections))
 
     def states(self, turns: RecordedTurns, root: str = ROOT) -> ProblemNode:
-        """The recorded states from a question, of which the first has this place."""
+        """Return the recorded states from a question, of which the first has this place."""
         node = ProblemNode(at=root)
         reduction = turns.replayed(reduced(node, self, turns))
         _drawn(node, None if reduction is None else reduction.best.at)
@@ -464,7 +464,7 @@ class Aot(MakesProblem):
         return node
 
     def deployments(self) -> list[Deployment]:
-        """The roles of an election, and the decomposer, the contractor and the discriminator."""
+        """Return the roles of an election, and the decomposer, the contractor and the discriminator."""
         return [*super().deployments(), *(Deployment(role=role) for role in (Decomposer, Contractor, Discriminator))]
 
 

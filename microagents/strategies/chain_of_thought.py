@@ -99,7 +99,7 @@ class Cot(Strategy):
 
 
 class CotSC(Cot):
-    """The most frequent of many answers with their reasoning: chain of thought with self-consistency."""
+    """Most frequent of many answers with their reasoning: chain of thought with self-consistency."""
 
     samples: Annotated[int, Field(ge=1, le=10_000)] = 5
     """Number of answers drawn; the most frequent is taken."""

@@ -120,7 +120,7 @@ class DocumentStrategy(Strategy):
         return ()
 
     def agents(self, pool: Sequence[str]) -> list[Agent]:  # noqa: ARG002 - for subclasses to override
-        """The authors; by default one that draws from the pool."""
+        """Return the authors; by default one that draws from the pool."""
         return [Agent(model=None)]
 
     @property
@@ -129,18 +129,18 @@ class DocumentStrategy(Strategy):
         return max(0, self.window - Document.sampling.max_output_tokens) // WINDOW_SHARE if self.compress else None
 
     def rules(self, agents: int) -> WritingRules:
-        """The rules of writing with this number of agents."""
+        """Return the rules of writing with this number of agents."""
         raise NotImplementedError
 
     def solution(
         self, of_input: int, task: Task, pool: Sequence[str], rows: Mapping[str, Recalled], open_elections: Sequence[OpenElection]
     ) -> Struct:
-        """The recorded state of a document."""
+        """Return the recorded state of a document."""
         agents = self.agents(pool)
         return replay(RecordedWork(of_input, task, self, rows, open_elections), self.writing(task, agents), names_of(agents, pool))
 
     def writing(self, task: Task, agents: Sequence[Agent]) -> DocumentDraft:
-        """The writing of a document, from its start."""
+        """Return the writing of a document, from its start."""
         assert isinstance(task, Document)
         return DocumentDraft(text_of(task), given_subtasks(task), self.rules(len(agents)))
 
@@ -245,7 +245,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
 
 
 def names_of(agents: Sequence[Agent], pool: Sequence[str]) -> tuple[str, ...]:
-    """The names of agents: the specs of their models, numbered where several have the same."""
+    """Return the names of agents: the specs of their models, numbered where several have the same."""
     models = [agent.model or ", ".join(pool) for agent in agents]
     return tuple(
         [
@@ -256,7 +256,7 @@ def names_of(agents: Sequence[Agent], pool: Sequence[str]) -> tuple[str, ...]:
 
 
 def given_subtasks(document: Document) -> Sequence[Part]:
-    """The subtasks that a document gives, checked."""
+    """Return the subtasks that a document gives, checked."""
     given = called(document.subtasks)
     try:
         return msgspec.convert(msgspec.to_builtins(given), list[Part])

@@ -48,7 +48,7 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         return "lookahead"
 
     def place(self, number: int, seq: int) -> str:
-        """The place of the rollout that casts a ballot for a step. Steps that may share rollouts have the same places."""
+        """Return the place of the rollout that casts a ballot for a step. Steps that may share rollouts have the same places."""
         starts = min(self.history, number + 1)
         start = f"{number - seq % starts}/{seq // starts}"
         return f"rollout/{start}" if self.reuse else f"rollout/{number}/{start}"
@@ -85,14 +85,14 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         return blake2b(step.election.question_digest + msgpack.encode(settings), digest_size=16).digest()
 
     async def _rollouts(self, chain: Chain, step: ChainStep, starts: Sequence[ChainStep | Past], seqs: range) -> list[Rollout | Flagged]:
-        """The rollouts with these seqs, drawn side by side. They take turns among the starting points."""
+        """Return the rollouts with these seqs, drawn side by side. They take turns among the starting points."""
         async with TaskScope() as scope:
             drawn = [scope.start(self.rollout(chain, starts[seq % len(starts)], self.place(step.number, seq))) for seq in seqs]
             await scope.join()
             return [each.result() for each in drawn]
 
     async def rollout(self, chain: Chain, start: ChainStep | Past, at: str) -> Rollout | Flagged:
-        """The rollout at a place from a starting point, drawn if no step before has drawn it."""
+        """Return the rollout at a place from a starting point, drawn if no step before has drawn it."""
         drawn = chain.rollouts.get((start.number, at))
         if drawn is None:
             asked: Prompt = called(chain.task.rollout_prompt, start.state, self.horizon, gives=Prompt, at=start.number)
@@ -135,7 +135,7 @@ class Lookahead(Struct, frozen=True, kw_only=True):
 
 
 def lookahead_in(options: Mapping[str, object]) -> Lookahead:
-    """The lookahead with these options of a strategy, which has others as well."""
+    """Return the lookahead with these options of a strategy, which has others as well."""
     return convert(options, Lookahead)
 
 

@@ -58,5 +58,5 @@ class Maker(Stepwise):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """The rule of every step."""
+        """Rule of every step."""
         return FirstTo(self.k) if self.rule == "first-to" else FirstToAheadBy(self.k)

@@ -34,7 +34,7 @@ MADE = "made"
 
 
 class _PartOfWork(Work[Problem[Any], Any]):
-    """The work of one strategy of a pair, with the problem that it solves. The whole reports progress."""
+    """Work of one strategy of a pair, with the problem that it solves. The whole reports progress."""
 
     def __init__(self, whole: Work[Any, Any], role: DurableRole, task: Problem[Any]) -> None:
         super().__init__(role, whole.input, recalls=False, checkpoint=whole.checkpoint)
@@ -43,7 +43,7 @@ class _PartOfWork(Work[Problem[Any], Any]):
 
     @property
     def task(self) -> Problem[Any]:
-        """The problem."""
+        """Problem."""
         return self._task
 
     def progress(self, done: int, total: int | None = None) -> None:
@@ -88,7 +88,7 @@ class PairMember(NamedTuple):
         return [name for name in self.kind.model_fields if name not in Strategy.model_fields]
 
     def full(self, name: str) -> str:
-        """The name of an option in the pair."""
+        """Return the name of an option in the pair."""
         return f"{self.prefix}.{name}" if name in self.own else name
 
 
@@ -107,7 +107,7 @@ class Pair(Strategy):
     @model_validator(mode="before")
     @classmethod
     def _of_parts(cls, given: object) -> object:
-        """The options by their full names, checked by their strategies."""
+        """Return the options by their full names, checked by their strategies."""
         if not isinstance(given, Mapping):
             return given
         options: dict[str, Any] = {}
@@ -143,7 +143,7 @@ class Pair(Strategy):
 
     @property
     def named_models(self) -> tuple[str, ...]:
-        """The models that the options of either name."""
+        """Models that the options of either name."""
         return tuple(dict.fromkeys([*self.parts[0].named_models, *self.parts[1].named_models]))
 
     @cached_property
@@ -161,7 +161,7 @@ class Pair(Strategy):
         return [question for part in self.parts for question in part.trial_questions(task)]
 
     def deployments(self) -> list[Deployment]:
-        """The roles of both."""
+        """Return the roles of both."""
         by_role: dict[type[Role], Deployment] = {}
         for part in self.parts:
             for each in part.deployments():
@@ -171,7 +171,7 @@ class Pair(Strategy):
     def solution(
         self, of_input: int, task: Task, pool: Sequence[str], rows: Mapping[str, Recalled], open_elections: Sequence[OpenElection]
     ) -> Struct:
-        """The recorded work of both, side by side below the problem."""
+        """Return the recorded work of both, side by side below the problem."""
         assert isinstance(task, Problem)
         first, second = self.parts
         assert isinstance(first, MakesProblem)
@@ -189,7 +189,7 @@ class Pair(Strategy):
 
 
 def pair_of(name: str) -> type[Pair]:
-    """The class of a pair, by the names of its strategies with a plus between them."""
+    """Return the class of a pair, by the names of its strategies with a plus between them."""
     first, _, second = name.partition("+")
     if not (first and second):
         raise InvalidUsage(f"{name!r} needs the name of a strategy on both sides of the plus, such as aot+recursive")
@@ -219,7 +219,7 @@ def _pair(name: str, first: PairMember, second: PairMember) -> type[Pair]:
 
 
 def _conductor(name: str, first: type[Role], second: type[Role]) -> type[Role]:
-    """The conductor of a pair. It has the name of the second strategy's, so that ``--deploy`` finds it."""
+    """Return the conductor of a pair. It has the name of the second strategy's, so that ``--deploy`` finds it."""
     namespace = {"__module__": __name__, "__qualname__": f"{name}.conductor", "__doc__": PairConductor.__doc__, "asks": asked_by(first)}
     return type(second.__name__, (PairConductor, second), namespace)
 

@@ -76,7 +76,7 @@ class ProblemMaker(ProblemConductor[G]):
     handles_no_message = ("make_problem",)
 
     async def make_problem(self, work: Work[Problem[Any], G], root: str) -> str:
-        """The text of the simpler problem. ``root`` is the place of this work."""
+        """Return the text of the simpler problem. ``root`` is the place of this work."""
         raise NotImplementedError
 
 
@@ -84,5 +84,5 @@ class MakesProblem(Strategy):
     """A strategy that can stand before another one. Its conductor is a `ProblemMaker`."""
 
     def states(self, turns: RecordedTurns, root: str = ROOT) -> ProblemNode:
-        """The recorded way from a problem to the simpler one."""
+        """Return the recorded way from a problem to the simpler one."""
         raise NotImplementedError

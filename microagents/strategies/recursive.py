@@ -25,7 +25,7 @@ from microagents.work.durable import DurableRequest, Work
 
 
 class RecursiveSolution(Struct, frozen=True, kw_only=True):
-    """The answer to a problem, with counts of the work on it."""
+    """Answer to a problem, with counts of the work on it."""
 
     answer: bytes
     """The reply, as JSON."""
@@ -178,7 +178,7 @@ class Recursive(Strategy):
         rows: Mapping[str, Recalled],
         open_elections: Sequence[OpenElection],
     ) -> ProblemNode:
-        """The recorded tree of sub-problems."""
+        """Return the recorded tree of sub-problems."""
         turns, root = RecordedTurns(of_input, task, self, rows, open_elections), ProblemNode(at=ROOT)
         problem = Solve(at=ROOT, problem=text_of(turns.task), depth=0, width=self.width)
 
@@ -191,5 +191,5 @@ class Recursive(Strategy):
         return root
 
     def deployments(self) -> list[Deployment]:
-        """The roles of an election, and the decomposer, the composer and the discriminator."""
+        """Return the roles of an election, and the decomposer, the composer and the discriminator."""
         return [*super().deployments(), *(Deployment(role=role) for role in (Decomposer, Composer, Discriminator))]

@@ -111,7 +111,7 @@ class SeqCV(DocumentStrategy):
         self.agents(pool)
 
     def agents(self, pool: Sequence[str]) -> list[Agent]:
-        """The agents: one for each model, or several with one model."""
+        """Return the agents: one for each model, or several with one model."""
         models = list(dict.fromkeys(pool))
         count = self.agent_count or (len(models) if len(models) > 1 else SAME_MODEL_AGENTS)
         if len(models) == 1 and not self.same_model:
@@ -134,7 +134,7 @@ class SeqCV(DocumentStrategy):
         ]
 
     def rules(self, agents: int) -> WritingRules:
-        """The rules of writing with this number of agents."""
+        """Return the rules of writing with this number of agents."""
         panel = ApprovalShare(agents, share=1.0 if self.approval == "all" else 0.5, inclusive=self.approval != "majority")
         return WritingRules(
             agents=agents,
@@ -151,5 +151,5 @@ class SeqCV(DocumentStrategy):
         )
 
     def deployments(self) -> list[Deployment]:
-        """The roles of an election, and the validator, the splitter and the ranker."""
+        """Return the roles of an election, and the validator, the splitter and the ranker."""
         return [*super().deployments(), *(Deployment(role=role) for role in (Validator, Splitter, Ranker))]

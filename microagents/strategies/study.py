@@ -25,7 +25,7 @@ from microagents.work.durable import Work
 
 
 class StudiedStep(Struct, frozen=True, kw_only=True):
-    """The valid replies of a model to one step, judged. Flagged ones are left out."""
+    """Valid replies of a model to one step, judged. Flagged ones are left out."""
 
     samples: tuple[int, ...] = ()
     """For each sample in launch order, the number of its first fields that are right; of a right reply all of them."""
@@ -85,7 +85,7 @@ class Study(Strategy):
     """Number of steps that are open at a time."""
 
     def expected_calls(self, task: Task) -> float | None:
-        """The samples and the rollouts of every step."""
+        """Return the samples and the rollouts of every step."""
         steps = called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else None
         return None if steps is None else float(steps * (self.samples + self.rollouts))
 
@@ -96,7 +96,7 @@ class Study(Strategy):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """The rule of every sample: there is no vote."""
+        """Rule of every sample: there is no vote."""
         return FirstValid(1)
 
 
@@ -176,7 +176,7 @@ def _is_right(chain: Chain, state: Any, reply: Reply, number: int, right: Reply)
 
 
 def _beginnings(reply: Reply, fields: Sequence[str]) -> list[Hashable]:
-    """The values of the first field, of the first two, and so on."""
+    """Return the values of the first field, of the first two, and so on."""
     values = tuple([hashable(getattr(reply, name)) for name in fields])
     return [values[: length + 1] for length in range(len(fields))]
 

@@ -57,7 +57,7 @@ contrarian: You are a contrarian: you take the view that most would not, and see
 
 
 class SwarmSolution(Solution, frozen=True, kw_only=True):
-    """The answer to a problem, and what did not pass on the way to it."""
+    """Answer to a problem, and what did not pass on the way to it."""
 
     verified: bool
     """Whether the answer passed as a whole. If it did not, it is the one of the loop with the fewest steps that did not pass."""
@@ -179,16 +179,16 @@ class _LoopOfSwarm:
             asked = structs.replace(asked, rejected=(*asked.rejected, RejectedResult(result=found.result, feedback=turn.feedback)))
 
     def _recent(self) -> tuple[Done, ...]:
-        """The last finished steps, which a question behind them shows in full."""
+        """Return the last finished steps, which a question behind them shows in full."""
         return tuple(_done(step) for step in self._loop.steps[-self._strategy.recent :])
 
     async def _summary_before(self, number: int) -> str:
-        """The summary for a question behind the steps below a number; empty while all of these are shown in full."""
+        """Return the summary for a question behind the steps below a number; empty while all of these are shown in full."""
         left_out = number - 1 - self._strategy.recent
         return await self._summaries[left_out - 1] if self._summaries and left_out > 0 else ""
 
     async def _summary(self, asked: ToCompress, before: Awaitable[str] | None) -> str:
-        """The summary with a finished step, made of the one before it while the next steps are done."""
+        """Return the summary with a finished step, made of the one before it while the next steps are done."""
         asked = structs.replace(asked, summary="" if before is None else await before)
         at, max_draws = f"{self._loop.at}/summary/{asked.done.number}", self._strategy.max_draws
         (made,) = await self._work.ask(Compress(at=at, asked=asked, max_draws=max_draws, sampling=self._work.task.sampling))
@@ -321,7 +321,7 @@ class Swarm(Strategy):
         return True
 
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
-        """The question for a plan."""
+        """Return the question for a plan."""
         assert isinstance(task, Problem)
         return [(prompt_about(task, planner.SYSTEM, ToPlan(problem=text_of(task))), Plan)]
 
@@ -333,7 +333,7 @@ class Swarm(Strategy):
         rows: Mapping[str, Recalled],
         open_elections: Sequence[OpenElection],
     ) -> SwarmRecord:
-        """The recorded loops with their plans, steps, picks, checks and lessons."""
+        """Return the recorded loops with their plans, steps, picks, checks and lessons."""
         assert isinstance(task, Problem)
         work: RecordedWork[Problem[Any], Swarm] = RecordedWork(of_input, task, self, rows, open_elections)
         loops: list[LoopRecord] = []
@@ -341,7 +341,7 @@ class Swarm(Strategy):
         return swarm_record(work, text_of(task), loops, workers=self.workers, names=[name for name, _ in _personas(self.personas)])
 
     def deployments(self) -> list[Deployment]:
-        """The roles of an election, and those of the swarm."""
+        """Return the roles of an election, and those of the swarm."""
         roles = (Planner, Worker, Judge, Verifier, Compressor, Composer)
         return [*super().deployments(), *(Deployment(role=role) for role in roles)]
 

@@ -67,20 +67,20 @@ class Turns(ABC):
 
     @abstractmethod
     async def take(self, node: ProblemNode, ask: Consult[Any, R], asked: Votable | None = None) -> R | None:
-        """The reply that a vote chooses among those to a question; None where no reply is valid, and none is needed.
+        """Return the reply that a vote chooses among those to a question; None where no reply is valid, and none is needed.
 
         ``asked`` is what the ballots are told of the question; by default its data.
         """
 
     @abstractmethod
     async def elect(self, node: ProblemNode, at: str, asked: Votable, replies: Sequence[A]) -> A:
-        """The candidate that a vote chooses. Equal replies are one candidate; where all are equal, there is no vote.
+        """Return the candidate that a vote chooses. Equal replies are one candidate; where all are equal, there is no vote.
 
         Ties go to the candidate with most replies, then to the first.
         """
 
     async def all_ended(self, calls: Sequence[Coroutine[Any, Any, V]]) -> list[V]:
-        """The results of calls that are made side by side.
+        """Return the results of calls that are made side by side.
 
         If one is undecided, the others still run to their end: decisions must not depend on which of them is faster, and the others are
         needed once a person has decided. Any other failure of one cancels the others.
@@ -155,7 +155,7 @@ class RecordedTurns(Turns):
         self.records = TurnRecords(work)
 
     def replayed(self, work: Coroutine[Any, Any, V]) -> V | None:
-        """The result of work whose turns these are; None where it has not ended."""
+        """Return the result of work whose turns these are; None where it has not ended."""
         try:
             return Replayed(work).result()
         except Undecided:
@@ -196,7 +196,7 @@ def _answer_in(reply: Any) -> Any:
 
 
 def sampling_at(task: Task, temperature: float) -> Sampling:
-    """The task's sampling with this temperature."""
+    """Return the task's sampling with this temperature."""
     return structs.replace(task.sampling, first_temperature=temperature, temperature=temperature)
 
 

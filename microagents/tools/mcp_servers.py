@@ -37,7 +37,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The text that names it: ``mcp:SERVER``."""
+        """Text that names it: ``mcp:SERVER``."""
         return f"{PREFIX}{self.server}"
 
     @property
@@ -47,7 +47,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> list[str]:
-        """The command that starts it."""
+        """Command that starts it."""
         return shlex.split(self.server)
 
     @staticmethod

@@ -34,7 +34,7 @@ MAX_DESCRIPTION_CHARS = 2_000
 
 
 class BadArguments(MicroagentsError):
-    """The arguments of a call do not fit the schema of its tool."""
+    """Arguments of a call do not fit the schema of its tool."""
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):

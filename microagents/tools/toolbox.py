@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Toolbox:
-    """The tools of one task.
+    """Tools of one task.
 
     Args:
         given: the functions and servers.

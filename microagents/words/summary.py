@@ -56,7 +56,7 @@ class FailedInput(Struct, frozen=True, kw_only=True):
 
 
 class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
-    """The part of a result that its summary tells."""
+    """Part of a result that its summary tells."""
 
     outcome: RunOutcome
     reason: str | None

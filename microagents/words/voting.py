@@ -14,7 +14,7 @@ MIN_WRONG = 5
 
 
 class UnvotedSuccess(Struct, frozen=True, kw_only=True):
-    """The chance that every step is right with one sample a step, as natural logarithms: a long chain's underflows."""
+    """Chance that every step is right with one sample a step, as natural logarithms: a long chain's underflows."""
 
     ln_rate: float
     ln_low: float

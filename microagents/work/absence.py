@@ -29,7 +29,7 @@ class PanelCall(NamedTuple):
 
 
 class Quorum(Struct, frozen=True, kw_only=True):
-    """The members of a panel that must answer, and the wait for the others."""
+    """Members of a panel that must answer, and the wait for the others."""
 
     members: int
     """Number of members that must have answered all their calls."""

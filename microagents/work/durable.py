@@ -53,7 +53,7 @@ class DurableRole(Elector):
     asks: ClassVar[tuple[type[Message], ...]] = (RecordAnswer, RecordProgress)
 
     def work_on(self, request: DurableRequest[Any]) -> Work[Any, Any]:
-        """The work that a request is part of."""
+        """Return the work that a request is part of."""
         return Work(self, request.input, recalls=request.recalls)
 
 
@@ -187,7 +187,7 @@ class Work(Elections[T, G]):
         self.role.tell(RecordDecision(id=place, verdict=structs.replace(verdict, outcome="sampled"), correct=correct, settled=mark))
 
     async def _settled_sample(self, place: ElectionId, question: Question, verdict: Verdict, reply: type[A]) -> Verdict | None:
-        """The verdict of a needed sample that a person, the leader or another model gave, recorded; None if a reply is valid."""
+        """Return the verdict of a needed sample that a person, the leader or another model gave, recorded; None if a reply is valid."""
         if verdict.winner is not None and verdict.outcome != "person":
             return None
         undecided = verdict if verdict.outcome == "person" else structs.replace(verdict, outcome="undecided")
@@ -229,7 +229,7 @@ class Work(Elections[T, G]):
         correct: Callable[[A], bool | None] | None = None,
         **options: Unpack[ElectionOptions],
     ) -> AsyncIterator[A | Decision[A]]:
-        """The same as `elect`, item by item: valid replies as they arrive, then the `Decision`.
+        """Yield the same as `elect`, item by item: valid replies as they arrive, then the `Decision`.
 
         Replies that arrive early may serve as guesses; only the decision counts.
         """
@@ -263,7 +263,7 @@ class Work(Elections[T, G]):
         await self.role.ask(Recall(path=self.path_of("flush")))
 
     def _only_question(self, at: str, place: ElectionId) -> ElectionId:
-        """The place, where it has this question alone. Of two the journal keeps the first, and the run could never be resumed."""
+        """Return the place, where it has this question alone. Of two the journal keeps the first, and the run could never be resumed."""
         if self._questions.setdefault(at, place.question_digest) != place.question_digest:
             raise InvalidDefinition(f"the path {at!r} names two questions; make it unique, such as {at}/3")
         if len(self._questions) > PLACES_CHECKED:
@@ -285,7 +285,7 @@ class Work(Elections[T, G]):
 
 
 def _decoded(verdict: Verdict, reply: type[A]) -> list[A]:
-    """The valid replies in launch order, or the one that a person gave instead."""
+    """Return the valid replies in launch order, or the one that a person gave instead."""
     drawn = [ballot.value for ballot in verdict.ballots if isinstance(ballot, Ballot)]
     return [decoder_of(reply).decode(value) for value in drawn or [value for value, _ in verdict.tally]]
 

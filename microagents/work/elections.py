@@ -43,7 +43,7 @@ _SAMPLING_LIMITS = ("max_output_tokens", "flag_above_tokens")
 
 
 class Resolution(Struct, frozen=True, kw_only=True):
-    """The result of an election after the ladder was climbed, and ``--on-undecided`` was applied to it."""
+    """Result of an election after the ladder was climbed, and ``--on-undecided`` was applied to it."""
 
     id: ElectionId
     verdict: Verdict
@@ -86,7 +86,7 @@ class Elector(Role):
 
 
 class Elections(Generic[T, G]):
-    """The parts of elections on behalf of one input, for strategies that combine them in another way than `Work` does."""
+    """Parts of elections on behalf of one input, for strategies that combine them in another way than `Work` does."""
 
     def __init__(self, role: Elector, of_input: int, *, recalls: bool) -> None:
         self.role = role
@@ -101,12 +101,12 @@ class Elections(Generic[T, G]):
 
     @property
     def task(self) -> T:
-        """The task of this input."""
+        """Task of this input."""
         return cast("T", self.role.context.tasks[self.input])
 
     @property
     def strategy(self) -> G:
-        """The run's strategy."""
+        """Run's strategy."""
         return cast("G", self.role.context.strategy)
 
     @property
@@ -115,7 +115,7 @@ class Elections(Generic[T, G]):
         return at_least(self.pool) is not None
 
     def path_of(self, at: str) -> str:
-        """The path of a place: ``input/at``.
+        """Return the path of a place: ``input/at``.
 
         Raises:
             InvalidUsage: the place is empty, or contains control characters.
@@ -125,13 +125,13 @@ class Elections(Generic[T, G]):
         return f"{self.input}/{at}"
 
     def election_id(self, at: str, question: Question) -> ElectionId:
-        """The id of a question's election at a place."""
+        """Return the id of a question's election at a place."""
         return question.id_at(self.path_of(at))
 
     def question(
         self, prompt: Prompt | Sequence[Prompt], reply: type[A], *, state: Struct | None = None, **options: Unpack[ElectionOptions]
     ) -> Question:
-        """The question of an election, with the format instructions in its prompts.
+        """Return the question of an election, with the format instructions in its prompts.
 
         Raises:
             InvalidUsage: there is no prompt, or no draw is allowed.
@@ -197,7 +197,7 @@ class Elections(Generic[T, G]):
         return self._recalls
 
     async def recorded(self, place: ElectionId | str) -> Recalled | None:
-        """The record at a place, or that of one question there; None if there is none.
+        """Return the record at a place, or that of one question there; None if there is none.
 
         Raises:
             JournalMismatch: another question was recorded there.
@@ -215,7 +215,7 @@ class Elections(Generic[T, G]):
         raise JournalMismatch("question", f"the recorded one at {place.path}", "another one")
 
     async def recall(self, election: ElectionId, question: Question) -> Verdict | None:
-        """The recorded verdict of an election; None where the election must be held."""
+        """Return the recorded verdict of an election; None where the election must be held."""
         recalled = await self.recorded(election)
         if recalled is None:
             return None
@@ -231,7 +231,7 @@ class Elections(Generic[T, G]):
         return outcome.won_by(recalled.value) if verdict.winner != recalled.value else outcome
 
     async def hold(self, election: ElectionId, question: Question, *, recalls: bool = True) -> Verdict:
-        """The recorded verdict of an election, or that of an election held now. Only `commit` records it.
+        """Return the recorded verdict of an election, or that of an election held now. Only `commit` records it.
 
         Without ``recalls`` it is held in any case: the caller knows that the journal has no verdict.
         """
@@ -309,14 +309,14 @@ class Elections(Generic[T, G]):
 
 
 def put_to(question: Question, pool: tuple[str, ...]) -> Question:
-    """The same question to other models, with the rule by which they decide: they vote, or they weigh options."""
+    """Return the same question to other models, with the rule by which they decide: they vote, or they weigh options."""
     options = options_of(resolve(question.reply, Reply), question.choices)
     rule, max_draws = rule_for(question.rule, question.max_draws, pool, options)
     return structs.replace(question, models=pool, rule=rule, max_draws=max_draws)
 
 
 def no_verdict(election: ElectionId) -> InvalidDefinition:
-    """The error of a user's voter that ends an election's stream without a verdict."""
+    """Return the error of a user's voter that ends an election's stream without a verdict."""
     return InvalidDefinition(f"the election at {election.path} ended without a verdict: the handler of Follow must yield one")
 
 
@@ -325,7 +325,7 @@ encode_state = msgspec.json.Encoder(order="deterministic").encode
 
 
 def decision_of(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
-    """The decision of a verdict, with decoded replies."""
+    """Return the decision of a verdict, with decoded replies."""
     decode = decoder_of(reply).decode
     tally = tuple((decode(value), votes) for value, votes in verdict.tally)
     value = None if verdict.leader is None or verdict.outcome == "undecided" else tally[verdict.leader][0]

@@ -30,7 +30,7 @@ FLUSH_BEFORE_STOP_S = 1.0
 
 
 class ActorGroup:
-    """The actors of one attempt to start a run.
+    """Actors of one attempt to start a run.
 
     Args:
         context: the context of the roles.

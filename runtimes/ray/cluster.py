@@ -34,7 +34,7 @@ HOW_TO_AUTHENTICATE = (
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
-    """The cluster that a run uses."""
+    """Cluster that a run uses."""
 
     address: str | None = None
     """``HOST:PORT`` or ``auto``; None: $RAY_ADDRESS, else a new Ray on this machine, which ends with the run."""

@@ -40,7 +40,7 @@ YOUNG_OBJECTS = 50_000
 
 
 class Delivery(Struct, frozen=True, array_like=True):
-    """The argument of one `Host.deliver` call.
+    """Argument of one `Host.deliver` call.
 
     It travels as one argument of bytes, which Ray hands on unchanged; with three arguments a step took a tenth longer (measured).
     """
@@ -55,7 +55,7 @@ _decode = msgspec.msgpack.Decoder(Delivery).decode
 
 
 class Host:
-    """The actor: one dispatcher with its roles.
+    """Actor: one dispatcher with its roles.
 
     Methods that run code of roles return an encoded error, or None, since Ray would wrap an exception.
 
@@ -154,7 +154,7 @@ class Host:
 
 
 class UpLink:
-    """The link from an actor to the driver: actors cannot call the driver, so frames wait until the driver collects them."""
+    """Link from an actor to the driver: actors cannot call the driver, so frames wait until the driver collects them."""
 
     resend_s = RESEND_S
     acknowledge_s = ACKNOWLEDGE_S
@@ -195,7 +195,7 @@ class UpLink:
 
 
 class RayLink:
-    """The link from the driver or an actor to an actor.
+    """Link from the driver or an actor to an actor.
 
     Args:
         sender: name of the dispatcher that sends.

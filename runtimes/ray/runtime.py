@@ -138,7 +138,7 @@ class RayRuntime:
                 return
 
     def _with_lanes(self, lanes: int) -> Sequence[Deployment]:
-        """The deployments with so many lanes, also for actors that start from now on."""
+        """Return the deployments with so many lanes, also for actors that start from now on."""
         self._lanes = lanes
         has_many = len(self._context.tasks) > 1
         if lanes == 1 and not has_many:

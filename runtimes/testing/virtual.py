@@ -93,7 +93,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     @property
     def pending(self) -> list[asyncio.Task[Any]]:
-        """The tasks that are not done, in the order of their creation."""
+        """Tasks that are not done, in the order of their creation."""
         return [task for task in self._tasks if not task.done()]
 
     def time(self) -> float:

@@ -63,7 +63,7 @@ def command(
 
 
 def _form_of(output: Path | None) -> Format:
-    """The format that the ending of a file names; jsonl for any other."""
+    """Return the format that the ending of a file names; jsonl for any other."""
     named = "jsonl" if output is None else output.suffix.removeprefix(".")
     return next((form for form in get_args(Format) if form == named), "jsonl")
 

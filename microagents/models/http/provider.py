@@ -132,7 +132,7 @@ class HttpModel(Model, ABC):
 
     @classmethod
     def open(cls, spec: ModelSpec, context: Context) -> Self:
-        """The model of a spec.
+        """Return the model of a spec.
 
         Raises:
             InvalidUsage: an option is wrong, or ``json_schema`` does not fit the task.
@@ -181,7 +181,7 @@ class HttpModel(Model, ABC):
         return samples if spent is None else [structs.replace(samples[0], usage=sum_of(samples[0].usage, spent)), *samples[1:]]
 
     async def listed(self) -> Response | ModelUnavailable:
-        """The provider's list of models, which costs nothing; or why there is none."""
+        """Return the provider's list of models, which costs nothing; or why there is none."""
         sender = self._connect()
         try:
             return await sender.get(self.models_path)
@@ -197,7 +197,7 @@ class HttpModel(Model, ABC):
 
     @property
     def max_in_flight(self) -> int:
-        """The number of connections. A call beyond them waits unsent, so that its timeout does not run."""
+        """Number of connections. A call beyond them waits unsent, so that its timeout does not run."""
         return self._connections
 
     @property
@@ -230,11 +230,11 @@ class HttpModel(Model, ABC):
 
     @abstractmethod
     def _parameters(self, call: Call) -> dict[str, Any]:
-        """The optional parameters of a request by their names in errors, such as ``reasoning.effort``."""
+        """Return the optional parameters of a request by their names in errors, such as ``reasoning.effort``."""
 
     @abstractmethod
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The rest of the request: the model and the prompt.
+        """Return the rest of the request: the model and the prompt.
 
         Args:
             call: the call.
@@ -268,7 +268,7 @@ class HttpModel(Model, ABC):
         return key_in(options, self.key_env, self.base_url, is_own_address=self._is_own_address)
 
     def at_most(self, call: Call) -> Most:
-        """The most that a call can use."""
+        """Return the most that a call can use."""
         read = most_tokens(call.prompt)
         written = call.samples * call.max_output_tokens
         return Most(tokens=read + written, cost_usd=None if self._tariff is None else self._tariff.most_usd(read, written))
@@ -321,7 +321,7 @@ class HttpModel(Model, ABC):
                 return answer
 
     def _accepted(self, call: Call) -> dict[str, Any]:
-        """The optional parameters of a request, without those that the model refuses."""
+        """Return the optional parameters of a request, without those that the model refuses."""
         parameters = self._parameters(call)
         if "temperature" in parameters and not self.capabilities.takes(self.capabilities.temperature, self._effort):
             self._substitutes.refused.setdefault("temperature", None)
@@ -365,7 +365,7 @@ class HttpModel(Model, ABC):
 
 
 def _nested(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters as JSON: ``reasoning.effort`` is the field ``effort`` of the object ``reasoning``."""
+    """Return the parameters as JSON: ``reasoning.effort`` is the field ``effort`` of the object ``reasoning``."""
     body: dict[str, Any] = {}
     for name, value in parameters.items():
         *above, last = name.split(".")

@@ -63,7 +63,7 @@ class Client(Protocol):
 
 
 class Sender:
-    """The connections of one event loop to a provider, as many as there are calls: the solver bounds those.
+    """Connections of one event loop to a provider, as many as there are calls: the solver bounds those.
 
     Args:
         base_url: address of the provider.
@@ -131,7 +131,7 @@ class Sender:
 
 
 async def read_bounded(pieces: AsyncIterator[bytes], limit: int) -> bytes:
-    """The first bytes of a body. Its pieces are decompressed one by one, and none exceeds 1 MiB, so a gzip bomb stops here too."""
+    """Return the first bytes of a body. Its pieces are decompressed one by one, and none exceeds 1 MiB, so a gzip bomb stops here too."""
     body = bytearray()
     async for piece in pieces:
         body += piece
@@ -141,7 +141,7 @@ async def read_bounded(pieces: AsyncIterator[bytes], limit: int) -> bytes:
 
 
 async def _in_lines(pieces: AsyncIterator[bytes], on_line: Callable[[bytes], None]) -> AsyncGenerator[bytes]:
-    """The pieces of a body; each line is told as soon as it is whole."""
+    """Yield the pieces of a body; each line is told as soon as it is whole."""
     rest = b""
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
@@ -153,7 +153,7 @@ async def _in_lines(pieces: AsyncIterator[bytes], on_line: Callable[[bytes], Non
 
 
 def failure(error: Exception, host: str) -> ModelUnavailable:
-    """The failure of a request, by the type of its first cause. Messages are left out: they may repeat the request."""
+    """Return the failure of a request, by the type of its first cause. Messages are left out: they may repeat the request."""
     chain: list[BaseException] = [error]
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)

@@ -22,7 +22,7 @@ _TOO_MANY_CHARS = 8
 
 
 class Counts(Struct, frozen=True, kw_only=True):
-    """The counts of a reply, as its server wrote them: anything may stand there, and a malformed count must not cost a valid reply."""
+    """Counts of a reply, as its server wrote them: anything may stand there, and a malformed count must not cost a valid reply."""
 
     read: Raw
     """Input tokens."""
@@ -99,7 +99,7 @@ class Meter:
         return usage if self._tariff is None else structs.replace(usage, cost_usd=self._tariff.cost_usd(usage, name_or_none(counts.served)))
 
     def split(self, usage: Usage, lengths: Sequence[int], served: str | None) -> list[Usage]:
-        """The usage of each of several samples: the prompt in equal parts, the output by the lengths of the texts, in characters.
+        """Return the usage of each of several samples: the prompt in equal parts, the output by the lengths of the texts, in characters.
 
         Some servers count the output of one sample alone. Where the count is too small for all texts, their lengths make it.
         """
@@ -133,7 +133,7 @@ class Meter:
         ]
 
     def guessed(self, call: Call, text: str) -> Usage:
-        """The usage of one of several samples that arrives before the provider tells it, by the lengths of the texts."""
+        """Return the usage of one of several samples that arrives before the provider tells it, by the lengths of the texts."""
         read, written = _tokens_in(len(call.prompt.system) + len(call.prompt.user)), _tokens_in(len(text))
         whole = Usage(input_tokens=read, output_tokens=written)
         cost_usd = None
@@ -144,7 +144,7 @@ class Meter:
 
 
 def sum_of(usage: Usage, spent: Usage) -> Usage:
-    """The usage of a reply, and what was spent before it on input."""
+    """Return the usage of a reply, and what was spent before it on input."""
     is_known = usage.cost_usd is not None and spent.cost_usd is not None
     return structs.replace(
         usage,
@@ -156,7 +156,7 @@ def sum_of(usage: Usage, spent: Usage) -> Usage:
 
 
 def what_is_left(usages: Sequence[Usage], owed: Sequence[Usage]) -> Usage:
-    """The sum of usages less what is owed of it already; no count is below 0."""
+    """Return the sum of usages less what is owed of it already; no count is below 0."""
 
     def left(counts: Sequence[float | None], less: Sequence[float | None]) -> float | None:
         known = [count for count in counts if count is not None]

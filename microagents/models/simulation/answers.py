@@ -26,7 +26,7 @@ class SimulatedReply(NamedTuple):
 
 
 class Answers:
-    """The right and wrong answers to one prompt, computed once and the same for every sample.
+    """Right and wrong answers to one prompt, computed once and the same for every sample.
 
     Args:
         task: the task.

@@ -30,7 +30,7 @@ class ScriptLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ScriptedModel(Model):
-    """The model ``scripted:FILE.jsonl``: one `ScriptLine` per reply. A sample without a line is refused.
+    """Model ``scripted:FILE.jsonl``: one `ScriptLine` per reply. A sample without a line is refused.
 
     Raises:
         InvalidUsage: the script cannot be read.

@@ -85,7 +85,7 @@ class Purchases:
 
 
 class SimulatedModel(Model):
-    """The model ``sim:PROFILE[@field=value,...]``.
+    """Model ``sim:PROFILE[@field=value,...]``.
 
     Args:
         spec: a name of `microagents.models.simulation.profiles.PROFILES`, and fields of `Profile` to change.
@@ -142,7 +142,7 @@ class SimulatedModel(Model):
 
     @property
     def max_samples(self) -> int:
-        """The option ``votes_per_request``."""
+        """Option ``votes_per_request``."""
         return self._samples
 
     @property

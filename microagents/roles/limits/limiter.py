@@ -45,12 +45,12 @@ class Limit(Struct, frozen=True, kw_only=True):
     """Writes an amount."""
 
     def left(self, account: Account) -> int:
-        """The amount that calls may still use."""
+        """Return the amount that calls may still use."""
         return max(0, self.total - self.used(account))
 
 
 def _limits(settings: Mapping[str, Any]) -> dict[str, Limit]:
-    """The limits of a run by the names of their bounds."""
+    """Return the limits of a run by the names of their bounds."""
     calls, tokens, cost_usd = [settings.get(name) for name in ("max_calls", "max_tokens", "max_cost_usd")]
     found = {}
     if calls is not None:

@@ -47,19 +47,19 @@ class Backend:
         return self.model.max_samples > 1 and not self.is_refused_several
 
     def through(self, model: Model) -> Backend:
-        """The same backend with its model behind another one."""
+        """Return the same backend with its model behind another one."""
         other = copy(self)
         other.model = model
         return other
 
     @property
     def straggler_s(self) -> float | None:
-        """The duration from which a call should be sent again; None while none should."""
+        """Duration from which a call should be sent again; None while none should."""
         return None if self.replaced > REPLACED_SHARE * self.latencies.count else self.latencies.straggler_s
 
 
 class Backends:
-    """The models of a run by spec, each opened on first use.
+    """Models of a run by spec, each opened on first use.
 
     Args:
         context: the run.
@@ -105,11 +105,11 @@ class Backends:
                 backend.health.failed(ModelUnavailable("network", "the calls of other solvers fail"), out_s)
 
     def delivering(self, spec: str) -> Backend:
-        """The model of a spec, or the first of its fallbacks that delivers while it is out."""
+        """Return the model of a spec, or the first of its fallbacks that delivers while it is out."""
         return self.one_that_delivers(spec) or self.of(spec)
 
     def one_that_delivers(self, spec: str) -> Backend | None:
-        """The same; None while none delivers."""
+        """Return the same; None while none delivers."""
         backend = self.of(spec)
         if not self.fallbacks or backend.health.may_be_asked():
             return backend
@@ -120,15 +120,15 @@ class Backends:
         return any(not other.health.is_out for other in self._alike(backend.spec))
 
     def substitute_of(self, backend: Backend, request: Draw) -> Backend:
-        """The model that is asked where a call takes too long: the next one of the pool, if the call is not one to a fallback."""
+        """Return the model that is asked where a call takes too long: the next one of the pool, if the call is not one to a fallback."""
         return self.of(request.substitute) if request.substitute and backend.spec == request.model else backend
 
     def _alike(self, spec: str) -> list[Backend]:
-        """The fallbacks of a model: those that weigh options if it does, and those that vote if it votes."""
+        """Return the fallbacks of a model: those that weigh options if it does, and those that vote if it votes."""
         return [self.of(each) for each in self.fallbacks if each != spec and at_least((each,)) == at_least((spec,))]
 
     def of(self, spec: str) -> Backend:
-        """The model of a spec.
+        """Return the model of a spec.
 
         Raises:
             InvalidUsage: there is none, or its price is unknown where the cost of the run is limited.

@@ -33,7 +33,7 @@ class Prices:
         return owed * (cost_usd or 0.0)
 
     def unanswered(self) -> float:
-        """The estimated cost of a call whose reply did not arrive: 0 until the first reply, which makes up for it."""
+        """Return the estimated cost of a call whose reply did not arrive: 0 until the first reply, which makes up for it."""
         if not self._answered:
             self._owed += 1
             return 0.0
@@ -110,7 +110,7 @@ class CallAccounts:
             self._unsettled_tokens += most.tokens
 
     def _settle(self, usage: Usage, most: Most) -> float | None:
-        """The cost of a reply under a limit. Where the reply does not tell, it is what was reserved: a limit must hold all the same."""
+        """Return cost of a reply under a limit. Where the reply does not tell, it is what was reserved: a limit must hold all the same."""
         if usage.input_tokens is None or usage.output_tokens is None:
             self._unsettled_tokens += most.tokens - (usage.input_tokens or 0) - (usage.output_tokens or 0)
         if usage.cost_usd is None and most.cost_usd is not None:

@@ -26,7 +26,7 @@ MEMORY_S = 0.2
 
 
 class CallAllotment:
-    """The calls that one solver replica may send.
+    """Calls that one solver replica may send.
 
     Args:
         source: name of the replica.

@@ -54,7 +54,7 @@ class OutageReports:
 
 
 class Outage:
-    """The failed attempts at one sample, and the waits between them."""
+    """Failed attempts at one sample, and the waits between them."""
 
     def __init__(self, sample: SampleId, max_outage_s: float) -> None:
         self._sample = sample

@@ -46,7 +46,7 @@ REFUSES_ALL = (401, 402, 403, 404)
 
 
 class Batch:
-    """The inputs of a run.
+    """Inputs of a run.
 
     Args:
         plan: the run.
@@ -131,7 +131,7 @@ class Batch:
         return await messenger.ask(Report(final=True)) if undecided else account
 
     def endings(self) -> Iterator[InputEnding]:
-        """The endings so far, in the order of inputs. With a journal, call it only after the run has closed the journal."""
+        """Yield the endings so far, in the order of inputs. With a journal, call it only after the run has closed the journal."""
         if self._journal is None:
             yield from (self._endings[number] for number in sorted(self._endings))
             return
@@ -139,7 +139,7 @@ class Batch:
             yield from reader.input_endings()
 
     async def outcome(self, messenger: RoleMessenger, account: Account) -> tuple[RunOutcome, str | None]:
-        """The outcome of the run after its inputs were conducted, and the reason in one sentence."""
+        """Return the outcome of the run after its inputs were conducted, and the reason in one sentence."""
         # Not from the file: there the last endings may be missing until the next commit.
         endings = await messenger.ask(RecallFailedInputs()) if self._journal is not None else list(self.endings())
         unsolved = [ending for ending in endings if ending.outcome != "completed"]
@@ -173,5 +173,5 @@ async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, r
 
 
 def undecided_elections(paths: Sequence[str]) -> str:
-    """The reason of an undecided run or input whose work continued to a result."""
+    """Return the reason of an undecided run or input whose work continued to a result."""
     return f"{len(paths)} elections are undecided, the first at {paths[0]}"

@@ -235,5 +235,5 @@ def _has_running_loop() -> bool:
 
 
 def new_run_id(task: Task) -> str:
-    """The name of a new run of a task."""
+    """Return the name of a new run of a task."""
     return f"{TASKS.name_of(address_of(type(task))).lower()}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"

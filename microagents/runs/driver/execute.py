@@ -112,7 +112,7 @@ class _Sitting:
         self._began_s = time.monotonic()
 
     def completed_result(self) -> Result | None:
-        """The recorded result of a completed run; None if the run is not completed, or is changed now."""
+        """Return the recorded result of a completed run; None if the run is not completed, or is changed now."""
         if self._path is None or holds_nothing(self._path):
             return None
         with Reader(self._path) as reader:
@@ -210,7 +210,7 @@ class _Sitting:
         return follow_solution(self._path, plan, lambda: messenger.ask(Report()), in_thread, self._control.get("on_solution"))
 
     def conclude(self, end: End, account: Account) -> Result:
-        """The result of a run that has ended. Its texts are written; of a document that is not whole, the verified text."""
+        """Return the result of a run that has ended. Its texts are written; of a document that is not whole, the verified text."""
         sitting_s, endings = time.monotonic() - self._began_s, () if self._inputs is None else self._inputs.endings()
         try:
             result = self._result(end, account, sitting_s=sitting_s, endings=endings)
@@ -328,7 +328,7 @@ def _refuse_job_folder(runs_dir: Path) -> None:
 
 
 def _recorded_times(path: Path, sitting_s: float) -> tuple[str | None, float]:
-    """The start of a run, and the seconds of all its sittings; None and those of this sitting if the journal cannot be read."""
+    """Return the start of a run, and the seconds of all its sittings; None and those of this sitting if the journal cannot be read."""
     try:
         with Reader(path) as reader:
             return reader.created_at, reader.wall_s()

@@ -50,7 +50,7 @@ async def follow_solution(
 
 
 def read_solution(journal: Path, plan: RunPlan) -> Struct | None:
-    """The recorded work on the only input; None if it cannot be read now."""
+    """Return the recorded work on the only input; None if it cannot be read now."""
     try:
         with Reader(journal) as reader:
             return drawn_solution(reader, plan, 0)

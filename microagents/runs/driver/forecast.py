@@ -65,7 +65,7 @@ OnForecast = Callable[[Forecast], None]
 
 
 def forecast_of(plan: RunPlan, path: Path | None) -> Forecast | None:
-    """The expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent."""
+    """Return the expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent."""
     tariffs = {spec: _tariff(spec, plan) for spec in dict.fromkeys(specs_in(plan.settings.models))}
     paid = tuple([spec for spec, tariff in tariffs.items() if tariff is not None])
     if not paid:
@@ -107,7 +107,7 @@ def total_of(forecasts: Iterable[Forecast | None]) -> Forecast | None:
 
 
 def _tariff(text: str, plan: RunPlan) -> Tariff | None:
-    """The tariff of a shipped provider's model. Others tell their cost only with their replies."""
+    """Return the tariff of a shipped provider's model. Others tell their cost only with their replies."""
     if text in plan.model_objects:
         return None
     spec = ModelSpec.parse(text)

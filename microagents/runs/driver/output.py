@@ -27,7 +27,7 @@ from microagents.user_code import called
 
 
 class Outputs:
-    """The output files of a run. For tasks that are no documents it does nothing.
+    """Output files of a run. For tasks that are no documents it does nothing.
 
     A text grows in ``<output>.part``. Once it is whole, that file becomes the output; an existing output is never overwritten.
 

@@ -17,7 +17,7 @@ from microagents.tools.toolbox import servers_in
 
 
 async def with_tools_of_servers(plan: RunPlan) -> RunPlan:
-    """The plan, with the tools of the MCP servers that its tasks name.
+    """Return the plan, with the tools of the MCP servers that its tasks name.
 
     Raises:
         InvalidDefinition: a task that is no agent has tools that do more than read, or no field for those of its servers.

@@ -48,7 +48,7 @@ class RunStatus(NamedTuple):
     """All requests that it has taken, in their order."""
 
     def as_json(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """Return the same as JSON values."""
         requests = [{**msgspec.to_builtins(each), "payload": msgspec.json.decode(each.payload)} for each in self.requests]
         return {**self.result.as_json(), "paused": self.pause is not None, "requests": requests}
 
@@ -97,7 +97,7 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bo
 
 
 def setting_of(pairs: Sequence[tuple[str, str]]) -> SetRun:
-    """The change of settings that texts ask for.
+    """Return the change of settings that texts ask for.
 
     Args:
         pairs: names of settings or of their options, such as ``max_cost_usd`` or ``max-cost``, and values; ``inf`` lifts a bound.

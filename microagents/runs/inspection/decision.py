@@ -104,7 +104,7 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
 
 
 def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
-    """The decision, or the open election, that a journal has at a path. It imports the task's module, which has the prompts."""
+    """Return the decision, or the open election, that a journal has at a path. It imports the task's module, which has the prompts."""
     run_id, row, open_elections = reader.experiment.run_id, reader.decision_at(path), reader.open_elections_at(path)
     if row is None and not open_elections:
         ending_so = [there for there, _ in reader.decisions() if there.endswith(f"/{path}")]

@@ -27,7 +27,7 @@ MAX_REPLAY_S = 60.0
 
 
 def replayed_question(reader: Reader, plan: RunPlan, path: str, work: Callable[[Messenger], Awaitable[object]]) -> Question:
-    """The question that some work puts at a path, if every call before it is answered as recorded.
+    """Return the question that some work puts at a path, if every call before it is answered as recorded.
 
     Roles with durable calls are run again, in this process; no other role is, no model is asked, and no tool is called.
 
@@ -56,12 +56,12 @@ def replayed_question(reader: Reader, plan: RunPlan, path: str, work: Callable[[
 
 
 def conducted(of_input: int) -> Callable[[Messenger], Awaitable[object]]:
-    """The whole work on an input, to be replayed."""
+    """Return the whole work on an input, to be replayed."""
     return lambda messenger: messenger.ask(Conduct(input=of_input), None)
 
 
 class Replay:
-    """The messenger of all roles: requests to durable roles are handled at once, and the recorder's answers come from the journal."""
+    """Messenger of all roles: requests to durable roles are handled at once, and the recorder's answers come from the journal."""
 
     def __init__(self, reader: Reader, plan: RunPlan, path: str) -> None:
         self.found: Question | None = None

@@ -32,13 +32,13 @@ from microagents.tools.effect_keys import effect_key
 
 
 def inspect_run(runs_dir: Path, run_id: str) -> Result:
-    """The result of a run as far as it is recorded."""
+    """Return the result of a run as far as it is recorded."""
     with reader_of(runs_dir, run_id) as reader:
         return recorded_result(reader)
 
 
 def recorded_result(reader: Reader) -> Result:
-    """The result of a run as far as an open journal records it."""
+    """Return the result of a run as far as an open journal records it."""
     ending = reader.ending()
     outcome, reason = _outcome(reader, ending)
     recipe = reader.experiment.recipe
@@ -66,7 +66,7 @@ def recorded_result(reader: Reader) -> Result:
 
 
 def _outcome(reader: Reader, ending: RunEnding | None) -> tuple[RunOutcome, str | None]:
-    """The outcome of a run and its reason. A run with a lease is running; one without lease and ending was cut off."""
+    """Return the outcome of a run and its reason. A run with a lease is running; one without lease and ending was cut off."""
     lease = reader.lease()
     if lease.holder is not None and not lease.may_be_taken:
         return "running", f"process {lease.holder.pid} on {lease.holder.host} is running it"
@@ -76,7 +76,7 @@ def _outcome(reader: Reader, ending: RunEnding | None) -> tuple[RunOutcome, str 
 
 
 def solution_of(reader: Reader, of_input: int) -> Struct:
-    """The recorded work on an input, as its strategy tells it. It imports the task's module, which has the texts of the questions."""
+    """Return recorded work on an input, as its strategy tells it. It imports the task's module, which has the texts of the questions."""
     experiment = reader.experiment
     run = experiment.run_id
     if not experiment.draws_solution:
@@ -102,7 +102,7 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
 
 
 def drawn_solution(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
-    """The recorded work on an input. A user's code may raise anything."""
+    """Return the recorded work on an input. A user's code may raise anything."""
     rows, open_elections = reader.of_input(of_input)
     found = plan.strategy.solution(of_input, plan.tasks[of_input], plan.settings.solver_pool, rows, open_elections)
     if isinstance(found, AgentRecord):  # the keys depend on the run, of which strategies know nothing
@@ -113,7 +113,7 @@ def drawn_solution(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
 
 
 def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
-    """The names and results of all runs in a folder, in the order of their last writes."""
+    """Yield the names and results of all runs in a folder, in the order of their last writes."""
     try:
         found = sorted(runs_dir.glob("*.sqlite"), key=_last_write_s)
     except OSError as error:
@@ -185,7 +185,7 @@ class WaitingCall(NamedTuple):
 
 
 def calls_waiting(runs_dir: Path, run_id: str) -> list[WaitingCall]:
-    """The calls of a run that wait for a person."""
+    """Return the calls of a run that wait for a person."""
     found = []
     with reader_of(runs_dir, run_id) as reader:
         for path, each in reader.undecided().items():
@@ -201,7 +201,7 @@ def calls_waiting(runs_dir: Path, run_id: str) -> list[WaitingCall]:
 
 
 def _place_of(reader: Reader, path: str) -> str:
-    """The place that a path names: in full, without the number of its input, or by the step whose call waits there.
+    """Return the place that a path names: in full, without the number of its input, or by the step whose call waits there.
 
     Raises:
         InvalidUsage: it names several.

@@ -106,7 +106,7 @@ class Seen:
         self.screened: dict[SampleId, Ballot | Flagged] = {}
 
     def replies(self, election: ElectionId, task: Task) -> list[ShownReply]:
-        """The replies of an election, in launch order."""
+        """Return the replies of an election, in launch order."""
         counted = None if not self.verdict.done() else {ballot.seq for ballot in self.verdict.result().ballots}
         shown = []
         for sample_id, (draw, sample) in sorted(self.drawn.items(), key=lambda item: item[0].seq):

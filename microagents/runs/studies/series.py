@@ -33,7 +33,7 @@ class SeriesRun(NamedTuple):
 
 
 class SeriesEnd(NamedTuple):
-    """The end of a series."""
+    """End of a series."""
 
     outcome: SeriesOutcome
     reason: str | None
@@ -43,7 +43,7 @@ class SeriesEnd(NamedTuple):
 
 
 class _Recorded(NamedTuple):
-    """The result of a run in earlier sittings."""
+    """Result of a run in earlier sittings."""
 
     result: Result
     left: list[int] | None
@@ -119,7 +119,7 @@ class Series:
         return await execute_plan(limited, runs_dir=self._runs_dir, only=only, control=silent)
 
     def _early_end(self, title: str, results: list[Result], budget: Budget) -> SeriesEnd | None:
-        """The end of the series after its last result; None where it continues."""
+        """Return the end of the series after its last result; None where it continues."""
         result = results[-1]
         if result.outcome == "interrupted":
             return SeriesEnd("interrupted", f"interrupted in {title}", results)

@@ -59,7 +59,7 @@ class ModelStudy(Struct, frozen=True, kw_only=True):
 
 
 class StudyReport(Struct, frozen=True, kw_only=True):
-    """The findings of one study."""
+    """Findings of one study."""
 
     outcome: SeriesOutcome
     reason: str | None
@@ -159,7 +159,7 @@ def _check_kind(kind: Kind, models: Sequence[OneModel], samples: int) -> None:
 
 
 def _horizon(task: Task, kind: Kind, given: int | None) -> int | None:
-    """The number of steps in a rollout; None for a study without rollouts."""
+    """Return the number of steps in a rollout; None for a study without rollouts."""
     if kind != "lookahead":
         if given is not None:
             raise InvalidUsage(f"horizon={given!r} belongs to the study lookahead; {kind} draws no rollouts")
